@@ -1,0 +1,252 @@
+/**
+ * @file Builds the addon with CMake: object files stay in a build folder per libtorch and compiler, so an edit
+ * rebuilds one file; the finished addon moves in one rename into a folder named by all it depends on.
+ */
+import { spawnSync } from 'node:child_process';
+import { copyFileSync, existsSync, mkdirSync, readdirSync, renameSync, rmSync, writeFileSync } from 'node:fs';
+import { availableParallelism, freemem } from 'node:os';
+import { join } from 'node:path';
+import { AddonError } from './addon-error.ts';
+import {
+  ADDON_FILE,
+  type AddonKey,
+  addonKey,
+  type AddonStamp,
+  addonStampFile,
+  type BuiltAddon,
+  CUDA_ADDON_FILE,
+  hashSources,
+  keyName,
+  libtorchKey,
+  listAddons,
+  markUsed,
+} from './addon-key.ts';
+import { installCommand, type Part } from './advice.ts';
+import { type ChildRun, endLeftover, runChild } from './child.ts';
+import { type CudaToolkit, findCudaToolkit } from './cuda-toolkit.ts';
+import type { Libtorch } from './find-libtorch.ts';
+import { withLock } from './lock.ts';
+import { nodeApiInclude, type Places } from './places.ts';
+import type { Progress } from './progress.ts';
+import { findBuilder, findCmake, findCompiler, type Tool } from './toolchain.ts';
+
+export interface BuildOptions {
+  readonly places: Places;
+  readonly env: NodeJS.ProcessEnv;
+  readonly progress: Progress;
+  /** Build although an addon with this key is there. */
+  readonly force?: boolean;
+}
+
+export interface BuildResult extends BuiltAddon {
+  /** False when an addon with this key was there already. */
+  readonly built: boolean;
+}
+
+/** A compiler process over libtorch's headers takes about this much. */
+const BYTES_PER_JOB = 1.5e9;
+/** Addons of one libtorch that are kept, so that changing branches does not build each time. */
+const ADDONS_KEPT = 3;
+
+/** The addon for this libtorch and these sources; built if there is none. */
+export async function buildAddon(libtorch: Libtorch, options: BuildOptions): Promise<BuildResult> {
+  const ready = options.force ? null : findBuilt(libtorch, options);
+  if (ready !== null) return { ...ready, built: false };
+  const { places, progress } = options;
+  const lock = { what: 'building the addon', onWait: (message: string): void => progress.say(message) };
+  return withLock(places.lockFile, lock, async () => {
+    const other = options.force ? null : findBuilt(libtorch, options); // built by the process we waited for
+    if (other !== null) return { ...other, built: false };
+    const compiler = requireTool('compiler', findCompiler(options.env), options.env);
+    const built = await build({ libtorch, compiler, options });
+    removeOld(places.addonDir, libtorch);
+    return { ...built, built: true };
+  });
+}
+
+/** An addon that fits. A compiler that has gone since does not matter: the addon runs without it. */
+function findBuilt(libtorch: Libtorch, { places, env }: BuildOptions): BuiltAddon | null {
+  const addons = listAddons(places.addonDir);
+  if (addons.length === 0) return null;
+  const compiler = findCompiler(env);
+  const wanted: Partial<AddonKey> =
+    compiler === null
+      ? { ...libtorchKey(libtorch), sources: hashSources(places.nativeDir) }
+      : addonKey(places, libtorch, compiler);
+  const at = addons.findIndex(({ stamp }) => sameEntries(stamp.key, wanted));
+  const addon = addons[at];
+  if (addon === undefined) return null;
+  if (at > 0) markUsed(addon);
+  return addon;
+}
+
+interface MakeRun {
+  readonly libtorch: Libtorch;
+  readonly compiler: Tool;
+  readonly options: BuildOptions;
+}
+
+async function build(make: MakeRun): Promise<BuiltAddon> {
+  const { libtorch, options } = make;
+  const { places } = options;
+  options.progress.say(`build the addon for libtorch ${libtorch.version} (in ${places.buildDir})`);
+  let key: AddonKey;
+  let addon: string;
+  let cuda: Awaited<ReturnType<typeof makeCuda>>;
+  do {
+    key = addonKey(places, libtorch, make.compiler);
+    const buildDir = join(places.buildDir, keyName({ ...key, sources: '' }));
+    addon = await makeOne(make, { buildDir, name: 'addon', source: places.nativeDir, output: ADDON_FILE, settings: [] });
+    cuda = await makeCuda(make, buildDir);
+  } while (key.sources !== hashSources(places.nativeDir)); // somebody saved a file meanwhile
+
+  const tempDir = join(places.tempDir, 'addon');
+  rmSync(tempDir, { recursive: true, force: true });
+  mkdirSync(tempDir, { recursive: true });
+  copyFileSync(addon, join(tempDir, ADDON_FILE));
+  if (cuda.file !== null) copyFileSync(cuda.file, join(tempDir, CUDA_ADDON_FILE));
+  tryLoad(join(tempDir, ADDON_FILE), options);
+  const stamp: AddonStamp = {
+    key,
+    libtorchSource: libtorch.source,
+    withoutCuda: cuda.problem,
+    builtAt: new Date().toISOString(),
+  };
+  writeFileSync(addonStampFile(tempDir), JSON.stringify(stamp, null, 2));
+  const dir = join(places.addonDir, keyName(key));
+  mkdirSync(places.addonDir, { recursive: true });
+  if (existsSync(dir)) renameSync(dir, join(places.tempDir, `old-${Date.now()}`));
+  renameSync(tempDir, dir);
+  rmSync(places.tempDir, { recursive: true, force: true });
+  return { dir, stamp };
+}
+
+interface Target {
+  readonly buildDir: string;
+  readonly name: string;
+  readonly source: string;
+  readonly output: string;
+  readonly settings: readonly string[];
+}
+
+/** The second addon is worth having, not worth failing for: its problem goes into the stamp and to the doctor. */
+async function makeCuda(make: MakeRun, buildDir: string): Promise<{ file: string | null; problem: string | null }> {
+  const { places, env, progress } = make.options;
+  const source = join(places.nativeDir, 'cuda');
+  if (!existsSync(source) || !readdirSync(source).some((name) => name.endsWith('.cc')))
+    return { file: null, problem: 'no sources in native/cuda' };
+  const toolkit = findCudaToolkit(make.libtorch, env);
+  if (typeof toolkit === 'string') return { file: null, problem: toolkit };
+  try {
+    const target = { buildDir, name: 'cuda-addon', source, output: CUDA_ADDON_FILE, settings: cudaSettings(toolkit) };
+    return { file: await makeOne(make, target), problem: null };
+  } catch (error) {
+    if (!(error instanceof AddonError)) throw error;
+    progress.say(`the CUDA addon was not built, the rest was: ${error.message}`);
+    return { file: null, problem: error.message };
+  }
+}
+
+function cudaSettings(toolkit: CudaToolkit): string[] {
+  const { nccl } = toolkit;
+  return [
+    `-DPIPEWRIGHT_CUDA_INCLUDE=${toolkit.include}`,
+    `-DPIPEWRIGHT_CUDART=${toolkit.cudart}`,
+    ...(nccl === null ? [] : [`-DPIPEWRIGHT_NCCL_INCLUDE=${nccl.include}`, `-DPIPEWRIGHT_NCCL=${nccl.library}`]),
+  ];
+}
+
+/** Configures and builds one CMake project; returns the linked file. */
+async function makeOne({ libtorch, compiler, options }: MakeRun, target: Target): Promise<string> {
+  const { env, places, progress } = options;
+  const cmake = requireTool('cmake', findCmake(env), env);
+  const builder = requireTool('builder', findBuilder(env), env);
+  const dir = join(target.buildDir, `${target.name}-${builder.generator === 'Ninja' ? 'ninja' : 'make'}`);
+  const pidFile = join(places.buildDir, 'cmake.pid');
+  const unfinished = join(dir, 'unfinished');
+  await endLeftover(pidFile);
+  // Ninja knows which of its objects are whole. make takes a half-written one for good, so it starts afresh.
+  if (existsSync(unfinished) && builder.generator !== 'Ninja') rmSync(dir, { recursive: true });
+  mkdirSync(dir, { recursive: true });
+  rmSync(join(dir, target.output), { force: true });
+  writeFileSync(unfinished, '');
+
+  const logFile = join(target.buildDir, `${target.name}.log`);
+  writeFileSync(logFile, '');
+  const run = { command: cmake.path, env: { ...env, CLICOLOR_FORCE: '0' }, pidFile, logFile };
+  const configure = [
+    ...['-S', target.source, '-B', dir, '-G', builder.generator, `-DCMAKE_MAKE_PROGRAM=${builder.path}`],
+    `-DCMAKE_CXX_COMPILER=${compiler.path}`,
+    `-DPIPEWRIGHT_TORCH_DIR=${libtorch.dir}`,
+    `-DPIPEWRIGHT_NODE_API_INCLUDE=${nodeApiInclude(places)}`,
+    ...target.settings,
+  ];
+  await requireSuccess({ ...run, args: configure }, `configure the ${target.name}`);
+  const label = `compile the ${target.name}`;
+  const onLine = (line: string): void => {
+    const counted = /^\[(\d+)\/(\d+)\]/.exec(line);
+    const percent = /^\[ *(\d+)%\]/.exec(line);
+    if (counted) progress.step(label, Number(counted[1]), Number(counted[2]));
+    else if (percent) progress.step(label, Number(percent[1]), 100);
+  };
+  const jobs = ['--build', dir, '--parallel', String(numJobs(env))];
+  await requireSuccess({ ...run, args: jobs, onLine }, label);
+  progress.end(label);
+  rmSync(unfinished);
+  return join(dir, target.output);
+}
+
+/** `PIPEWRIGHT_JOBS`, or as many compilers as there are cores and memory for. */
+export function numJobs(env: NodeJS.ProcessEnv): number {
+  const asked = Number(env['PIPEWRIGHT_JOBS']);
+  if (Number.isInteger(asked) && asked > 0) return asked;
+  return Math.max(1, Math.min(availableParallelism(), Math.floor(freemem() / BYTES_PER_JOB)));
+}
+
+async function requireSuccess(run: ChildRun, what: string): Promise<void> {
+  const { status, output } = await runChild(run);
+  if (status === 0) return;
+  const lines = output.trimEnd().split('\n');
+  const firstError = lines.findIndex((line) => /\berror\b|Error|Killed/.test(line));
+  const shown = lines.slice(Math.max(0, firstError), Math.max(0, firstError) + 20).join('\n  ');
+  const memory = /Killed|out of memory|virtual memory exhausted/.test(output)
+    ? '\nThe compiler ran out of memory; try: PIPEWRIGHT_JOBS=1 npx pipewright setup'
+    : '';
+  throw new AddonError(
+    'BUILD_FAILED',
+    `buildAddon: could not ${what} (${run.command} ended with ${status}):\n  ${shown}\nThe whole output: ${run.logFile}${memory}`,
+  );
+}
+
+/** An addon that does not load is not put in place. In a process of its own: a crash there is a message here. */
+function tryLoad(file: string, { env }: BuildOptions): void {
+  const code = 'process.dlopen({ exports: {} }, process.argv[1])';
+  const result = spawnSync(process.execPath, ['-e', code, file], { env, encoding: 'utf8' });
+  if (result.status === 0) return;
+  throw new AddonError(
+    'ADDON_LOAD_FAILED',
+    `buildAddon: the addon was built but does not load (${result.signal ?? `status ${result.status}`}):\n${result.stderr.trim()}\nTry: npx pipewright doctor`,
+  );
+}
+
+function requireTool<T>(part: Part, tool: T | null, env: NodeJS.ProcessEnv): T {
+  if (tool !== null) return tool;
+  const names: Partial<Record<Part, string>> = {
+    compiler: 'a C++ compiler (c++, g++ or clang++)',
+    cmake: 'CMake',
+    builder: 'Ninja or make',
+  };
+  throw new AddonError(
+    'BUILD_TOOL_NOT_FOUND',
+    `buildAddon: ${names[part] ?? part} is needed and is not in PATH; bring it with: ${installCommand(part, env)}`,
+  );
+}
+
+function removeOld(addonDir: string, libtorch: Libtorch): void {
+  const same = listAddons(addonDir).filter(({ stamp }) => stamp.key.libtorchDir === libtorch.dir);
+  for (const { dir } of same.slice(ADDONS_KEPT)) rmSync(dir, { recursive: true, force: true });
+}
+
+function sameEntries<T extends object>(whole: T, part: Partial<T>): boolean {
+  return (Object.keys(part) as (keyof T)[]).every((name) => whole[name] === part[name]);
+}

@@ -1,0 +1,218 @@
+/** @file Looks at everything the engine stands on and says, for each part that is missing, the command that brings it. */
+import { spawnSync } from 'node:child_process';
+import { existsSync, readFileSync } from 'node:fs';
+import { availableParallelism, freemem, totalmem } from 'node:os';
+import { join } from 'node:path';
+import { ADDON_FILE, type BuiltAddon, CUDA_ADDON_FILE, hashSources, keyName, libtorchKey, listAddons } from './addon-key.ts';
+import { installCommand } from './advice.ts';
+import { findCudaToolkit } from './cuda-toolkit.ts';
+import { compareVersions, findLibtorch, type FindResult, formatTried, type Libtorch } from './find-libtorch.ts';
+import { findPlaces, type Places } from './places.ts';
+import { findBuilder, findCmake, findCompiler, findPip, findPython, query, which } from './toolchain.ts';
+
+/** `missing` parts are needed now; `absent` ones are not, because what they would bring is there or is optional. */
+export type Health = 'ok' | 'missing' | 'absent' | 'info';
+
+export interface Finding {
+  readonly part: string;
+  readonly health: Health;
+  readonly value: string;
+  /** The command that brings the part. */
+  readonly fix?: string;
+}
+
+export interface Report {
+  /** False when something needed is missing. */
+  readonly ok: boolean;
+  readonly findings: readonly Finding[];
+}
+
+export interface DoctorOptions {
+  readonly places?: Places;
+  readonly env?: NodeJS.ProcessEnv;
+  /** Load the addon in a process of its own; on unless told. */
+  readonly tryLoad?: boolean;
+}
+
+export const OLDEST_NODE = '20.19.0';
+const SETUP = 'npx pipewright setup';
+const THREAD_VARIABLES = ['OMP_NUM_THREADS', 'MKL_NUM_THREADS', 'OPENBLAS_NUM_THREADS'] as const;
+
+export function diagnose(options: DoctorOptions = {}): Report {
+  const env = options.env ?? process.env;
+  const places = options.places ?? findPlaces(env);
+  const search = findLibtorch(places, { env });
+  const addon = search.found && pickAddon(places, search.found);
+  const needsBuild = addon === null || addon.stamp.key.sources !== hashSources(places.nativeDir);
+  const findings = [
+    nodeFinding(),
+    npmFinding(env),
+    ...pythonFindings(env, search.found === null),
+    ...buildFindings(env, needsBuild),
+    libtorchFinding(search),
+    ...cudaFindings(search.found, env),
+    ...addonFindings(addon, { needsBuild, env, tryLoad: options.tryLoad !== false }),
+    ...machineFindings(env),
+  ];
+  return { ok: findings.every(({ health }) => health !== 'missing'), findings };
+}
+
+/** The whole report, one part per line; `paint` may colour the health. */
+export function formatReport(report: Report, paint: (health: Health, text: string) => string = (_, text) => text): string {
+  const width = Math.max(...report.findings.map(({ part }) => part.length));
+  const lines = report.findings.flatMap(({ part, health, value, fix }) => [
+    `${paint(health, health.padEnd(7))}  ${part.padEnd(width)}  ${value.replaceAll('\n', `\n${' '.repeat(width + 11)}`)}`,
+    ...(fix === undefined ? [] : [`${' '.repeat(width + 11)}bring it with: ${fix}`]),
+  ]);
+  const summary = report.ok ? 'Nothing that is needed is missing.' : 'Something needed is missing; see above.';
+  return [...lines, '', summary].join('\n');
+}
+
+/** Only what is missing and the commands for it; empty when nothing is. */
+export function formatProblems(report: Report): string {
+  return report.findings
+    .filter(({ health }) => health === 'missing')
+    .map(({ part, value, fix }) => `  missing ${part}: ${value}${fix === undefined ? '' : `\n    bring it with: ${fix}`}`)
+    .join('\n');
+}
+
+function pickAddon(places: Places, libtorch: Libtorch): BuiltAddon | null {
+  const { libtorchDir, libtorchVersion, libtorchBytes } = libtorchKey(libtorch);
+  const fitting = listAddons(places.addonDir).find(
+    ({ stamp: { key } }) =>
+      key.libtorchDir === libtorchDir && key.libtorchVersion === libtorchVersion && key.libtorchBytes === libtorchBytes,
+  );
+  return fitting ?? null;
+}
+
+function nodeFinding(): Finding {
+  const value = `${process.version} (Node-API ${process.versions['napi'] ?? '?'}), ${process.platform} ${process.arch}`;
+  const old = compareVersions(process.version.slice(1), OLDEST_NODE) < 0;
+  return old
+    ? { part: 'Node', health: 'missing', value: `${value}; ${OLDEST_NODE} or later is needed`, fix: 'nvm install 22' }
+    : { part: 'Node', health: 'ok', value };
+}
+
+function npmFinding(env: NodeJS.ProcessEnv): Finding {
+  const path = which('npm', env);
+  const version = path && query(path, ['--version'], env)?.trim();
+  return version
+    ? { part: 'npm', health: 'ok', value: version }
+    : { part: 'npm', health: 'absent', value: 'not in PATH', fix: installCommand('npm', env) };
+}
+
+/** Python is needed to fetch libtorch, and for nothing else. */
+function pythonFindings(env: NodeJS.ProcessEnv, needed: boolean): Finding[] {
+  const health = needed ? 'missing' : 'absent';
+  const python = findPython(env);
+  if (python === null)
+    return [{ part: 'Python', health, value: 'no Python 3 in PATH', fix: installCommand('python', env) }];
+  const found: Finding = { part: 'Python', health: 'ok', value: `${python.version} (${python.path})` };
+  const pip = findPip(python, env);
+  return pip === null
+    ? [found, { part: 'pip', health, value: `${python.path} has none`, fix: installCommand('pip', env) }]
+    : [found, { part: 'pip', health: 'ok', value: pip }];
+}
+
+function buildFindings(env: NodeJS.ProcessEnv, needed: boolean): Finding[] {
+  const parts = [
+    ['C++ compiler', 'compiler', findCompiler(env)],
+    ['CMake', 'cmake', findCmake(env)],
+    ['Ninja or make', 'builder', findBuilder(env)],
+  ] as const;
+  return parts.map(([part, advice, tool]) =>
+    tool === null
+      ? { part, health: needed ? 'missing' : 'absent', value: 'not in PATH', fix: installCommand(advice, env) }
+      : { part, health: 'ok', value: `${tool.version} (${tool.path})` },
+  );
+}
+
+function libtorchFinding({ found, tried }: FindResult): Finding {
+  if (found === null)
+    return { part: 'libtorch', health: 'missing', value: `not found\n${formatTried(tried)}`, fix: libtorchFix(tried) };
+  return { part: 'libtorch', health: 'ok', value: `${found.version} in ${found.dir} (${found.source})` };
+}
+
+function libtorchFix(tried: FindResult['tried']): string {
+  return tried[0]?.source === 'PIPEWRIGHT_LIBTORCH' ? `unset PIPEWRIGHT_LIBTORCH && ${SETUP}` : SETUP;
+}
+
+function cudaFindings(libtorch: Libtorch | null, env: NodeJS.ProcessEnv): Finding[] {
+  const driver = cudaDriver(env);
+  const findings: Finding[] = [
+    { part: 'CUDA driver', health: driver === null ? 'absent' : 'ok', value: driver ?? 'none: tensors live on the CPU' },
+  ];
+  if (libtorch === null) return findings;
+  findings.push(
+    libtorch.hasCuda
+      ? { part: 'libtorch CUDA', health: 'ok', value: `libtorch_cuda for CUDA ${libtorch.cudaVersion ?? 'unknown'}` }
+      : {
+          part: 'libtorch CUDA',
+          health: 'absent',
+          value: 'this libtorch has no libtorch_cuda',
+          ...(driver === null
+            ? {}
+            : { fix: `python3 -m pip install torch==${libtorch.version.replace(/\+.*/, '')}, then set PIPEWRIGHT_LIBTORCH to its folder` }),
+        },
+  );
+  if (libtorch.hasCuda) {
+    const toolkit = findCudaToolkit(libtorch, env);
+    findings.push(
+      typeof toolkit === 'string'
+        ? { part: 'CUDA headers', health: 'absent', value: toolkit }
+        : { part: 'CUDA headers', health: 'ok', value: `${toolkit.include}${toolkit.nccl ? ', with NCCL' : ', without NCCL'}` },
+    );
+  }
+  return findings;
+}
+
+function cudaDriver(env: NodeJS.ProcessEnv): string | null {
+  const smi = which('nvidia-smi', env);
+  const text = smi && query(smi, ['--query-gpu=name,driver_version', '--format=csv,noheader'], env)?.trim();
+  if (text) return text.replaceAll('\n', '\n');
+  const version = '/proc/driver/nvidia/version';
+  return existsSync(version) ? (readFileSync(version, 'utf8').split('\n')[0] ?? null) : null;
+}
+
+interface AddonContext {
+  readonly needsBuild: boolean;
+  readonly env: NodeJS.ProcessEnv;
+  readonly tryLoad: boolean;
+}
+
+function addonFindings(addon: BuiltAddon | null, { needsBuild, env, tryLoad }: AddonContext): Finding[] {
+  if (addon === null) return [{ part: 'addon', health: 'missing', value: 'not built', fix: SETUP }];
+  const { key, withoutCuda } = addon.stamp;
+  const value = `${keyName(key)} for libtorch ${key.libtorchVersion}, built with ${key.compiler}`;
+  const findings: Finding[] = [];
+  const problem = tryLoad ? loadProblem(join(addon.dir, ADDON_FILE), env) : null;
+  if (problem !== null) findings.push({ part: 'addon', health: 'missing', value: `${value}\n${problem}`, fix: `${SETUP} --verify` });
+  else if (needsBuild)
+    findings.push({ part: 'addon', health: 'missing', value: `${value}; its sources have changed since`, fix: SETUP });
+  else findings.push({ part: 'addon', health: 'ok', value: `${value}${tryLoad ? ', loads' : ''}` });
+  const cuda = existsSync(join(addon.dir, CUDA_ADDON_FILE));
+  findings.push({
+    part: 'CUDA addon',
+    health: cuda ? 'ok' : 'absent',
+    value: cuda ? 'built' : (withoutCuda ?? 'not built').split('\n').slice(0, 3).join('\n'),
+  });
+  return findings;
+}
+
+/** What the loader says, from a process of its own, so that a crash is a line of the report. */
+function loadProblem(file: string, env: NodeJS.ProcessEnv): string | null {
+  const code = 'try { process.dlopen({ exports: {} }, process.argv[1]) } catch (e) { console.error(e.message); process.exit(1) }';
+  const result = spawnSync(process.execPath, ['-e', code, file], { env, encoding: 'utf8', timeout: 120_000 });
+  if (result.status === 0) return null;
+  return result.stderr.trim().split('\n')[0] || `the process ended with ${result.signal ?? result.status}`;
+}
+
+function machineFindings(env: NodeJS.ProcessEnv): Finding[] {
+  const gigabytes = (bytes: number): string => (bytes / 2 ** 30).toFixed(1);
+  const threads = THREAD_VARIABLES.map((name) => `${name}=${env[name] ?? '(not set)'}`).join(' ');
+  return [
+    { part: 'cores', health: 'info', value: String(availableParallelism()) },
+    { part: 'memory', health: 'info', value: `${gigabytes(totalmem())} GiB, ${gigabytes(freemem())} GiB free` },
+    { part: 'threads', health: 'info', value: threads },
+  ];
+}

@@ -1,0 +1,164 @@
+/**
+ * @file Fills the project's libtorch folder: the needed files of the torch wheel and of two CUDA wheels, each checked
+ * against its wheel's hashes. Killed at any moment, the next run starts over and loses nothing but time.
+ */
+import { createHash } from 'node:crypto';
+import { createReadStream, existsSync, mkdirSync, readFileSync, renameSync, rmSync, statfsSync, statSync } from 'node:fs';
+import { rm, writeFile } from 'node:fs/promises';
+import { basename, join } from 'node:path';
+import { pipeline } from 'node:stream/promises';
+import { AddonError } from './addon-error.ts';
+import { type DownloadOptions, downloadWheel, findWheel } from './download-wheel.ts';
+import { DEFAULT_TORCH, parseVersionPy, STAMP_FILE } from './find-libtorch.ts';
+import { cudaWheels, torchWheel, type WheelNeed } from './libtorch-parts.ts';
+import { withLock } from './lock.ts';
+import { type RecordLine, Wheel } from './wheel.ts';
+
+export interface FetchOptions extends DownloadOptions {
+  /** Which torch; the tested default unless told. */
+  readonly version?: string;
+  /** Hash every unpacked file again instead of looking at sizes only. */
+  readonly verify?: boolean;
+}
+
+/** Written last. `files` is what was unpacked, for later checks. */
+export interface LibtorchStamp {
+  readonly version: string;
+  readonly wheels: readonly string[];
+  readonly files: Readonly<Record<string, RecordLine>>;
+}
+
+export interface FetchResult {
+  readonly dir: string;
+  /** False when everything was there already. */
+  readonly fetched: boolean;
+}
+
+/** Room for the wheels and for the unpacked files, with some to spare. */
+const BYTES_NEEDED = 700e6;
+
+export async function fetchLibtorch(options: FetchOptions): Promise<FetchResult> {
+  const { places, progress } = options;
+  const version = options.version ?? DEFAULT_TORCH;
+  const lock = {
+    what: `fetching libtorch ${version}`,
+    onWait: (message: string): void => progress.say(message),
+  };
+  return withLock(places.lockFile, lock, async () => {
+    const problem = await checkLibtorch(places.libtorchDir, version, options.verify === true);
+    if (problem === null) return { dir: places.libtorchDir, fetched: false };
+    if (existsSync(places.libtorchDir)) progress.say(`libtorch is fetched again: ${problem}`);
+    for (const dir of [places.stateDir, places.cacheDir]) requireSpace(dir);
+    const tempDir = join(places.tempDir, 'libtorch');
+    await rm(places.tempDir, { recursive: true, force: true });
+    mkdirSync(tempDir, { recursive: true });
+    const stamp = await unpackAll(version, tempDir, options);
+    await writeFile(join(tempDir, STAMP_FILE), JSON.stringify(stamp));
+    replaceFolder(tempDir, places.libtorchDir, join(places.tempDir, 'old'));
+    await rm(places.tempDir, { recursive: true, force: true });
+    return { dir: places.libtorchDir, fetched: true };
+  });
+}
+
+/** Null when the folder is whole; else what is wrong with it. By sizes of the libraries, or by every hash. */
+export async function checkLibtorch(dir: string, version: string, everyHash: boolean): Promise<string | null> {
+  const stamp = readStamp(dir);
+  if (stamp === null) return 'it is not finished';
+  if (stamp.version !== version) return `it is ${stamp.version}, wanted ${version}`;
+  for (const [name, expected] of Object.entries(stamp.files)) {
+    if (!everyHash && !name.includes('.so')) continue;
+    const path = join(dir, name);
+    const size = statSync(path, { throwIfNoEntry: false })?.size;
+    if (size === undefined) return `${name} is missing`;
+    if (size !== expected.size) return `${name} has ${size} bytes, expected ${expected.size}`;
+    if (everyHash && (await hashFile(path)) !== expected.sha256) return `${name} does not have its hash`;
+  }
+  return null;
+}
+
+export function readStamp(dir: string): LibtorchStamp | null {
+  try {
+    return JSON.parse(readFileSync(join(dir, STAMP_FILE), 'utf8')) as LibtorchStamp;
+  } catch {
+    return null;
+  }
+}
+
+async function unpackAll(version: string, tempDir: string, options: FetchOptions): Promise<LibtorchStamp> {
+  const files: Record<string, RecordLine> = {};
+  const torch = await unpackWheel(torchWheel(version), tempDir, options);
+  Object.assign(files, torch.files);
+  const { cudaVersion } = parseVersionPy(readFileSync(join(tempDir, 'torch', 'version.py'), 'utf8'));
+  const wheels = [torch.wheel];
+  for (const need of cudaWheels(cudaVersion)) {
+    const part = await unpackWheel(need, tempDir, options);
+    Object.assign(files, part.files);
+    wheels.push(part.wheel);
+  }
+  return { version, wheels, files };
+}
+
+interface Unpacked {
+  readonly wheel: string;
+  readonly files: Record<string, RecordLine>;
+}
+
+/** A damaged wheel in the cache is thrown away and brought again, once. */
+async function unpackWheel(need: WheelNeed, tempDir: string, options: FetchOptions): Promise<Unpacked> {
+  const wasCached = findWheel(join(options.places.cacheDir, 'wheels'), need) !== null;
+  const path = await downloadWheel(need, options);
+  try {
+    return await unpackFrom(path, need, tempDir, options);
+  } catch (error) {
+    if (!(error instanceof AddonError) || error.code !== 'WHEEL_CORRUPT') throw error;
+    rmSync(path, { force: true });
+    if (!wasCached) throw error;
+    options.progress.say(`${error.message.split(';')[0]}: downloading it again`);
+    return unpackFrom(await downloadWheel(need, options), need, tempDir, options);
+  }
+}
+
+async function unpackFrom(path: string, need: WheelNeed, tempDir: string, options: FetchOptions): Promise<Unpacked> {
+  const wheel = await Wheel.open(path);
+  const label = `unpack ${basename(path)}`;
+  const files: Record<string, RecordLine> = {};
+  try {
+    const wanted = [...wheel.entries.values()].filter((entry) => need.wants(entry.name));
+    const total = wanted.reduce((sum, entry) => sum + entry.size, 0);
+    options.progress.say(`${label} (${wanted.length} files, ${(total / 1e6).toFixed(0)} MB)`);
+    let done = 0;
+    for (const entry of wanted)
+      files[entry.name] = await wheel.unpack(entry.name, join(tempDir, entry.name), (count) => {
+        done += count;
+        options.progress.step(label, done, total);
+      });
+  } finally {
+    await wheel.close();
+    options.progress.end(label);
+  }
+  return { wheel: basename(path), files };
+}
+
+/** Between the two renames there is no folder; whoever is killed there finds none and unpacks again. */
+function replaceFolder(from: string, to: string, aside: string): void {
+  if (existsSync(to)) renameSync(to, aside);
+  renameSync(from, to);
+}
+
+function requireSpace(dir: string): void {
+  mkdirSync(dir, { recursive: true });
+  const { bavail, bsize } = statfsSync(dir);
+  if (bavail * bsize < BYTES_NEEDED)
+    throw new AddonError(
+      'DISK_TOO_FULL',
+      `fetchLibtorch: ${dir} has ${((bavail * bsize) / 1e6).toFixed(0)} MB free, ${BYTES_NEEDED / 1e6} MB are needed; ` +
+        'free some, or set PIPEWRIGHT_HOME (libtorch) or PIPEWRIGHT_CACHE (downloads) to another disk',
+    );
+}
+
+async function hashFile(path: string): Promise<string> {
+  const hash = createHash('sha256');
+  if (statSync(path).size < 1e6) return hash.update(readFileSync(path)).digest('hex');
+  await pipeline(createReadStream(path, { highWaterMark: 1 << 20 }), hash);
+  return hash.digest('hex');
+}

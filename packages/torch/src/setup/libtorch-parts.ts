@@ -1,0 +1,66 @@
+/** @file Which wheels, and which files of them, a machine without a GPU needs. */
+import { AddonError } from './addon-error.ts';
+
+export interface WheelNeed {
+  /** What pip is asked for. */
+  readonly requirement: string;
+  /** Matches the file name of a wheel that satisfies it. */
+  readonly file: RegExp;
+  /** Which of its files are unpacked. */
+  readonly wants: (name: string) => boolean;
+}
+
+/** Libraries of the torch wheel that only a GPU or Python needs: more than half of it. */
+const UNNEEDED = /^lib(torch_cuda.*|c10_cuda|torch_nvshmem|torch_python|caffe2_nvrtc|torch_global_deps|shm)\.so/;
+
+/** torch itself: headers, version and the CPU libraries with what they were shipped with. */
+export function torchWheel(version: string): WheelNeed {
+  return {
+    requirement: `torch==${version}`,
+    file: new RegExp(`^torch-${escapeRegExp(version)}(\\+[\\w.]+)?-.*(${machine()}|any)\\.whl$`),
+    wants: (name) => {
+      const library = /^torch\/lib\/([^/]+)$/.exec(name)?.[1];
+      if (library !== undefined) return library.includes('.so') && !UNNEEDED.test(library);
+      return name === 'torch/version.py' || name.startsWith('torch/include/') || name.startsWith('torch.libs/');
+    },
+  };
+}
+
+/**
+ * Wheels built for CUDA need two of its small libraries even where there is no GPU; they look for them in a folder
+ * beside torch, so the layout of site-packages is kept.
+ */
+export function cudaWheels(cudaVersion: string | null): WheelNeed[] {
+  if (cudaVersion === null) return [];
+  const [major = '', minor = ''] = cudaVersion.split('.');
+  const suffix = Number(major) < 13 ? `-cu${major}` : '';
+  return ['runtime', 'cupti'].map((part) => ({
+    requirement: `nvidia-cuda-${part}${suffix}==${major}.${minor}.*`,
+    file: new RegExp(
+      `^nvidia_cuda_${part}${suffix.replace('-', '_')}-${major}\\.${minor}\\.[\\d.]+-.*(${machine()}|any)\\.whl$`,
+    ),
+    wants: (name: string) => /\/lib(cudart|cupti)\.so\.\d+$/.test(name),
+  }));
+}
+
+/** For a Python that the wheel does not know: we need no Python code of it, so another one's wheel does as well. */
+export function otherPythonArguments(): string[] {
+  const platform = `manylinux_2_28_${machine()}`;
+  return ['--only-binary=:all:', '--implementation=cp', '--python-version=3.12', '--abi=cp312', `--platform=${platform}`];
+}
+
+function machine(): string {
+  const known: Partial<Record<string, string>> = { x64: 'x86_64', arm64: 'aarch64' };
+  const name = process.platform === 'linux' ? known[process.arch] : undefined;
+  if (name === undefined)
+    throw new AddonError(
+      'UNSUPPORTED_PLATFORM',
+      `fetchLibtorch: there is no wheel known for ${process.platform} on ${process.arch} (Linux on x64 or arm64 is); ` +
+        'unpack a libtorch of your own and set PIPEWRIGHT_LIBTORCH to its folder',
+    );
+  return name;
+}
+
+function escapeRegExp(text: string): string {
+  return text.replace(/[.*+?^${}()|[\]\\]/g, '\\$&');
+}
