@@ -1,0 +1,61 @@
+/** @file From a name and a shape to a schedule. */
+
+import { alignSlots } from './align.ts';
+import type { Costs } from './costs.ts';
+import { ScheduleError, checkChoice, checkCount, checkOptions, show } from './errors.ts';
+import { findSchedule } from './registry.ts';
+import type { Schedule } from './schedule.ts';
+import { type ScheduleShape, refuseShape } from './schedule-definition.ts';
+
+/** The shape of a schedule. */
+export interface BuildScheduleOptions {
+  readonly ranks: number;
+  /** Stages on each rank; default: 1, or 2 where a schedule is made for several. */
+  readonly stagesPerRank?: number;
+  readonly microbatches: number;
+  /** `torch`: exactly PyTorch's order, its faults and refusals included. */
+  readonly compat?: 'torch';
+  /** Durations, for schedules that depend on them; default F = I = W = 1. */
+  readonly costs?: Costs;
+  /** Activation memory per rank (one number or one per rank), for schedules that depend on it. */
+  readonly memoryLimit?: number | readonly number[];
+}
+
+const optionNames = ['ranks', 'stagesPerRank', 'microbatches', 'compat', 'costs', 'memoryLimit'];
+
+/**
+ * Builds a schedule; bubbles stand where a rank waits if every action takes one slot.
+ * @example buildSchedule('1F1B', { ranks: 2, microbatches: 3 }).toString() // '0F0 0F1 . 0B0 0F2 0B1 . 0B2\n. 1F0 1B0 1F1 1B1 1F2 1B2'
+ */
+export function buildSchedule(name: string, options: BuildScheduleOptions): Schedule {
+  const definition = findSchedule(name);
+  if (typeof options !== 'object' || options === null) {
+    throw new ScheduleError('BAD_OPTION', `buildSchedule: expected options such as { ranks: 4, microbatches: 8 }, got ${show(options)}`);
+  }
+  checkOptions('buildSchedule', options, optionNames);
+  checkChoice('buildSchedule', 'compat', options.compat, ['torch']);
+  const ranks = checkCount('buildSchedule', 'ranks', options.ranks);
+  const microbatches = checkCount('buildSchedule', 'microbatches', options.microbatches);
+  const stagesPerRank = checkCount('buildSchedule', 'stagesPerRank', options.stagesPerRank ?? definition.stagesPerRank.default);
+  const shape: ScheduleShape = {
+    name: definition.name,
+    ranks,
+    stagesPerRank,
+    stages: ranks * stagesPerRank,
+    microbatches,
+    compat: options.compat,
+    costs: options.costs,
+    memoryLimit: options.memoryLimit,
+  };
+  if (options.compat === 'torch' && !definition.inTorch) {
+    throw new ScheduleError('UNSUPPORTED', `buildSchedule: PyTorch has no ${definition.name}; leave compat out`, { name: definition.name });
+  }
+  const { least, most } = definition.stagesPerRank;
+  if (stagesPerRank < least || stagesPerRank > most) {
+    const wanted = least === most ? `exactly ${least} stage${least === 1 ? '' : 's'} per rank` : `${least} to ${most} stages per rank`;
+    const wayOut = most === 1 ? `leave stagesPerRank out, or use LoopedBFS or Interleaved1F1B` : `use stagesPerRank: ${least}`;
+    refuseShape(shape, `it has ${wanted}`, wayOut);
+  }
+  const schedule = definition.generate(shape);
+  return options.compat === 'torch' ? schedule : alignSlots(schedule);
+}
