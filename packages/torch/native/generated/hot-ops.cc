@@ -1,0 +1,4 @@
+#include "../core.h"
+namespace pw {
+void init_hot_ops(Env&, napi_value) {}
+}  // namespace pw

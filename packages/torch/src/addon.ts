@@ -1,0 +1,117 @@
+/** @file The native addon: what it exports, and how it is found and loaded. */
+import { createRequire } from 'node:module';
+import { fileURLToPath } from 'node:url';
+import { TorchError } from './errors.ts';
+
+/** An operator of the dispatcher as the addon describes it. */
+export interface NativeSchema {
+  readonly name: string;
+  readonly overload: string;
+  readonly args: readonly NativeArgument[];
+  readonly returns: readonly string[];
+  readonly inPlace: boolean;
+}
+
+/** One argument of an operator. */
+export interface NativeArgument {
+  readonly name: string;
+  /** `Tensor`, `int`, `int[2]?`, `Scalar`, `ScalarType` and so on. */
+  readonly type: string;
+  readonly keywordOnly: boolean;
+  readonly written: boolean;
+  readonly aliased: boolean;
+  readonly default?: string;
+}
+
+/** An operator that can be called: values in the order of the schema, tensors as handles. */
+export interface NativeOp extends NativeSchema {
+  readonly call: (...values: unknown[]) => unknown;
+}
+
+/** The addon's functions. Tensors, generators and graph nodes are small integers here. */
+export interface Native {
+  readonly metaArray: Float64Array;
+  torchVersion(): string;
+  openCuda(path: string): string | undefined;
+  cudaDeviceCount(): number;
+  getNumThreads(): number;
+  setNumThreads(count: number): void;
+  parallelInfo(): string;
+  setDeterministic(on: boolean, warnOnly: boolean): void;
+  reportMemory(): number;
+  nothing(): void;
+  setErrorClass(type: new (code: string, message: string) => Error): void;
+
+  fromData(data: ArrayBuffer | ArrayBufferView, dtype: number, sizes: readonly number[], share: boolean, requiresGrad: boolean): number;
+  toBuffer(tensor: number): ArrayBuffer;
+  shareBuffer(tensor: number): ArrayBuffer;
+  meta(tensor: number): void;
+  item(tensor: number): number | boolean | bigint | { re: number; im: number };
+  scalarTensor(value: unknown): number;
+  release(tensor: number): void;
+  releaseMany(handles: Int32Array, count: number): void;
+  live(): number;
+  duplicate(tensor: number): number;
+  isSame(a: number, b: number): boolean;
+  dataPointer(tensor: number): bigint;
+  grad(tensor: number): number;
+  setGrad(tensor: number, grad: number | null): void;
+  setRequiresGrad(tensor: number, on: boolean): void;
+  version(tensor: number): number;
+  toDtype(tensor: number, dtype: number): number;
+  setData(tensor: number, source: number): void;
+  storageUseCount(tensor: number): number;
+
+  bindOp(name: string, overload: string): NativeOp | undefined;
+  overloadsOf(name: string): string[];
+  listOps(): NativeSchema[];
+  hasKernel(name: string, overload: string, key: string): boolean;
+
+  backward(roots: number[], grads: (number | null)[] | null, retain: boolean | null, create: boolean, inputs: number[] | null): void;
+  gradOf(
+    outputs: number[],
+    inputs: number[],
+    grads: (number | null)[] | null,
+    retain: boolean | null,
+    create: boolean,
+    allowUnused: boolean,
+  ): (number | null)[];
+  isGradEnabled(): boolean;
+  setGradEnabled(on: boolean): boolean;
+  enterInference(on: boolean): void;
+  exitInference(): void;
+  isInference(): boolean;
+  retainGrad(tensor: number): void;
+  setAutocast(device: string, on: boolean, dtype: number): [boolean, number];
+  enterAutocast(): void;
+  exitAutocast(): void;
+  isAutocastEnabled(device: string): boolean;
+  gradFn(tensor: number): number;
+  nodeName(node: number): string;
+  nodeId(node: number): number;
+  nodeKey(node: number): bigint;
+  nodeNext(node: number): number[];
+  releaseNode(node: number): boolean;
+  inputBackward(outputs: number[], grads: (number | null)[], inputs: (number | null)[]): [(number | null)[], number];
+  weightBackward(pending: number): void;
+  dropWeightBackward(pending: number): boolean;
+
+  manualSeed(seed: number | bigint): void;
+  createGenerator(device?: string): number;
+  defaultGenerator(device?: string): number;
+  releaseGenerator(generator: number): boolean;
+  seedGenerator(generator: number | null, seed: number | bigint): void;
+  generatorSeed(generator: number | null): number | bigint;
+  getRandomState(generator: number | null): number;
+  setRandomState(generator: number | null, state: number): void;
+}
+
+/** The loaded addon. */
+export const native: Native = load();
+
+function load(): Native {
+  const path = process.env['PIPEWRIGHT_ADDON'] ?? fileURLToPath(new URL('../../../.pipewright/addon/dev/pipewright.node', import.meta.url));
+  const addon = createRequire(import.meta.url)(path) as Native;
+  addon.setErrorClass(TorchError);
+  return addon;
+}

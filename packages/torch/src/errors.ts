@@ -1,0 +1,51 @@
+/** @file The error of this package: a message that says what to do, and a stable `code`. */
+
+/**
+ * What goes wrong in the engine. `code` is stable: `DISPOSED`, `SHAPE`, `DTYPE`, `BAD_ARGUMENT`, `LIBTORCH` and so on.
+ *
+ * @example try { a.matmul(b) } catch (error) { if (error instanceof TorchError) console.log(error.code) }
+ */
+export class TorchError extends Error {
+  override readonly name: string = 'TorchError';
+  readonly code: string;
+
+  constructor(code: string, message: string, options?: ErrorOptions) {
+    super(message, options);
+    this.code = code;
+  }
+}
+
+/** The near miss among `names`, as ` (did you mean 'x'?)`, or nothing. */
+export function didYouMean(word: string, names: Iterable<string>): string {
+  let best = '';
+  let bestDistance = Math.max(2, Math.floor(word.length / 3)) + 1;
+  for (const name of names) {
+    const distance = editDistance(word.toLowerCase(), name.toLowerCase(), bestDistance);
+    if (distance < bestDistance) [best, bestDistance] = [name, distance];
+  }
+  return best === '' ? '' : ` (did you mean '${best}'?)`;
+}
+
+/** Refuses options that do not exist, by name. */
+export function checkOptions(where: string, options: object | undefined, known: readonly string[]): void {
+  if (options === undefined) return;
+  for (const key of Object.keys(options)) {
+    if (known.includes(key)) continue;
+    const list = known.length === 0 ? 'it takes no options' : `it takes ${known.join(', ')}`;
+    throw new TorchError('UNKNOWN_OPTION', `${where}: unknown option '${key}'${didYouMean(key, known)}; ${list}`);
+  }
+}
+
+function editDistance(a: string, b: string, limit: number): number {
+  if (Math.abs(a.length - b.length) >= limit) return limit;
+  let row = Array.from({ length: b.length + 1 }, (_, i) => i);
+  for (let i = 1; i <= a.length; i++) {
+    const next = [i];
+    for (let j = 1; j <= b.length; j++) {
+      const cost = a[i - 1] === b[j - 1] ? 0 : 1;
+      next.push(Math.min((row[j] ?? 0) + 1, (next[j - 1] ?? 0) + 1, (row[j - 1] ?? 0) + cost));
+    }
+    row = next;
+  }
+  return row[b.length] ?? limit;
+}
