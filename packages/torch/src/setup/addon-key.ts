@@ -39,7 +39,9 @@ export const ADDON_FILE = 'pipewright.node';
 export const CUDA_ADDON_FILE = 'pipewright_cuda.node';
 const ADDON_STAMP_FILE = 'stamp.json';
 
-export function libtorchKey(libtorch: Pick<Libtorch, 'dir' | 'version'>): Pick<AddonKey, 'libtorchDir' | 'libtorchVersion' | 'libtorchBytes'> {
+export function libtorchKey(
+  libtorch: Pick<Libtorch, 'dir' | 'version'>,
+): Pick<AddonKey, 'libtorchDir' | 'libtorchVersion' | 'libtorchBytes'> {
   return {
     libtorchDir: libtorch.dir,
     libtorchVersion: libtorch.version,

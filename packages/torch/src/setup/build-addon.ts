@@ -10,8 +10,8 @@ import { AddonError } from './addon-error.ts';
 import {
   ADDON_FILE,
   type AddonKey,
-  addonKey,
   type AddonStamp,
+  addonKey,
   addonStampFile,
   type BuiltAddon,
   CUDA_ADDON_FILE,
@@ -96,7 +96,13 @@ async function build(make: MakeRun): Promise<BuiltAddon> {
   do {
     key = addonKey(places, libtorch, make.compiler);
     const buildDir = join(places.buildDir, keyName({ ...key, sources: '' }));
-    addon = await makeOne(make, { buildDir, name: 'addon', source: places.nativeDir, output: ADDON_FILE, settings: [] });
+    addon = await makeOne(make, {
+      buildDir,
+      name: 'addon',
+      source: places.nativeDir,
+      output: ADDON_FILE,
+      settings: [],
+    });
     cuda = await makeCuda(make, buildDir);
   } while (key.sources !== hashSources(places.nativeDir)); // somebody saved a file meanwhile
 

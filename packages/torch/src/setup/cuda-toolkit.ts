@@ -28,7 +28,11 @@ export function findCudaToolkit(libtorch: Libtorch, env: NodeJS.ProcessEnv = pro
   ].filter((home): home is string => Boolean(home));
   const include = homes.map((home) => join(home, 'include')).find((dir) => existsSync(join(dir, 'crt/host_config.h')));
   if (include === undefined) return 'no headers of a CUDA toolkit (crt/host_config.h); set CUDA_HOME if there is one';
-  const libraryDirs = [join(libtorch.dir, 'lib'), ...beside.map((dir) => join(dir, 'lib')), join(dirname(include), 'lib64')];
+  const libraryDirs = [
+    join(libtorch.dir, 'lib'),
+    ...beside.map((dir) => join(dir, 'lib')),
+    join(dirname(include), 'lib64'),
+  ];
   const cudart = findLibrary(libraryDirs, /^libcudart(-[0-9a-f]+)?\.so\.\d+/);
   if (cudart === null) return 'no libcudart.so beside libtorch';
   const ncclLibrary = findLibrary([...libraryDirs, '/usr/lib/x86_64-linux-gnu', '/usr/lib64'], /^libnccl\.so\.\d+/);

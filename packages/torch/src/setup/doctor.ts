@@ -3,10 +3,18 @@ import { spawnSync } from 'node:child_process';
 import { existsSync, readFileSync } from 'node:fs';
 import { availableParallelism, freemem, totalmem } from 'node:os';
 import { join } from 'node:path';
-import { ADDON_FILE, type BuiltAddon, CUDA_ADDON_FILE, hashSources, keyName, libtorchKey, listAddons } from './addon-key.ts';
+import {
+  ADDON_FILE,
+  type BuiltAddon,
+  CUDA_ADDON_FILE,
+  hashSources,
+  keyName,
+  libtorchKey,
+  listAddons,
+} from './addon-key.ts';
 import { installCommand } from './advice.ts';
 import { findCudaToolkit } from './cuda-toolkit.ts';
-import { compareVersions, findLibtorch, type FindResult, formatTried, type Libtorch } from './find-libtorch.ts';
+import { compareVersions, type FindResult, findLibtorch, formatTried, type Libtorch } from './find-libtorch.ts';
 import { findPlaces, type Places } from './places.ts';
 import { findBuilder, findCmake, findCompiler, findPip, findPython, query, which } from './toolchain.ts';
 
@@ -58,7 +66,10 @@ export function diagnose(options: DoctorOptions = {}): Report {
 }
 
 /** The whole report, one part per line; `paint` may colour the health. */
-export function formatReport(report: Report, paint: (health: Health, text: string) => string = (_, text) => text): string {
+export function formatReport(
+  report: Report,
+  paint: (health: Health, text: string) => string = (_, text) => text,
+): string {
   const width = Math.max(...report.findings.map(({ part }) => part.length));
   const lines = report.findings.flatMap(({ part, health, value, fix }) => [
     `${paint(health, health.padEnd(7))}  ${part.padEnd(width)}  ${value.replaceAll('\n', `\n${' '.repeat(width + 11)}`)}`,
@@ -72,7 +83,9 @@ export function formatReport(report: Report, paint: (health: Health, text: strin
 export function formatProblems(report: Report): string {
   return report.findings
     .filter(({ health }) => health === 'missing')
-    .map(({ part, value, fix }) => `  missing ${part}: ${value}${fix === undefined ? '' : `\n    bring it with: ${fix}`}`)
+    .map(
+      ({ part, value, fix }) => `  missing ${part}: ${value}${fix === undefined ? '' : `\n    bring it with: ${fix}`}`,
+    )
     .join('\n');
 }
 
@@ -140,7 +153,11 @@ function libtorchFix(tried: FindResult['tried']): string {
 function cudaFindings(libtorch: Libtorch | null, env: NodeJS.ProcessEnv): Finding[] {
   const driver = cudaDriver(env);
   const findings: Finding[] = [
-    { part: 'CUDA driver', health: driver === null ? 'absent' : 'ok', value: driver ?? 'none: tensors live on the CPU' },
+    {
+      part: 'CUDA driver',
+      health: driver === null ? 'absent' : 'ok',
+      value: driver ?? 'none: tensors live on the CPU',
+    },
   ];
   if (libtorch === null) return findings;
   findings.push(
@@ -152,7 +169,9 @@ function cudaFindings(libtorch: Libtorch | null, env: NodeJS.ProcessEnv): Findin
           value: 'this libtorch has no libtorch_cuda',
           ...(driver === null
             ? {}
-            : { fix: `python3 -m pip install torch==${libtorch.version.replace(/\+.*/, '')}, then set PIPEWRIGHT_LIBTORCH to its folder` }),
+            : {
+                fix: `python3 -m pip install torch==${libtorch.version.replace(/\+.*/, '')}, then set PIPEWRIGHT_LIBTORCH to its folder`,
+              }),
         },
   );
   if (libtorch.hasCuda) {
@@ -160,7 +179,11 @@ function cudaFindings(libtorch: Libtorch | null, env: NodeJS.ProcessEnv): Findin
     findings.push(
       typeof toolkit === 'string'
         ? { part: 'CUDA headers', health: 'absent', value: toolkit }
-        : { part: 'CUDA headers', health: 'ok', value: `${toolkit.include}${toolkit.nccl ? ', with NCCL' : ', without NCCL'}` },
+        : {
+            part: 'CUDA headers',
+            health: 'ok',
+            value: `${toolkit.include}${toolkit.nccl ? ', with NCCL' : ', without NCCL'}`,
+          },
     );
   }
   return findings;
@@ -186,7 +209,8 @@ function addonFindings(addon: BuiltAddon | null, { needsBuild, env, tryLoad }: A
   const value = `${keyName(key)} for libtorch ${key.libtorchVersion}, built with ${key.compiler}`;
   const findings: Finding[] = [];
   const problem = tryLoad ? loadProblem(join(addon.dir, ADDON_FILE), env) : null;
-  if (problem !== null) findings.push({ part: 'addon', health: 'missing', value: `${value}\n${problem}`, fix: `${SETUP} --verify` });
+  if (problem !== null)
+    findings.push({ part: 'addon', health: 'missing', value: `${value}\n${problem}`, fix: `${SETUP} --verify` });
   else if (needsBuild)
     findings.push({ part: 'addon', health: 'missing', value: `${value}; its sources have changed since`, fix: SETUP });
   else findings.push({ part: 'addon', health: 'ok', value: `${value}${tryLoad ? ', loads' : ''}` });
@@ -201,7 +225,8 @@ function addonFindings(addon: BuiltAddon | null, { needsBuild, env, tryLoad }: A
 
 /** What the loader says, from a process of its own, so that a crash is a line of the report. */
 function loadProblem(file: string, env: NodeJS.ProcessEnv): string | null {
-  const code = 'try { process.dlopen({ exports: {} }, process.argv[1]) } catch (e) { console.error(e.message); process.exit(1) }';
+  const code =
+    'try { process.dlopen({ exports: {} }, process.argv[1]) } catch (e) { console.error(e.message); process.exit(1) }';
   const result = spawnSync(process.execPath, ['-e', code, file], { env, encoding: 'utf8', timeout: 120_000 });
   if (result.status === 0) return null;
   return result.stderr.trim().split('\n')[0] || `the process ended with ${result.signal ?? result.status}`;

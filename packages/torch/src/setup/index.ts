@@ -1,7 +1,7 @@
 /** @file Finding, fetching and building the engine; importing this loads no libtorch. */
 export { AddonError, type AddonErrorCode } from './addon-error.ts';
 export { type DoctorOptions, diagnose, type Finding, formatReport, type Health, type Report } from './doctor.ts';
-export { findLibtorch, type FindResult, type Libtorch } from './find-libtorch.ts';
+export { type FindResult, findLibtorch, type Libtorch } from './find-libtorch.ts';
 export { type LoadOptions, loadAddon, loadCudaAddon } from './load-addon.ts';
 export { findPlaces, type Places } from './places.ts';
 export { LineProgress, type Progress, silent } from './progress.ts';

@@ -46,7 +46,13 @@ export function cudaWheels(cudaVersion: string | null): WheelNeed[] {
 /** For a Python that the wheel does not know: we need no Python code of it, so another one's wheel does as well. */
 export function otherPythonArguments(): string[] {
   const platform = `manylinux_2_28_${machine()}`;
-  return ['--only-binary=:all:', '--implementation=cp', '--python-version=3.12', '--abi=cp312', `--platform=${platform}`];
+  return [
+    '--only-binary=:all:',
+    '--implementation=cp',
+    '--python-version=3.12',
+    '--abi=cp312',
+    `--platform=${platform}`,
+  ];
 }
 
 function machine(): string {

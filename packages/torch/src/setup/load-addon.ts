@@ -74,9 +74,17 @@ interface FailureContext {
 }
 
 /** The message, and what the doctor would say about this machine. */
-function failure(code: 'ADDON_LOAD_FAILED' | 'ADDON_NOT_BUILT' | 'LIBTORCH_NOT_FOUND', message: string, context: FailureContext): AddonError {
+function failure(
+  code: 'ADDON_LOAD_FAILED' | 'ADDON_NOT_BUILT' | 'LIBTORCH_NOT_FOUND',
+  message: string,
+  context: FailureContext,
+): AddonError {
   const report = diagnose({ places: context.places, env: context.env, tryLoad: false });
-  return new AddonError(code, [message, formatProblems(report), 'More: npx pipewright doctor'].filter(Boolean).join('\n'), {
-    cause: context.cause,
-  });
+  return new AddonError(
+    code,
+    [message, formatProblems(report), 'More: npx pipewright doctor'].filter(Boolean).join('\n'),
+    {
+      cause: context.cause,
+    },
+  );
 }

@@ -40,7 +40,10 @@ export async function runSetup(options: SetupOptions = {}): Promise<SetupResult>
     ({ found, tried } = findLibtorch(places, { env }));
   }
   if (found === null)
-    throw new AddonError('LIBTORCH_NOT_FOUND', `internal: libtorch was fetched but is not found:\n${formatTried(tried)}`);
+    throw new AddonError(
+      'LIBTORCH_NOT_FOUND',
+      `internal: libtorch was fetched but is not found:\n${formatTried(tried)}`,
+    );
   const addon = await buildAddon(found, { places, env, progress, force: verify });
   return { libtorch: found, addon, changed: fetched || addon.built };
 }

@@ -19,7 +19,12 @@ export function which(name: string, env: NodeJS.ProcessEnv = process.env): strin
 
 /** What the program prints, or null if it fails; never throws. */
 export function query(command: string, args: readonly string[], env: NodeJS.ProcessEnv = process.env): string | null {
-  const result = spawnSync(command, args, { env, encoding: 'utf8', timeout: 20_000, stdio: ['ignore', 'pipe', 'pipe'] });
+  const result = spawnSync(command, args, {
+    env,
+    encoding: 'utf8',
+    timeout: 20_000,
+    stdio: ['ignore', 'pipe', 'pipe'],
+  });
   return result.status === 0 ? result.stdout : null;
 }
 

@@ -152,7 +152,10 @@ export function parseRecord(text: string): Map<string, RecordLine> {
 }
 
 function corrupt(path: string, problem: string): AddonError {
-  return new AddonError('WHEEL_CORRUPT', `Wheel: ${path} is damaged: ${problem}; delete it and run: npx pipewright setup`);
+  return new AddonError(
+    'WHEEL_CORRUPT',
+    `Wheel: ${path} is damaged: ${problem}; delete it and run: npx pipewright setup`,
+  );
 }
 
 async function* readRange(file: FileHandle, start: number, length: number): AsyncGenerator<Buffer> {

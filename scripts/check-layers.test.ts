@@ -1,0 +1,81 @@
+/** @file The layer check finds planted violations and lets everything else pass. */
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { dirname, join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { findImports, findViolations } from './check-layers.mjs';
+
+describe('findImports', () => {
+  test('tells lazy imports from those at once', () => {
+    const text = `
+      import { a } from '@pipewright/schedule';
+      import type { B } from '@pipewright/torch';
+      export {
+        c,
+      } from './c.ts';
+      import 'side-effect';
+      // import { no } from 'commented';
+      /* import { no } from 'commented-too'; */
+      const d = await import('@pipewright/torch');`;
+    expect(findImports(text)).toMatchInlineSnapshot(`
+      [
+        {
+          "lazy": false,
+          "specifier": "@pipewright/schedule",
+        },
+        {
+          "lazy": true,
+          "specifier": "@pipewright/torch",
+        },
+        {
+          "lazy": false,
+          "specifier": "./c.ts",
+        },
+        {
+          "lazy": false,
+          "specifier": "side-effect",
+        },
+        {
+          "lazy": true,
+          "specifier": "@pipewright/torch",
+        },
+      ]
+    `);
+  });
+});
+
+describe('findViolations', () => {
+  let root: string;
+  beforeEach(() => {
+    root = mkdtempSync(join(tmpdir(), 'layers-'));
+  });
+  afterEach(() => rmSync(root, { recursive: true }));
+
+  function plant(path: string, text: string): void {
+    const file = join(root, 'packages', path);
+    mkdirSync(dirname(file), { recursive: true });
+    writeFileSync(file, text);
+  }
+
+  test('names the file, the import and the rule', () => {
+    for (const name of ['schedule', 'torch', 'cli', 'extra']) plant(`${name}/package.json`, '{ "dependencies": { "commander": "1" } }');
+    plant('schedule/src/a.ts', "import { readFileSync } from 'node:fs';\nimport { t } from '@pipewright/torch';");
+    plant('schedule/src/a.test.ts', "import { readFileSync } from 'node:fs';\nimport { test } from 'vitest';");
+    plant('torch/src/b.ts', "import { x } from '../../schedule/src/a.ts';\nimport { y } from 'left-pad';");
+    plant('cli/src/c.ts', "import { s } from '@pipewright/schedule';\nimport { t } from '@pipewright/torch/setup';");
+    plant('cli/src/d.ts', "import { Command } from 'commander';\nawait import('@pipewright/torch');");
+    expect(findViolations(root).join('\n')).toMatchInlineSnapshot(`
+      "packages/cli/src/c.ts: imports '@pipewright/torch/setup': cli may import torch only lazily, with import()
+      packages/extra: not in the table of scripts/check-layers.mjs; add it there
+      packages/schedule/src/a.ts: imports 'node:fs': schedule also runs in a browser; keep Node out of it
+      packages/schedule/src/a.ts: imports '@pipewright/torch': schedule may import none of our packages
+      packages/torch/src/b.ts: imports '../../schedule/src/a.ts': leaves packages/torch; import the other package by its name
+      packages/torch/src/b.ts: imports 'left-pad': left-pad is not among the dependencies of packages/torch/package.json"
+    `);
+  });
+
+  test('this workspace keeps to the table', () => {
+    expect(findViolations(fileURLToPath(new URL('..', import.meta.url)))).toEqual([]);
+  });
+});

@@ -1,0 +1,46 @@
+// @ts-check
+/**
+ * @file `npm run check`: what CI runs and what a change must pass: types, lint, format, layers, generated code, tests.
+ * Every step runs even if an earlier one fails. `npm run check -- --no-tests` leaves the tests out.
+ */
+import { spawnSync } from 'node:child_process';
+import { existsSync, readdirSync } from 'node:fs';
+import { join } from 'node:path';
+import { bootstrap, root } from './bootstrap.mjs';
+import { runTests } from './test.mjs';
+
+/** A script of an npm package, run with this Node. @param {string} path */
+const bin = (path) => join(root, 'node_modules', path);
+
+/** @type {{ name: string, args: string[] }[]} */
+const steps = [
+  { name: 'types', args: [bin('typescript/bin/tsc'), '-p', 'tsconfig.tests.json'] },
+  { name: 'lint', args: [bin('oxlint/bin/oxlint'), '--type-aware'] },
+  { name: 'format', args: [bin('@biomejs/biome/bin/biome'), 'check', '.'] },
+  { name: 'layers', args: ['scripts/check-layers.mjs'] },
+  ...generators().map((script) => ({ name: `generated code (${script})`, args: [script, '--check'] })),
+];
+
+/** Every script that writes generated code also checks it, with --check. */
+function generators() {
+  const tools = readdirSync(join(root, 'packages'))
+    .map((name) => `packages/${name}/tools`)
+    .filter((dir) => existsSync(join(root, dir)));
+  return ['scripts', ...tools].flatMap((dir) =>
+    readdirSync(join(root, dir))
+      .filter((file) => /^gen(erate)?-.*\.mjs$/.test(file))
+      .map((file) => `${dir}/${file}`),
+  );
+}
+
+await bootstrap();
+const failed = [];
+for (const { name, args } of steps) {
+  const start = performance.now();
+  const { status } = spawnSync(process.execPath, args, { cwd: root, stdio: ['ignore', 'inherit', 'inherit'] });
+  console.log(`${status === 0 ? 'ok    ' : 'FAILED'} ${name} (${((performance.now() - start) / 1000).toFixed(1)} s)`);
+  if (status !== 0) failed.push(name);
+}
+if (!process.argv.includes('--no-tests') && runTests([]) !== 0) failed.push('tests');
+if (failed.length > 0) console.error(`failed: ${failed.join(', ')}`);
+process.exitCode = failed.length === 0 ? 0 : 1;
