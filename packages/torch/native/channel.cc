@@ -313,7 +313,12 @@ PW_ENTRY(endpoint_close, 1) {
 }
 
 // (group name, rank or -1, reason): from any thread; how many ranks of this process were reached.
-PW_ENTRY(waits_abort, 3) { return from_int32(args.napi, abort_waits(args.string(0), args.int32(1), args.string(2))); }
+PW_ENTRY(waits_abort, 3) {
+  const std::string name = args.string(0), why = args.string(2);
+  const int rank = args.int32(1);
+  if (rank < 0) abort_hub(name, why);
+  return from_int32(args.napi, abort_waits(name, rank, why));
+}
 PW_ENTRY(waits_cancel, 3) { return from_int32(args.napi, cancel_waits(args.string(0), args.int32(1), args.string(2))); }
 
 void init_channel(Env& env, napi_value exports) {

@@ -55,12 +55,14 @@ bool ThreadHub::forget(const std::string& name) {
 }
 
 std::shared_ptr<Endpoint> ThreadHub::join(int rank) {
-  std::shared_ptr<ThreadHub> self = open(name, size, 0);
+  std::shared_ptr<ThreadHub> self = shared_from_this();
+  std::string aborted;
   {
     std::lock_guard<std::mutex> lock(mutex_);
     if (seats_[rank] == Seat::taken) throw CodedError("RANK", "rank " + std::to_string(rank) + " has joined this thread group already");
     if (seats_[rank] == Seat::left) throw CodedError("RANK", "rank " + std::to_string(rank) + " has left this thread group; use another name for a new group");
     seats_[rank] = Seat::taken;
+    aborted = aborted_;
   }
   auto endpoint = std::make_shared<ThreadEndpoint>();
   endpoint->control = std::make_shared<Control>(name, rank);
@@ -69,6 +71,7 @@ std::shared_ptr<Endpoint> ThreadHub::join(int rank) {
   endpoint->inbox = inboxes_[rank];
   endpoint->hub = self;
   for (int other = 0; other < size; ++other) endpoint->outlets.push_back(std::make_unique<ThreadOutlet>(inboxes_[other], rank));
+  if (!aborted.empty()) endpoint->control->abort(aborted);
   if (memberships++ == 0) ++crowd().ranks;
   endpoint->close = [hub = std::weak_ptr<ThreadHub>(self), control = endpoint->control, rank, left = false]() mutable {
     if (left) return;
@@ -92,6 +95,18 @@ void ThreadHub::leave(int rank, const std::string& why) {
   for (int other = 0; other < size; ++other) inboxes_[other]->lose(rank, why);
   inboxes_[rank]->clear();
   if (last) forget(name);
+}
+
+void ThreadHub::abort(const std::string& why) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (aborted_.empty()) aborted_ = why;
+}
+
+void abort_hub(const std::string& name, const std::string& why) {
+  Hubs& all = hubs();
+  std::lock_guard<std::mutex> lock(all.mutex);
+  const auto found = all.by_name.find(name);
+  if (found != all.by_name.end()) found->second->abort(why);
 }
 
 std::string ThreadHub::gone(int rank) {
