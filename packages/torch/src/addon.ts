@@ -1,7 +1,6 @@
 /** @file The native addon: what it exports, and how it is found and loaded. */
-import { createRequire } from 'node:module';
-import { fileURLToPath } from 'node:url';
 import { TorchError } from './errors.ts';
+import { loadAddon } from './setup/load-addon.ts';
 
 /** An operator of the dispatcher as the addon describes it. */
 export interface NativeSchema {
@@ -110,8 +109,7 @@ export interface Native {
 export const native: Native = load();
 
 function load(): Native {
-  const path = process.env['PIPEWRIGHT_ADDON'] ?? fileURLToPath(new URL('../../../.pipewright/addon/dev/pipewright.node', import.meta.url));
-  const addon = createRequire(import.meta.url)(path) as Native;
+  const addon = loadAddon() as Native;
   addon.setErrorClass(TorchError);
   return addon;
 }
