@@ -225,29 +225,21 @@ function checkLink(caller: string, link: { readonly latency?: number; readonly b
   }
 }
 
-/** One plain compute action, or one part of a composite. */
-export interface Part {
-  readonly code: number;
-  readonly stage: number;
-  readonly microbatch: number;
-}
-
 /** Time of an F, I, W or B. */
 export function computeCost(costs: CostTable, code: number, stage: number): number {
   return (code === Code.F ? costs.F : code === Code.B ? costs.B : code === Code.I ? costs.I : costs.W)[stage]!;
 }
 
-/** Time of a composite without waiting inside. */
-export function compositeDuration(costs: CostTable, parts: readonly Part[]): number {
-  const first = parts[0];
-  if (first !== undefined && costs.overlap !== null) return costs.overlap[first.stage]!;
-  return parts.reduce((sum, part) => sum + computeCost(costs, part.code, part.stage), 0);
+/** Time of a composite of plain words without waiting inside. */
+export function compositeDuration(costs: CostTable, leaves: readonly number[], stageShift: number): number {
+  if (leaves.length > 0 && costs.overlap !== null) return costs.overlap[leaves[0]! >>> stageShift]!;
+  return leaves.reduce((sum, leaf) => sum + computeCost(costs, leaf & 15, leaf >>> stageShift), 0);
 }
 
 /** What the times of the parts of a composite are multiplied with to make up its duration. */
-export function partScale(costs: CostTable, parts: readonly Part[]): number {
-  const plain = parts.reduce((sum, part) => sum + computeCost(costs, part.code, part.stage), 0);
-  return costs.overlap === null || plain === 0 ? 1 : compositeDuration(costs, parts) / plain;
+export function partScale(costs: CostTable, leaves: readonly number[], stageShift: number): number {
+  const plain = leaves.reduce((sum, leaf) => sum + computeCost(costs, leaf & 15, leaf >>> stageShift), 0);
+  return costs.overlap === null || plain === 0 ? 1 : compositeDuration(costs, leaves, stageShift) / plain;
 }
 
 /** Messages over the edges of the stage graph; forward along the edge, backward against it. */

@@ -19,11 +19,15 @@ export const Why = {
   NotReceived: 5,
 } as const;
 
-/** What a rank waits for; `edge` is a number in `schedule.stageEdges`. */
+/** One of the numbers of `Why`. */
+export type WhyCode = (typeof Why)[keyof typeof Why];
+
+/** A rank that waits; `key` is the message's number (see `Messages` in replay.ts), -1 where it waits for its own row. */
 export interface Blocked {
-  why: (typeof Why)[keyof typeof Why];
-  edge: number;
-  backward: boolean;
+  readonly rank: number;
+  readonly slot: number;
+  readonly why: WhyCode;
+  readonly key: number;
 }
 
 /** One rank that does not go on, as an error's `details.waiting` lists it. */
@@ -39,7 +43,7 @@ export interface WaitingRank {
 }
 
 /** The error for an order in which some ranks wait for ever. */
-export function deadlockError(caller: string, schedule: Schedule, blocked: readonly (Blocked & { readonly rank: number; readonly slot: number })[]): ScheduleError {
+export function deadlockError(caller: string, schedule: Schedule, blocked: readonly Blocked[]): ScheduleError {
   const waiting = blocked.filter((b) => b.slot < (schedule.rows[b.rank]?.length ?? 0)).map((b) => describe(schedule, b));
   const cycle = cycleOf(waiting);
   const shown = cycle.length > 0 ? cycle : waiting;
@@ -52,29 +56,30 @@ export function deadlockError(caller: string, schedule: Schedule, blocked: reado
   });
 }
 
-function describe(schedule: Schedule, wait: Blocked & { readonly rank: number; readonly slot: number }): WaitingRank {
-  const { rank, slot, why, backward } = wait;
+function describe(schedule: Schedule, { rank, slot, why, key }: Blocked): WaitingRank {
+  const { layout, microbatches, stageEdges } = schedule;
   const word = schedule.rows[rank]![slot]!;
   const base = { rank, slot, action: schedule.format(word) };
-  const leaf = leafOf(schedule, word, backward);
-  const { layout } = schedule;
-  const stage = layout.stage(leaf);
-  const microbatch = layout.microbatch(leaf);
-  if (why === Why.OwnForward) return { ...base, needs: `${stage}F${microbatch} earlier in its own row`, from: rank };
-  if (why === Why.OwnInput) return { ...base, needs: `${stage}I${microbatch} earlier in its own row`, from: rank };
-  if (why === Why.NotMade) return { ...base, needs: `${stage}${backward ? 'I' : 'F'}${microbatch} earlier in its own row`, from: rank };
-  if (why === Why.NotReceived) return { ...base, needs: `${stage}${backward ? 'RECV_B' : 'RECV_F'}${microbatch} earlier in its own row`, from: rank };
-  const [a, b] = schedule.stageEdges[wait.edge] ?? [stage, stage];
-  const source = backward ? b : a;
-  const from = schedule.stageToRank[source] ?? -1;
-  return { ...base, needs: `the ${backward ? 'gradient' : 'output'} of stage ${source}, microbatch ${microbatch}, from rank ${from}`, from };
+  if (key >= 0) {
+    const backward = key >= stageEdges.length * microbatches;
+    const [a, b] = stageEdges[Math.floor(key / microbatches) % stageEdges.length]!;
+    const microbatch = key % microbatches;
+    const source = backward ? b : a;
+    if (why === Why.NotReceived) return { ...base, needs: `${backward ? a : b}${backward ? 'RECV_B' : 'RECV_F'}${microbatch} earlier in its own row`, from: rank };
+    const from = schedule.stageToRank[source] ?? -1;
+    return { ...base, needs: `the ${backward ? 'gradient' : 'output'} of stage ${source}, microbatch ${microbatch}, from rank ${from}`, from };
+  }
+  const leaf = leafOf(schedule, word, why);
+  const backward = why === Why.NotMade && (leaf & 15) === Code.SendB;
+  const kind = why === Why.OwnInput || backward ? 'I' : 'F';
+  return { ...base, needs: `${layout.stage(leaf)}${kind}${layout.microbatch(leaf)} earlier in its own row`, from: rank };
 }
 
 /** The part of a word that waits. */
-function leafOf(schedule: Schedule, word: number, backward: boolean): number {
+function leafOf(schedule: Schedule, word: number, why: WhyCode): number {
   const leaves = schedule.composites.leavesOf(word);
-  const backwards: readonly number[] = [Code.I, Code.B, Code.W, Code.SendB, Code.RecvB];
-  return leaves.find((leaf) => backwards.includes(leaf & 15) === backward) ?? leaves[0] ?? word;
+  const wanted: readonly number[] = why === Why.OwnInput ? [Code.W] : why === Why.OwnForward ? [Code.I, Code.B] : [Code.SendF, Code.SendB];
+  return leaves.find((leaf) => wanted.includes(leaf & 15)) ?? leaves[0] ?? word;
 }
 
 /** The ranks of a circle of waiting, if there is one. */

@@ -1,7 +1,7 @@
 /** @file The replay of a schedule in time: when each action starts and ends, given costs. Every action starts as early as its row and its inputs let it. */
 
-import { type CostTable, type EdgeCosts, type Part, compositeDuration, computeCost, edgeCosts, partScale } from './costs.ts';
-import { type Blocked, Why, deadlockError } from './deadlock.ts';
+import { type CostTable, type EdgeCosts, compositeDuration, edgeCosts, partScale } from './costs.ts';
+import { Why, type WhyCode, deadlockError } from './deadlock.ts';
 import { ScheduleError } from './errors.ts';
 import { Code } from './packed.ts';
 import type { Schedule } from './schedule.ts';
@@ -67,7 +67,9 @@ class Replay {
   private readonly last: Int32Array;
   private readonly laneFree: Float64Array;
   private readonly laneLast: Int32Array;
-  private readonly blocked: Blocked[];
+  private readonly blockedWhy: Uint8Array;
+  private readonly blockedKey: Int32Array;
+  /** The message whose arrival wakes a rank; -1: none. */
   private readonly blockedOn: Int32Array;
   // Per stage and per link.
   private readonly gathered: Float64Array;
@@ -77,6 +79,16 @@ class Replay {
   private readonly ready: number[] = [];
   // Composites whose parts release separately: parts done of the one a rank stands at, start and end of every part.
   private readonly partsDone: Int32Array;
+  private readonly stageShift: number;
+  private readonly microbatchMask: number;
+  private readonly microbatches: number;
+  /** Where the keys of gradient messages begin. */
+  private readonly gradients: number;
+  private readonly rankOf: Int32Array;
+  private readonly durations: readonly (Float64Array | null)[];
+  // The latest input found so far by `inputsOf`, and the cell that brought it.
+  private readyAt = 0;
+  private readyBy = -1;
   private readonly partTimes: Map<number, Float64Array> = new Map();
 
   constructor(caller: string, schedule: Schedule, costs: CostTable) {
@@ -103,13 +115,20 @@ class Replay {
     this.last = new Int32Array(ranks).fill(-1);
     this.laneFree = new Float64Array(ranks);
     this.laneLast = new Int32Array(ranks).fill(-1);
-    this.blocked = Array.from({ length: ranks }, () => ({ why: Why.Nothing, edge: -1, backward: false }));
+    this.blockedWhy = new Uint8Array(ranks);
+    this.blockedKey = new Int32Array(ranks).fill(-1);
     this.blockedOn = new Int32Array(ranks).fill(-1);
     this.gathered = new Float64Array(stages);
     this.gatheredBy = new Int32Array(stages).fill(-1);
     this.linkFree = new Float64Array(this.edges.links);
     this.linkLast = new Int32Array(this.edges.links).fill(-1);
     this.partsDone = new Int32Array(ranks);
+    this.stageShift = schedule.layout.stageShift;
+    this.microbatchMask = schedule.layout.microbatchMask;
+    this.microbatches = microbatches;
+    this.gradients = this.graph.edges * microbatches;
+    this.rankOf = Int32Array.from(schedule.stageToRank);
+    this.durations = [null, costs.F, costs.I, costs.W, costs.B];
   }
 
   run(): Timing {
@@ -118,7 +137,9 @@ class Replay {
     while (ready.length > 0) this.advance(ready.pop()!);
     this.finishReceives();
     const stuck = this.schedule.rows.some((row, rank) => this.cursor[rank]! < row.length);
-    if (stuck) throw deadlockError(this.caller, this.schedule, this.blocked.map((wait, rank) => ({ ...wait, rank, slot: this.cursor[rank]! })));
+    if (stuck) {
+      throw deadlockError(this.caller, this.schedule, Array.from(this.cursor, (slot, rank) => ({ rank, slot, why: this.blockedWhy[rank]! as WhyCode, key: this.blockedKey[rank]! })));
+    }
     return { offsets: this.offsets, start: this.start, end: this.end, cause: this.cause, partTimes: this.partTimes, messages: { graph, departures, arrivals, senders } };
   }
 
@@ -144,13 +165,14 @@ class Replay {
   private step(rank: number, index: number, word: number): boolean {
     const code = word & 15;
     if (code === Code.Composite) return this.composite(rank, index, word);
-    const { layout, stages, microbatches } = this.schedule;
-    const stage = layout.stage(word);
-    const microbatch = layout.microbatch(word);
-    if (stage >= stages || microbatch >= microbatches) this.outOfRange(index, word);
-    if (code <= Code.B) return this.compute(rank, index, { code, stage, microbatch });
-    if (code <= Code.ReduceGrad) return this.collective(rank, index, code, stage);
+    if (!this.inRange(word)) this.outOfRange(index, word);
+    if (code <= Code.B) return this.compute(rank, index, word);
+    if (code <= Code.ReduceGrad) return this.collective(rank, index, code, word >>> this.stageShift);
     return code === Code.SendF || code === Code.SendB ? this.send(rank, index, word) : this.receive(rank, index, word);
+  }
+
+  private inRange(word: number): boolean {
+    return word >>> this.stageShift < this.schedule.stages && ((word >>> 4) & this.microbatchMask) <= this.microbatches;
   }
 
   private outOfRange(index: number, word: number): never {
@@ -161,84 +183,84 @@ class Replay {
     );
   }
 
-  private compute(rank: number, index: number, part: Part): boolean {
-    const before = this.free[rank]!;
-    this.readyAt = before;
+  private compute(rank: number, index: number, word: number): boolean {
+    this.readyAt = this.free[rank]!;
     this.readyBy = this.last[rank]!;
-    if (!this.inputsOf(rank, part)) return false;
+    if (!this.inputsOf(rank, word)) return false;
     const begin = this.readyAt;
-    const finish = begin + computeCost(this.costs, part.code, part.stage);
+    const finish = begin + this.durations[word & 15]![word >>> this.stageShift]!;
     this.start[index] = begin;
     this.end[index] = finish;
     this.cause[index] = this.readyBy;
     this.free[rank] = finish;
     this.last[rank] = index;
-    this.outputsOf(rank, index, part, finish);
+    this.outputsOf(rank, index, word, finish);
     return true;
   }
 
-  // The latest input found so far by `inputsOf`, and the cell that brought it.
-  private readyAt = 0;
-  private readyBy = -1;
-
-  /** Raises `readyAt` to the latest input of a part; false when one is not there yet. */
-  private inputsOf(rank: number, { code, stage, microbatch }: Part): boolean {
-    const { graph, arrivals, senders } = this;
-    const { microbatches } = this.schedule;
+  /** Raises `readyAt` to the latest input of an F, I, W or B; false when one is not there yet. */
+  private inputsOf(rank: number, word: number): boolean {
+    const { graph, arrivals, explicit } = this;
+    const code = word & 15;
+    const stage = word >>> this.stageShift;
+    const microbatch = ((word >>> 4) & this.microbatchMask) - 1;
     const gathered = this.gathered[stage]!;
     if (gathered > this.readyAt) {
       this.readyAt = gathered;
       this.readyBy = this.gatheredBy[stage]!;
     }
-    const pair = stage * microbatches + microbatch;
-    if (code === Code.W) return (this.done[pair]! & doneI) !== 0 || this.block(rank, Why.OwnInput, -1, true);
+    const pair = stage * this.microbatches + microbatch;
+    if (code === Code.W) return (this.done[pair]! & doneI) !== 0 || this.block(rank, Why.OwnInput, -1);
     const backward = code !== Code.F;
-    if (backward && (this.done[pair]! & doneF) === 0) return this.block(rank, Why.OwnForward, -1, true);
+    if (backward && (this.done[pair]! & doneF) === 0) return this.block(rank, Why.OwnForward, -1);
     const starts = backward ? graph.outStart : graph.inStart;
     const list = backward ? graph.outEdges : graph.inEdges;
-    const base = backward ? graph.edges * microbatches : 0;
+    const base = backward ? this.gradients + microbatch : microbatch;
+    const stop = starts[stage + 1]!;
     let received = -1;
     let arrived = 0;
-    for (let i = starts[stage]!; i < starts[stage + 1]!; i++) {
+    for (let i = starts[stage]!; i < stop; i++) {
       const edge = list[i]!;
-      const key = base + edge * microbatches + microbatch;
-      if (this.explicit && graph.crosses[edge] === 1) {
+      const key = base + edge * this.microbatches;
+      if (explicit && graph.crosses[edge] === 1) {
         received = this.receives[(backward ? this.done.length : 0) + pair]!;
-        if (received < 0) return this.block(rank, Why.NotReceived, edge, backward);
+        if (received < 0) return this.block(rank, Why.NotReceived, key);
       }
       const at = arrivals[key]!;
-      if (Number.isNaN(at)) return this.block(rank, Why.Arrival, edge, backward);
-      if (graph.crosses[edge] === 1 && at > arrived) arrived = at;
+      if (Number.isNaN(at)) return this.block(rank, Why.Arrival, key);
+      if (explicit && graph.crosses[edge] === 1 && at > arrived) arrived = at;
       if (at > this.readyAt) {
         this.readyAt = at;
-        this.readyBy = senders[key]!;
+        this.readyBy = this.senders[key]!;
       }
     }
     if (received >= 0 && arrived > this.end[received]!) this.end[received] = arrived;
     return true;
   }
 
-  /** Hands the results of a part to the stages that wait for them. */
-  private outputsOf(rank: number, index: number, { code, stage, microbatch }: Part, finish: number): void {
-    const { graph, arrivals, senders } = this;
-    const { microbatches } = this.schedule;
-    const pair = stage * microbatches + microbatch;
+  /** Hands the results of an F, I, W or B to the stages that wait for them. */
+  private outputsOf(rank: number, index: number, word: number, finish: number): void {
+    const { graph } = this;
+    const code = word & 15;
     if (code === Code.W) return;
+    const stage = word >>> this.stageShift;
+    const microbatch = ((word >>> 4) & this.microbatchMask) - 1;
     const backward = code !== Code.F;
-    this.done[pair]! |= backward ? (code === Code.I ? doneI : doneB) : doneF;
+    this.done[stage * this.microbatches + microbatch]! |= backward ? (code === Code.I ? doneI : doneB) : doneF;
     const starts = backward ? graph.inStart : graph.outStart;
     const list = backward ? graph.inEdges : graph.outEdges;
-    const base = backward ? graph.edges * microbatches : 0;
-    for (let i = starts[stage]!; i < starts[stage + 1]!; i++) {
+    const base = backward ? this.gradients + microbatch : microbatch;
+    const stop = starts[stage + 1]!;
+    for (let i = starts[stage]!; i < stop; i++) {
       const edge = list[i]!;
-      const key = base + edge * microbatches + microbatch;
+      const key = base + edge * this.microbatches;
       if (graph.crosses[edge] === 0) {
-        this.departures[key] = arrivals[key] = finish;
-        senders[key] = index;
+        this.departures[key] = this.arrivals[key] = finish;
+        this.senders[key] = index;
       } else if (!this.explicit) {
         const at = this.transfer(edge, key, finish, index);
         if (this.costs.blocking && at > this.free[rank]!) this.free[rank] = at;
-        this.wake(edge, backward, key);
+        this.wake(edge, key);
       }
     }
   }
@@ -246,7 +268,7 @@ class Replay {
   /** Sends a message that is ready at `from`, taking its link for as long as it needs; returns when it has arrived. */
   private transfer(edge: number, key: number, from: number, index: number): number {
     const { edges, linkFree, linkLast } = this;
-    const backward = key >= this.graph.edges * this.schedule.microbatches;
+    const backward = key >= this.gradients;
     const occupancy = (backward ? edges.backwardOccupancy : edges.forwardOccupancy)[edge]!;
     const latency = (backward ? edges.backwardLatency : edges.forwardLatency)[edge]!;
     this.senders[key] = index;
@@ -262,59 +284,51 @@ class Replay {
     return (this.arrivals[key] = leave + occupancy + latency);
   }
 
-  private wake(edge: number, backward: boolean, key: number): void {
-    const rank = this.schedule.stageToRank[(backward ? this.graph.from : this.graph.to)[edge]!]!;
-    if (this.blockedOn[rank] !== key) return;
+  private wake(edge: number, key: number): void {
+    const rank = this.rankOf[(key >= this.gradients ? this.graph.from : this.graph.to)[edge]!]!;
+    if (rank < 0 || this.blockedOn[rank] !== key) return;
     this.blockedOn[rank] = -1;
-    this.blocked[rank]!.why = Why.Nothing;
     this.ready.push(rank);
   }
 
-  /** Notes what a rank waits for; always false. */
-  private block(rank: number, why: Blocked['why'], edge: number, backward: boolean): false {
-    const wait = this.blocked[rank]!;
-    wait.why = why;
-    wait.edge = edge;
-    wait.backward = backward;
-    if (why === Why.Arrival) {
-      const { rows, layout, composites, microbatches } = this.schedule;
-      const stage = (backward ? this.graph.from : this.graph.to)[edge]!;
-      const leaf = composites.leavesOf(rows[rank]![this.cursor[rank]!]!).find((word) => layout.stage(word) === stage && isBackward(word & 15) === backward)!;
-      this.blockedOn[rank] = ((backward ? this.graph.edges : 0) + edge) * microbatches + layout.microbatch(leaf);
-    }
+  /** Notes what a rank waits for (`key` of the message, or -1); always false. */
+  private block(rank: number, why: WhyCode, key: number): false {
+    this.blockedWhy[rank] = why;
+    this.blockedKey[rank] = key;
+    if (why === Why.Arrival) this.blockedOn[rank] = key;
     return false;
   }
 
   /** An overlapped composite as one block: starts with all inputs, gives all results at its end. */
   private composite(rank: number, index: number, word: number): boolean {
-    const parts = this.partsOf(index, word);
-    if (this.costs.releaseParts) return this.partByPart(rank, index, parts);
+    const leaves = this.leavesOf(index, word);
+    if (this.costs.releaseParts) return this.partByPart(rank, index, leaves);
     this.readyAt = this.free[rank]!;
     this.readyBy = this.last[rank]!;
-    for (const part of parts) if (!this.inputsOf(rank, part)) return false;
+    for (const leaf of leaves) if (!this.inputsOf(rank, leaf)) return false;
     const begin = this.readyAt;
-    const finish = begin + compositeDuration(this.costs, parts);
+    const finish = begin + compositeDuration(this.costs, leaves, this.stageShift);
     this.start[index] = begin;
     this.end[index] = finish;
     this.cause[index] = this.readyBy;
     this.free[rank] = finish;
     this.last[rank] = index;
-    for (const part of parts) this.outputsOf(rank, index, part, finish);
+    for (const leaf of leaves) this.outputsOf(rank, index, leaf, finish);
     return true;
   }
 
   /** A composite whose parts run one after the other, each with its own inputs and results. */
-  private partByPart(rank: number, index: number, parts: readonly Part[]): boolean {
-    const scale = partScale(this.costs, parts);
+  private partByPart(rank: number, index: number, leaves: readonly number[]): boolean {
+    const scale = partScale(this.costs, leaves, this.stageShift);
     let times = this.partTimes.get(index);
-    if (times === undefined) this.partTimes.set(index, (times = new Float64Array(2 * parts.length)));
-    while (this.partsDone[rank]! < parts.length) {
+    if (times === undefined) this.partTimes.set(index, (times = new Float64Array(2 * leaves.length)));
+    while (this.partsDone[rank]! < leaves.length) {
       const at = this.partsDone[rank]!;
-      const part = parts[at]!;
+      const leaf = leaves[at]!;
       this.readyAt = this.free[rank]!;
       this.readyBy = this.last[rank]!;
-      if (!this.inputsOf(rank, part)) return false;
-      const finish = this.readyAt + scale * computeCost(this.costs, part.code, part.stage);
+      if (!this.inputsOf(rank, leaf)) return false;
+      const finish = this.readyAt + scale * this.durations[leaf & 15]![leaf >>> this.stageShift]!;
       if (at === 0) {
         this.start[index] = this.readyAt;
         this.cause[index] = this.readyBy;
@@ -323,7 +337,7 @@ class Replay {
       times[2 * at + 1] = finish;
       this.end[index] = this.free[rank] = finish;
       this.last[rank] = index;
-      this.outputsOf(rank, index, part, finish);
+      this.outputsOf(rank, index, leaf, finish);
       this.partsDone[rank] = at + 1;
     }
     this.partsDone[rank] = 0;
@@ -331,16 +345,15 @@ class Replay {
   }
 
   /** The parts of a composite, checked. */
-  private partsOf(index: number, word: number): readonly Part[] {
-    const { composites, layout, stages, microbatches } = this.schedule;
-    return composites.leavesOf(word).map((leaf) => {
-      const part = { code: leaf & 15, stage: layout.stage(leaf), microbatch: layout.microbatch(leaf) };
-      if (part.stage >= stages || part.microbatch >= microbatches) this.outOfRange(index, leaf);
-      if (part.code > Code.B) {
+  private leavesOf(index: number, word: number): readonly number[] {
+    const leaves = this.schedule.composites.leavesOf(word);
+    for (const leaf of leaves) {
+      if (!this.inRange(leaf)) this.outOfRange(index, leaf);
+      if ((leaf & 15) > Code.B) {
         throw new ScheduleError('UNSUPPORTED', `${this.caller}: ${this.schedule.format(word)} overlaps something other than F, I, W and B; write it as its own action`);
       }
-      return part;
-    });
+    }
+    return leaves;
   }
 
   /** UNSHARD and REDUCE_GRAD run on a lane of their own; RESHARD takes the rank's time. */
@@ -372,32 +385,31 @@ class Replay {
   }
 
   private send(rank: number, index: number, word: number): boolean {
-    const { graph, schedule } = this;
-    const { layout, microbatches } = schedule;
-    const stage = layout.stage(word);
-    const microbatch = layout.microbatch(word);
+    const { graph } = this;
+    const stage = word >>> this.stageShift;
+    const microbatch = ((word >>> 4) & this.microbatchMask) - 1;
     const backward = (word & 15) === Code.SendB;
-    const pair = stage * microbatches + microbatch;
-    const made = this.done[pair]! & (backward ? doneI | doneB : doneF);
-    if (made === 0) return this.block(rank, Why.NotMade, -1, backward);
-    const from = this.partEndOf(rank, word) ?? this.free[rank]!;
+    const made = this.done[stage * this.microbatches + microbatch]! & (backward ? doneI | doneB : doneF);
+    if (made === 0) return this.block(rank, Why.NotMade, -1);
+    const from = this.partTimes.size === 0 ? this.free[rank]! : this.partEndOf(rank, word);
     const starts = backward ? graph.inStart : graph.outStart;
     const list = backward ? graph.inEdges : graph.outEdges;
-    const base = backward ? graph.edges * microbatches : 0;
+    const links = backward ? this.edges.backwardLink : this.edges.forwardLink;
+    const stop = starts[stage + 1]!;
     let begin = Number.POSITIVE_INFINITY;
     let finish = from;
     let by = this.last[rank]!;
-    for (let i = starts[stage]!; i < starts[stage + 1]!; i++) {
+    for (let i = starts[stage]!; i < stop; i++) {
       const edge = list[i]!;
       if (graph.crosses[edge] === 0) continue;
-      const key = base + edge * microbatches + microbatch;
-      const link = (backward ? this.edges.backwardLink : this.edges.forwardLink)[edge]!;
-      if (this.linkFree[link]! > from) by = this.linkLast[link]!;
-      begin = Math.min(begin, Math.max(from, this.linkFree[link]!));
+      const key = (backward ? this.gradients : 0) + edge * this.microbatches + microbatch;
+      const free = this.linkFree[links[edge]!]!;
+      if (free > from) by = this.linkLast[links[edge]!]!;
+      begin = Math.min(begin, Math.max(from, free));
       finish = Math.max(finish, this.transfer(edge, key, from, index));
-      this.wake(edge, backward, key);
+      this.wake(edge, key);
     }
-    this.start[index] = Number.isFinite(begin) ? begin : from;
+    this.start[index] = begin === Number.POSITIVE_INFINITY ? from : begin;
     this.end[index] = finish;
     this.cause[index] = by;
     if (this.costs.blocking) {
@@ -407,52 +419,51 @@ class Replay {
     return true;
   }
 
-  /** End of the part of the rank's last composite that makes what a send sends; undefined where that is not how it was. */
-  private partEndOf(rank: number, send: number): number | undefined {
+  /** When a send can leave: with the part of a composite right before it that makes it, else when the rank is free. */
+  private partEndOf(rank: number, send: number): number {
     const last = this.last[rank]!;
     const times = this.partTimes.get(last);
-    if (times === undefined || this.costs.blocking) return undefined;
+    if (times === undefined || this.costs.blocking) return this.free[rank]!;
     const { rows, layout, composites } = this.schedule;
     const forward = (send & 15) === Code.SendF;
     const at = composites
       .leavesOf(rows[rank]![last - this.offsets[rank]!]!)
       .findIndex((leaf) => layout.stage(leaf) === layout.stage(send) && layout.microbatch(leaf) === layout.microbatch(send) && ((leaf & 15) === Code.F) === forward);
-    return at < 0 ? undefined : times[2 * at + 1];
+    return at < 0 ? this.free[rank]! : times[2 * at + 1]!;
   }
 
   /** Posts a receive. It ends when the message is there, which its user or `finishReceives` finds out. */
   private receive(rank: number, index: number, word: number): boolean {
-    const { layout, microbatches } = this.schedule;
-    const backward = (word & 15) === Code.RecvB;
-    const pair = layout.stage(word) * microbatches + layout.microbatch(word);
+    const stage = word >>> this.stageShift;
+    const microbatch = ((word >>> 4) & this.microbatchMask) - 1;
     this.start[index] = this.end[index] = this.free[rank]!;
     this.cause[index] = this.last[rank]!;
     if (this.costs.blocking) {
       const arrived = this.arrivalFor(rank, word);
       if (Number.isNaN(arrived)) return false;
-      this.end[index] = Math.max(arrived, this.free[rank]!);
-      this.free[rank] = this.end[index]!;
+      if (arrived > this.free[rank]!) this.end[index] = this.free[rank] = arrived;
       this.last[rank] = index;
     }
-    this.receives[(backward ? this.done.length : 0) + pair] = index;
+    this.receives[((word & 15) === Code.RecvB ? this.done.length : 0) + stage * this.microbatches + microbatch] = index;
     return true;
   }
 
   /** When all messages of a receive are there; NaN, and the rank blocked, when one is not sent yet. */
   private arrivalFor(rank: number, word: number): number {
     const { graph } = this;
-    const { layout, microbatches } = this.schedule;
     const backward = (word & 15) === Code.RecvB;
-    const stage = layout.stage(word);
+    const stage = word >>> this.stageShift;
+    const base = (backward ? this.gradients : 0) + ((word >>> 4) & this.microbatchMask) - 1;
     const starts = backward ? graph.outStart : graph.inStart;
     const list = backward ? graph.outEdges : graph.inEdges;
     let arrived = 0;
     for (let i = starts[stage]!; i < starts[stage + 1]!; i++) {
       const edge = list[i]!;
       if (graph.crosses[edge] === 0) continue;
-      const at = this.arrivals[((backward ? graph.edges : 0) + edge) * microbatches + layout.microbatch(word)]!;
+      const key = base + edge * this.microbatches;
+      const at = this.arrivals[key]!;
       if (Number.isNaN(at)) {
-        this.block(rank, Why.Arrival, edge, backward);
+        this.block(rank, Why.Arrival, key);
         return Number.NaN;
       }
       arrived = Math.max(arrived, at);
@@ -479,8 +490,4 @@ class Replay {
       this.cursor[rank] = row.length;
     });
   }
-}
-
-function isBackward(code: number): boolean {
-  return code === Code.I || code === Code.B || code === Code.RecvB;
 }
