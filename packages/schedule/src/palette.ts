@@ -4,6 +4,8 @@ import type { ActionKind } from './action.ts';
 
 /** How a kind of action looks and what it is called. */
 export interface ComputationTypeVisual {
+  /** One letter for pictures without room or colours. */
+  readonly letter: string;
   /** Fill as `#rrggbb`; readable on light and on dark backgrounds. */
   readonly color: string;
   /** Name in legends. */
@@ -19,18 +21,18 @@ export interface ComputationTypeVisual {
  * @example computationVisuals.W.label // 'Backward weight'
  */
 export const computationVisuals: Readonly<Record<ActionKind, ComputationTypeVisual>> = Object.freeze({
-  F: { color: '#3f7fd6', label: 'Forward', width: 1, role: 'compute' },
-  I: { color: '#12a5a5', label: 'Backward input', width: 1, role: 'compute' },
-  W: { color: '#5aa63f', label: 'Backward weight', width: 1, role: 'compute' },
-  B: { color: '#e58032', label: 'Full backward', width: 2, role: 'compute' },
-  OVERLAP_F_B: { color: '#9460cc', label: 'Overlapped F and B', width: 3, role: 'compute' },
-  UNSHARD: { color: '#c4568b', label: 'Unshard', width: 1, role: 'sharding' },
-  RESHARD: { color: '#8b8fa3', label: 'Reshard', width: 1, role: 'sharding' },
-  REDUCE_GRAD: { color: '#b8962a', label: 'Reduce gradients', width: 1, role: 'sharding' },
-  SEND_F: { color: '#7aa7e8', label: 'Send forward', width: 1, role: 'communication' },
-  RECV_F: { color: '#5b8bd0', label: 'Receive forward', width: 1, role: 'communication' },
-  SEND_B: { color: '#f0a66e', label: 'Send backward', width: 1, role: 'communication' },
-  RECV_B: { color: '#d18a52', label: 'Receive backward', width: 1, role: 'communication' },
+  F: { letter: 'F', color: '#3f7fd6', label: 'Forward', width: 1, role: 'compute' },
+  I: { letter: 'I', color: '#0f9797', label: 'Backward input', width: 1, role: 'compute' },
+  W: { letter: 'W', color: '#4f9636', label: 'Backward weight', width: 1, role: 'compute' },
+  B: { letter: 'B', color: '#da701f', label: 'Full backward', width: 2, role: 'compute' },
+  OVERLAP_F_B: { letter: 'X', color: '#9460cc', label: 'Overlapped F and B', width: 3, role: 'compute' },
+  UNSHARD: { letter: 'U', color: '#c4568b', label: 'Unshard', width: 1, role: 'sharding' },
+  RESHARD: { letter: 'u', color: '#8b8fa3', label: 'Reshard', width: 1, role: 'sharding' },
+  REDUCE_GRAD: { letter: 'G', color: '#b8962a', label: 'Reduce gradients', width: 1, role: 'sharding' },
+  SEND_F: { letter: 'S', color: '#7aa7e8', label: 'Send forward', width: 1, role: 'communication' },
+  RECV_F: { letter: 'R', color: '#5b8bd0', label: 'Receive forward', width: 1, role: 'communication' },
+  SEND_B: { letter: 's', color: '#f0a66e', label: 'Send backward', width: 1, role: 'communication' },
+  RECV_B: { letter: 'r', color: '#d18a52', label: 'Receive backward', width: 1, role: 'communication' },
 });
 
 /** Kinds in legend order. */
@@ -51,7 +53,7 @@ export function toneOf(kind: ActionKind, chunk: number, chunks: number): string 
  * @example inkOn('#3f7fd6') // '#ffffff'
  */
 export function inkOn(fill: string): string {
-  return luminance(fill) > 0.36 ? '#14202b' : '#ffffff';
+  return luminance(fill) > 0.3 ? '#14202b' : '#ffffff';
 }
 
 /**
@@ -61,7 +63,13 @@ export function inkOn(fill: string): string {
 export function mix(from: string, to: string, share: number): string {
   const a = channels(from);
   const b = channels(to);
-  return `#${a.map((v, i) => Math.round(v + (b[i]! - v) * share).toString(16).padStart(2, '0')).join('')}`;
+  return `#${a
+    .map((v, i) =>
+      Math.round(v + (b[i]! - v) * share)
+        .toString(16)
+        .padStart(2, '0'),
+    )
+    .join('')}`;
 }
 
 /**

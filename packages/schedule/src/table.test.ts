@@ -32,7 +32,8 @@ describe('renderTable', () => {
 
   test('equals the reference text of the golden case', () => {
     const order = ['0F0,0F1,,0B0', '1F0,1B0'].map((row) => row.split(','));
-    const expected = '        Rank 0 Rank 1\nStep 0: 0F0    1F0   \nStep 1: 0F1    1B0   \nStep 2:              \nStep 3: 0B0          \n';
+    const expected =
+      '        Rank 0 Rank 1\nStep 0: 0F0    1F0   \nStep 1: 0F1    1B0   \nStep 2:              \nStep 3: 0B0          \n';
     expect(renderTable({ order }, { compat: 'torch' })).toBe(expected);
     expect(renderTable({ order })).toBe(expected);
     expect(formatPipelineOrder(order.map((row) => row.map((cell) => parseAction(cell))))).toBe(expected);
@@ -40,7 +41,11 @@ describe('renderTable', () => {
 
   test('pads step numbers', () => {
     const order = [Array.from({ length: 11 }, (_, m) => `0F${m}`)];
-    expect(renderTable({ order }).split('\n').slice(0, 3)).toEqual(['         Rank 0 ', 'Step 00: 0F0    ', 'Step 01: 0F1    ']);
+    expect(renderTable({ order }).split('\n').slice(0, 3)).toEqual([
+      '         Rank 0 ',
+      'Step 00: 0F0    ',
+      'Step 01: 0F1    ',
+    ]);
   });
 
   test('draws fewer steps than ranks, and widens columns for long labels (gaps 36 and 37)', () => {
@@ -64,8 +69,12 @@ describe('renderTable', () => {
   });
 
   test('refuses what it does not know', () => {
-    expect(() => renderTable(bfs, { marked: 3 } as object)).toThrowErrorMatchingInlineSnapshot(`[ScheduleError: renderTable: unknown option 'marked'; did you mean 'mark'?]`);
-    expect(() => renderTable(bfs, { ranks: [2] })).toThrowErrorMatchingInlineSnapshot(`[ScheduleError: renderTable: ranks names rank 2; this schedule has ranks 0 to 1]`);
+    expect(() => renderTable(bfs, { marked: 3 } as object)).toThrowErrorMatchingInlineSnapshot(
+      `[ScheduleError: renderTable: unknown option 'marked'; did you mean 'mark'?]`,
+    );
+    expect(() => renderTable(bfs, { ranks: [2] })).toThrowErrorMatchingInlineSnapshot(
+      `[ScheduleError: renderTable: ranks names rank 2; this schedule has ranks 0 to 1]`,
+    );
     expect(() => renderTable(bfs, { compat: 'torhc' as 'torch' })).toThrow(ScheduleError);
   });
 });

@@ -1,6 +1,6 @@
 /** @file A schedule as a text grid: one line per step, one column per rank. */
 
-import { ScheduleError, checkChoice, checkCount, checkOptions, show } from './errors.ts';
+import { checkChoice, checkCount, checkOptions, ScheduleError, show } from './errors.ts';
 import { Schedule, type ScheduleData, type ScheduleOrder } from './schedule.ts';
 
 /** A step of the table to point at. */
@@ -38,14 +38,20 @@ export function renderTable(schedule: Schedule | ScheduleData, options: TableOpt
   const ranks = options.ranks ?? source.rows.map((_, rank) => rank);
   for (const rank of ranks) {
     if (source.rows[rank] === undefined) {
-      throw new ScheduleError('BAD_OPTION', `renderTable: ranks names rank ${show(rank)}; this schedule has ranks 0 to ${source.ranks - 1}`, { rank });
+      throw new ScheduleError(
+        'BAD_OPTION',
+        `renderTable: ranks names rank ${show(rank)}; this schedule has ranks 0 to ${source.ranks - 1}`,
+        { rank },
+      );
     }
   }
   const mark = readMark(options.mark);
   const steps = Math.max(0, ...source.rows.map((row) => row.length));
   const from = Math.min(steps, checkCount('renderTable', 'from', options.from ?? 0, 0));
   const to = Math.min(steps, checkCount('renderTable', 'to', options.to ?? steps, 0));
-  const columns = ranks.map((rank) => Array.from({ length: Math.max(0, to - from) }, (_, i) => source.format(source.rows[rank]![from + i] ?? 0)));
+  const columns = ranks.map((rank) =>
+    Array.from({ length: Math.max(0, to - from) }, (_, i) => source.format(source.rows[rank]![from + i] ?? 0)),
+  );
   const labels = ranks.map((rank, i) => `Rank ${options.compat === 'torch' ? i : rank}`);
   return grid({ columns, labels, from, steps, mark, labelsCount: options.compat !== 'torch' });
 }
@@ -73,11 +79,16 @@ function grid({ columns, labels, from, steps, mark, labelsCount }: Grid): string
   const digits = String(Math.max(0, steps - 1)).length;
   const stepLabel = (step: number): string => `Step ${String(step).padStart(digits, '0')}`;
   const least = stepLabel(0).length;
-  const widths = columns.map((cells, i) => cells.reduce((w, cell) => Math.max(w, cell.length), Math.max(least, labelsCount ? labels[i]!.length : 0)));
+  const widths = columns.map((cells, i) =>
+    cells.reduce((w, cell) => Math.max(w, cell.length), Math.max(least, labelsCount ? labels[i]!.length : 0)),
+  );
   const line = (cells: readonly string[]): string => cells.map((cell, i) => cell.padEnd(widths[i]!)).join(' ');
   const lines = [`${' '.repeat(least + 2)}${line(labels)}`];
   for (let i = 0; i < (columns[0]?.length ?? 0); i++) {
-    const here = mark !== null && mark.slot === from + i ? ` <-- ${mark.rank === undefined ? '' : `rank ${mark.rank}: `}${mark.note ?? 'ERROR HERE'}` : '';
+    const here =
+      mark !== null && mark.slot === from + i
+        ? ` <-- ${mark.rank === undefined ? '' : `rank ${mark.rank}: `}${mark.note ?? 'ERROR HERE'}`
+        : '';
     lines.push(`${stepLabel(from + i)}: ${line(columns.map((cells) => cells[i]!))}${here}`);
   }
   return `${lines.join('\n')}\n`;

@@ -1,0 +1,248 @@
+/** @file The lanes of an SVG picture: bubbles, bars, their texts, and arrows between ranks. */
+
+import type { ActionKind } from './action.ts';
+import { inkOn, toneOf } from './palette.ts';
+import { type BarFace, type Bars, FaceReader, type Picture } from './picture.ts';
+import { quantity } from './quantity.ts';
+import { escapeXml, type Markup, num, textWidth } from './svg-markup.ts';
+
+/** Where things stand in an SVG picture, in pixels. */
+export interface SvgPlan {
+  readonly left: number;
+  readonly right: number;
+  readonly top: number;
+  readonly laneHeight: number;
+  readonly laneGap: number;
+  /** Pixels per time unit. */
+  readonly scale: number;
+  /** Suffix that keeps ids of several pictures in one page apart. */
+  readonly theme: string;
+}
+
+/** Top edge of a lane. */
+export function laneTop(plan: SvgPlan, rank: number): number {
+  return plan.top + rank * (plan.laneHeight + plan.laneGap);
+}
+
+/** The hatched ground of every lane: what bars leave uncovered is idle time. */
+export function drawGround(out: Markup, picture: Picture, plan: SvgPlan): void {
+  const width = num(picture.makespan * plan.scale);
+  const lanes = Array.from(
+    { length: picture.schedule.ranks },
+    (_, rank) => `M${num(plan.left)} ${num(laneTop(plan, rank))}h${width}v${num(plan.laneHeight)}h-${width}z`,
+  ).join('');
+  out.add(`<path d="${lanes}" fill="var(--pw-lane)"/>`);
+  out.add(`<path d="${lanes}" fill="url(#pw-hatch-${plan.theme})"/>`);
+}
+
+/** Straight arrows from where data leaves a rank to where it arrives. */
+export function drawArrows(out: Markup, picture: Picture, plan: SvgPlan): void {
+  const head = `marker-end="url(#pw-head-${plan.theme})"`;
+  const paths: string[] = [];
+  for (const { fromRank, toRank, depart, arrive } of picture.transfers()) {
+    const down = toRank > fromRank;
+    const x1 = plan.left + depart * plan.scale;
+    const x2 = plan.left + arrive * plan.scale;
+    const y1 = laneTop(plan, fromRank) + (down ? plan.laneHeight : 0);
+    const y2 = laneTop(plan, toRank) + (down ? -1 : plan.laneHeight + 1);
+    paths.push(`<path d="M${num(x1)} ${num(y1)}L${num(x2)} ${num(y2)}" ${head}/>`);
+  }
+  out.add(`<g class="pw-arrow">${paths.join('')}</g>`);
+}
+
+/** What may be written on bars. */
+export type BarLabels = 'auto' | 'action' | 'microbatch' | 'none';
+
+/** Bars and their texts; a tooltip on each bar where there are few enough. */
+export function drawBars(
+  out: Markup,
+  picture: Picture,
+  plan: SvgPlan,
+  options: { readonly labels: BarLabels; readonly tooltips: boolean },
+): void {
+  const painter = new BarPainter(picture, plan, options.tooltips);
+  const labels = options.labels === 'auto' ? painter.labelsThatFit() : options.labels;
+  painter.paint(labels);
+  painter.flush(out);
+}
+
+interface Box {
+  readonly x: number;
+  readonly y: number;
+  readonly width: number;
+  readonly height: number;
+}
+
+/** Sorts bars by tone, so that each tone is written once. */
+class BarPainter {
+  private readonly faces: FaceReader;
+  private readonly bars: Bars;
+  private readonly picture: Picture;
+  private readonly plan: SvgPlan;
+  private readonly tooltips: boolean;
+  private readonly shapes: Map<string, string[]> = new Map();
+  private readonly rings: string[] = [];
+  private readonly texts: { readonly onDark: string[]; readonly onLight: string[] } = { onDark: [], onLight: [] };
+  private readonly font: number;
+
+  constructor(picture: Picture, plan: SvgPlan, tooltips: boolean) {
+    this.faces = new FaceReader(picture.schedule);
+    this.bars = picture.bars;
+    this.picture = picture;
+    this.plan = plan;
+    this.tooltips = tooltips;
+    this.font = Math.min(12, plan.laneHeight * 0.62);
+  }
+
+  /** Whole actions if nearly all of them fit, else microbatches. */
+  labelsThatFit(): BarLabels {
+    const { bars, faces, plan } = this;
+    if (this.font < 5.5) return 'none';
+    let misfits = 0;
+    for (let i = 0; i < bars.count; i++) {
+      const width = (bars.end[i]! - bars.start[i]!) * plan.scale;
+      if (bars.beside[i] === 1) continue;
+      const face = faces.face(bars.rank[i]!, bars.slot[i]!);
+      const longest =
+        face.parts.length > 0 ? face.parts.reduce((n, part) => Math.max(n, part.text.length), 0) : face.text.length;
+      if (width > 0 && width < longest * this.font * 0.57 + 2) misfits++;
+    }
+    return misfits <= bars.count * 0.02 ? 'action' : 'microbatch';
+  }
+
+  paint(labels: BarLabels): void {
+    const { bars, plan } = this;
+    for (let i = 0; i < bars.count; i++) {
+      const rank = bars.rank[i]!;
+      const width = (bars.end[i]! - bars.start[i]!) * plan.scale;
+      if (width <= 0) continue;
+      if (bars.beside[i] === 1) {
+        this.paintBeside(i, width);
+        continue;
+      }
+      const box = {
+        x: plan.left + bars.start[i]! * plan.scale,
+        y: laneTop(plan, rank),
+        width: width > 3 ? width - 1 : width > 2 ? width - 0.4 : width,
+        height: plan.laneHeight,
+      };
+      // Bars too narrow to see apart become one bar as long as they are alike and touch.
+      if (width < 1.5 && !this.tooltips) {
+        i = this.paintRun(i);
+        continue;
+      }
+      this.paintBar(this.faces.face(rank, bars.slot[i]!), box, i, labels);
+    }
+  }
+
+  /** What runs beside compute is a thin strip under the lane; receives only wait, arrows show what they wait for. */
+  private paintBeside(index: number, width: number): void {
+    const { bars, plan } = this;
+    const rank = bars.rank[index]!;
+    const kind = this.faces.kind(rank, bars.slot[index]!);
+    const height = Math.min(4, plan.laneGap * 0.4);
+    if (kind === 'RECV_F' || kind === 'RECV_B' || height < 0.5) return;
+    this.shape(
+      toneOf(kind, 0, 1),
+      { x: plan.left + bars.start[index]! * plan.scale, y: laneTop(plan, rank) + plan.laneHeight + 0.5, width, height },
+      index,
+    );
+  }
+
+  /** Merges alike neighbours from bar `first` on; returns the last one taken. */
+  private paintRun(first: number): number {
+    const { bars, plan, faces } = this;
+    const rank = bars.rank[first]!;
+    const face = faces.face(rank, bars.slot[first]!);
+    let last = first;
+    const alike = (i: number): boolean => {
+      if (bars.rank[i] !== rank || bars.beside[i] === 1 || (bars.start[i]! - bars.end[last]!) * plan.scale > 0.3)
+        return false;
+      if ((bars.end[i]! - bars.start[i]!) * plan.scale >= 1.5 || faces.kind(rank, bars.slot[i]!) !== face.kind)
+        return false;
+      return faces.face(rank, bars.slot[i]!).chunk === face.chunk;
+    };
+    while (last + 1 < bars.count && alike(last + 1)) last++;
+    const x = plan.left + bars.start[first]! * plan.scale;
+    const box = {
+      x,
+      y: laneTop(plan, rank),
+      width: (bars.end[last]! - bars.start[first]!) * plan.scale,
+      height: plan.laneHeight,
+    };
+    this.shape(this.toneOf(face, rank), box, first);
+    return last;
+  }
+
+  private paintBar(face: BarFace, box: Box, index: number, labels: BarLabels): void {
+    const rank = this.bars.rank[index]!;
+    if (face.parts.length < 2) {
+      this.shape(this.toneOf(face, rank), box, index);
+      this.label(face, box, this.toneOf(face, rank), labels);
+      return;
+    }
+    const height = box.height / face.parts.length;
+    face.parts.forEach((part, i) => {
+      const slice = { ...box, y: box.y + i * height, height };
+      this.shape(this.toneOf(part, rank), slice, index);
+      this.label(part, slice, this.toneOf(part, rank), labels);
+    });
+    if (box.width > 5)
+      this.rings.push(
+        `M${num(box.x + 0.6)} ${num(box.y + 0.6)}h${num(box.width - 1.2)}v${num(box.height - 1.2)}h${num(1.2 - box.width)}z`,
+      );
+  }
+
+  private toneOf(face: { readonly kind: ActionKind; readonly chunk: number }, rank: number): string {
+    return toneOf(face.kind, face.chunk, this.faces.chunksOfRank[rank]!);
+  }
+
+  private shape(tone: string, box: Box, index: number): void {
+    let list = this.shapes.get(tone);
+    if (list === undefined) this.shapes.set(tone, (list = []));
+    if (!this.tooltips) {
+      list.push(`M${num(box.x)} ${num(box.y)}h${num(box.width)}v${num(box.height)}h${num(-box.width)}z`);
+      return;
+    }
+    const corner = box.width > 6 && box.height > 8 ? ' rx="2"' : '';
+    list.push(
+      `<rect x="${num(box.x)}" y="${num(box.y)}" width="${num(box.width)}" height="${num(box.height)}"${corner}><title>${escapeXml(this.tooltip(index))}</title></rect>`,
+    );
+  }
+
+  private tooltip(index: number): string {
+    const { bars } = this;
+    const rank = bars.rank[index]!;
+    return `${this.picture.schedule.format(this.picture.schedule.rows[rank]![bars.slot[index]!]!)} on rank ${rank}: ${quantity(bars.start[index]!)} to ${quantity(bars.end[index]!)}`;
+  }
+
+  private label(face: BarFace, box: Box, tone: string, labels: BarLabels): void {
+    if (labels === 'none') return;
+    const font = Math.min(this.font, box.height * 0.78);
+    if (font < 5.5) return;
+    const text = labels === 'action' ? face.text : face.short;
+    const fits = (candidate: string): boolean => candidate !== '' && textWidth(candidate, font) <= box.width - 1;
+    const chosen = fits(text) ? text : fits(face.short) ? face.short : '';
+    if (chosen === '') return;
+    const size = font === this.font ? '' : ` font-size="${num(font)}"`;
+    const list = inkOn(tone) === '#ffffff' ? this.texts.onDark : this.texts.onLight;
+    list.push(
+      `<text x="${num(box.x + box.width / 2)}" y="${num(box.y + box.height / 2 + 0.5)}"${size}>${chosen}</text>`,
+    );
+  }
+
+  flush(out: Markup): void {
+    for (const [tone, list] of this.shapes) {
+      out.add(this.tooltips ? `<g fill="${tone}">${list.join('')}</g>` : `<path fill="${tone}" d="${list.join('')}"/>`);
+    }
+    if (this.rings.length > 0)
+      out.add(
+        `<path d="${this.rings.join('')}" fill="none" stroke="${toneOf('OVERLAP_F_B', 0, 1)}" stroke-width="1.4"/>`,
+      );
+    const { onDark, onLight } = this.texts;
+    const group = (name: string, list: readonly string[]): string =>
+      `<g class="${name}" font-size="${num(this.font)}" pointer-events="none">${list.join('')}</g>`;
+    if (onDark.length > 0) out.add(group('pw-on-dark', onDark));
+    if (onLight.length > 0) out.add(group('pw-on-light', onLight));
+  }
+}
