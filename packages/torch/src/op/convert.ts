@@ -1,0 +1,91 @@
+/** @file `x.to(...)`: to another element type, device or both; and the views that PyTorch spells as properties. */
+import type { Device } from '../device.ts';
+import { DType } from '../dtype.ts';
+import { TorchError } from '../errors.ts';
+import { Tensor } from '../tensor.ts';
+import { bindOp, callBound } from './bind.ts';
+import { isOptions, kindOf } from './kind.ts';
+import type { DTypeLike, MemoryFormat } from './types.ts';
+
+/** What `to` can change, and how. */
+export interface ToOptions {
+  dtype?: DTypeLike | null | undefined;
+  device?: Device | null | undefined;
+  nonBlocking?: boolean | undefined;
+  copy?: boolean | undefined;
+  memoryFormat?: MemoryFormat | null | undefined;
+}
+
+declare module '../tensor.ts' {
+  interface Tensor {
+    /** The tensor in another element type. Returns the tensor itself where nothing changes. @example x.to(float64) */
+    to(dtype: DTypeLike, options?: ToOptions): Tensor;
+    /** The tensor on another device. @example x.to('cuda') */
+    to(device: Device, options?: ToOptions): Tensor;
+    /** On another device and in another element type. @example x.to('cuda', bfloat16) */
+    to(device: Device, dtype: DTypeLike, options?: ToOptions): Tensor;
+    /** With the element type and device of another tensor. @example x.to(weight) */
+    to(other: Tensor, options?: ToOptions): Tensor;
+    /** @example x.to({ dtype: float16, device: 'cuda' }) */
+    to(options: ToOptions): Tensor;
+    /** The transpose: dimensions in the reverse order. */
+    readonly T: Tensor;
+    /** The conjugate transpose of a matrix. */
+    readonly H: Tensor;
+    /** The last two dimensions exchanged. */
+    readonly mT: Tensor;
+    /** The last two dimensions exchanged, conjugated. */
+    readonly mH: Tensor;
+    /** The real part: a view. */
+    readonly real: Tensor;
+    /** The imaginary part: a view. */
+    readonly imag: Tensor;
+  }
+}
+
+const known = new Set(['dtype', 'device', 'nonBlocking', 'copy', 'memoryFormat']);
+
+function to(this: Tensor, ...args: unknown[]): Tensor {
+  const options: Record<string, unknown> = {};
+  if (isOptions(args[args.length - 1])) Object.assign(options, args.pop());
+  const unknownKey = Object.keys(options).find((key) => !known.has(key));
+  if (unknownKey !== undefined) {
+    throw new TorchError('UNKNOWN_OPTION', `to: unknown option '${unknownKey}'; it takes ${[...known].join(', ')}`);
+  }
+  const give = (key: 'dtype' | 'device', value: unknown): void => {
+    if (options[key] !== undefined) throw new TorchError('ARGUMENT_COUNT', `to: ${key} is given twice`);
+    options[key] = value;
+  };
+  for (const arg of args) {
+    const kind = kindOf(arg);
+    if (arg instanceof Tensor) {
+      give('dtype', arg.dtype);
+      give('device', arg.device);
+    } else if (arg instanceof DType || kind === 'd') give('dtype', arg);
+    else if (typeof arg === 'string') give('device', arg);
+    else if (arg !== undefined) {
+      throw new TorchError('BAD_ARGUMENT', `to: expected a dtype, a device, a tensor or options, got ${String(arg)}; for example x.to(float64), x.to('cuda', bfloat16)`);
+    }
+  }
+  const { dtype, device, nonBlocking, copy, memoryFormat } = options;
+  return callBound(bindOp('aten::to.dtype_layout'), [this, dtype, null, device, null, nonBlocking, copy, memoryFormat]) as Tensor;
+}
+
+const views: Readonly<Record<string, string>> = {
+  T: 'aten::numpy_T',
+  H: 'aten::matrix_H',
+  mT: 'aten::mT',
+  mH: 'aten::mH',
+  real: 'aten::real',
+  imag: 'aten::imag',
+};
+
+Object.assign(Tensor.prototype, { to });
+for (const [key, name] of Object.entries(views)) {
+  Object.defineProperty(Tensor.prototype, key, {
+    configurable: true,
+    get(this: Tensor) {
+      return callBound(bindOp(name), [this]);
+    },
+  });
+}
