@@ -265,8 +265,8 @@ PW_ENTRY(endpoint_receive, 5) {
   return wrap_message(*args.env, endpoint.inbox->take(source, static_cast<uint8_t>(args.int32(2)), tag, wait), tag != kAnyTag);
 }
 
-// The same, as a promise of [tag, header, ...handles].
-PW_ENTRY(endpoint_receive_async, 5) {
+// The same, as a promise of [tag, header, ...handles]; the last argument is a key for cancelAsync().
+PW_ENTRY(endpoint_receive_async, 6) {
   std::shared_ptr<Endpoint> endpoint = endpoint_of(*args.env, args.int32(0));
   const int source = args.int32(1);
   check_rank(*endpoint, source);
@@ -274,7 +274,7 @@ PW_ENTRY(endpoint_receive_async, 5) {
   const int64_t tag = args.int64(3), timeout = args.int64(4);
   if (endpoint->open_source) endpoint->open_source(source);
   auto message = std::make_shared<Message>();
-  return promise(*args.env,
+  return promise(*args.env, args.number(5),
     [=](const StopFlag& stop) {
       const Wait wait(nullptr, endpoint->control, timeout, stop);
       *message = endpoint->inbox->take(source, space, tag, wait);
@@ -292,16 +292,6 @@ PW_ENTRY(endpoint_has, 4) {
 }
 
 PW_ENTRY(endpoint_pending, 1) { return from_double(args.napi, static_cast<double>(endpoint_at(*args.env, args.int32(0)).inbox->pending())); }
-
-// (endpoint, timeoutMs): waits until what was sent has left.
-PW_ENTRY(endpoint_flush, 2) {
-  std::shared_ptr<Endpoint> endpoint = endpoint_of(*args.env, args.int32(0));
-  const Wait wait(args.napi, endpoint->control, args.int64(1));
-  for (const auto& outlet : endpoint->outlets) {
-    if (outlet) outlet->flush(wait);
-  }
-  return nullptr;
-}
 
 PW_ENTRY(endpoint_close, 1) {
   std::shared_ptr<Endpoint>* found = table_of(*args.env).find(args.int32(0));
@@ -321,6 +311,11 @@ PW_ENTRY(waits_abort, 3) {
 }
 PW_ENTRY(waits_cancel, 3) { return from_int32(args.napi, cancel_waits(args.string(0), args.int32(1), args.string(2))); }
 
+PW_ENTRY(async_cancel, 1) {
+  cancel_promise(*args.env, args.number(0));
+  return nullptr;
+}
+
 void init_channel(Env& env, napi_value exports) {
   at_env_end(env, [key = &env] {
     const std::vector<std::weak_ptr<Endpoint>> open = std::move(endpoints_of(*key).open);
@@ -336,10 +331,10 @@ void init_channel(Env& env, napi_value exports) {
     {"endpointReceiveAsync", endpoint_receive_async},
     {"endpointHas", endpoint_has},
     {"endpointPending", endpoint_pending},
-    {"endpointFlush", endpoint_flush},
     {"endpointClose", endpoint_close},
     {"abortWaits", waits_abort},
     {"cancelWaits", waits_cancel},
+    {"cancelAsync", async_cancel},
   });
   init_thread_group(env, exports);
 }

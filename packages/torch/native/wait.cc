@@ -5,7 +5,6 @@
 #include <deque>
 #include <map>
 #include <thread>
-#include <unordered_set>
 
 namespace pw {
 namespace {
@@ -257,7 +256,7 @@ struct Courier {
   std::mutex mutex;
   bool open = true;
   napi_threadsafe_function function = nullptr;
-  std::unordered_set<StopFlag> flags;
+  std::unordered_map<StopFlag, double> flags;  // with the keys to find them by
   int pending = 0;  // JavaScript thread only: keeps the event loop alive while promises are open
 
   void deliver(std::unique_ptr<Settlement> settlement, const StopFlag& flag) {
@@ -270,7 +269,13 @@ struct Courier {
   void close() {
     std::lock_guard<std::mutex> lock(mutex);
     open = false;
-    for (const StopFlag& flag : flags) *flag = true;
+    for (const auto& [flag, key] : flags) *flag = true;
+  }
+  void cancel(double wanted) {
+    std::lock_guard<std::mutex> lock(mutex);
+    for (const auto& [flag, key] : flags) {
+      if (key == wanted) *flag = true;
+    }
   }
 };
 
@@ -313,7 +318,7 @@ std::shared_ptr<Courier> courier_of(Env& env) {
 
 }  // namespace
 
-napi_value promise(Env& env, std::function<void(const StopFlag&)> work, std::function<napi_value(Env&)> wrap) {
+napi_value promise(Env& env, double key, std::function<void(const StopFlag&)> work, std::function<napi_value(Env&)> wrap) {
   std::shared_ptr<Courier> courier = courier_of(env);
   auto settlement = std::make_unique<Settlement>();
   napi_value result;
@@ -323,7 +328,7 @@ napi_value promise(Env& env, std::function<void(const StopFlag&)> work, std::fun
   auto flag = std::make_shared<std::atomic<bool>>(false);
   {
     std::lock_guard<std::mutex> lock(courier->mutex);
-    courier->flags.insert(flag);
+    courier->flags.emplace(flag, key);
   }
   if (courier->pending++ == 0) napi_ref_threadsafe_function(env.napi, courier->function);
   run_on_pool([courier, flag, work = std::move(work), raw = settlement.release()] {
@@ -336,6 +341,10 @@ napi_value promise(Env& env, std::function<void(const StopFlag&)> work, std::fun
     courier->deliver(std::move(mine), flag);
   });
   return result;
+}
+
+void cancel_promise(Env& env, double key) {
+  if (key != 0) courier_of(env)->cancel(key);
 }
 
 void at_env_end(Env& env, std::function<void()> body) {

@@ -121,8 +121,9 @@ class Interrupter {
 };
 
 // A promise settled by a helper thread. `work` runs there; `wrap` makes its value on the JavaScript thread. A worker that
-// ends sets the flag given to `work`.
-napi_value promise(Env& env, std::function<void(const StopFlag&)> work, std::function<napi_value(Env&)> wrap);
+// ends, or cancelAsync(key) with a key other than 0, sets the flag given to `work`.
+napi_value promise(Env& env, double key, std::function<void(const StopFlag&)> work, std::function<napi_value(Env&)> wrap);
+void cancel_promise(Env& env, double key);
 
 // Runs `body` when the JavaScript thread of `env` ends, before its handles go.
 void at_env_end(Env& env, std::function<void()> body);
