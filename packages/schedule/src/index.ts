@@ -49,3 +49,5 @@ export type { RankMemory } from './rank-memory.ts';
 export { simulate } from './simulate.ts';
 export { Simulation } from './simulation.ts';
 export type { BubbleRates, CriticalStep, SimulatedAction } from './simulation.ts';
+export { addScheduleOpSpacing, getScheduleOps, visualizeSchedule } from './visualizer.ts';
+export type { ScheduleOpsOptions } from './visualizer.ts';

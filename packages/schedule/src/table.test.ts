@@ -1,3 +1,4 @@
+import { readFileSync } from 'node:fs';
 import { describe, expect, test } from 'vitest';
 import { parseAction } from './action.ts';
 import { ScheduleError } from './errors.ts';
@@ -30,13 +31,17 @@ describe('renderTable', () => {
     expect(text).toContain('Step 3:        3B0    <-- rank 1: never ready\n');
   });
 
-  test('equals the reference text of the golden case', () => {
-    const order = ['0F0,0F1,,0B0', '1F0,1B0'].map((row) => row.split(','));
-    const expected =
-      '        Rank 0 Rank 1\nStep 0: 0F0    1F0   \nStep 1: 0F1    1B0   \nStep 2:              \nStep 3: 0B0          \n';
-    expect(renderTable({ order }, { compat: 'torch' })).toBe(expected);
-    expect(renderTable({ order })).toBe(expected);
-    expect(formatPipelineOrder(order.map((row) => row.map((cell) => parseAction(cell))))).toBe(expected);
+  test('equals the reference on every golden table', () => {
+    const file = new URL('../../../testdata/passes.json', import.meta.url);
+    const { format } = JSON.parse(readFileSync(file, 'utf8')) as { format: [string[], number | null, string][] };
+    expect(format.length).toBeGreaterThan(0);
+    for (const [rows, marked, text] of format) {
+      const order = rows.map((row) => row.split(',').map((cell) => parseAction(cell)));
+      const mark = marked === null ? {} : { mark: marked };
+      expect(renderTable({ order }, { compat: 'torch', ...mark })).toBe(text);
+      expect(renderTable({ order }, mark)).toBe(text);
+      expect(formatPipelineOrder(order, marked ?? undefined)).toBe(text);
+    }
   });
 
   test('pads step numbers', () => {
