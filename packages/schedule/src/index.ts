@@ -29,7 +29,6 @@ export { formatPipelineOrder, renderTable } from './table.ts';
 export type { TableMark, TableOptions } from './table.ts';
 export { renderTimeline } from './timeline.ts';
 export type { TimelineOptions } from './timeline.ts';
-export type { Transfer } from './transfers.ts';
 export { addReduceGrad } from './add-reduce-grad.ts';
 export type { ReduceGradPlacement } from './add-reduce-grad.ts';
 export { addSendRecv } from './add-send-recv.ts';
@@ -48,6 +47,6 @@ export type { Costs, CostTable, LinkCosts, MessageCosts, OverlapCosts, PerStage 
 export type { RankMemory } from './rank-memory.ts';
 export { simulate } from './simulate.ts';
 export { Simulation } from './simulation.ts';
-export type { BubbleRates, CriticalStep, SimulatedAction } from './simulation.ts';
+export type { BubbleRates, CriticalStep, SimulatedAction, SimulatedMessage } from './simulation.ts';
 export { addScheduleOpSpacing, getScheduleOps, visualizeSchedule } from './visualizer.ts';
 export type { ScheduleOpsOptions } from './visualizer.ts';

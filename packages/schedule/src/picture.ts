@@ -6,8 +6,7 @@ import { Code, kindOf } from './packed.ts';
 import { computationVisuals } from './palette.ts';
 import { Schedule, type ScheduleData } from './schedule.ts';
 import { simulate } from './simulate.ts';
-import { Simulation } from './simulation.ts';
-import { countTransfers, findTransfers, type Transfer } from './transfers.ts';
+import { type SimulatedMessage, Simulation } from './simulation.ts';
 
 /** Actions with their times, one entry per action in every column, rank by rank. */
 export interface Bars {
@@ -35,7 +34,7 @@ export interface Picture {
   /** How many messages cross ranks. */
   readonly transferCount: number;
   /** The messages that cross ranks; worked out when asked for. */
-  transfers(): readonly Transfer[];
+  transfers(): readonly SimulatedMessage[];
   /** One curve per rank; null where memory is not known. */
   readonly memory: readonly MemoryCurve[] | null;
   /** Name of the unit of memory; empty where costs were given. */
@@ -64,18 +63,26 @@ export function pictureOf(source: Drawable): Picture {
       columns.push({ rank, slot, start: start[at]!, end: end[at]!, beside });
     }
   }
-  let found: readonly Transfer[] | undefined;
+  let found: readonly SimulatedMessage[] | undefined;
   return {
     schedule,
     makespan: simulation.makespan,
     bars: columns.finish(),
     transferCount: countTransfers(schedule),
-    transfers: () => (found ??= findTransfers(simulation)),
+    transfers: () => (found ??= simulation.transfers()),
     memory: simulation.memory,
     memoryUnit: countsActivations(simulation.costs) ? 'in activations of one microbatch on one stage' : '',
     bubble: simulation.bubble,
     busy: simulation.busy,
   };
+}
+
+/** How many messages a step has if it runs all its microbatches. */
+function countTransfers({ stageEdges, stageToRank, rows, microbatches }: Schedule): number {
+  const crossing = stageEdges.filter(([from, to]) => stageToRank[from] !== stageToRank[to]).length;
+  const isBackward = (word: number): boolean =>
+    (word & 15) === Code.I || (word & 15) === Code.B || (word & 15) === Code.Composite;
+  return crossing * microbatches * (rows.some((row) => row.some(isBackward)) ? 2 : 1);
 }
 
 /** Whether memory is counted by the defaults: 1 per stage and microbatch, nothing else. */

@@ -39,10 +39,10 @@ export function drawGround(out: Markup, picture: Picture, plan: SvgPlan): void {
 export function drawArrows(out: Markup, picture: Picture, plan: SvgPlan): void {
   const head = `marker-end="url(#pw-head-${plan.theme})"`;
   const paths: string[] = [];
-  for (const { fromRank, toRank, depart, arrive } of picture.transfers()) {
+  for (const { fromRank, toRank, departure, arrival } of picture.transfers()) {
     const down = toRank > fromRank;
-    const x1 = plan.left + depart * plan.scale;
-    const x2 = plan.left + arrive * plan.scale;
+    const x1 = plan.left + departure * plan.scale;
+    const x2 = plan.left + arrival * plan.scale;
     const y1 = laneTop(plan, fromRank) + (down ? plan.laneHeight : 0);
     const y2 = laneTop(plan, toRank) + (down ? -1 : plan.laneHeight + 1);
     paths.push(`<path d="M${num(x1)} ${num(y1)}L${num(x2)} ${num(y2)}" ${head}/>`);
@@ -81,6 +81,8 @@ class BarPainter {
   private readonly plan: SvgPlan;
   private readonly tooltips: boolean;
   private readonly shapes: Map<string, string[]> = new Map();
+  /** Where each line of dashes has come to, in hundredths of a pixel. */
+  private readonly pens: Map<string, { readonly x: number; readonly y: number }> = new Map();
   private readonly rings: string[] = [];
   private readonly texts: { readonly onDark: string[]; readonly onLight: string[] } = { onDark: [], onLight: [] };
   private readonly font: number;
@@ -198,16 +200,31 @@ class BarPainter {
   }
 
   private shape(tone: string, box: Box, index: number): void {
-    let list = this.shapes.get(tone);
-    if (list === undefined) this.shapes.set(tone, (list = []));
+    // Without tooltips bars are dashes of one thick line per tone and height: a fraction of the text of rectangles.
+    const key = this.tooltips ? tone : `${tone} ${num(box.height)}`;
+    let list = this.shapes.get(key);
+    if (list === undefined) this.shapes.set(key, (list = []));
     if (!this.tooltips) {
-      list.push(`M${num(box.x)} ${num(box.y)}h${num(box.width)}v${num(box.height)}h${num(-box.width)}z`);
+      list.push(this.dash(key, box));
       return;
     }
     const corner = box.width > 6 && box.height > 8 ? ' rx="2"' : '';
     list.push(
       `<rect x="${num(box.x)}" y="${num(box.y)}" width="${num(box.width)}" height="${num(box.height)}"${corner}><title>${escapeXml(this.tooltip(index))}</title></rect>`,
     );
+  }
+
+  /** A dash from where the last one of its line ended; positions are rounded before they are subtracted, so that nothing drifts. */
+  private dash(key: string, box: Box): string {
+    const cents = (value: number): number => Math.round(value * 100);
+    const x = cents(box.x);
+    const y = cents(box.y + box.height / 2);
+    const end = Math.max(x + 1, cents(box.x + box.width));
+    const last = this.pens.get(key);
+    this.pens.set(key, { x: end, y });
+    const move =
+      last === undefined || last.y !== y ? `M${x / 100} ${y / 100}` : x === last.x ? '' : `m${(x - last.x) / 100} 0`;
+    return `${move}h${(end - x) / 100}`;
   }
 
   private tooltip(index: number): string {
@@ -232,8 +249,10 @@ class BarPainter {
   }
 
   flush(out: Markup): void {
-    for (const [tone, list] of this.shapes) {
-      out.add(this.tooltips ? `<g fill="${tone}">${list.join('')}</g>` : `<path fill="${tone}" d="${list.join('')}"/>`);
+    for (const [key, list] of this.shapes) {
+      const [tone, height] = key.split(' ');
+      if (this.tooltips) out.add(`<g fill="${tone}">${list.join('')}</g>`);
+      else out.add(`<path stroke="${tone}" stroke-width="${height}" fill="none" d="${list.join('')}"/>`);
     }
     if (this.rings.length > 0)
       out.add(
