@@ -3,6 +3,7 @@
 import { alignSlots } from './align.ts';
 import type { Costs } from './costs.ts';
 import { ScheduleError, checkChoice, checkCount, checkOptions, show } from './errors.ts';
+import { checkPeak } from './peak-check.ts';
 import { findSchedule } from './registry.ts';
 import type { Schedule } from './schedule.ts';
 import { type ScheduleShape, refuseShape } from './schedule-definition.ts';
@@ -17,7 +18,10 @@ export interface BuildScheduleOptions {
   readonly compat?: 'torch';
   /** Durations, for schedules that depend on them; default F = I = W = 1. */
   readonly costs?: Costs;
-  /** Activation memory per rank (one number or one per rank), for schedules that depend on it. */
+  /**
+   * Activation memory a rank may hold, one number or one per rank, in the unit of `costs.activation` (by default 1 per
+   * stage and microbatch). ZB1P, ZB2P and AdaptiveV plan for it; the others have a fixed order and are refused beyond it.
+   */
   readonly memoryLimit?: number | readonly number[];
 }
 
@@ -57,5 +61,6 @@ export function buildSchedule(name: string, options: BuildScheduleOptions): Sche
     refuseShape(shape, `it has ${wanted}`, wayOut);
   }
   const schedule = definition.generate(shape);
+  if (!definition.usesMemoryLimit && definition.hasBackward) checkPeak(shape, schedule);
   return options.compat === 'torch' ? schedule : alignSlots(schedule);
 }

@@ -23,11 +23,24 @@ export function fits(amount: number, limit: number): boolean {
   return amount <= limit * (1 + memorySlack) + memorySlack;
 }
 
-/** The error for a limit that nothing can meet. */
-export function limitTooLow(caller: string, what: { readonly rank: number; readonly limit: number; readonly needed: number; readonly why: string }): ScheduleError {
-  return new ScheduleError(
-    'MEMORY_LIMIT',
-    `${caller}: memoryLimit ${what.limit} is too low on rank ${what.rank}: ${what.why} needs ${what.needed} (in the unit of costs.activation); raise it to at least ${what.needed}`,
-    what,
-  );
+/** A limit that cannot be met. */
+export interface MissedLimit {
+  readonly rank: number;
+  readonly limit: number;
+  /** What the rank would need. */
+  readonly needed: number;
+  /** What needs it. */
+  readonly what: string;
+  /** Another way out than raising the limit. */
+  readonly wayOut?: string;
+}
+
+/** The error for a limit that cannot be met. */
+export function limitTooLow(caller: string, { rank, limit, needed, what, wayOut }: MissedLimit): ScheduleError {
+  const out = `raise memoryLimit to at least ${needed}${wayOut === undefined ? '' : `, or ${wayOut}`}`;
+  return new ScheduleError('MEMORY_LIMIT', `${caller}: ${what} needs ${needed} on rank ${rank}, memoryLimit is ${limit} (in the unit of costs.activation, 1 per stage and microbatch by default); ${out}`, {
+    rank,
+    limit,
+    needed,
+  });
 }

@@ -2,6 +2,7 @@
 
 import { ScheduleError, nearest, show } from './errors.ts';
 import type { ScheduleDefinition } from './schedule-definition.ts';
+import { adaptiveV } from './schedules/adaptive-v.ts';
 import { dualPipeV } from './schedules/dualpipe-v.ts';
 import { forwardOnly } from './schedules/forward-only.ts';
 import { gpipe } from './schedules/gpipe.ts';
@@ -9,6 +10,12 @@ import { interleaved1F1B } from './schedules/interleaved-1f1b.ts';
 import { interleavedZeroBubble } from './schedules/interleaved-zero-bubble.ts';
 import { loopedBfs } from './schedules/looped-bfs.ts';
 import { oneFOneB } from './schedules/one-f-one-b.ts';
+import { vHalf } from './schedules/v-half.ts';
+import { vMin } from './schedules/v-min.ts';
+import { zb1p } from './schedules/zb1p.ts';
+import { zb2p } from './schedules/zb2p.ts';
+import { zbh1 } from './schedules/zbh1.ts';
+import { zbh2 } from './schedules/zbh2.ts';
 import { zbv } from './schedules/zbv.ts';
 
 /** All definitions, in the order in which help and gallery show them. */
@@ -21,6 +28,13 @@ export const scheduleDefinitions: readonly ScheduleDefinition[] = Object.freeze(
   interleavedZeroBubble,
   zbv,
   dualPipeV,
+  zbh1,
+  zbh2,
+  zb1p,
+  zb2p,
+  vHalf,
+  vMin,
+  adaptiveV,
 ]);
 
 /** The names `buildSchedule` takes. */

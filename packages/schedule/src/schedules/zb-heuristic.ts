@@ -32,7 +32,7 @@ export function zeroBubbleHeuristic(shape: ScheduleShape, multiple: number): Sch
   const limits = resolveMemoryLimit(name, shape.memoryLimit, costs.activation.map((a) => multiple * ranks * a));
   limits.forEach((limit, rank) => {
     const needed = costs.activation[rank]!;
-    if (!fits(needed, limit)) throw limitTooLow(name, { rank, limit, needed, why: 'one microbatch' });
+    if (!fits(needed, limit)) throw limitTooLow(name, { rank, limit, needed, what: 'one microbatch' });
   });
   const problem: Problem = { ranks, microbatches, costs, limits, ...delaysOf(name, costs, ranks) };
   let best: Plan | null = null;
