@@ -12,9 +12,8 @@ export interface StageGraphSource {
 
 /**
  * `inputs[inputStart[s] .. inputStart[s + 1] - 1]` are the stages that feed stage `s`, ascending; `outputs` likewise those
- * it feeds. Every edge that crosses ranks carries one forward and one backward message per microbatch, so a stage has one
- * RECV_F per remote input (in the order of the producers, lowest first), one SEND_F per remote output (lowest first), one
- * SEND_B per remote input (highest first) and one RECV_B per remote output (highest first): what is ready first comes first.
+ * it feeds. One SEND_F of a stage carries its output along all its edges that cross ranks, one RECV_F of a stage takes all
+ * its inputs from other ranks; SEND_B and RECV_B likewise for gradients.
  * @example new StageGraph({ stages: 3, stageToRank: [0, 1, 2], edges: null }).outputs // Int32Array [1, 2]
  */
 export class StageGraph {
@@ -37,40 +36,40 @@ export class StageGraph {
     [this.outputStart, this.outputs] = columns(stages, list, 0);
   }
 
-  /** Stages that feed a stage, ascending. */
-  inputsOf(stage: number): readonly number[] {
-    return Array.from(this.inputs.subarray(this.inputStart[stage], this.inputStart[stage + 1]));
+  /** Stages on other ranks whose outputs a stage's RECV_F takes, ascending. */
+  recvForwardPeers(stage: number): number[] {
+    return remote(this.inputs.subarray(this.inputStart[stage], this.inputStart[stage + 1]), stage, this.rankOf);
   }
 
-  /** Stages that a stage feeds, ascending. */
-  outputsOf(stage: number): readonly number[] {
-    return Array.from(this.outputs.subarray(this.outputStart[stage], this.outputStart[stage + 1]));
+  /** Stages on other ranks to which a stage's SEND_F goes, ascending. */
+  sendForwardPeers(stage: number): number[] {
+    return remote(this.outputs.subarray(this.outputStart[stage], this.outputStart[stage + 1]), stage, this.rankOf);
   }
 
-  /** Whether two stages are on different ranks. */
-  crosses(a: number, b: number): boolean {
-    return this.rankOf[a] !== this.rankOf[b];
+  /** Stages on other ranks whose gradients a stage's RECV_B takes, ascending. */
+  recvBackwardPeers(stage: number): number[] {
+    return this.sendForwardPeers(stage);
   }
 
-  /** Stages that send a stage's remote inputs, in the order of its RECV_F actions. */
-  recvForwardPeers(stage: number): readonly number[] {
-    return this.inputsOf(stage).filter((s) => this.crosses(s, stage));
+  /** Stages on other ranks to which a stage's SEND_B goes, ascending. */
+  sendBackwardPeers(stage: number): number[] {
+    return this.recvForwardPeers(stage);
   }
 
-  /** Stages that take a stage's output on other ranks, in the order of its SEND_F actions. */
-  sendForwardPeers(stage: number): readonly number[] {
-    return this.outputsOf(stage).filter((s) => this.crosses(s, stage));
+  /** Per stage its only remote peer, `Peer.None` or `Peer.Several`; `inputs` or `outputs`. */
+  peers(side: 'inputs' | 'outputs'): Int32Array {
+    return Int32Array.from({ length: this.stages }, (_, stage) => {
+      const list = side === 'inputs' ? this.recvForwardPeers(stage) : this.sendForwardPeers(stage);
+      return list.length === 0 ? Peer.None : list.length === 1 ? list[0]! : Peer.Several;
+    });
   }
+}
 
-  /** Stages that take a stage's input gradients on other ranks, in the order of its SEND_B actions. */
-  sendBackwardPeers(stage: number): readonly number[] {
-    return [...this.recvForwardPeers(stage)].reverse();
-  }
+/** Marks of `StageGraph.peers`. */
+export const Peer = { None: -1, Several: -2 } as const;
 
-  /** Stages that send a stage's output gradients from other ranks, in the order of its RECV_B actions. */
-  recvBackwardPeers(stage: number): readonly number[] {
-    return [...this.sendForwardPeers(stage)].reverse();
-  }
+function remote(stages: Int32Array, stage: number, rankOf: Int32Array): number[] {
+  return Array.from(stages).filter((other) => rankOf[other] !== rankOf[stage]);
 }
 
 /** The other ends of the edges, grouped by the stage at end `key`, ascending. */

@@ -21,7 +21,7 @@ export const interleaved1F1B: ScheduleDefinition = {
     const { ranks, stages, stagesPerRank, microbatches, compat } = shape;
     const torch = compat === 'torch';
     const total = stagesPerRank * microbatches;
-    const builder = new ScheduleBuilder({ ...shape, stageToRank: stageToRank({ ranks, stages }), capacity: torch ? 0 : 2 * total });
+    const builder = new ScheduleBuilder({ ...shape, stageToRank: stageToRank({ ranks, stages }), capacity: 0 });
     const streams = interleavedStreams(shape, builder.layout, { forward: Code.F, backward: Code.B });
     const { forwards, backwards, perRound } = streams;
     for (let rank = 0; rank < ranks; rank++) {
@@ -29,17 +29,19 @@ export const interleaved1F1B: ScheduleDefinition = {
       const own = rank << builder.layout.stageShift;
       const warmup = rankWarmupOps({ ranks, rank, stagesPerRank, perRound, microbatches, lead: 2 });
       const gap = warmup > 0 ? Math.max(0, stagesPerRank * ranks + 2 * (ranks - 1 - rank) - warmup - rank) : 0;
-      if (torch) row.reserve(rank + gap + 2 * total + warmup);
-      if (torch) row.bubbles(rank);
-      for (let k = 0; k < warmup; k++) row.push(forwards[k]! + own); // warm up: n(F)
-      if (torch) row.bubbles(gap);
+      const bubbles = torch ? { front: rank, gap, coolDown: 1 } : { front: 0, gap: 0, coolDown: 0 };
+      row.length = bubbles.front + bubbles.gap + 2 * total + bubbles.coolDown * warmup;
+      const words = (row.words = new Int32Array(row.length));
+      let slot = bubbles.front;
+      for (let k = 0; k < warmup; k++) words[slot++] = forwards[k]! + own; // warm up: n(F)
+      slot += bubbles.gap;
       for (let k = 0; k < total - warmup; k++) {
-        row.push(forwards[warmup + k]! + own); // steady: n(FB)
-        row.push(backwards[k]! + own);
+        words[slot++] = forwards[warmup + k]! + own; // steady: n(FB)
+        words[slot++] = backwards[k]! + own;
       }
       for (let k = total - warmup; k < total; k++) {
-        if (torch) row.push(0);
-        row.push(backwards[k]! + own); // cool down: n(B)
+        slot += bubbles.coolDown;
+        words[slot++] = backwards[k]! + own; // cool down: n(B)
       }
     }
     return builder.finish();

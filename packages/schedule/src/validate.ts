@@ -1,0 +1,38 @@
+/** @file The rule book: what a legal schedule is, and where one is not. */
+
+import { checkCount, checkOptions } from './errors.ts';
+import { Schedule, type ScheduleData } from './schedule.ts';
+import { CellCheck } from './validate-cells.ts';
+import { checkComputeOrder } from './validate-compute-order.ts';
+import { checkChannels } from './validate-channels.ts';
+import { type Violation, ViolationList } from './violation.ts';
+
+/** How `validate` reports. */
+export interface ValidateOptions {
+  /** The most violations to report; default 100. */
+  readonly limit?: number;
+}
+
+/**
+ * All broken rules of a schedule, compute-only or lowered; none means that it can run.
+ * @example validate({ order: [['0B0', '0F0']] })[0].rule // 'forward-first'
+ */
+export function validate(input: Schedule | ScheduleData, options: ValidateOptions = {}): Violation[] {
+  checkOptions('validate', options, ['limit']);
+  const schedule = Schedule.from(input);
+  const violations = new ViolationList(schedule, checkCount('validate', 'limit', options.limit ?? 100));
+  const cells = new CellCheck(schedule, violations);
+  cells.run();
+  if (cells.isOrderable && !violations.isFull) {
+    if (cells.hasMessages) checkChannels(schedule, violations);
+    else checkComputeOrder(schedule, violations);
+  }
+  return violations.found;
+}
+
+/** The rules that can be checked cell by cell, without following the ranks' waiting; what `lower` asks for. */
+export function validateCompute(schedule: Schedule): Violation[] {
+  const violations = new ViolationList(schedule, 100);
+  new CellCheck(schedule, violations).run();
+  return violations.found;
+}
