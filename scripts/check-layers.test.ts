@@ -59,7 +59,8 @@ describe('findViolations', () => {
   }
 
   test('names the file, the import and the rule', () => {
-    for (const name of ['schedule', 'torch', 'cli', 'extra']) plant(`${name}/package.json`, '{ "dependencies": { "commander": "1" } }');
+    for (const name of ['schedule', 'torch', 'cli', 'extra'])
+      plant(`${name}/package.json`, '{ "dependencies": { "commander": "1" } }');
     plant('schedule/src/a.ts', "import { readFileSync } from 'node:fs';\nimport { t } from '@pipewright/torch';");
     plant('schedule/src/a.test.ts', "import { readFileSync } from 'node:fs';\nimport { test } from 'vitest';");
     plant('torch/src/b.ts', "import { x } from '../../schedule/src/a.ts';\nimport { y } from 'left-pad';");

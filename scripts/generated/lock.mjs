@@ -31,6 +31,8 @@ export function startOf(stat) {
 }
 /** Whether the very process that wrote these two values still runs. */
 export function isAlive(pid, started) {
+    if (pid <= 0)
+        return false;
     try {
         process.kill(pid, 0);
     }

@@ -84,7 +84,8 @@ export function formatProblems(report: Report): string {
   return report.findings
     .filter(({ health }) => health === 'missing')
     .map(
-      ({ part, value, fix }) => `  missing ${part}: ${value}${fix === undefined ? '' : `\n    bring it with: ${fix}`}`,
+      ({ part, value, fix }) =>
+        `  missing ${part}: ${value.replaceAll('\n', '\n  ')}${fix === undefined ? '' : `\n    bring it with: ${fix}`}`,
     )
     .join('\n');
 }

@@ -8,7 +8,7 @@ import { otherPythonArguments, type WheelNeed } from './libtorch-parts.ts';
 import { withLock } from './lock.ts';
 import type { Places } from './places.ts';
 import type { Progress } from './progress.ts';
-import { findPip, findPython, type Tool } from './toolchain.ts';
+import { findPython, type Tool } from './toolchain.ts';
 
 export interface DownloadOptions {
   readonly places: Places;
@@ -70,6 +70,11 @@ interface PipRun extends DownloadOptions {
 async function pipDownload(run: PipRun): Promise<string> {
   const first = await pipOnce(run, []);
   if (first.name !== null) return first.name;
+  if (first.output.includes('No module named pip'))
+    throw new AddonError(
+      'PYTHON_NOT_FOUND',
+      `downloadWheel: ${run.python.path} (${run.python.version}) has no pip; bring it with: ${installCommand('pip', run.env)}`,
+    );
   const second = /No matching distribution|not a supported wheel/.test(first.output)
     ? await pipOnce(run, otherPythonArguments())
     : first;
@@ -137,11 +142,6 @@ function requirePython(env: NodeJS.ProcessEnv): Tool {
     throw new AddonError(
       'PYTHON_NOT_FOUND',
       `downloadWheel: Python 3 is needed to fetch libtorch and is not in PATH; bring it with: ${installCommand('python', env)}`,
-    );
-  if (findPip(python, env) === null)
-    throw new AddonError(
-      'PYTHON_NOT_FOUND',
-      `downloadWheel: ${python.path} (${python.version}) has no pip; bring it with: ${installCommand('pip', env)}`,
     );
   return python;
 }

@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { AddonError } from './addon-error.ts';
 import { ADDON_FILE, type BuiltAddon, CUDA_ADDON_FILE, libtorchKey, listAddons } from './addon-key.ts';
 import { diagnose, formatProblems } from './doctor.ts';
-import { describeLibtorch, findLibtorch, formatTried, type Libtorch } from './find-libtorch.ts';
+import { describeLibtorch, findLibtorch, type Libtorch } from './find-libtorch.ts';
 import { findPlaces, type Places } from './places.ts';
 
 export interface LoadOptions {
@@ -32,7 +32,7 @@ export function loadCudaAddon(options: LoadOptions = {}): unknown {
 /** The addon built for the libtorch that the search finds. Python is not asked: the addon's stamp knows its place. */
 export function chooseAddon(places: Places, env: NodeJS.ProcessEnv): BuiltAddon {
   const addons = listAddons(places.addonDir);
-  const { found, tried } = findLibtorch(places, { env, python: false });
+  const { found } = findLibtorch(places, { env, python: false });
   if (found !== null) {
     const fitting = addons.find((addon) => fits(addon, found));
     if (fitting !== undefined) return fitting;
@@ -47,7 +47,7 @@ export function chooseAddon(places: Places, env: NodeJS.ProcessEnv): BuiltAddon 
       const libtorch = describeLibtorch('python', addon.stamp.key.libtorchDir);
       if (typeof libtorch !== 'string' && fits(addon, libtorch)) return addon;
     }
-  throw failure('LIBTORCH_NOT_FOUND', `loadAddon: no libtorch to run with\n${formatTried(tried)}`, { places, env });
+  throw failure('LIBTORCH_NOT_FOUND', 'loadAddon: there is no libtorch to run with', { places, env });
 }
 
 function fits({ stamp }: BuiltAddon, libtorch: Libtorch): boolean {

@@ -56,6 +56,7 @@ export function startOf(stat: string): string {
 
 /** Whether the very process that wrote these two values still runs. */
 export function isAlive(pid: number, started: string): boolean {
+  if (pid <= 0) return false;
   try {
     process.kill(pid, 0);
   } catch (error) {
