@@ -167,6 +167,13 @@ export class FaceReader {
     return kindOf((word & 15) === Code.Composite ? this.schedule.composites.codes[word >>> 4]! : word & 15);
   }
 
+  /** Which of the rank's stages a cell is of; the first part's for a composite. */
+  chunk(rank: number, slot: number): number {
+    const word = this.schedule.rows[rank]![slot]!;
+    const leaf = (word & 15) === Code.Composite ? this.schedule.composites.leavesOf(word)[0] : word;
+    return leaf === undefined ? 0 : (this.chunkOfStage[this.schedule.layout.stage(leaf)] ?? 0);
+  }
+
   private faceOf(word: number): BarFace {
     const { layout, composites } = this.schedule;
     if ((word & 15) === Code.Composite) {

@@ -24,6 +24,11 @@ export function laneTop(plan: SvgPlan, rank: number): number {
   return plan.top + rank * (plan.laneHeight + plan.laneGap);
 }
 
+/** Height of the strip under a lane for what runs beside compute; 0 where lanes are too close for one. */
+export function stripHeight(laneGap: number): number {
+  return laneGap < 3 ? 0 : Math.min(4, laneGap * 0.4);
+}
+
 /** The hatched ground of every lane: what bars leave uncovered is idle time. */
 export function drawGround(out: Markup, picture: Picture, plan: SvgPlan): void {
   const width = num(picture.makespan * plan.scale);
@@ -99,7 +104,8 @@ class BarPainter {
   /** Whole actions if nearly all of them fit, else microbatches. */
   labelsThatFit(): BarLabels {
     const { bars, faces, plan } = this;
-    if (this.font < 5.5) return 'none';
+    const room = this.picture.makespan * plan.scale * this.picture.schedule.ranks;
+    if (this.font < 5.5 || bars.count * this.font * 0.57 > room) return 'none';
     let misfits = 0;
     for (let i = 0; i < bars.count; i++) {
       const width = (bars.end[i]! - bars.start[i]!) * plan.scale;
@@ -113,28 +119,37 @@ class BarPainter {
   }
 
   paint(labels: BarLabels): void {
-    const { bars, plan } = this;
-    for (let i = 0; i < bars.count; i++) {
-      const rank = bars.rank[i]!;
-      const width = (bars.end[i]! - bars.start[i]!) * plan.scale;
-      if (width <= 0) continue;
-      if (bars.beside[i] === 1) {
-        this.paintBeside(i, width);
-        continue;
+    const { bars } = this;
+    for (let first = 0; first < bars.count; ) {
+      const rank = bars.rank[first]!;
+      let end = first;
+      let shown = 0;
+      for (; end < bars.count && bars.rank[end] === rank; end++) {
+        if (bars.beside[end] === 0 && bars.end[end]! > bars.start[end]!) shown++;
       }
-      const box = {
-        x: plan.left + bars.start[i]! * plan.scale,
-        y: laneTop(plan, rank),
-        width: width > 3 ? width - 1 : width > 2 ? width - 0.4 : width,
-        height: plan.laneHeight,
-      };
-      // Bars too narrow to see apart become one bar as long as they are alike and touch.
-      if (width < 1.5 && !this.tooltips) {
-        i = this.paintRun(i);
-        continue;
-      }
-      this.paintBar(this.faces.face(rank, bars.slot[i]!), box, i, labels);
+      const dense = !this.tooltips && shown > this.picture.busy[rank]! * this.plan.scale;
+      if (dense) this.paintDense(rank, { first, end });
+      else for (let i = first; i < end; i++) this.paintOne(i, labels);
+      first = end;
     }
+  }
+
+  private paintOne(index: number, labels: BarLabels): void {
+    const { bars, plan } = this;
+    const rank = bars.rank[index]!;
+    const width = (bars.end[index]! - bars.start[index]!) * plan.scale;
+    if (width <= 0) return;
+    if (bars.beside[index] === 1) {
+      this.paintBeside(index, width);
+      return;
+    }
+    const box = {
+      x: plan.left + bars.start[index]! * plan.scale,
+      y: laneTop(plan, rank),
+      width: width > 3 ? width - 1 : width > 2 ? width - 0.4 : width,
+      height: plan.laneHeight,
+    };
+    this.paintBar(this.faces.face(rank, bars.slot[index]!), box, index, labels);
   }
 
   /** What runs beside compute is a thin strip under the lane; receives only wait, arrows show what they wait for. */
@@ -142,8 +157,8 @@ class BarPainter {
     const { bars, plan } = this;
     const rank = bars.rank[index]!;
     const kind = this.faces.kind(rank, bars.slot[index]!);
-    const height = Math.min(4, plan.laneGap * 0.4);
-    if (kind === 'RECV_F' || kind === 'RECV_B' || height < 0.5) return;
+    const height = stripHeight(plan.laneGap);
+    if (kind === 'RECV_F' || kind === 'RECV_B' || height === 0) return;
     this.shape(
       toneOf(kind, 0, 1),
       { x: plan.left + bars.start[index]! * plan.scale, y: laneTop(plan, rank) + plan.laneHeight + 0.5, width, height },
@@ -151,29 +166,50 @@ class BarPainter {
     );
   }
 
-  /** Merges alike neighbours from bar `first` on; returns the last one taken. */
-  private paintRun(first: number): number {
+  /** A lane with several bars per pixel: each pixel takes that one of its tones which is most behind its share of time. */
+  private paintDense(rank: number, lane: { readonly first: number; readonly end: number }): void {
     const { bars, plan, faces } = this;
-    const rank = bars.rank[first]!;
-    const face = faces.face(rank, bars.slot[first]!);
-    let last = first;
-    const alike = (i: number): boolean => {
-      if (bars.rank[i] !== rank || bars.beside[i] === 1 || (bars.start[i]! - bars.end[last]!) * plan.scale > 0.3)
-        return false;
-      if ((bars.end[i]! - bars.start[i]!) * plan.scale >= 1.5 || faces.kind(rank, bars.slot[i]!) !== face.kind)
-        return false;
-      return faces.face(rank, bars.slot[i]!).chunk === face.chunk;
+    const columns = Math.ceil(this.picture.makespan * plan.scale);
+    const owed = new Map<string, number>();
+    let next = lane.first;
+    let run = { tone: '', from: 0, bar: lane.first };
+    const close = (column: number): void => {
+      const box = {
+        x: plan.left + run.from,
+        y: laneTop(plan, rank),
+        width: column - run.from,
+        height: plan.laneHeight,
+      };
+      if (run.tone !== '' && column > run.from) this.shape(run.tone, box, run.bar);
     };
-    while (last + 1 < bars.count && alike(last + 1)) last++;
-    const x = plan.left + bars.start[first]! * plan.scale;
-    const box = {
-      x,
-      y: laneTop(plan, rank),
-      width: (bars.end[last]! - bars.start[first]!) * plan.scale,
-      height: plan.laneHeight,
-    };
-    this.shape(this.toneOf(face, rank), box, first);
-    return last;
+    for (let column = 0; column < columns; column++) {
+      const shares = new Map<string, number>([['', 1]]);
+      for (let i = next; i < lane.end && bars.start[i]! * plan.scale < column + 1; i++) {
+        const end = bars.end[i]! * plan.scale;
+        if (end <= column + 1) next = i + 1;
+        if (bars.beside[i] === 1) continue;
+        const share = Math.max(0, Math.min(end, column + 1) - Math.max(bars.start[i]! * plan.scale, column));
+        const slot = bars.slot[i]!;
+        const tone = toneOf(faces.kind(rank, slot), faces.chunk(rank, slot), faces.chunksOfRank[rank]!);
+        shares.set(tone, (shares.get(tone) ?? 0) + share);
+        shares.set('', shares.get('')! - share);
+      }
+      let tone = '';
+      let most = Number.NEGATIVE_INFINITY;
+      for (const [candidate, share] of shares) {
+        const due = Math.min(1, owed.get(candidate) ?? 0) + share;
+        owed.set(candidate, due);
+        if (share > 1e-6 && due > most) {
+          tone = candidate;
+          most = due;
+        }
+      }
+      owed.set(tone, (owed.get(tone) ?? 0) - 1);
+      if (tone === run.tone) continue;
+      close(column);
+      run = { tone, from: column, bar: next };
+    }
+    close(columns);
   }
 
   private paintBar(face: BarFace, box: Box, index: number, labels: BarLabels): void {

@@ -70,7 +70,10 @@ export function drawSvg(picture: Picture, options: SvgOptions, caller: string): 
 
   const left = 24 + Math.max(46, textWidth(`rank ${schedule.ranks - 1}`, lane.font) + 8);
   const right = width - (picture.memory === null ? 92 : 132);
-  const legend = options.legend === false ? [] : legendLines(legendItems(picture, arrows, theme), width - 48);
+  const legend =
+    options.legend === false
+      ? []
+      : legendLines(legendItems(picture, { arrows, strips: stripHeight(lane.gap) > 0, theme }), width - 48);
   const top = 78 + legend.length * 20 + 14;
   const plan: SvgPlan = {
     left,
@@ -191,13 +194,18 @@ interface LegendItem {
 }
 
 /** Kinds that occur, then bubbles, then arrows, then the meaning of tones. */
-function legendItems(picture: Picture, arrows: boolean, theme: string): LegendItem[] {
+function legendItems(
+  picture: Picture,
+  shown: { readonly arrows: boolean; readonly strips: boolean; readonly theme: string },
+): LegendItem[] {
+  const { arrows, strips, theme } = shown;
   const { schedule, bars } = picture;
   const faces = new FaceReader(schedule);
   const present = new Set<string>();
   for (let i = 0; i < bars.count; i++) {
     const kind = faces.kind(bars.rank[i]!, bars.slot[i]!);
-    if (bars.end[i]! > bars.start[i]! && (bars.beside[i] === 0 || !kind.startsWith('RECV'))) present.add(kind);
+    if (bars.end[i]! > bars.start[i]! && (bars.beside[i] === 0 || (strips && !kind.startsWith('RECV'))))
+      present.add(kind);
   }
   const square =
     (fill: string) =>
