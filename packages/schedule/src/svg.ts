@@ -4,7 +4,7 @@ import { checkChoice, checkOptions, ScheduleError, show } from './errors.ts';
 import { computationVisuals, toneOf, visualOrder } from './palette.ts';
 import { type Drawable, FaceReader, type Picture, pictureOf } from './picture.ts';
 import { percent, plural, quantity, ticks } from './quantity.ts';
-import { type BarLabels, drawArrows, drawBars, drawGround, laneTop, type SvgPlan } from './svg-lanes.ts';
+import { type BarLabels, drawArrows, drawBars, drawGround, laneTop, type SvgPlan, stripHeight } from './svg-lanes.ts';
 import { escapeXml, Markup, num, styleSheet, textWidth } from './svg-markup.ts';
 import { drawMemory } from './svg-memory.ts';
 
