@@ -1,6 +1,6 @@
 /** @file What actions cost: times, messages and memory, as a user writes them and spread over stages and edges. */
 
-import { ScheduleError, checkChoice, checkOptions, show } from './errors.ts';
+import { checkChoice, checkOptions, ScheduleError, show } from './errors.ts';
 import { Code } from './packed.ts';
 import type { StageEdge } from './schedule.ts';
 
@@ -118,22 +118,31 @@ export interface CostTable {
  */
 export function resolveCosts(caller: string, costs: Costs, stages: number): CostTable {
   if (typeof costs !== 'object' || costs === null) {
-    throw new ScheduleError('BAD_OPTION', `${caller}: costs must be an object such as { F: 1, I: 1, W: 1 }, got ${show(costs)}`);
+    throw new ScheduleError(
+      'BAD_OPTION',
+      `${caller}: costs must be an object such as { F: 1, I: 1, W: 1 }, got ${show(costs)}`,
+    );
   }
   checkOptions(caller, costs, costNames);
   checkChoice(caller, 'communication', costs.communication, ['overlap', 'blocking']);
-  const spread = (name: string, value: PerStage | undefined, fallback: number): Float64Array => spreadOver({ caller, name, value, fallback, stages });
+  const spread = (name: string, value: PerStage | undefined, fallback: number): Float64Array =>
+    spreadOver({ caller, name, value, fallback, stages });
   const half = costs.B === undefined ? null : spread('B', costs.B, 0).map((b) => b / 2);
   const I = costs.I === undefined && half !== null ? half : spread('I', costs.I, 1);
   const W = costs.W === undefined && half !== null ? half : spread('W', costs.W, 1);
   const retained = spread('retained', costs.retained, 0.5);
   retained.forEach((share, stage) => {
-    if (share > 1) throw new ScheduleError('BAD_OPTION', `${caller}: retained is a share from 0 to 1, got ${share} for stage ${stage}`);
+    if (share > 1)
+      throw new ScheduleError(
+        'BAD_OPTION',
+        `${caller}: retained is a share from 0 to 1, got ${share} for stage ${stage}`,
+      );
   });
   const overlap = overlapOf(caller, costs.overlap);
   const message = messageOf(caller, costs.comm);
   const shards = costs.shards ?? 1;
-  if (typeof shards !== 'number' || !(shards >= 1)) throw new ScheduleError('BAD_OPTION', `${caller}: shards must be at least 1, got ${show(shards)}`);
+  if (typeof shards !== 'number' || !(shards >= 1))
+    throw new ScheduleError('BAD_OPTION', `${caller}: shards must be at least 1, got ${show(shards)}`);
   return {
     F: spread('F', costs.F, 1),
     I,
@@ -170,10 +179,16 @@ function spreadOver({ caller, name, value, fallback, stages }: Spread): Float64A
     return new Float64Array(stages).fill(value);
   }
   if (!Array.isArray(value) && !(value instanceof Float64Array)) {
-    throw new ScheduleError('BAD_OPTION', `${caller}: ${name} must be a number or an array of one number per stage, got ${show(value)}`);
+    throw new ScheduleError(
+      'BAD_OPTION',
+      `${caller}: ${name} must be a number or an array of one number per stage, got ${show(value)}`,
+    );
   }
   if (value.length !== stages) {
-    throw new ScheduleError('BAD_OPTION', `${caller}: ${name} has ${value.length} values for ${stages} stages; give one number, or one per stage`);
+    throw new ScheduleError(
+      'BAD_OPTION',
+      `${caller}: ${name} has ${value.length} values for ${stages} stages; give one number, or one per stage`,
+    );
   }
   value.forEach((cost, stage) => {
     checkCost(caller, `${name}[${stage}]`, cost);
@@ -194,7 +209,10 @@ function overlapOf(caller: string, overlap: Costs['overlap']): OverlapCosts {
     return { release: overlap };
   }
   if (typeof overlap !== 'object' || overlap === null) {
-    throw new ScheduleError('BAD_OPTION', `${caller}: overlap must be a duration, 'atomic', 'parts' or { duration, release }, got ${show(overlap)}`);
+    throw new ScheduleError(
+      'BAD_OPTION',
+      `${caller}: overlap must be a duration, 'atomic', 'parts' or { duration, release }, got ${show(overlap)}`,
+    );
   }
   const given = overlap as OverlapCosts;
   checkOptions(`${caller}: overlap`, given, ['duration', 'release']);
@@ -203,15 +221,29 @@ function overlapOf(caller: string, overlap: Costs['overlap']): OverlapCosts {
 }
 
 function messageOf(caller: string, comm: Costs['comm']): MessageCosts | null {
-  if (comm === undefined || typeof comm !== 'object' || comm === null || Array.isArray(comm) || comm instanceof Float64Array) return null;
+  if (
+    comm === undefined ||
+    typeof comm !== 'object' ||
+    comm === null ||
+    Array.isArray(comm) ||
+    comm instanceof Float64Array
+  )
+    return null;
   const given = comm as MessageCosts;
   checkOptions(`${caller}: comm`, given, ['bytes', 'gradientBytes', 'latency', 'bandwidth', 'links']);
-  if (given.bytes === undefined) throw new ScheduleError('BAD_OPTION', `${caller}: comm.bytes is missing; give the bytes of a stage's output, or a plain number as delay`);
+  if (given.bytes === undefined)
+    throw new ScheduleError(
+      'BAD_OPTION',
+      `${caller}: comm.bytes is missing; give the bytes of a stage's output, or a plain number as delay`,
+    );
   checkLink(`${caller}: comm`, given);
   (given.links ?? []).forEach((link, i) => {
     checkOptions(`${caller}: comm.links[${i}]`, link, ['from', 'to', 'latency', 'bandwidth']);
     if (!Number.isSafeInteger(link.from) || !Number.isSafeInteger(link.to)) {
-      throw new ScheduleError('BAD_OPTION', `${caller}: comm.links[${i}] needs the ranks \`from\` and \`to\`, got ${show(link.from)} and ${show(link.to)}`);
+      throw new ScheduleError(
+        'BAD_OPTION',
+        `${caller}: comm.links[${i}] needs the ranks \`from\` and \`to\`, got ${show(link.from)} and ${show(link.to)}`,
+      );
     }
     checkLink(`${caller}: comm.links[${i}]`, link);
   });
@@ -221,7 +253,10 @@ function messageOf(caller: string, comm: Costs['comm']): MessageCosts | null {
 function checkLink(caller: string, link: { readonly latency?: number; readonly bandwidth?: number }): void {
   if (link.latency !== undefined) checkCost(caller, 'latency', link.latency);
   if (link.bandwidth !== undefined && !(typeof link.bandwidth === 'number' && link.bandwidth > 0)) {
-    throw new ScheduleError('BAD_OPTION', `${caller}: bandwidth must be above 0 bytes per unit of time, got ${show(link.bandwidth)}`);
+    throw new ScheduleError(
+      'BAD_OPTION',
+      `${caller}: bandwidth must be above 0 bytes per unit of time, got ${show(link.bandwidth)}`,
+    );
   }
 }
 
@@ -257,13 +292,26 @@ export interface EdgeCosts {
 }
 
 /** Spreads communication over edges; edges inside one rank cost nothing. */
-export function edgeCosts(caller: string, table: CostTable, graph: { readonly edges: readonly StageEdge[]; readonly stageToRank: readonly number[] }): EdgeCosts {
+export function edgeCosts(
+  caller: string,
+  table: CostTable,
+  graph: { readonly edges: readonly StageEdge[]; readonly stageToRank: readonly number[] },
+): EdgeCosts {
   const { edges, stageToRank } = graph;
   const stages = stageToRank.length;
   const { message } = table;
-  const bytes = message === null ? null : spreadOver({ caller, name: 'comm.bytes', value: message.bytes, fallback: 0, stages });
+  const bytes =
+    message === null ? null : spreadOver({ caller, name: 'comm.bytes', value: message.bytes, fallback: 0, stages });
   const gradientBytes =
-    message === null ? null : spreadOver({ caller, name: 'comm.gradientBytes', value: message.gradientBytes ?? message.bytes, fallback: 0, stages });
+    message === null
+      ? null
+      : spreadOver({
+          caller,
+          name: 'comm.gradientBytes',
+          value: message.gradientBytes ?? message.bytes,
+          fallback: 0,
+          stages,
+        });
   const special = new Map((message?.links ?? []).map((link) => [`${link.from}>${link.to}`, link]));
   const linkNumbers = new Map<string, number>();
   const direction = (): { occupancy: Float64Array; latency: Float64Array; link: Int32Array } => ({

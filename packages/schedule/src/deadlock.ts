@@ -44,16 +44,22 @@ export interface WaitingRank {
 
 /** The error for an order in which some ranks wait for ever. */
 export function deadlockError(caller: string, schedule: Schedule, blocked: readonly Blocked[]): ScheduleError {
-  const waiting = blocked.filter((b) => b.slot < (schedule.rows[b.rank]?.length ?? 0)).map((b) => describe(schedule, b));
+  const waiting = blocked
+    .filter((b) => b.slot < (schedule.rows[b.rank]?.length ?? 0))
+    .map((b) => describe(schedule, b));
   const cycle = cycleOf(waiting);
   const shown = cycle.length > 0 ? cycle : waiting;
   const lines = shown.slice(0, 8).map((w) => `rank ${w.rank} waits at slot ${w.slot} (${w.action}) for ${w.needs}`);
   if (shown.length > 8) lines.push(`and ${shown.length - 8} more`);
   const kind = cycle.length > 1 ? 'ranks wait for each other' : 'the order cannot go on';
-  return new ScheduleError('DEADLOCK', `${caller}: ${kind}: ${lines.join('; ')}. Move what is waited for ahead, or run validate(schedule) for the rule it breaks`, {
-    waiting,
-    cycle: cycle.map((w) => w.rank),
-  });
+  return new ScheduleError(
+    'DEADLOCK',
+    `${caller}: ${kind}: ${lines.join('; ')}. Move what is waited for ahead, or run validate(schedule) for the rule it breaks`,
+    {
+      waiting,
+      cycle: cycle.map((w) => w.rank),
+    },
+  );
 }
 
 function describe(schedule: Schedule, { rank, slot, why, key }: Blocked): WaitingRank {
@@ -65,20 +71,34 @@ function describe(schedule: Schedule, { rank, slot, why, key }: Blocked): Waitin
     const [a, b] = stageEdges[Math.floor(key / microbatches) % stageEdges.length]!;
     const microbatch = key % microbatches;
     const source = backward ? b : a;
-    if (why === Why.NotReceived) return { ...base, needs: `${backward ? a : b}${backward ? 'RECV_B' : 'RECV_F'}${microbatch} earlier in its own row`, from: rank };
+    if (why === Why.NotReceived)
+      return {
+        ...base,
+        needs: `${backward ? a : b}${backward ? 'RECV_B' : 'RECV_F'}${microbatch} earlier in its own row`,
+        from: rank,
+      };
     const from = schedule.stageToRank[source] ?? -1;
-    return { ...base, needs: `the ${backward ? 'gradient' : 'output'} of stage ${source}, microbatch ${microbatch}, from rank ${from}`, from };
+    return {
+      ...base,
+      needs: `the ${backward ? 'gradient' : 'output'} of stage ${source}, microbatch ${microbatch}, from rank ${from}`,
+      from,
+    };
   }
   const leaf = leafOf(schedule, word, why);
   const backward = why === Why.NotMade && (leaf & 15) === Code.SendB;
   const kind = why === Why.OwnInput || backward ? 'I' : 'F';
-  return { ...base, needs: `${layout.stage(leaf)}${kind}${layout.microbatch(leaf)} earlier in its own row`, from: rank };
+  return {
+    ...base,
+    needs: `${layout.stage(leaf)}${kind}${layout.microbatch(leaf)} earlier in its own row`,
+    from: rank,
+  };
 }
 
 /** The part of a word that waits. */
 function leafOf(schedule: Schedule, word: number, why: WhyCode): number {
   const leaves = schedule.composites.leavesOf(word);
-  const wanted: readonly number[] = why === Why.OwnInput ? [Code.W] : why === Why.OwnForward ? [Code.I, Code.B] : [Code.SendF, Code.SendB];
+  const wanted: readonly number[] =
+    why === Why.OwnInput ? [Code.W] : why === Why.OwnForward ? [Code.I, Code.B] : [Code.SendF, Code.SendB];
   return leaves.find((leaf) => wanted.includes(leaf & 15)) ?? leaves[0] ?? word;
 }
 

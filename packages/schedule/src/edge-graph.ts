@@ -29,7 +29,16 @@ export function edgeGraph(schedule: Pick<Schedule, 'stages' | 'stageEdges' | 'st
   });
   const into = group(to, stages);
   const out = group(from, stages);
-  return { edges: count, from, to, crosses, inStart: into.start, inEdges: into.items, outStart: out.start, outEdges: out.items };
+  return {
+    edges: count,
+    from,
+    to,
+    crosses,
+    inStart: into.start,
+    inEdges: into.items,
+    outStart: out.start,
+    outEdges: out.items,
+  };
 }
 
 /** Edge numbers grouped by stage, in edge order. */

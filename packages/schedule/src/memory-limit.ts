@@ -6,14 +6,30 @@ import { ScheduleError, show } from './errors.ts';
 export const memorySlack = 1e-9;
 
 /** The limit of each rank; `fallback` where none is given. */
-export function resolveMemoryLimit(caller: string, limit: number | readonly number[] | undefined, fallback: Float64Array): Float64Array {
+export function resolveMemoryLimit(
+  caller: string,
+  limit: number | readonly number[] | undefined,
+  fallback: Float64Array,
+): Float64Array {
   if (limit === undefined) return fallback;
-  const limits = typeof limit === 'number' ? new Float64Array(fallback.length).fill(limit) : Array.isArray(limit) ? Float64Array.from(limit) : null;
+  const limits =
+    typeof limit === 'number'
+      ? new Float64Array(fallback.length).fill(limit)
+      : Array.isArray(limit)
+        ? Float64Array.from(limit)
+        : null;
   if (limits === null || limits.length !== fallback.length) {
-    throw new ScheduleError('BAD_OPTION', `${caller}: memoryLimit must be one number or one per rank (${fallback.length}), got ${show(limit)}`);
+    throw new ScheduleError(
+      'BAD_OPTION',
+      `${caller}: memoryLimit must be one number or one per rank (${fallback.length}), got ${show(limit)}`,
+    );
   }
   limits.forEach((value, rank) => {
-    if (!(value > 0)) throw new ScheduleError('BAD_OPTION', `${caller}: memoryLimit must be above 0, got ${show(value)} for rank ${rank}`);
+    if (!(value > 0))
+      throw new ScheduleError(
+        'BAD_OPTION',
+        `${caller}: memoryLimit must be above 0, got ${show(value)} for rank ${rank}`,
+      );
   });
   return limits;
 }
@@ -38,9 +54,13 @@ export interface MissedLimit {
 /** The error for a limit that cannot be met. */
 export function limitTooLow(caller: string, { rank, limit, needed, what, wayOut }: MissedLimit): ScheduleError {
   const out = `raise memoryLimit to at least ${needed}${wayOut === undefined ? '' : `, or ${wayOut}`}`;
-  return new ScheduleError('MEMORY_LIMIT', `${caller}: ${what} needs ${needed} on rank ${rank}, memoryLimit is ${limit} (in the unit of costs.activation, 1 per stage and microbatch by default); ${out}`, {
-    rank,
-    limit,
-    needed,
-  });
+  return new ScheduleError(
+    'MEMORY_LIMIT',
+    `${caller}: ${what} needs ${needed} on rank ${rank}, memoryLimit is ${limit} (in the unit of costs.activation, 1 per stage and microbatch by default); ${out}`,
+    {
+      rank,
+      limit,
+      needed,
+    },
+  );
 }

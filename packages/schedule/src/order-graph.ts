@@ -1,9 +1,9 @@
 /** @file What has to come before what in a step, whatever the order of the rows; and how long an order then takes. */
 
 import { type CostTable, compositeDuration, computeCost, edgeCosts } from './costs.ts';
+import { ScheduleError } from './errors.ts';
 import { Code } from './packed.ts';
 import type { Schedule } from './schedule.ts';
-import { ScheduleError } from './errors.ts';
 
 /** Rows of operation numbers, one per rank. */
 export type OrderRows = readonly Int32Array[];
@@ -150,11 +150,17 @@ export class OrderGraph {
     const ids = new Map<number, number>();
     for (let op = 0; op < this.count; op++) {
       const leaves = composites.leavesOf(this.word[op]!);
-      this.duration[op] = compositeOrPlain(costs, leaves, { composite: (this.word[op]! & 15) === Code.Composite, shift: layout.stageShift });
+      this.duration[op] = compositeOrPlain(costs, leaves, {
+        composite: (this.word[op]! & 15) === Code.Composite,
+        shift: layout.stageShift,
+      });
       for (const leaf of leaves) {
         const code = leaf & 15;
         if (code > Code.B) {
-          throw new ScheduleError('NOT_COMPUTE_ONLY', `${caller}: ${schedule.format(leaf)} is no compute action; pass the schedule before lowering`);
+          throw new ScheduleError(
+            'NOT_COMPUTE_ONLY',
+            `${caller}: ${schedule.format(leaf)} is no compute action; pass the schedule before lowering`,
+          );
         }
         const stage = layout.stage(leaf);
         const activation = costs.activation[stage]!;
@@ -176,7 +182,8 @@ export class OrderGraph {
     const add = (from: number | undefined, to: number, delay: number): void => {
       if (from !== undefined && from !== to) found.push({ from, to, delay });
     };
-    const gradientOf = (stage: number, m: number): number | undefined => ids.get(layout.pack(Code.I, stage, m)) ?? ids.get(layout.pack(Code.B, stage, m));
+    const gradientOf = (stage: number, m: number): number | undefined =>
+      ids.get(layout.pack(Code.I, stage, m)) ?? ids.get(layout.pack(Code.B, stage, m));
     for (let op = 0; op < this.count; op++) {
       for (const leaf of composites.leavesOf(this.word[op]!)) {
         const code = leaf & 15;
@@ -206,12 +213,22 @@ interface Dependency {
   readonly delay: number;
 }
 
-function compositeOrPlain(costs: CostTable, leaves: readonly number[], { composite, shift }: { composite: boolean; shift: number }): number {
-  return composite ? compositeDuration(costs, leaves, shift) : computeCost(costs, leaves[0]! & 15, leaves[0]! >>> shift);
+function compositeOrPlain(
+  costs: CostTable,
+  leaves: readonly number[],
+  { composite, shift }: { composite: boolean; shift: number },
+): number {
+  return composite
+    ? compositeDuration(costs, leaves, shift)
+    : computeCost(costs, leaves[0]! & 15, leaves[0]! >>> shift);
 }
 
 /** Dependencies grouped by the operation at one end. */
-function columns(count: number, list: readonly Dependency[], key: 'from' | 'to'): [Int32Array, Int32Array, Float64Array] {
+function columns(
+  count: number,
+  list: readonly Dependency[],
+  key: 'from' | 'to',
+): [Int32Array, Int32Array, Float64Array] {
   const other = key === 'from' ? 'to' : 'from';
   const start = new Int32Array(count + 1);
   for (const dependency of list) start[dependency[key] + 1]!++;

@@ -35,6 +35,12 @@ export function checkPeak(shape: ScheduleShape, schedule: Schedule): void {
   const limits = resolveMemoryLimit(shape.name, shape.memoryLimit, new Float64Array(shape.ranks));
   activationPeaks(schedule, resolveCosts(shape.name, shape.costs ?? {}, schedule.stages)).forEach((needed, rank) => {
     if (fits(needed, limits[rank]!)) return;
-    throw limitTooLow(shape.name, { rank, limit: limits[rank]!, needed, what: 'its fixed order', wayOut: 'use ZB1P or AdaptiveV, which fit a limit' });
+    throw limitTooLow(shape.name, {
+      rank,
+      limit: limits[rank]!,
+      needed,
+      what: 'its fixed order',
+      wayOut: 'use ZB1P or AdaptiveV, which fit a limit',
+    });
   });
 }

@@ -49,7 +49,14 @@ export function rankMemory(schedule: Schedule, costs: CostTable, timing: Timing,
     activation[count] = held;
   }
   count++;
-  return { rank, peak, activationPeak, time: time.slice(0, count), amount: amount.slice(0, count), activation: activation.slice(0, count) };
+  return {
+    rank,
+    peak,
+    activationPeak,
+    time: time.slice(0, count),
+    amount: amount.slice(0, count),
+    activation: activation.slice(0, count),
+  };
 }
 
 /** Parameters a rank holds all the time. */
@@ -93,8 +100,10 @@ class ChangeCollector {
       else if (code >= Code.F && code <= Code.B) {
         this.begin(word, start);
         this.finish(word, end);
-      } else if (costs.shards > 1 && code === Code.Unshard) this.add(start, costs.parameters[schedule.layout.stage(word)]!, true);
-      else if (costs.shards > 1 && code === Code.Reshard) this.add(end, -costs.parameters[schedule.layout.stage(word)]!, true);
+      } else if (costs.shards > 1 && code === Code.Unshard)
+        this.add(start, costs.parameters[schedule.layout.stage(word)]!, true);
+      else if (costs.shards > 1 && code === Code.Reshard)
+        this.add(end, -costs.parameters[schedule.layout.stage(word)]!, true);
     }
     if (!this.sorted) this.changes.sort((a, b) => a.time - b.time);
     return this.changes;

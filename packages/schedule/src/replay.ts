@@ -1,11 +1,11 @@
 /** @file The replay of a schedule in time: when each action starts and ends, given costs. Every action starts as early as its row and its inputs let it. */
 
-import { type CostTable, type EdgeCosts, compositeDuration, edgeCosts, partScale } from './costs.ts';
-import { Why, type WhyCode, deadlockError } from './deadlock.ts';
+import { type CostTable, compositeDuration, type EdgeCosts, edgeCosts, partScale } from './costs.ts';
+import { deadlockError, Why, type WhyCode } from './deadlock.ts';
+import { type EdgeGraph, edgeGraph } from './edge-graph.ts';
 import { ScheduleError } from './errors.ts';
 import { Code } from './packed.ts';
 import type { Schedule } from './schedule.ts';
-import { type EdgeGraph, edgeGraph } from './edge-graph.ts';
 
 /** Start and end of every cell, rows one after the other: the cell of a rank and slot is at `offsets[rank] + slot`. */
 export interface Timing {
@@ -100,7 +100,8 @@ class Replay {
     this.edges = edgeCosts(caller, costs, { edges: schedule.stageEdges, stageToRank: schedule.stageToRank });
     this.explicit = hasMessages(schedule);
     this.offsets = new Int32Array(ranks + 1);
-    for (let rank = 0; rank < ranks; rank++) this.offsets[rank + 1] = this.offsets[rank]! + (schedule.rows[rank]?.length ?? 0);
+    for (let rank = 0; rank < ranks; rank++)
+      this.offsets[rank + 1] = this.offsets[rank]! + (schedule.rows[rank]?.length ?? 0);
     const cells = this.offsets[ranks]!;
     this.start = new Float64Array(cells);
     this.end = new Float64Array(cells);
@@ -138,9 +139,25 @@ class Replay {
     this.finishReceives();
     const stuck = this.schedule.rows.some((row, rank) => this.cursor[rank]! < row.length);
     if (stuck) {
-      throw deadlockError(this.caller, this.schedule, Array.from(this.cursor, (slot, rank) => ({ rank, slot, why: this.blockedWhy[rank]! as WhyCode, key: this.blockedKey[rank]! })));
+      throw deadlockError(
+        this.caller,
+        this.schedule,
+        Array.from(this.cursor, (slot, rank) => ({
+          rank,
+          slot,
+          why: this.blockedWhy[rank]! as WhyCode,
+          key: this.blockedKey[rank]!,
+        })),
+      );
     }
-    return { offsets: this.offsets, start: this.start, end: this.end, cause: this.cause, partTimes: this.partTimes, messages: { graph, departures, arrivals, senders } };
+    return {
+      offsets: this.offsets,
+      start: this.start,
+      end: this.end,
+      cause: this.cause,
+      partTimes: this.partTimes,
+      messages: { graph, departures, arrivals, senders },
+    };
   }
 
   /** Runs a rank until it waits or is through. */
@@ -350,7 +367,10 @@ class Replay {
     for (const leaf of leaves) {
       if (!this.inRange(leaf)) this.outOfRange(index, leaf);
       if ((leaf & 15) > Code.B) {
-        throw new ScheduleError('UNSUPPORTED', `${this.caller}: ${this.schedule.format(word)} overlaps something other than F, I, W and B; write it as its own action`);
+        throw new ScheduleError(
+          'UNSUPPORTED',
+          `${this.caller}: ${this.schedule.format(word)} overlaps something other than F, I, W and B; write it as its own action`,
+        );
       }
     }
     return leaves;
@@ -359,7 +379,9 @@ class Replay {
   /** UNSHARD and REDUCE_GRAD run on a lane of their own; RESHARD takes the rank's time. */
   private collective(rank: number, index: number, code: number, stage: number): boolean {
     const { costs } = this;
-    const duration = (code === Code.Unshard ? costs.unshard : code === Code.Reshard ? costs.reshard : costs.reduceGrad)[stage]!;
+    const duration = (code === Code.Unshard ? costs.unshard : code === Code.Reshard ? costs.reshard : costs.reduceGrad)[
+      stage
+    ]!;
     let begin = this.free[rank]!;
     let by = this.last[rank]!;
     if (code !== Code.Reshard && this.laneFree[rank]! > begin) {
@@ -428,7 +450,12 @@ class Replay {
     const forward = (send & 15) === Code.SendF;
     const at = composites
       .leavesOf(rows[rank]![last - this.offsets[rank]!]!)
-      .findIndex((leaf) => layout.stage(leaf) === layout.stage(send) && layout.microbatch(leaf) === layout.microbatch(send) && ((leaf & 15) === Code.F) === forward);
+      .findIndex(
+        (leaf) =>
+          layout.stage(leaf) === layout.stage(send) &&
+          layout.microbatch(leaf) === layout.microbatch(send) &&
+          ((leaf & 15) === Code.F) === forward,
+      );
     return at < 0 ? this.free[rank]! : times[2 * at + 1]!;
   }
 

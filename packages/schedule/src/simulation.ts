@@ -4,7 +4,7 @@ import type { Action } from './action.ts';
 import type { CostTable } from './costs.ts';
 import { Code } from './packed.ts';
 import { type RankMemory, rankMemory } from './rank-memory.ts';
-import { type Messages, type Timing, hasMessages } from './replay.ts';
+import { hasMessages, type Messages, type Timing } from './replay.ts';
 import type { Schedule } from './schedule.ts';
 
 /** One action with its times. */
@@ -108,7 +108,9 @@ export class Simulation implements Timing {
   /** A cell with its times; null for a bubble or past the end of the row. */
   at(rank: number, slot: number): SimulatedAction | null {
     const action = this.schedule.at(rank, slot);
-    return action === null ? null : { rank, slot, action, start: this.startOf(rank, slot), end: this.endOf(rank, slot) };
+    return action === null
+      ? null
+      : { rank, slot, action, start: this.startOf(rank, slot), end: this.endOf(rank, slot) };
   }
 
   /**
@@ -141,7 +143,11 @@ export class Simulation implements Timing {
     return found;
   }
 
-  private collectTransfers(what: { stage: number; microbatch: number; backward: boolean }, to: { rank: number; slot: number }, into: SimulatedMessage[]): void {
+  private collectTransfers(
+    what: { stage: number; microbatch: number; backward: boolean },
+    to: { rank: number; slot: number },
+    into: SimulatedMessage[],
+  ): void {
     const { graph, departures, arrivals, senders } = this.messages;
     const { microbatches } = this.schedule;
     const starts = what.backward ? graph.outStart : graph.inStart;
@@ -182,7 +188,8 @@ export class Simulation implements Timing {
    */
   get criticalPath(): readonly CriticalStep[] {
     let index = -1;
-    for (let i = 0; i < this.end.length; i++) if (this.end[i] === this.makespan && this.makespan > this.start[i]!) index = i;
+    for (let i = 0; i < this.end.length; i++)
+      if (this.end[i] === this.makespan && this.makespan > this.start[i]!) index = i;
     const steps: CriticalStep[] = [];
     while (index >= 0) {
       const before = this.cause[index]!;
@@ -196,7 +203,9 @@ export class Simulation implements Timing {
   /** Plain numbers, for `JSON.stringify`. */
   toJSON(): Record<string, unknown> {
     const perRank = (column: Float64Array): number[][] =>
-      this.schedule.rows.map((row, rank) => Array.from(column.subarray(this.offsets[rank]!, this.offsets[rank]! + row.length)));
+      this.schedule.rows.map((row, rank) =>
+        Array.from(column.subarray(this.offsets[rank]!, this.offsets[rank]! + row.length)),
+      );
     return {
       schedule: this.schedule.name,
       makespan: this.makespan,

@@ -5,7 +5,7 @@ import { fits, limitTooLow, memorySlack, resolveMemoryLimit } from '../memory-li
 import { OrderGraph } from '../order-graph.ts';
 import type { Schedule } from '../schedule.ts';
 import type { ScheduleDefinition, ScheduleShape } from '../schedule-definition.ts';
-import { type MeasuredBlock, buildingBlocks } from './v-blocks.ts';
+import { buildingBlocks, type MeasuredBlock } from './v-blocks.ts';
 import type { VGrid } from './v-grid.ts';
 import { pulledPlan, shapedPlan } from './v-plan.ts';
 
@@ -13,7 +13,8 @@ import { pulledPlan, shapedPlan } from './v-plan.ts';
 export const adaptiveV: ScheduleDefinition = {
   name: 'AdaptiveV',
   aliases: ['VAdaptive'],
-  summary: 'Two stages per rank in a V: the shortest plan found for measured times and a memory limit, from V-Min to no bubble.',
+  summary:
+    'Two stages per rank in a V: the shortest plan found for measured times and a memory limit, from V-Min to no bubble.',
   placement: 'v',
   stagesPerRank: { default: 2, least: 2, most: 2 },
   inTorch: false,
@@ -105,12 +106,14 @@ class BlockSearch {
     if (plan === null) return null;
     const schedule = plan.toSchedule(this.shape);
     let graph = this.graphs.get(plan.microbatches);
-    if (graph === undefined) this.graphs.set(plan.microbatches, (graph = new OrderGraph(this.shape.name, schedule, this.costs)));
+    if (graph === undefined)
+      this.graphs.set(plan.microbatches, (graph = new OrderGraph(this.shape.name, schedule, this.costs)));
     const rows = graph.rowsOf(schedule);
     let worst = { rank: 0, needed: 0, ratio: 0 };
     rows.forEach((row, rank) => {
       const needed = graph.peakOf(row);
-      if (!fits(needed, this.limits[rank]!) && needed / this.limits[rank]! > worst.ratio) worst = { rank, needed, ratio: needed / this.limits[rank]! };
+      if (!fits(needed, this.limits[rank]!) && needed / this.limits[rank]! > worst.ratio)
+        worst = { rank, needed, ratio: needed / this.limits[rank]! };
     });
     if (worst.ratio > 0) {
       if (worst.ratio < this.nearest.ratio) this.nearest = worst;

@@ -1,6 +1,6 @@
 /** @file All building blocks of the V family: how a microbatch may run down and up the ranks so that blocks repeat without collision. */
 
-import { type BuildingBlock, VGrid, period } from './v-grid.ts';
+import { type BuildingBlock, period, VGrid } from './v-grid.ts';
 
 /** A building block and the chunks its fullest rank holds when repeated. */
 export interface MeasuredBlock {
@@ -55,7 +55,12 @@ function residuesOf(start: Residues, steps: readonly number[]): Residues[] | nul
   const rows: Residues[] = [start];
   for (const step of steps) {
     const [a, b, c, d] = rows[rows.length - 1]!;
-    const next: Residues = [(a + step) % period, (b + period - 1) % period, (c + step) % period, (d + period - 1) % period];
+    const next: Residues = [
+      (a + step) % period,
+      (b + period - 1) % period,
+      (c + step) % period,
+      (d + period - 1) % period,
+    ];
     if (new Set(next).size < 4) return null;
     rows.push(next);
   }

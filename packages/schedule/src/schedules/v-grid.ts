@@ -57,7 +57,8 @@ export class VGrid {
 
   /** Takes the weight work out again. */
   dropWeights(): void {
-    for (const row of this.rows) for (let slot = 0; slot < row.length; slot++) if (row[slot] === Cell.W) row[slot] = Cell.Empty;
+    for (const row of this.rows)
+      for (let slot = 0; slot < row.length; slot++) if (row[slot] === Cell.W) row[slot] = Cell.Empty;
   }
 
   /** Most chunks a rank holds, from F until W; weight work not in the grid counts as done in empty slots. */
@@ -109,7 +110,8 @@ export class VGrid {
       for (let rank = 0; rank < ranks; rank++) {
         const cell = this.rows[rank]![slot] ?? Cell.Empty;
         if (cell === Cell.Empty) continue;
-        if (phase === 'warm-up' && rank === 0 && cell === Cell.DownI) phase = forwards === microbatches ? 'cool-down' : 'steady';
+        if (phase === 'warm-up' && rank === 0 && cell === Cell.DownI)
+          phase = forwards === microbatches ? 'cool-down' : 'steady';
         if (rank === 0 && cell === Cell.DownF) forwards++;
         const moves = where === 'everywhere' || phase === 'cool-down' || (phase === 'warm-up' && where === 'ends');
         if (phase === 'steady' && forwards === microbatches) phase = 'cool-down';
@@ -120,7 +122,10 @@ export class VGrid {
   }
 
   /** Moves a cell to the first empty slot from `from` on that keeps the cap, and says where it is then. */
-  private move({ rank, slot, from, cap }: { rank: number; slot: number; from: number; cap: number }, held: Int16Array): number {
+  private move(
+    { rank, slot, from, cap }: { rank: number; slot: number; from: number; cap: number },
+    held: Int16Array,
+  ): number {
     const row = this.rows[rank]!;
     const cell = row[slot]!;
     const adds = cell === Cell.DownF || cell === Cell.UpF ? 1 : cell === Cell.W ? -1 : 0;
@@ -201,7 +206,12 @@ export class VGrid {
   toSchedule(shape: ScheduleShape): Schedule {
     const { ranks, microbatches } = this;
     const stages = 2 * ranks;
-    const builder = new ScheduleBuilder({ ...shape, microbatches, stageToRank: stageToRank({ ranks, stages, style: 'v' }), capacity: period * microbatches });
+    const builder = new ScheduleBuilder({
+      ...shape,
+      microbatches,
+      stageToRank: stageToRank({ ranks, stages, style: 'v' }),
+      capacity: period * microbatches,
+    });
     this.rows.forEach((row, rank) => {
       const down = rank;
       const up = stages - 1 - rank;
@@ -328,7 +338,8 @@ class DoneSlots {
   /** Slot of the latest input of a rank's next cell of a kind (any before, for W); -1: it has none; `notDone`: one is still missing. */
   inputOf(rank: number, cell: number): number {
     const m = this.counts[rank * 6 + cell]!;
-    if (cell === Cell.W) return m < this.counts[rank * 6 + Cell.UpI]! + this.counts[rank * 6 + Cell.DownI]! ? -1 : notDone;
+    if (cell === Cell.W)
+      return m < this.counts[rank * 6 + Cell.UpI]! + this.counts[rank * 6 + Cell.DownI]! ? -1 : notDone;
     const before = cell === Cell.DownF ? -1 : this.at(rank, cell - 1, m);
     const neighbour = cell === Cell.DownF || cell === Cell.UpI ? rank - 1 : rank + 1;
     if (before === notDone || neighbour < 0 || neighbour >= this.ranks) return before;

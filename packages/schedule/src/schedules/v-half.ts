@@ -17,7 +17,10 @@ export const vHalf: ScheduleDefinition = {
   generate(shape) {
     const { ranks } = shape;
     const gap = ranks % 2 === 0 ? 3 : 0; // keeps the four passes of a rank in different slots of the period
-    const block = Array.from({ length: ranks }, (_, r) => [2 * r, 3 * ranks - 2 - r, 3 * ranks - 1 + gap + 2 * r, 6 * ranks - 2 + gap - r] as const);
+    const block = Array.from(
+      { length: ranks },
+      (_, r) => [2 * r, 3 * ranks - 2 - r, 3 * ranks - 1 + gap + 2 * r, 6 * ranks - 2 + gap - r] as const,
+    );
     return pulledPlan(block, shape.microbatches).toSchedule(shape);
   },
 };

@@ -17,7 +17,10 @@ export const vMin: ScheduleDefinition = {
   generate(shape) {
     const { ranks } = shape;
     const gap = ranks % 3 === 0 ? 2 : 0; // keeps the four passes of a rank in different slots of the period
-    const block = Array.from({ length: ranks }, (_, r) => [r, 2 * ranks - 1 - r, 2 * ranks + gap + r, 4 * ranks + gap - 1 - r] as const);
+    const block = Array.from(
+      { length: ranks },
+      (_, r) => [r, 2 * ranks - 1 - r, 2 * ranks + gap + r, 4 * ranks + gap - 1 - r] as const,
+    );
     return pulledPlan(block, shape.microbatches).toSchedule(shape);
   },
 };

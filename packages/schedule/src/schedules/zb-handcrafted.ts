@@ -17,7 +17,11 @@ export interface HandcraftedDepth {
 /** Rows `warm-up: n(F)`, `steady: n(I [W] F)`, `cool-down: n(I W)`, `rest: n(W)`. */
 export function handcrafted(shape: ScheduleShape, depth: HandcraftedDepth): Schedule {
   const { ranks, stages, microbatches } = shape;
-  const builder = new ScheduleBuilder({ ...shape, stageToRank: stageToRank({ ranks, stages }), capacity: 3 * microbatches });
+  const builder = new ScheduleBuilder({
+    ...shape,
+    stageToRank: stageToRank({ ranks, stages }),
+    capacity: 3 * microbatches,
+  });
   for (let rank = 0; rank < ranks; rank++) {
     const warmup = Math.min(depth.warmup(rank), microbatches);
     let weights = 0;

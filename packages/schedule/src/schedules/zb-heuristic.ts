@@ -29,7 +29,11 @@ const allChoices: readonly Choices[] = [true, false].flatMap((warmUpInTime) =>
 export function zeroBubbleHeuristic(shape: ScheduleShape, multiple: number): Schedule {
   const { name, ranks, stages, microbatches } = shape;
   const costs = resolveCosts(name, shape.costs ?? {}, stages);
-  const limits = resolveMemoryLimit(name, shape.memoryLimit, costs.activation.map((a) => multiple * ranks * a));
+  const limits = resolveMemoryLimit(
+    name,
+    shape.memoryLimit,
+    costs.activation.map((a) => multiple * ranks * a),
+  );
   limits.forEach((limit, rank) => {
     const needed = costs.activation[rank]!;
     if (!fits(needed, limit)) throw limitTooLow(name, { rank, limit, needed, what: 'one microbatch' });
@@ -39,9 +43,14 @@ export function zeroBubbleHeuristic(shape: ScheduleShape, multiple: number): Sch
   for (const choices of allChoices) {
     const plan = new Plan(problem, choices);
     plan.run();
-    if (best === null || plan.span < best.span || (plan.span === best.span && plan.makespan < best.makespan)) best = plan;
+    if (best === null || plan.span < best.span || (plan.span === best.span && plan.makespan < best.makespan))
+      best = plan;
   }
-  const builder = new ScheduleBuilder({ ...shape, stageToRank: stageToRank({ ranks, stages }), capacity: 3 * microbatches });
+  const builder = new ScheduleBuilder({
+    ...shape,
+    stageToRank: stageToRank({ ranks, stages }),
+    capacity: 3 * microbatches,
+  });
   best!.rows.forEach((row, rank) => {
     const next = [0, 0, 0, 0];
     for (const code of row) builder.push(rank, code, rank, next[code]!++);
@@ -154,7 +163,10 @@ class Plan {
       const due = gradient + backwardDelay[rank]!;
       const activation = costs.activation[rank]!;
       let time = this.now[rank]!;
-      while (extra[rank]! + 1 < microbatches && fits(this.held[rank]! + activation * (extra[rank]! + 1), limits[rank]!)) {
+      while (
+        extra[rank]! + 1 < microbatches &&
+        fits(this.held[rank]! + activation * (extra[rank]! + 1), limits[rank]!)
+      ) {
         if (this.choices.warmUpInTime ? time + costs.F[rank]! > due : time >= due) break;
         time += costs.F[rank]!;
         extra[rank]!++;
@@ -172,7 +184,10 @@ class Plan {
     for (let rank = ranks - 1; rank >= 0; rank--) {
       if (forwards[rank]! >= microbatches) continue;
       if (rank + 1 < ranks && does[rank + 1] === 0) continue;
-      does[rank] = this.choices.mayRest && rank + 1 < ranks && forwards[rank]! >= forwards[rank + 1]! + 2 && this.rests(rank) ? 0 : 1;
+      does[rank] =
+        this.choices.mayRest && rank + 1 < ranks && forwards[rank]! >= forwards[rank + 1]! + 2 && this.rests(rank)
+          ? 0
+          : 1;
     }
     return does;
   }
@@ -202,7 +217,8 @@ class Plan {
   /** W until there is memory for one more forward. */
   private makeRoom(rank: number): void {
     const { costs, limits } = this.problem;
-    while (!fits(this.held[rank]! + costs.activation[rank]!, limits[rank]!) && this.pending(rank) > 0) this.place(rank, Code.W);
+    while (!fits(this.held[rank]! + costs.activation[rank]!, limits[rank]!) && this.pending(rank) > 0)
+      this.place(rank, Code.W);
   }
 
   private pending(rank: number): number {

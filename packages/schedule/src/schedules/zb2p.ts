@@ -7,7 +7,8 @@ import { zeroBubbleHeuristic } from './zb-heuristic.ts';
 export const zb2p: ScheduleDefinition = {
   name: 'ZB2P',
   aliases: [],
-  summary: 'Fits backward halves to measured times, holding at most 2p microbatches (or memoryLimit) per rank: next to no bubble.',
+  summary:
+    'Fits backward halves to measured times, holding at most 2p microbatches (or memoryLimit) per rank: next to no bubble.',
   placement: 'loop',
   stagesPerRank: { default: 1, least: 1, most: 1 },
   inTorch: false,
