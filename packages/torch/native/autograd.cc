@@ -1,5 +1,5 @@
 // Gradients: the engine's two calls, the modes, and a walk over the graph.
-#include "core.h"
+#include "callback.h"
 
 #include <ATen/autocast_mode.h>
 #include <ATen/core/grad_mode.h>
@@ -19,7 +19,8 @@ PW_ENTRY(backward, 5) {
   const bool create = args.boolean(3);
   const bool retain = args.missing(2) ? create : args.boolean(2);
   if (!args.missing(4)) inputs = args.tensors(4);
-  torch::autograd::backward(roots, gradients, retain, create, inputs);
+  const RecomputeRun run(false);
+  run_engine(*args.env, [&] { torch::autograd::backward(roots, gradients, retain, create, inputs); });
   return nullptr;
 }
 
@@ -30,7 +31,11 @@ PW_ENTRY(grad, 6) {
   if (!args.missing(2)) gradients = args.tensors(2);
   const bool create = args.boolean(4);
   const bool retain = args.missing(3) ? create : args.boolean(3);
-  return from_tensors(*args.env, torch::autograd::grad(outputs, inputs, gradients, retain, create, args.boolean(5)));
+  const bool allow_unused = args.boolean(5);
+  const RecomputeRun run(false);
+  std::vector<at::Tensor> result;
+  run_engine(*args.env, [&] { result = torch::autograd::grad(outputs, inputs, gradients, retain, create, allow_unused); });
+  return from_tensors(*args.env, result);
 }
 
 PW_ENTRY(is_grad_enabled, 1) { return from_bool(args.napi, at::GradMode::is_enabled()); }

@@ -30,7 +30,8 @@ struct CodedError : std::runtime_error {
 };
 
 // Slots addressed by small positive integers: low 22 bits are the slot, the next 9 its generation. A stale or made-up
-// handle is an error, never a crash.
+// handle is an error, never a crash. A slot never moves: an operator may hold a reference to a tensor while a TypeScript
+// function that it calls (a hook on saved tensors) makes new ones; while one runs, removed values stay where they are.
 template <typename T>
 class HandleTable {
  public:
@@ -40,13 +41,14 @@ class HandleTable {
     uint32_t slot;
     if (free_ != kNone) {
       slot = free_;
-      free_ = slots_[slot].next;
+      free_ = at(slot).next;
     } else {
-      slot = static_cast<uint32_t>(slots_.size());
+      slot = count_;
       if (slot > kSlotMask) throw CodedError("TOO_MANY_HANDLES", "4,194,304 tensors are alive in this thread: dispose of some, or use scope()");
-      slots_.emplace_back();
+      if ((slot & kBlockMask) == 0) blocks_.push_back(std::make_unique<Slot[]>(kBlockMask + 1));
+      ++count_;
     }
-    Slot& entry = slots_[slot];
+    Slot& entry = at(slot);
     entry.value = std::move(value);
     entry.used = true;
     ++live_;
@@ -55,37 +57,60 @@ class HandleTable {
 
   T* find(int32_t handle) noexcept {
     const uint32_t bits = static_cast<uint32_t>(handle), slot = bits & kSlotMask;
-    if (handle <= 0 || slot >= slots_.size()) return nullptr;
-    Slot& entry = slots_[slot];
+    if (handle <= 0 || slot >= count_) return nullptr;
+    Slot& entry = at(slot);
     return entry.used && entry.generation == (bits >> kSlotBits) ? &entry.value : nullptr;
   }
 
   bool remove(int32_t handle) {
     if (find(handle) == nullptr) return false;
     const uint32_t slot = static_cast<uint32_t>(handle) & kSlotMask;
-    Slot& entry = slots_[slot];
-    T doomed = std::move(entry.value);  // its destructor may come back to this table
-    entry.value = T();
+    Slot& entry = at(slot);
     entry.used = false;
     entry.generation = entry.generation == kGenerationMask ? 1 : entry.generation + 1;
-    entry.next = free_;
-    free_ = slot;
     --live_;
+    if (held_ > 0) {
+      waiting_.push_back(slot);
+    } else {
+      clear(slot);
+    }
     return true;
+  }
+
+  // Between hold and unhold the values of removed handles stay in place.
+  void hold() noexcept { ++held_; }
+  void unhold() {
+    if (--held_ > 0) return;
+    while (!waiting_.empty()) {
+      const uint32_t slot = waiting_.back();
+      waiting_.pop_back();
+      clear(slot);
+    }
   }
 
   size_t live() const noexcept { return live_; }
 
  private:
-  static constexpr uint32_t kNone = 0xffffffff;
+  static constexpr uint32_t kNone = 0xffffffff, kBlockBits = 10, kBlockMask = (1u << kBlockBits) - 1;
   struct Slot {
     T value{};
     uint32_t generation = 1;
     uint32_t next = kNone;
     bool used = false;
   };
-  std::vector<Slot> slots_;
+  Slot& at(uint32_t slot) noexcept { return blocks_[slot >> kBlockBits][slot & kBlockMask]; }
+  void clear(uint32_t slot) {
+    Slot& entry = at(slot);
+    T doomed = std::move(entry.value);  // its destructor may come back to this table
+    entry.value = T();
+    entry.next = free_;
+    free_ = slot;
+  }
+  std::vector<std::unique_ptr<Slot[]>> blocks_;
+  std::vector<uint32_t> waiting_;
+  uint32_t count_ = 0;
   uint32_t free_ = kNone;
+  uint32_t held_ = 0;
   size_t live_ = 0;
 };
 
@@ -97,9 +122,19 @@ struct Graveyard {
   std::vector<double> callbacks;
 };
 
+// A value that a TypeScript function threw, with the engine between it and the entry point; comes out as the same object.
+struct Thrown;
+struct CallbackError : std::exception {
+  explicit CallbackError(std::shared_ptr<Thrown> value) : thrown(std::move(value)) {}
+  const char* what() const noexcept override;
+  std::shared_ptr<Thrown> thrown;
+};
+
 using NodePtr = decltype(std::declval<const at::Tensor&>().grad_fn());  // owning pointer; its kind changed between versions
 // Deduced from a const reference in some versions.
 using OwnedNode = std::decay_t<NodePtr>;
+
+class Bridge;
 
 // One per JavaScript thread that loaded the addon.
 struct Env {
@@ -110,9 +145,9 @@ struct Env {
   std::vector<c10::IValue> stack;
   std::vector<std::unique_ptr<c10::InferenceMode>> inference;
   std::shared_ptr<Graveyard> graveyard = std::make_shared<Graveyard>();
-  napi_ref callback_runner = nullptr;  // (id, handles) => handles: runs a TypeScript function during backward
+  napi_ref callback_runner = nullptr;  // (id, extra, handles) => handles: runs a TypeScript function during backward
+  std::shared_ptr<Bridge> bridge;      // to this thread's TypeScript functions, from any thread: see callback.h
   napi_ref error_class = nullptr;      // TorchError, once TypeScript has told us
-  napi_ref pending_error = nullptr;    // thrown by a TypeScript function during backward; outlives the engine's unwinding
   double* meta = nullptr;              // shared with TypeScript: see tensor.cc
   napi_ref meta_ref = nullptr;
   int64_t reported_bytes = 0;          // what V8 was told of
@@ -202,8 +237,8 @@ void add_exports(Env& env, napi_value target, std::initializer_list<Export> expo
 // Drops what other threads buried; called at entry points that are not hot.
 void sweep(Env& env);
 
-// Calls a TypeScript function registered under `id` with tensors, on the thread of `env`.
-std::vector<at::Tensor> run_callback(Env& env, double id, const std::vector<at::Tensor>& inputs);
+// Throws the JavaScript value of a CallbackError in its own environment; false in another.
+bool rethrow_callback_error(napi_env env, const CallbackError& error) noexcept;
 
 // --- the parts, each in its file --------------------------------------------------------------------------------------
 
@@ -212,7 +247,10 @@ void init_ops(Env& env, napi_value exports);
 void init_hot_ops(Env& env, napi_value exports);
 void init_autograd(Env& env, napi_value exports);
 void init_split_backward(Env& env, napi_value exports);
+void init_callbacks(Env& env, napi_value exports);
+void close_callbacks(Env& env);
 void init_random(Env& env, napi_value exports);
+void init_optimizer(Env& env, napi_value exports);
 void init_system(Env& env, napi_value exports);
 void init_channel(Env& env, napi_value exports) __attribute__((weak));
 void init_distributed(Env& env, napi_value exports) __attribute__((weak));

@@ -133,27 +133,16 @@ static void throw_message(napi_env env, const char* code, const std::string& mes
   napi_throw_error(env, code, message.c_str());
 }
 
-// Throws what a TypeScript function threw during backward, if that is what stopped the engine.
-static bool throw_pending(napi_env env) noexcept {
-  Env* mine = current;
-  if (mine == nullptr || mine->pending_error == nullptr) return false;
-  napi_value error;
-  const bool found = napi_get_reference_value(env, mine->pending_error, &error) == napi_ok;
-  napi_delete_reference(env, mine->pending_error);
-  mine->pending_error = nullptr;
-  if (found) napi_throw(env, error);
-  return found;
-}
-
 void throw_to_js(napi_env env) noexcept {
   bool pending = false;
   napi_is_exception_pending(env, &pending);
-  if (pending || throw_pending(env)) return;
+  if (pending) return;
   try {
     throw;
   } catch (const PendingException&) {
-    // the engine may have swallowed the JavaScript exception into its own
     throw_message(env, "INTERNAL", "internal: a JavaScript exception was lost");
+  } catch (const CallbackError& error) {
+    if (!rethrow_callback_error(env, error)) throw_message(env, "CALLBACK", error.what());
   } catch (const CodedError& error) {
     throw_message(env, error.code, error.what());
   } catch (const c10::OutOfMemoryError& error) {
@@ -188,45 +177,9 @@ void sweep(Env& env) {
   for (napi_ref reference : references) napi_delete_reference(env.napi, reference);
 }
 
-std::vector<at::Tensor> run_callback(Env& env, double id, const std::vector<at::Tensor>& inputs) {
-  napi_handle_scope scope;
-  napi_open_handle_scope(env.napi, &scope);
-  struct Close {
-    napi_env napi;
-    napi_handle_scope scope;
-    ~Close() { napi_close_handle_scope(napi, scope); }
-  } close{env.napi, scope};
-  napi_value runner, receiver = undefined(env.napi), result;
-  napi_get_reference_value(env.napi, env.callback_runner, &runner);
-  napi_value arguments[2] = {from_double(env.napi, id), from_tensors(env, inputs)};
-  if (napi_call_function(env.napi, receiver, runner, 2, arguments, &result) != napi_ok) {
-    napi_value error, holder;
-    napi_get_and_clear_last_exception(env.napi, &error);
-    if (env.pending_error != nullptr) napi_delete_reference(env.napi, env.pending_error);
-    env.pending_error = nullptr;
-    if (napi_create_reference(env.napi, error, 1, &env.pending_error) != napi_ok) {  // a thrown number or string
-      napi_create_object(env.napi, &holder);
-      napi_set_named_property(env.napi, holder, "thrown", error);
-      napi_create_reference(env.napi, holder, 1, &env.pending_error);
-    }
-    throw PendingException();
-  }
-  std::vector<at::Tensor> outputs;
-  if (is_missing(env.napi, result)) return outputs;
-  for (napi_value item : elements(env.napi, result)) {
-    if (is_missing(env.napi, item)) {
-      outputs.emplace_back();
-      continue;
-    }
-    int32_t handle = 0;
-    check(env.napi, napi_get_value_int32(env.napi, item, &handle), "a tensor");
-    outputs.push_back(env.tensor(handle));
-  }
-  return outputs;
-}
-
 static void destroy(napi_env, void* data, void*) {
   Env* env = static_cast<Env*>(data);
+  close_callbacks(*env);
   {
     std::lock_guard<std::mutex> lock(env->graveyard->mutex);
     env->graveyard->open = false;
@@ -256,7 +209,9 @@ static napi_value init(napi_env napi, napi_value exports) {
     init_hot_ops(*env, exports);
     init_autograd(*env, exports);
     init_split_backward(*env, exports);
+    init_callbacks(*env, exports);
     init_random(*env, exports);
+    init_optimizer(*env, exports);
     if (init_channel) init_channel(*env, exports);
     if (init_distributed) init_distributed(*env, exports);
     return exports;

@@ -259,13 +259,17 @@ static napi_value call(napi_env napi, napi_callback_info info) {
     BoundOp& bound = *static_cast<BoundOp*>(data);
     Env& env = *bound.env;
     const std::vector<c10::Argument>& arguments = bound.schema->arguments();
-    std::vector<IValue>& stack = env.stack;
-    const size_t base = stack.size();
+    // Taken out while in use: a TypeScript function that the operator calls (a hook on saved tensors) may call operators.
+    std::vector<IValue> stack = std::move(env.stack);
+    constexpr size_t base = 0;
     struct Restore {  // also after an error
+      Env& env;
       std::vector<IValue>& stack;
-      size_t base;
-      ~Restore() { stack.resize(base); }
-    } restore{stack, base};
+      ~Restore() {
+        stack.clear();
+        env.stack = std::move(stack);
+      }
+    } restore{env, stack};
     for (size_t i = 0; i < arguments.size(); ++i) {
       const c10::Argument& argument = arguments[i];
       napi_valuetype type = napi_undefined;

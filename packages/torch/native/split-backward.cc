@@ -1,7 +1,7 @@
 // The backward of a stage in two halves. The input half is one engine run that stops at the parameters' branches and
 // captures the gradients arriving there; then the edges from those places towards the inputs are cut, so that the
 // weight half is one plain accumulating run from all of them: no path is walked twice, shared weights included.
-#include "core.h"
+#include "callback.h"
 
 #include <ATen/ops/ones_like.h>
 #include <torch/csrc/autograd/engine.h>
@@ -144,7 +144,9 @@ PW_ENTRY(input_backward, 3) {
       meetings.push_back(node);
       for (uint32_t k = 0; k < node->num_inputs(); ++k) captures.emplace_back(node->getptr(), k);
     }
-    variable_list captured = torch::autograd::Engine::get_default_engine().execute(input_roots, input_gradients, true, false, false, captures);
+    variable_list captured;
+    const RecomputeRun run(true);  // what checkpoints recompute serves the weight half too
+    run_engine(*args.env, [&] { captured = torch::autograd::Engine::get_default_engine().execute(input_roots, input_gradients, true, false, false, captures); });
     for (size_t i = 0; i < input_captures; ++i) result[capture_of[i]] = captured[i];
     for (size_t i = input_captures; i < captures.size(); ++i) {
       if (!captured[i].defined()) continue;
@@ -189,7 +191,8 @@ PW_ENTRY(weight_backward, 1) {
   std::shared_ptr<Pending> half = *found;
   pending.table.remove(args.int32(0));
   if (!half->roots.empty()) {
-    torch::autograd::Engine::get_default_engine().execute(half->roots, half->gradients, false, false, true, {});
+    const RecomputeRun run(false);
+    run_engine(*args.env, [&] { torch::autograd::Engine::get_default_engine().execute(half->roots, half->gradients, false, false, true, {}); });
   }
   return undefined(args.napi);
 }
