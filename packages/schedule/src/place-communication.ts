@@ -19,12 +19,6 @@ import { Code } from './packed.ts';
 import type { Schedule } from './schedule.ts';
 import { Peer, StageGraph } from './stage-graph.ts';
 
-/** What a rank is stopped at. */
-const Stop = { Not: 0, Send: 1, Receive: 2, Data: 3 } as const;
-
-const forward = 0;
-const backward = 1;
-
 /** The rows of a compute order (bubbles dropped) with sends and receives. */
 export function placeCommunication(schedule: Schedule): Int32Array[] {
   return new Placer(schedule).run();
@@ -37,23 +31,23 @@ class Placer {
   private readonly fieldMask: number;
   private readonly graph: StageGraph;
   private readonly rankOf: Int32Array;
-  /** By direction: the only stage a stage sends to (receives from), or Peer.None, Peer.Several. */
-  private readonly sendPeer: readonly [Int32Array, Int32Array];
-  private readonly recvPeer: readonly [Int32Array, Int32Array];
+  /** The only stage on another rank that feeds a stage (is fed by it), or Peer.None, Peer.Several. */
+  private readonly inPeer: Int32Array;
+  private readonly outPeer: Int32Array;
+  /** Whether no message has several senders or receivers. */
+  private readonly simple: boolean;
   private readonly width: number;
-  /** Per (stage, microbatch): bits 1 and 2 received, bits 4 and 8 sent, by direction. */
+  /** Per (stage, microbatch), forward and backward: bits 1 and 2 received or posted, bits 4 and 8 sent (kept if not simple). */
   private readonly marks: Uint8Array;
   private readonly cursor: Int32Array;
-  /** Leaf of the current entry whose sends come next; -1 before the entry is done. */
-  private readonly sending: Int32Array;
-  private readonly stop: Uint8Array;
-  /** The send or receive word a rank is stopped at (for Data: the receive word). */
-  private readonly stopWord: Int32Array;
+  /** Parts of the current entry whose sends are done; -1 before the entry itself is done. */
+  private readonly sent: Int32Array;
+  /** The send or receive a rank is stopped at (for compute that lacks data: its receive); 0: it is not stopped. */
+  private readonly stop: Int32Array;
   private readonly out: Int32Array[];
   private readonly length: Int32Array;
-  private readonly ready: number[] = [];
-  /** The rank that runs; it goes on by itself. */
-  private current = -1;
+  private readonly ready: Int32Array;
+  private readyCount = 0;
 
   constructor(schedule: Schedule) {
     const { rows, layout, ranks, stages } = schedule;
@@ -63,282 +57,283 @@ class Placer {
     this.fieldMask = layout.microbatchMask;
     this.graph = new StageGraph(schedule);
     this.rankOf = this.graph.rankOf;
-    const inputs = this.graph.peers('inputs');
-    const outputs = this.graph.peers('outputs');
-    this.sendPeer = [outputs, inputs];
-    this.recvPeer = [inputs, outputs];
+    this.inPeer = this.graph.peers('inputs');
+    this.outPeer = this.graph.peers('outputs');
+    this.simple = !this.inPeer.includes(Peer.Several) && !this.outPeer.includes(Peer.Several);
     this.width = schedule.microbatches + 1;
     this.marks = new Uint8Array(stages * this.width);
     this.cursor = new Int32Array(ranks);
-    this.sending = new Int32Array(ranks).fill(-1);
-    this.stop = new Uint8Array(ranks);
-    this.stopWord = new Int32Array(ranks);
+    this.sent = new Int32Array(ranks).fill(-1);
+    this.stop = new Int32Array(ranks);
+    this.ready = new Int32Array(ranks);
     this.length = new Int32Array(ranks);
-    this.out = rows.map((row) => new Int32Array(this.roomFor(row)));
+    this.out = this.makeRoom();
   }
 
   run(): Int32Array[] {
-    const { ready } = this;
-    for (let rank = this.rows.length - 1; rank >= 0; rank--) ready.push(rank);
+    for (let rank = this.rows.length - 1; rank >= 0; rank--) this.wake(rank);
     do {
-      for (let rank = ready.pop(); rank !== undefined; rank = ready.pop()) this.runRank(rank);
+      while (this.readyCount > 0) this.runRank(this.ready[--this.readyCount]!);
     } while (this.breakCircles());
     return this.out;
   }
 
-  /** Cells a row will have. */
-  private roomFor(row: Int32Array): number {
-    const { composites } = this.schedule;
-    const [sends, receives] = [this.sendPeer, this.recvPeer];
-    let room = 0;
-    for (let slot = 0; slot < row.length; slot++) {
-      const word = row[slot]!;
-      if (word === 0) continue;
-      room++;
-      const code = word & 15;
-      if (code === Code.Composite) {
-        for (const leaf of composites.leavesOf(word)) room += this.messagesOf(leaf);
-      } else if (code <= Code.B && code !== Code.W) {
-        const direction = code === Code.F ? forward : backward;
-        const stage = word >>> this.stageShift;
-        if (sends[direction]![stage] !== Peer.None) room++;
-        if (receives[direction]![stage] !== Peer.None) room++;
-      }
-    }
-    return room;
+  private wake(rank: number): void {
+    this.stop[rank] = 0;
+    this.ready[this.readyCount++] = rank;
   }
 
-  private messagesOf(leaf: number): number {
-    const direction = directionOf(leaf & 15);
-    if (direction < 0) return 0;
-    const stage = leaf >>> this.stageShift;
-    return (this.sendPeer[direction]![stage] === Peer.None ? 0 : 1) + (this.recvPeer[direction]![stage] === Peer.None ? 0 : 1);
+  /** Rows of the lengths they will have. */
+  private makeRoom(): Int32Array[] {
+    const { inPeer, outPeer, stageShift } = this;
+    const messages = Uint8Array.from(inPeer, (peer, stage) => (peer === Peer.None ? 0 : 1) + (outPeer[stage] === Peer.None ? 0 : 1));
+    return this.rows.map((row) => {
+      let room = 0;
+      for (let slot = 0; slot < row.length; slot++) {
+        const word = row[slot]!;
+        if (word === 0) continue;
+        room++;
+        const code = word & 15;
+        if (code === Code.F || code === Code.B || code === Code.I) room += messages[word >>> stageShift]!;
+        else if (code === Code.Composite) {
+          for (const leaf of this.schedule.composites.leavesOf(word)) if ((leaf & 15) !== Code.W) room += messages[leaf >>> stageShift]!;
+        }
+      }
+      return new Int32Array(room);
+    });
   }
 
   /** Goes on with a rank until it has to wait. */
   private runRank(rank: number): void {
+    const { inPeer, outPeer, rankOf, stop, marks, width, stageShift, fieldMask, sent, simple } = this;
     const row = this.rows[rank]!;
     const out = this.out[rank]!;
-    this.stop[rank] = Stop.Not;
-    this.current = rank;
-    for (;;) {
-      const slot = this.cursor[rank]!;
-      if (slot >= row.length) return;
+    let length = this.length[rank]!;
+    let slot = this.cursor[rank]!;
+    for (; slot < row.length; slot++) {
       const word = row[slot]!;
       const code = word & 15;
-      if (code === Code.Composite) {
-        if (!this.runComposite(rank, word)) return;
-      } else if (code === Code.F || code === Code.I || code === Code.B) {
-        const direction = code === Code.F ? forward : backward;
-        const stage = word >>> this.stageShift;
-        if (this.sending[rank]! < 0) {
-          if (this.recvPeer[direction]![stage] !== Peer.None && !this.receive(rank, word, direction)) return;
-          out[this.length[rank]!++] = word;
-          this.sending[rank] = 0;
+      if (code === Code.Composite || (!simple && code <= Code.B)) {
+        this.length[rank] = length;
+        this.cursor[rank] = slot;
+        if (!this.runParts(rank, word)) return;
+        length = this.length[rank]!;
+        continue;
+      }
+      if (code !== Code.F && code !== Code.B && code !== Code.I) {
+        if (code !== Code.Bubble) out[length++] = word;
+        continue;
+      }
+      // A plain action, at most one message in and one out: what runParts does, written out.
+      const forward = code === Code.F;
+      const stage = word >>> stageShift;
+      const field = (word >>> 4) & fieldMask;
+      const received = forward ? 1 : 2;
+      if (sent[rank]! < 0) {
+        const source = forward ? inPeer[stage]! : outPeer[stage]!;
+        if (source !== Peer.None && (marks[stage * width + field]! & received) === 0) {
+          const recvWord = (word & ~15) | (forward ? Code.RecvF : Code.RecvB);
+          const sender = rankOf[source]!;
+          if (stop[sender] !== ((recvWord - 1 + ((source - stage) << stageShift)) | 0)) {
+            this.length[rank] = length;
+            this.cursor[rank] = slot;
+            stop[rank] = recvWord;
+            if (stop[sender] !== 0) this.breakPair(rank, sender);
+            return;
+          }
+          out[length++] = recvWord;
+          this.finishSend(sender);
         }
-        if (this.sendPeer[direction]![stage] !== Peer.None && !this.send(rank, word, direction)) return;
-        this.sending[rank] = -1;
-      } else if (code !== Code.Bubble) {
-        out[this.length[rank]!++] = word;
+        out[length++] = word;
+        const target = forward ? outPeer[stage]! : inPeer[stage]!;
+        if (target === Peer.None) continue;
+        const sendWord = (word & ~15) | (forward ? Code.SendF : Code.SendB);
+        const receiver = rankOf[target]!;
+        const recvWord = (sendWord + 1 + ((target - stage) << stageShift)) | 0;
+        if (stop[receiver] !== recvWord) {
+          this.length[rank] = length;
+          this.cursor[rank] = slot;
+          sent[rank] = 0;
+          stop[rank] = sendWord;
+          if (stop[receiver] !== 0) this.breakPair(rank, receiver);
+          return;
+        }
+        marks[target * width + field]! |= received;
+        this.out[receiver]![this.length[receiver]!++] = recvWord;
+        this.wake(receiver);
+        out[length++] = sendWord;
+      } else {
+        sent[rank] = -1; // its only send was performed while it was stopped there
       }
-      this.cursor[rank] = slot + 1;
     }
+    this.length[rank] = length;
+    this.cursor[rank] = slot;
   }
 
-  private runComposite(rank: number, word: number): boolean {
+  /** Any action: receives of all parts, the action, sends of all parts. False if the rank has to wait; it comes back here. */
+  private runParts(rank: number, word: number): boolean {
     const leaves = this.schedule.composites.leavesOf(word);
-    if (this.sending[rank]! < 0) {
-      for (const leaf of leaves) {
-        const direction = directionOf(leaf & 15);
-        if (direction >= 0 && this.recvPeer[direction]![leaf >>> this.stageShift] !== Peer.None && !this.receive(rank, leaf, direction)) return false;
-      }
-      this.out[rank]![this.length[rank]!++] = word;
-      this.sending[rank] = 0;
+    if (this.sent[rank]! < 0) {
+      for (const leaf of leaves) if (!this.receive(rank, leaf)) return false;
+      this.put(rank, word);
+      this.sent[rank] = 0;
     }
-    for (let part = this.sending[rank]!; part < leaves.length; part++) {
-      this.sending[rank] = part;
-      const leaf = leaves[part]!;
-      const direction = directionOf(leaf & 15);
-      if (direction >= 0 && this.sendPeer[direction]![leaf >>> this.stageShift] !== Peer.None && !this.send(rank, leaf, direction)) return false;
-    }
-    this.sending[rank] = -1;
+    while (this.sent[rank]! < leaves.length) if (!this.send(rank, leaves[this.sent[rank]!]!)) return false;
+    this.sent[rank] = -1;
     return true;
   }
 
-  /** Whether the data of an entry is there; posts its receive, or stops at it. */
-  private receive(rank: number, word: number, direction: number): boolean {
-    const { marks, stageShift } = this;
-    const stage = word >>> stageShift;
-    const field = (word >>> 4) & this.fieldMask;
-    const key = stage * this.width + field;
-    const received = direction === forward ? 1 : 2;
-    const recvWord = (word & ~15) | (direction === forward ? Code.RecvF : Code.RecvB);
-    const peer = this.recvPeer[direction]![stage]!;
-    if (peer !== Peer.Several) {
-      if ((marks[key]! & received) !== 0) return true;
-      this.stop[rank] = Stop.Receive;
-      this.stopWord[rank] = recvWord;
-      const sender = this.rankOf[peer]!;
-      if (this.stop[sender] === Stop.Send && this.stopWord[sender] === this.sendWordOf(peer, field, direction) && this.transfer(sender)) {
-        this.stop[rank] = Stop.Not;
-        this.stop[sender] = Stop.Not;
-        this.ready.push(sender);
-        return true;
-      }
-      this.breakPair(rank, sender);
-      return false;
-    }
-    if ((marks[key]! & received) === 0) {
-      marks[key]! |= received;
-      this.out[rank]![this.length[rank]!++] = recvWord;
-    }
-    let complete = true;
-    for (const source of this.peersOf(stage, direction, 'recv')) {
-      if ((marks[source * this.width + field]! & (received << 2)) !== 0) continue;
-      const sender = this.rankOf[source]!;
-      if (this.stop[sender] === Stop.Send && this.stopWord[sender] === this.sendWordOf(source, field, direction) && this.transfer(sender)) {
-        this.stop[sender] = Stop.Not;
-        this.ready.push(sender);
-      } else complete = false;
-    }
-    if (complete) return true;
-    this.stop[rank] = Stop.Data;
-    this.stopWord[rank] = recvWord;
-    return false;
-  }
-
-  /** Sends the result of an entry, or stops at it. */
-  private send(rank: number, word: number, direction: number): boolean {
-    const key = (word >>> this.stageShift) * this.width + ((word >>> 4) & this.fieldMask);
-    if ((this.marks[key]! & (direction === forward ? 4 : 8)) !== 0) return true; // its receiver took it meanwhile
-    this.stop[rank] = Stop.Send;
-    this.stopWord[rank] = (word & ~15) | (direction === forward ? Code.SendF : Code.SendB);
-    if (this.transfer(rank)) {
-      this.stop[rank] = Stop.Not;
-      return true;
-    }
-    const peer = this.sendPeer[direction]![word >>> this.stageShift]!;
-    if (peer !== Peer.Several) this.breakPair(rank, this.rankOf[peer]!);
-    return false;
-  }
-
-  /** Performs the send a rank is stopped at if all its receivers are there; they may go on. */
-  private transfer(rank: number): boolean {
-    const word = this.stopWord[rank]!;
-    const direction = (word & 15) === Code.SendF ? forward : backward;
-    const stage = word >>> this.stageShift;
-    const peer = this.sendPeer[direction]![stage]!;
-    if (peer !== Peer.Several) {
-      if (!this.isThere(peer, word, direction)) return false;
-      this.take(peer, word, direction);
-    } else {
-      const peers = this.peersOf(stage, direction, 'send');
-      if (!peers.every((target) => this.isThere(target, word, direction))) return false;
-      for (const target of peers) this.take(target, word, direction);
-    }
-    this.sent(rank, word, direction);
-    return true;
-  }
-
-  private sent(rank: number, word: number, direction: number): void {
-    this.marks[(word >>> this.stageShift) * this.width + ((word >>> 4) & this.fieldMask)]! |= direction === forward ? 4 : 8;
+  private put(rank: number, word: number): void {
     this.out[rank]![this.length[rank]!++] = word;
   }
 
-  /** Whether a receiving stage has posted for this send or is stopped at its receive. */
-  private isThere(target: number, sendWord: number, direction: number): boolean {
-    const rank = this.rankOf[target]!;
+  /** Whether the data of an action is there; posts its receive, or stops at it. */
+  private receive(rank: number, word: number): boolean {
+    const direction = directionOf(word & 15);
+    if (direction === Direction.None) return true;
+    const stage = word >>> this.stageShift;
+    const field = (word >>> 4) & this.fieldMask;
+    const key = stage * this.width + field;
+    const source = this.peerOf(stage, direction, 'recv');
+    if (source === Peer.None) return true;
+    const recvWord = (word & ~15) | (direction === Direction.Forward ? Code.RecvF : Code.RecvB);
+    const received = direction === Direction.Forward ? 1 : 2;
+    const isPosted = (this.marks[key]! & received) !== 0;
+    if (source !== Peer.Several) {
+      if (isPosted) return true;
+      this.stop[rank] = recvWord;
+      const sender = this.rankOf[source]!;
+      if (this.stop[sender] === this.pack(recvWord - 1, source, field)) this.trySend(sender);
+      else if (this.stop[sender] !== 0) this.breakPair(rank, sender);
+      return false;
+    }
+    if (!isPosted) {
+      this.marks[key]! |= received;
+      this.put(rank, recvWord);
+    }
+    const missing = this.peersOf(stage, direction, 'recv').filter((from) => {
+      const sender = this.rankOf[from]!;
+      if (this.stop[sender] === this.pack(recvWord - 1, from, field)) this.trySend(sender);
+      return (this.marks[from * this.width + field]! & (received << 2)) === 0;
+    });
+    if (missing.length > 0) this.stop[rank] = recvWord;
+    return missing.length === 0;
+  }
+
+  /** Whether a part has nothing to send; otherwise the rank stops at the send and goes on when it is performed. */
+  private send(rank: number, word: number): boolean {
+    const direction = directionOf(word & 15);
+    const target = direction === Direction.None ? Peer.None : this.peerOf(word >>> this.stageShift, direction, 'send');
+    if (target === Peer.None) {
+      this.sent[rank]!++;
+      return true;
+    }
+    this.stop[rank] = (word & ~15) | (direction === Direction.Forward ? Code.SendF : Code.SendB);
+    if (!this.trySend(rank) && target >= 0 && this.stop[this.rankOf[target]!] !== 0) this.breakPair(rank, this.rankOf[target]!);
+    return false;
+  }
+
+  /** Performs the send a rank is stopped at if all its receivers are there. */
+  private trySend(rank: number): boolean {
+    const word = this.stop[rank]!;
+    for (const target of this.targetsOf(word)) if (!this.isThere(target, word)) return false;
+    this.force(rank);
+    return true;
+  }
+
+  /** Performs the send a rank is stopped at; receives that are not there yet are put where their ranks stand. */
+  private force(rank: number): void {
+    const word = this.stop[rank]!;
+    for (const target of this.targetsOf(word)) this.take(target, word);
+    this.finishSend(rank);
+  }
+
+  private finishSend(rank: number): void {
+    const word = this.stop[rank]!;
+    if (!this.simple) this.marks[(word >>> this.stageShift) * this.width + ((word >>> 4) & this.fieldMask)]! |= (word & 15) === Code.SendF ? 4 : 8;
+    this.put(rank, word);
+    this.sent[rank]!++;
+    this.wake(rank);
+  }
+
+  /** Whether a receiving stage has posted for this send or its rank is stopped at the receive. */
+  private isThere(target: number, sendWord: number): boolean {
     const field = (sendWord >>> 4) & this.fieldMask;
-    if (this.stop[rank] === Stop.Receive && this.stopWord[rank] === this.recvWordOf(target, field, direction)) return true;
-    return (this.marks[target * this.width + field]! & (direction === forward ? 1 : 2)) !== 0;
+    if (this.stop[this.rankOf[target]!] === this.pack(sendWord + 1, target, field)) return true;
+    return (this.marks[target * this.width + field]! & ((sendWord & 15) === Code.SendF ? 1 : 2)) !== 0;
   }
 
   /** Hands a message over: the receive is written if it is not yet, and its rank goes on if it waited for this. */
-  private take(target: number, sendWord: number, direction: number): void {
+  private take(target: number, sendWord: number): void {
     const rank = this.rankOf[target]!;
     const field = (sendWord >>> 4) & this.fieldMask;
     const key = target * this.width + field;
-    const received = direction === forward ? 1 : 2;
-    const recvWord = this.recvWordOf(target, field, direction);
+    const received = (sendWord & 15) === Code.SendF ? 1 : 2;
+    const recvWord = this.pack(sendWord + 1, target, field);
     if ((this.marks[key]! & received) === 0) {
       this.marks[key]! |= received;
-      this.out[rank]![this.length[rank]!++] = recvWord;
+      this.put(rank, recvWord);
     }
-    if (this.stop[rank]! >= Stop.Receive && this.stopWord[rank] === recvWord) {
-      this.stop[rank] = Stop.Not;
-      if (rank !== this.current) this.ready.push(rank);
-    }
-  }
-
-  /** Gives the send a rank is stopped at its receives on the spot. */
-  private force(rank: number): void {
-    const word = this.stopWord[rank]!;
-    const direction = (word & 15) === Code.SendF ? forward : backward;
-    const stage = word >>> this.stageShift;
-    const peer = this.sendPeer[direction]![stage]!;
-    if (peer !== Peer.Several) this.take(peer, word, direction);
-    else for (const target of this.peersOf(stage, direction, 'send')) this.take(target, word, direction);
-    this.sent(rank, word, direction);
-    this.stop[rank] = Stop.Not;
-    this.ready.push(rank);
+    if (this.stop[rank] === recvWord) this.wake(rank);
   }
 
   /** The usual circle, two ranks that wait for each other, is broken as soon as it closes. */
   private breakPair(rank: number, other: number): void {
-    if (this.stop[other] === Stop.Not || this.waitsFor(other) !== rank) return;
-    const sender = this.better(this.stop[rank] === Stop.Send ? rank : -1, this.stop[other] === Stop.Send ? other : -1);
+    if (this.waitsFor(other) !== rank) return;
+    const sender = this.better(this.isAtSend(rank) ? rank : -1, this.isAtSend(other) ? other : -1);
     if (sender >= 0) this.force(sender);
+  }
+
+  private isAtSend(rank: number): boolean {
+    const code = this.stop[rank]! & 15;
+    return code === Code.SendF || code === Code.SendB;
   }
 
   /** Of two ranks at sends, the one to give its receive: a forward send before a backward one, then the lower rank. */
   private better(a: number, b: number): number {
     if (a < 0 || b < 0) return Math.max(a, b);
-    const aForward = (this.stopWord[a]! & 15) === Code.SendF;
-    const bForward = (this.stopWord[b]! & 15) === Code.SendF;
+    const aForward = (this.stop[a]! & 15) === Code.SendF;
+    const bForward = (this.stop[b]! & 15) === Code.SendF;
     return aForward === bForward ? Math.min(a, b) : aForward ? a : b;
   }
 
-  /** The rank a stopped rank waits for; -1 if it is not stopped at a message. */
+  /** The rank a stopped rank waits for. */
   private waitsFor(rank: number): number {
-    const word = this.stopWord[rank]!;
+    const word = this.stop[rank]!;
     const code = word & 15;
     const stage = word >>> this.stageShift;
-    const direction = code === Code.SendF || code === Code.RecvF ? forward : backward;
+    const only = code === Code.SendF || code === Code.RecvB ? this.outPeer[stage]! : this.inPeer[stage]!;
+    if (only >= 0) return this.rankOf[only]!;
     const field = (word >>> 4) & this.fieldMask;
-    if (this.stop[rank] === Stop.Send) {
-      const peer = this.sendPeer[direction]![stage]!;
-      const missing = peer === Peer.Several ? this.peersOf(stage, direction, 'send').find((target) => !this.isThere(target, word, direction))! : peer;
-      return this.rankOf[missing]!;
-    }
-    const peer = this.recvPeer[direction]![stage]!;
-    const missing = peer === Peer.Several ? this.peersOf(stage, direction, 'recv').find((source) => (this.marks[source * this.width + field]! & (direction === forward ? 4 : 8)) === 0)! : peer;
-    return this.rankOf[missing]!;
+    const missing = this.isAtSend(rank)
+      ? this.targetsOf(word).find((target) => !this.isThere(target, word))
+      : this.peersOf(stage, code === Code.RecvF ? Direction.Forward : Direction.Backward, 'recv').find((from) => (this.marks[from * this.width + field]! & (code === Code.RecvF ? 4 : 8)) === 0);
+    return this.rankOf[missing!]!;
   }
 
   /** When no rank can go on: breaks every circle. False when all ranks are at their end. */
   private breakCircles(): boolean {
-    this.current = -1;
     const ranks = this.rows.length;
     const seen = new Int32Array(ranks).fill(-1);
     let stopped = -1;
     for (let start = 0; start < ranks; start++) {
-      if (this.stop[start] === Stop.Not) continue;
+      if (this.stop[start] === 0) continue;
       stopped = start;
       let rank = start;
-      while (seen[rank]! < 0 && this.stop[rank] !== Stop.Not) {
+      while (seen[rank]! < 0 && this.stop[rank] !== 0) {
         seen[rank] = start;
         rank = this.waitsFor(rank);
       }
-      if (seen[rank] !== start || this.stop[rank] === Stop.Not) continue;
+      if (seen[rank] !== start || this.stop[rank] === 0) continue;
       const first = rank;
       let sender = -1;
       do {
-        if (this.stop[rank] === Stop.Send) sender = this.better(sender, rank);
+        if (this.isAtSend(rank)) sender = this.better(sender, rank);
         rank = this.waitsFor(rank);
       } while (rank !== first);
       if (sender >= 0) this.force(sender);
     }
-    if (stopped >= 0 && this.ready.length === 0) this.refuse(stopped);
+    if (stopped >= 0 && this.readyCount === 0) this.refuse(stopped);
     return stopped >= 0;
   }
 
@@ -351,20 +346,30 @@ class Placer {
     );
   }
 
-  private peersOf(stage: number, direction: number, side: 'send' | 'recv'): number[] {
-    return (direction === forward) === (side === 'send') ? this.graph.sendForwardPeers(stage) : this.graph.recvForwardPeers(stage);
+  /** Stages that take a send. */
+  private targetsOf(sendWord: number): readonly number[] {
+    return this.peersOf(sendWord >>> this.stageShift, (sendWord & 15) === Code.SendF ? Direction.Forward : Direction.Backward, 'send');
   }
 
-  private sendWordOf(stage: number, field: number, direction: number): number {
-    return (direction === forward ? Code.SendF : Code.SendB) | (field << 4) | (stage << this.stageShift);
+  private peerOf(stage: number, direction: number, side: 'send' | 'recv'): number {
+    return ((direction === Direction.Forward) === (side === 'send') ? this.outPeer : this.inPeer)[stage]!;
   }
 
-  private recvWordOf(stage: number, field: number, direction: number): number {
-    return (direction === forward ? Code.RecvF : Code.RecvB) | (field << 4) | (stage << this.stageShift);
+  private peersOf(stage: number, direction: number, side: 'send' | 'recv'): readonly number[] {
+    const only = this.peerOf(stage, direction, side);
+    if (only >= 0) return [only];
+    return (direction === Direction.Forward) === (side === 'send') ? this.graph.sendForwardPeers(stage) : this.graph.recvForwardPeers(stage);
+  }
+
+  /** A message word of the same kind for another stage. */
+  private pack(word: number, stage: number, field: number): number {
+    return (word & 15) | (field << 4) | (stage << this.stageShift);
   }
 }
 
-/** 0 for a forward, 1 for a backward that makes an input gradient, -1 for anything else. */
+/** Which way a message goes. */
+const Direction = { None: -1, Forward: 0, Backward: 1 } as const;
+
 function directionOf(code: number): number {
-  return code === Code.F ? forward : code === Code.I || code === Code.B ? backward : -1;
+  return code === Code.F ? Direction.Forward : code === Code.I || code === Code.B ? Direction.Backward : Direction.None;
 }

@@ -67,7 +67,7 @@ export interface ScheduleJson {
 /** One place where two schedules differ. */
 export interface ScheduleDifference {
   /** `cell`, or the name of the field that differs. */
-  readonly what: 'name' | 'ranks' | 'stages' | 'microbatches' | 'stageToRank' | 'edges' | 'cell';
+  readonly what: 'ranks' | 'stages' | 'microbatches' | 'stageToRank' | 'edges' | 'cell';
   readonly rank: number | null;
   readonly slot: number | null;
   /** Text here; null where there is no such cell. */
@@ -247,7 +247,7 @@ export class Schedule implements ScheduleColumns {
   }
 
   /**
-   * Whether two schedules are the same data, names included.
+   * Whether two schedules are the same data; the name is a label and does not count.
    * @example buildSchedule('GPipe', o).equals(buildSchedule('gpipe', o)) // true
    */
   equals(other: Schedule | ScheduleData): boolean {
@@ -261,7 +261,7 @@ export class Schedule implements ScheduleColumns {
   diff(other: Schedule | ScheduleData, limit: number = 100): ScheduleDifference[] {
     const that = Schedule.from(other);
     const found: ScheduleDifference[] = [];
-    for (const what of ['name', 'ranks', 'stages', 'microbatches', 'stageToRank', 'edges'] as const) {
+    for (const what of ['ranks', 'stages', 'microbatches', 'stageToRank', 'edges'] as const) {
       const left = what === 'edges' ? JSON.stringify(this.stageEdges) : String(this[what]);
       const right = what === 'edges' ? JSON.stringify(that.stageEdges) : String(that[what]);
       if (left !== right) found.push({ what, rank: null, slot: null, left, right });

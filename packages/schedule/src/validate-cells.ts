@@ -25,8 +25,6 @@ const Shard = { Unknown: 0, Unsharded: 1, Sharded: 2 } as const;
 export class CellCheck {
   /** Whether there is any send or receive. */
   readonly hasMessages: boolean;
-  /** Whether all cells are in range and placed, so that the ranks' waiting can be followed. */
-  isOrderable = true;
   private readonly schedule: Schedule;
   private readonly violations: ViolationList;
   private readonly graph: StageGraph;
@@ -83,7 +81,6 @@ export class CellCheck {
     for (let stage = 0; stage < stages; stage++) {
       const rank = stageToRank[stage];
       if (rank !== undefined && Number.isInteger(rank) && rank >= 0 && rank < ranks) continue;
-      this.isOrderable = false;
       const missing = rank === undefined || rank === -1;
       this.violations.add(
         missing ? 'missing' : 'placement',
@@ -154,12 +151,10 @@ export class CellCheck {
     const stage = layout.stage(word);
     const microbatch = layout.microbatch(word);
     if (stage >= stages) {
-      this.isOrderable = false;
       this.violations.at('stage-range', rank, slot, `stage ${stage} is out of range; the schedule has stages 0 to ${stages - 1}`);
       return;
     }
     if (stageToRank[stage] !== rank) {
-      this.isOrderable = false;
       this.violations.at('placement', rank, slot, `stage ${stage} belongs to rank ${stageToRank[stage]}; move the action there or change stageToRank`);
       return;
     }
@@ -169,7 +164,6 @@ export class CellCheck {
       return;
     }
     if (microbatch < 0 || microbatch >= microbatches) {
-      this.isOrderable = false;
       const says = microbatch < 0 ? 'the action needs a microbatch' : `microbatch ${microbatch} is out of range`;
       this.violations.at('microbatch-range', rank, slot, `${says}; the schedule has microbatches 0 to ${microbatches - 1}`);
       return;

@@ -5,7 +5,7 @@ import { Schedule, type ScheduleData } from './schedule.ts';
 import { CellCheck } from './validate-cells.ts';
 import { checkComputeOrder } from './validate-compute-order.ts';
 import { checkChannels } from './validate-channels.ts';
-import { type Violation, ViolationList } from './violation.ts';
+import { type ValidationRule, type Violation, ViolationList } from './violation.ts';
 
 /** How `validate` reports. */
 export interface ValidateOptions {
@@ -23,12 +23,16 @@ export function validate(input: Schedule | ScheduleData, options: ValidateOption
   const violations = new ViolationList(schedule, checkCount('validate', 'limit', options.limit ?? 100));
   const cells = new CellCheck(schedule, violations);
   cells.run();
-  if (cells.isOrderable && !violations.isFull) {
+  // What is wrong with single cells is also why ranks get stuck; waiting is followed when the rest is right.
+  if (violations.found.every(({ rule }) => besides.has(rule))) {
     if (cells.hasMessages) checkChannels(schedule, violations);
     else checkComputeOrder(schedule, violations);
   }
   return violations.found;
 }
+
+/** Rules that have no bearing on who waits for whom. */
+const besides: ReadonlySet<ValidationRule> = new Set(['sharded', 'shard-state', 'reduce-grad', 'composite']);
 
 /** The rules that can be checked cell by cell, without following the ranks' waiting; what `lower` asks for. */
 export function validateCompute(schedule: Schedule): Violation[] {
