@@ -9,6 +9,12 @@
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
 #include <cstring>
 #include <limits>
 
@@ -275,6 +281,64 @@ PW_ENTRY(scalar_tensor, 1) {
   return from_int32(args.napi, args.env->wrap(std::move(tensor)));
 }
 
+// (path): the bytes of a file as a uint8 tensor over a private mapping: read on first touch, never written back.
+PW_ENTRY(map_file, 1) {
+  const std::string path = args.string(0);
+  const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (file < 0) throw CodedError("FILE", path + ": " + std::strerror(errno));
+  struct stat status {};
+  if (fstat(file, &status) != 0 || !S_ISREG(status.st_mode)) {
+    close(file);
+    throw CodedError("FILE", path + ": not a regular file");
+  }
+  const size_t length = static_cast<size_t>(status.st_size);
+  void* data = length == 0 ? nullptr : mmap(nullptr, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, file, 0);
+  close(file);
+  if (data == MAP_FAILED) throw CodedError("FILE", path + ": " + std::strerror(errno));
+  at::Tensor tensor = length == 0 ? at::empty({0}, at::TensorOptions().dtype(at::kByte))
+                                  : at::from_blob(data, {static_cast<int64_t>(length)}, [length](void* start) { munmap(start, length); }, at::TensorOptions().dtype(at::kByte));
+  return from_int32(args.napi, args.env->wrap(std::move(tensor)));
+}
+
+// (bytes, offset, dtype, sizes): a tensor over part of a uint8 tensor's memory, copied only where alignment asks for it.
+PW_ENTRY(view_bytes, 4) {
+  const at::Tensor bytes = args.tensor(0);
+  const int64_t offset = args.int64(1);
+  const at::ScalarType dtype = dtype_of(args.int32(2));
+  const std::vector<int64_t> sizes = args.ints(3);
+  const size_t needed = checked_bytes(sizes, dtype), length = static_cast<size_t>(bytes.numel());
+  if (bytes.scalar_type() != at::kByte || !bytes.is_cpu() || !bytes.is_contiguous()) throw CodedError("DTYPE", "viewBytes takes a contiguous uint8 tensor on the CPU");
+  if (offset < 0 || static_cast<size_t>(offset) > length || needed > length - static_cast<size_t>(offset)) throw CodedError("SHAPE", "the tensor lies outside of the bytes");
+  const at::TensorOptions options = at::TensorOptions().dtype(dtype);
+  at::Tensor tensor;
+  if (needed == 0) {
+    tensor = at::empty(sizes, options);
+  } else {
+    char* start = static_cast<char*>(bytes.data_ptr()) + offset;
+    if (reinterpret_cast<uintptr_t>(start) % c10::elementSize(dtype) == 0) {
+      tensor = at::from_blob(start, sizes, [bytes](void*) {}, options);
+    } else {
+      tensor = at::empty(sizes, options);
+      std::memcpy(tensor.data_ptr(), start, needed);
+    }
+  }
+  return from_int32(args.napi, args.env->wrap(std::move(tensor)));
+}
+
+// (file descriptor, tensor): writes the values in order; no JavaScript memory is involved.
+PW_ENTRY(write_file, 2) {
+  const int file = args.int32(0);
+  const at::Tensor source = plain(args.tensor(1));
+  const char* data = static_cast<const char*>(source.const_data_ptr());
+  for (size_t done = 0; done < source.nbytes();) {
+    const ssize_t written = write(file, data + done, std::min<size_t>(source.nbytes() - done, size_t{1} << 30));
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) throw CodedError("FILE", std::string("writing failed: ") + std::strerror(errno));
+    done += static_cast<size_t>(written);
+  }
+  return undefined(args.napi);
+}
+
 PW_ENTRY(storage_use_count, 1) {
   return from_double(args.napi, static_cast<double>(args.tensor(0).storage().use_count()));
 }
@@ -305,6 +369,9 @@ void init_tensor(Env& env, napi_value exports) {
     {"version", version},
     {"setData", set_data},
     {"toDtype", to_dtype},
+    {"mapFile", map_file},
+    {"writeFile", write_file},
+    {"viewBytes", view_bytes},
     {"scalarTensor", scalar_tensor},
     {"storageUseCount", storage_use_count},
   });
