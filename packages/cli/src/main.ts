@@ -1,12 +1,20 @@
 /** @file The command line: registers the commands. Each one's code is imported when it runs, so `--help` is quick. */
-import { Command } from 'commander';
+import { readFileSync } from 'node:fs';
+import { Command, CommanderError } from 'commander';
+import { allowEarlyClose } from './output.ts';
+import { registerScheduleCommands } from './schedule-commands.ts';
 
 /** The program with all its commands. */
 export function createProgram(): Command {
   const program = new Command('pipewright')
     .description('Pipeline-parallel training in TypeScript on libtorch')
     .showHelpAfterError('(add --help for the options)')
-    .enablePositionalOptions();
+    .enablePositionalOptions()
+    .version(version(), '-V, --version', 'print the version')
+    .configureOutput({ outputError: (text, write) => write(text.replace(/^error: /, 'pipewright: ')) })
+    .exitOverride();
+
+  registerScheduleCommands(program);
 
   program
     .command('doctor')
@@ -29,13 +37,34 @@ export function createProgram(): Command {
   return program;
 }
 
-/** Runs the command line; errors of ours are a message, not a stack. */
+function version(): string {
+  const text = readFileSync(new URL('../package.json', import.meta.url), 'utf8');
+  return (JSON.parse(text) as { version: string }).version;
+}
+
+/** Runs the command line; errors of ours are a message, not a stack. Exit codes: 0 done, 1 failed, 2 not understood. */
 export async function main(argv: readonly string[]): Promise<void> {
+  allowEarlyClose(process.stdout);
   try {
     await createProgram().parseAsync(argv);
   } catch (error) {
+    if (error instanceof CommanderError) {
+      process.exitCode = error.exitCode === 0 ? 0 : 2;
+      return;
+    }
     if (!(error instanceof Error && 'code' in error)) throw error;
-    console.error(process.env['PIPEWRIGHT_DEBUG'] ? error : `${error.name}: ${error.message}`);
-    process.exitCode = 1;
+    process.exitCode = exitCodeOf(String(error.code));
+    if (process.env['PIPEWRIGHT_DEBUG']) console.error(error);
+    else console.error(`${process.exitCode === 2 ? 'pipewright' : error.name}: ${error.message}`);
   }
+}
+
+/** Codes of errors that say the command line, or a file it names, cannot be carried out as written. */
+const usageCodes = [
+  ...['USAGE', 'BAD_ACTION', 'BAD_CSV', 'BAD_JSON', 'BAD_OPTION', 'BAD_SCHEDULE', 'BAD_SHAPE', 'NOT_COMPUTE_ONLY'],
+  ...['PACKING_RANGE', 'UNKNOWN_OPTION', 'UNKNOWN_SCHEDULE', 'UNSUPPORTED'],
+];
+
+function exitCodeOf(code: string): 1 | 2 {
+  return usageCodes.includes(code) ? 2 : 1;
 }

@@ -113,7 +113,7 @@ class BarPainter {
       const face = faces.face(bars.rank[i]!, bars.slot[i]!);
       const longest =
         face.parts.length > 0 ? face.parts.reduce((n, part) => Math.max(n, part.text.length), 0) : face.text.length;
-      if (width > 0 && width < longest * this.font * 0.57 + 2) misfits++;
+      if (width > 0 && width < longest * this.font * 0.6 + 5) misfits++;
     }
     return misfits <= bars.count * 0.02 ? 'action' : 'microbatch';
   }

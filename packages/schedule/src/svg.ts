@@ -170,7 +170,7 @@ function drawAxis(
   out.add(`<path class="pw-grid" d="${lines}"/>`);
   for (const mark of marks)
     out.text(plan.left + mark * plan.scale, at.labels + 18, quantity(mark), 'class="pw-soft pw-mid" font-size="11"');
-  out.text(plan.right + 10, at.labels + 18, at.unit === '' ? 'time' : at.unit, 'class="pw-soft" font-size="11"');
+  out.text(plan.right + 24, at.labels + 18, at.unit === '' ? 'time' : at.unit, 'class="pw-soft" font-size="11"');
 }
 
 /** Rank names on the left, busy share and peak memory on the right. */

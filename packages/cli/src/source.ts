@@ -1,0 +1,59 @@
+/** @file What a command works on: a schedule built by name, or one read from a file. */
+import { readFileSync } from 'node:fs';
+import type { BuildScheduleOptions, Costs, Schedule } from '@pipewright/schedule';
+import { describeFileError, UsageError } from './usage-error.ts';
+
+/** The flags that say which schedule. */
+export interface SourceFlags {
+  readonly ranks?: number;
+  readonly stagesPerRank?: number;
+  readonly microbatches?: number;
+  readonly compat?: 'torch';
+  readonly memoryLimit?: number | readonly number[];
+}
+
+/** Whether an argument names a file rather than a schedule. */
+export function isFile(name: string): boolean {
+  return name === '-' || /\.(csv|json)$/i.test(name) || name.includes('/');
+}
+
+/** The schedule of a name or a file. */
+export async function loadSchedule(name: string, flags: SourceFlags, costs?: Costs): Promise<Schedule> {
+  if (isFile(name)) return readSchedule(name);
+  const { buildSchedule, findSchedule } = await import('@pipewright/schedule');
+  const definition = findSchedule(name);
+  if (flags.ranks === undefined || flags.microbatches === undefined) {
+    const missing = [
+      flags.ranks === undefined ? '--ranks' : '',
+      flags.microbatches === undefined ? '--microbatches' : '',
+    ].filter((f) => f !== '');
+    throw new UsageError(
+      `${missing.join(' and ')} missing; for example: pipewright schedule ${definition.name} --ranks 4 --microbatches 8`,
+    );
+  }
+  const options: BuildScheduleOptions = {
+    ranks: flags.ranks,
+    microbatches: flags.microbatches,
+    ...(flags.stagesPerRank === undefined ? {} : { stagesPerRank: flags.stagesPerRank }),
+    ...(flags.compat === undefined ? {} : { compat: flags.compat }),
+    ...(flags.memoryLimit === undefined ? {} : { memoryLimit: flags.memoryLimit }),
+    ...(costs === undefined ? {} : { costs }),
+  };
+  return buildSchedule(name, options);
+}
+
+/** A schedule from a CSV or JSON file; `-` is standard input. */
+export async function readSchedule(file: string): Promise<Schedule> {
+  const text = readText(file);
+  const { Schedule, parseCsv } = await import('@pipewright/schedule');
+  return text.trimStart().startsWith('{') ? Schedule.fromJSON(text) : parseCsv(text);
+}
+
+/** The text of a file, or of standard input. */
+export function readText(file: string): string {
+  try {
+    return readFileSync(file === '-' ? 0 : file, 'utf8');
+  } catch (error) {
+    throw new UsageError(`cannot read ${file}: ${describeFileError(error)}`);
+  }
+}

@@ -1,0 +1,25 @@
+/** @file The error for a command line that cannot be carried out as written: exit code 2. */
+
+/** A message for the user, who wrote something that cannot be done. */
+export class UsageError extends Error {
+  readonly code = 'USAGE';
+
+  constructor(message: string) {
+    super(message);
+    this.name = 'UsageError';
+  }
+}
+
+/** What failed when a file was read or written, in words. */
+export function describeFileError(error: unknown): string {
+  const { code, message } = error as NodeJS.ErrnoException;
+  const known: Record<string, string> = {
+    ENOENT: 'no such file or folder',
+    EACCES: 'permission denied',
+    EISDIR: 'it is a folder',
+    ENOTDIR: 'part of the path is not a folder',
+    ENOSPC: 'the disk is full',
+    EROFS: 'the disk is read-only',
+  };
+  return (code === undefined ? undefined : known[code]) ?? message;
+}
