@@ -2,7 +2,7 @@
 // rest of the machinery (work handles, waits, subgroups) is here and knows only c10d::Backend.
 //
 //   main addon     backendRegistry(): the address of the table below as a BigInt
-//   CUDA addon     an entry that takes this BigInt, checks `version` and stores its factory in `nccl`
+//   CUDA addon     installNccl(address: bigint): checks `version` and stores its factory in `nccl`
 //   TypeScript     initProcessGroup({ backend: 'nccl' }) connects the two, then asks the main addon for the group
 #pragma once
 

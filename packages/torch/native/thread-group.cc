@@ -54,6 +54,20 @@ bool ThreadHub::forget(const std::string& name) {
   return true;
 }
 
+bool ThreadHub::forget_all(const std::string& name) {
+  std::vector<std::string> names{name};
+  {
+    Hubs& all = hubs();
+    std::lock_guard<std::mutex> lock(all.mutex);
+    for (const auto& [other, hub] : all.by_name) {
+      if (other.compare(0, name.size() + 1, name + "/") == 0) names.push_back(other);
+    }
+  }
+  bool any = false;
+  for (const std::string& one : names) any = forget(one) || any;
+  return any;
+}
+
 std::shared_ptr<Endpoint> ThreadHub::join(int rank) {
   std::shared_ptr<ThreadHub> self = shared_from_this();
   std::string aborted;
@@ -105,8 +119,9 @@ void ThreadHub::abort(const std::string& why) {
 void abort_hub(const std::string& name, const std::string& why) {
   Hubs& all = hubs();
   std::lock_guard<std::mutex> lock(all.mutex);
-  const auto found = all.by_name.find(name);
-  if (found != all.by_name.end()) found->second->abort(why);
+  for (const auto& [other, hub] : all.by_name) {
+    if (other == name || other.compare(0, name.size() + 1, name + "/") == 0) hub->abort(why);
+  }
 }
 
 std::string ThreadHub::gone(int rank) {
@@ -128,7 +143,8 @@ PW_ENTRY(create_threads, 3) {
   return nullptr;
 }
 
-PW_ENTRY(forget_threads, 1) { return from_bool(args.napi, ThreadHub::forget(args.string(0))); }
+// The group and those made from it: their ranks have ended.
+PW_ENTRY(forget_threads, 1) { return from_bool(args.napi, ThreadHub::forget_all(args.string(0))); }
 
 // (name, rank, size, bound): an endpoint.
 PW_ENTRY(join_threads, 4) {

@@ -19,6 +19,7 @@ class ThreadHub : public std::enable_shared_from_this<ThreadHub> {
   // By name, made where it is missing; all ranks must agree on the size.
   static std::shared_ptr<ThreadHub> open(const std::string& name, int size, size_t bound);
   static bool forget(const std::string& name);  // the group and what is still queued in it
+  static bool forget_all(const std::string& name);  // also the groups made from it
 
   std::shared_ptr<Endpoint> join(int rank);
   void leave(int rank, const std::string& why);

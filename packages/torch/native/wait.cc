@@ -21,15 +21,19 @@ Controls& controls() {
   return *all;
 }
 
+// The group itself and the groups made from it, whose names begin with its own and a slash.
+bool is_within(const std::string& name, const std::string& group) {
+  return name == group || (name.size() > group.size() && name[group.size()] == '/' && name.compare(0, group.size(), group) == 0);
+}
+
 template <typename F>
-int each_control(const std::string& name, int rank, F&& body) {
+int each_control(const std::string& group, int rank, F&& body) {
   Controls& all = controls();
   std::lock_guard<std::mutex> lock(all.mutex);
   int reached = 0;
-  const auto range = all.by_name.equal_range(name);
-  for (auto it = range.first; it != range.second; ++it) {
-    if (rank >= 0 && it->second->rank != rank) continue;
-    body(*it->second);
+  for (const auto& [name, control] : all.by_name) {
+    if (!is_within(name, group) || (rank >= 0 && control->rank != rank)) continue;
+    body(*control);
     ++reached;
   }
   return reached;

@@ -38,7 +38,7 @@ class Control {
   std::string reason_;
 };
 
-// How many ranks of this process were reached; rank -1 means all of the group.
+// Also in the groups made from this one. How many ranks of this process were reached; rank -1 means all of the group.
 int abort_waits(const std::string& name, int rank, const std::string& why);
 int cancel_waits(const std::string& name, int rank, const std::string& why);
 

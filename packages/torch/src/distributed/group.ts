@@ -1,0 +1,434 @@
+/** @file The process group of all backends, over the addon's groups. */
+import { callOp } from '../op/call.ts';
+import { checkOptions, TorchError } from '../errors.ts';
+import { Tensor } from '../tensor.ts';
+import { Channel, type ChannelEnd, type RecvOptions, type SendOptions } from './channel.ts';
+import { DistributedError, explain, type OperationDetails } from './errors.ts';
+import { type Json, toJson } from './json.ts';
+import { dist } from './native.ts';
+import type {
+  AllToAllOptions,
+  Async,
+  Backend,
+  CollectiveOptions,
+  NewGroupOptions,
+  PointToPoint,
+  PointToPointOptions,
+  ProcessGroup,
+  ReduceOp,
+  ReductionOptions,
+} from './process-group.ts';
+import { checkTimeout } from './store.ts';
+import { type WaitOptions, Work } from './work.ts';
+
+/** How a group of the addon was made, and how to make more of its kind. */
+export interface GroupParts {
+  readonly name: string;
+  readonly backend: Backend;
+  readonly rank: number;
+  readonly size: number;
+  readonly timeoutMs: number;
+  /** The addon's group. */
+  readonly handle: number;
+  /** The addon's endpoint for channels, where the backend has one from the start. */
+  readonly endpoint?: number | undefined;
+  /** A group of the same ranks that carries objects and channels where this backend cannot. */
+  readonly companion?: Group | undefined;
+  /** Makes a group of some ranks of this one; called only by its members. */
+  readonly makeGroup: (name: string, rank: number, size: number, timeoutMs: number) => Group;
+}
+
+const opCodes: Readonly<Record<ReduceOp, number>> = { sum: 0, avg: 1, product: 2, min: 3, max: 4 };
+const reducible = new Set(
+  'uint8 int8 int16 int32 int64 float16 bfloat16 float32 float64 complex64 complex128 bool'.split(' '),
+);
+const LARGEST_TAG = 0x7ffeffff;
+
+/** A process group over threads, gloo or NCCL. Make one with `initProcessGroup`, `threadGroup` or `glooGroup`. */
+export class Group implements ProcessGroup {
+  readonly name: string;
+  readonly backend: Backend;
+  readonly rank: number;
+  readonly size: number;
+  readonly timeoutMs: number;
+  private readonly parts: GroupParts;
+  private open = true;
+  private endpoint: number | undefined;
+  private readonly channels = new Map<number, Channel>();
+  private subgroups = 0;
+
+  constructor(parts: GroupParts) {
+    this.parts = parts;
+    this.name = parts.name;
+    this.backend = parts.backend;
+    this.rank = parts.rank;
+    this.size = parts.size;
+    this.timeoutMs = parts.timeoutMs;
+    this.endpoint = parts.endpoint;
+  }
+
+  // --- point to point
+
+  send(tensor: Tensor, peer: number, options?: PointToPointOptions): void {
+    this.startSend('send', tensor, peer, options).wait();
+  }
+
+  recv(tensor: Tensor, peer: number, options?: PointToPointOptions): Tensor {
+    return this.startRecv('recv', tensor, peer, options).wait();
+  }
+
+  isend(tensor: Tensor, peer: number, options?: PointToPointOptions): Work {
+    return this.startSend('isend', tensor, peer, options);
+  }
+
+  irecv(tensor: Tensor, peer: number, options?: PointToPointOptions): Work<Tensor> {
+    return this.startRecv('irecv', tensor, peer, options);
+  }
+
+  batchSendRecv(batch: readonly PointToPoint[], options?: WaitOptions): Work<unknown>[] {
+    checkOptions('batchSendRecv', options, ['timeoutMs']);
+    for (const { kind, tensor, peer } of batch) {
+      if (kind !== 'send' && kind !== 'recv') {
+        throw new TorchError('BAD_ARGUMENT', `batchSendRecv: kind is ${String(kind)}; give 'send' or 'recv'`);
+      }
+      this.checkTensor('batchSendRecv', tensor);
+      this.checkPeer('batchSendRecv', peer);
+    }
+    const together = this.backend === 'nccl';
+    if (together) dist.groupCoalesce(this.handle, true);
+    const works = batch.map(({ kind, tensor, peer, tag }) => {
+      const each = { tag, timeoutMs: options?.timeoutMs };
+      return kind === 'send'
+        ? this.startSend('batchSendRecv send', tensor, peer, each)
+        : this.startRecv('batchSendRecv recv', tensor, peer, each);
+    });
+    if (!together) return works;
+    const all = this.start({ operation: 'batchSendRecv' }, options?.timeoutMs, {
+      call: (handle) => dist.groupCoalesce(handle, false) as number,
+      result: () => works.map((work) => work.wait()),
+    });
+    return [all];
+  }
+
+  sendAny(tensor: Tensor, peer: number, options?: SendOptions & { readonly tag?: number | undefined }): void {
+    checkOptions('sendAny', options, ['tag', 'give']);
+    this.checkTensor('sendAny', tensor, false);
+    this.channel(peer).send(options?.tag ?? 0, tensor, options?.give === undefined ? undefined : { give: options.give });
+  }
+
+  recvAny(peer: number, options?: RecvOptions & { readonly tag?: number | undefined }): Tensor {
+    if (options === undefined) return this.channel(peer).recv(0);
+    const { tag, ...rest } = options;
+    return this.channel(peer).recv(tag ?? 0, rest);
+  }
+
+  channel(peer: number): Channel {
+    const known = this.channels.get(peer);
+    if (known !== undefined) return known;
+    if (this.parts.companion !== undefined) return this.parts.companion.channel(peer);
+    this.checkPeer('channel', peer, true);
+    const end: ChannelEnd = {
+      group: this.name,
+      rank: this.rank,
+      timeoutMs: this.timeoutMs,
+      endpoint: () => this.openEndpoint(),
+    };
+    const made = new Channel(end, peer);
+    this.channels.set(peer, made);
+    return made;
+  }
+
+  // --- collectives
+
+  broadcast(tensor: Tensor, root: number, options: CollectiveOptions & Async): Work;
+  broadcast(tensor: Tensor, root: number, options?: CollectiveOptions): void;
+  broadcast(tensor: Tensor, root: number, options?: CollectiveOptions): Work | void {
+    checkOptions('broadcast', options, collectiveOptions);
+    this.checkTensor('broadcast', tensor);
+    this.checkPeer('broadcast', root, true);
+    return this.run('broadcast', options, {
+      call: (handle, timeoutMs) => dist.groupBroadcast(handle, tensor.handle, root, timeoutMs),
+      result: () => undefined,
+    });
+  }
+
+  allReduce(tensor: Tensor, options: ReductionOptions & Async): Work;
+  allReduce(tensor: Tensor, options?: ReductionOptions): void;
+  allReduce(tensor: Tensor, options?: ReductionOptions): Work | void {
+    const op = this.checkReduction('allReduce', [tensor], options);
+    return this.run('allReduce', options, {
+      call: (handle, timeoutMs) => dist.groupAllReduce(handle, tensor.handle, op, timeoutMs),
+      result: () => undefined,
+    });
+  }
+
+  reduce(tensor: Tensor, root: number, options: ReductionOptions & Async): Work;
+  reduce(tensor: Tensor, root: number, options?: ReductionOptions): void;
+  reduce(tensor: Tensor, root: number, options?: ReductionOptions): Work | void {
+    const op = this.checkReduction('reduce', [tensor], options);
+    this.checkPeer('reduce', root, true);
+    return this.run('reduce', options, {
+      call: (handle, timeoutMs) => dist.groupReduce(handle, tensor.handle, root, op, timeoutMs),
+      result: () => undefined,
+    });
+  }
+
+  allGather(tensor: Tensor, options: CollectiveOptions & Async): Work<Tensor[]>;
+  allGather(tensor: Tensor, options?: CollectiveOptions): Tensor[];
+  allGather(tensor: Tensor, options?: CollectiveOptions): Work<Tensor[]> | Tensor[] {
+    checkOptions('allGather', options, collectiveOptions);
+    this.checkTensor('allGather', tensor);
+    const outputs = Array.from({ length: this.size }, () => emptyLike(tensor));
+    const handles = outputs.map((output) => output.handle);
+    return this.run('allGather', options, {
+      call: (handle, timeoutMs) => dist.groupAllGather(handle, handles, tensor.handle, timeoutMs),
+      result: () => outputs,
+    });
+  }
+
+  reduceScatter(tensors: readonly Tensor[], options: ReductionOptions & Async): Work<Tensor>;
+  reduceScatter(tensors: readonly Tensor[], options?: ReductionOptions): Tensor;
+  reduceScatter(tensors: readonly Tensor[], options?: ReductionOptions): Work<Tensor> | Tensor {
+    const op = this.checkReduction('reduceScatter', tensors, options);
+    this.checkList('reduceScatter', tensors, 'one per rank');
+    if (this.backend !== 'thread') this.checkSame('reduceScatter', tensors);
+    const output = emptyLike(tensors[this.rank] as Tensor);
+    const inputs = tensors.map((tensor) => tensor.handle);
+    return this.run('reduceScatter', options, {
+      call: (handle, timeoutMs) => dist.groupReduceScatter(handle, output.handle, inputs, op, timeoutMs),
+      result: () => output,
+    });
+  }
+
+  allToAll(tensors: readonly Tensor[], options: AllToAllOptions & Async): Work<Tensor[]>;
+  allToAll(tensors: readonly Tensor[], options?: AllToAllOptions): Tensor[];
+  allToAll(tensors: readonly Tensor[], options?: AllToAllOptions): Work<Tensor[]> | Tensor[] {
+    checkOptions('allToAll', options, [...collectiveOptions, 'outputs']);
+    this.checkList('allToAll', tensors, 'one for each rank');
+    for (const tensor of tensors) this.checkTensor('allToAll', tensor);
+    if (options?.outputs === undefined) this.checkSame('allToAll', tensors);
+    else this.checkList('allToAll', options.outputs, 'outputs, one from each rank');
+    const outputs = options?.outputs === undefined ? tensors.map((tensor) => emptyLike(tensor)) : [...options.outputs];
+    const to = outputs.map((tensor) => tensor.handle);
+    const from = tensors.map((tensor) => tensor.handle);
+    return this.run('allToAll', options, {
+      call: (handle, timeoutMs) => dist.groupAllToAll(handle, to, from, timeoutMs),
+      result: () => outputs,
+    });
+  }
+
+  barrier(options: CollectiveOptions & Async): Work;
+  barrier(options?: CollectiveOptions): void;
+  barrier(options?: CollectiveOptions): Work | void {
+    checkOptions('barrier', options, collectiveOptions);
+    return this.run('barrier', options, {
+      call: (handle, timeoutMs) => dist.groupBarrier(handle, timeoutMs),
+      result: () => undefined,
+    });
+  }
+
+  // --- objects
+
+  sendObject(value: Json, peer: number, tag = 0): void {
+    this.channel(peer).sendObject(value, tag);
+  }
+
+  recvObject(peer: number, options?: PointToPointOptions): Json {
+    checkOptions('recvObject', options, ['tag', 'timeoutMs']);
+    return this.channel(peer).recvObject(options?.tag ?? 0, { timeoutMs: options?.timeoutMs });
+  }
+
+  broadcastObject(value: Json | undefined, root: number, options?: WaitOptions): Json {
+    checkOptions('broadcastObject', options, ['timeoutMs']);
+    this.checkPeer('broadcastObject', root, true);
+    if (this.rank !== root) return this.channel(root).recvObject(OBJECT_BROADCAST, options);
+    const json = toJson('broadcastObject', value);
+    for (let peer = 0; peer < this.size; peer++) {
+      if (peer !== root) this.channel(peer).sendObject(value as Json, OBJECT_BROADCAST);
+    }
+    return JSON.parse(json) as Json;
+  }
+
+  allGatherObject(value: Json, options?: WaitOptions): Json[] {
+    checkOptions('allGatherObject', options, ['timeoutMs']);
+    toJson('allGatherObject', value);
+    for (let peer = 0; peer < this.size; peer++) this.channel(peer).sendObject(value, OBJECT_GATHER);
+    return Array.from({ length: this.size }, (_, peer) => this.channel(peer).recvObject(OBJECT_GATHER, options));
+  }
+
+  // --- life
+
+  newGroup(ranks: readonly number[], options?: NewGroupOptions): ProcessGroup | null {
+    checkOptions('newGroup', options, ['timeoutMs', 'name']);
+    const chosen = [...new Set(ranks)];
+    if (chosen.length !== ranks.length || chosen.length === 0) {
+      throw new TorchError('RANK', `newGroup: ranks are [${ranks.join(', ')}]; give at least one, each once`);
+    }
+    for (const rank of chosen) this.checkPeer('newGroup', rank, true);
+    const name = `${this.name}/${options?.name ?? ''}#${this.subgroups++}`;
+    const rank = chosen.indexOf(this.rank);
+    if (rank < 0) return null;
+    return this.parts.makeGroup(name, rank, chosen.length, checkTimeout('newGroup', options?.timeoutMs, this.timeoutMs));
+  }
+
+  abort(reason: string): void {
+    if (!this.open) return;
+    dist.abortWaits(this.name, -1, reason);
+    dist.groupAbort(this.parts.handle, reason);
+    this.parts.companion?.abort(reason);
+  }
+
+  close(options?: WaitOptions): void {
+    checkOptions('close', options, ['timeoutMs']);
+    if (!this.open) return;
+    try {
+      dist.groupFlush(this.parts.handle, checkTimeout('close', options?.timeoutMs, this.timeoutMs));
+    } catch (error) {
+      const code = error instanceof TorchError ? error.code : '';
+      // Whoever is gone or aborted takes no more messages.
+      if (!['ABORTED', 'PEER_LOST', 'TERMINATED'].includes(code)) throw explain(error, this.details({ operation: 'close' }));
+    } finally {
+      this.open = false;
+      if (this.endpoint !== undefined) dist.endpointClose(this.endpoint);
+      dist.groupClose(this.parts.handle);
+      this.parts.companion?.close(options);
+    }
+  }
+
+  [Symbol.dispose](): void {
+    this.close();
+  }
+
+  // --- inside
+
+  private get handle(): number {
+    if (this.open) return this.parts.handle;
+    throw new TorchError('CLOSED', `the group '${this.name}' is closed; make a new one`);
+  }
+
+  private openEndpoint(): number {
+    if (!this.open) throw new TorchError('CLOSED', `the group '${this.name}' is closed; make a new one`);
+    this.endpoint ??= dist.groupEndpoint(this.parts.handle);
+    return this.endpoint;
+  }
+
+  private details(what: { operation: string; peer?: number; tag?: number }): OperationDetails {
+    return { group: this.name, rank: this.rank, ...what };
+  }
+
+  private startSend(operation: string, tensor: Tensor, peer: number, options?: PointToPointOptions): Work {
+    const tag = this.checkMessage(operation, tensor, peer, options);
+    return this.start({ operation, peer, tag }, options?.timeoutMs, {
+      call: (handle) => dist.groupSend(handle, tensor.handle, peer, tag),
+      result: () => undefined,
+    });
+  }
+
+  private startRecv(operation: string, tensor: Tensor, peer: number, options?: PointToPointOptions): Work<Tensor> {
+    const tag = this.checkMessage(operation, tensor, peer, options);
+    return this.start({ operation, peer, tag }, options?.timeoutMs, {
+      call: (handle) => dist.groupReceive(handle, tensor.handle, peer, tag),
+      result: () => tensor,
+    });
+  }
+
+  private run<T>(operation: string, options: CollectiveOptions | undefined, action: Action<T>): Work<T> | T {
+    const work = this.start({ operation }, options?.timeoutMs, action);
+    return options?.asyncOp === true ? work : work.wait();
+  }
+
+  private start<T>(
+    what: { operation: string; peer?: number; tag?: number },
+    timeout: number | undefined,
+    action: Action<T>,
+  ): Work<T> {
+    const timeoutMs = checkTimeout(what.operation, timeout, this.timeoutMs);
+    const details = this.details(what);
+    try {
+      return new Work(action.call(this.handle, timeoutMs), { ...details, timeoutMs, result: action.result });
+    } catch (error) {
+      throw explain(error, details);
+    }
+  }
+
+  private checkMessage(operation: string, tensor: Tensor, peer: number, options?: PointToPointOptions): number {
+    checkOptions(operation, options, ['tag', 'timeoutMs']);
+    this.checkTensor(operation, tensor);
+    this.checkPeer(operation, peer);
+    const tag = options?.tag ?? 0;
+    if (Number.isInteger(tag) && tag >= 0 && tag <= LARGEST_TAG) return tag;
+    throw new TorchError('BAD_ARGUMENT', `${operation}: the tag is ${String(tag)}; give a whole number from 0 to ${LARGEST_TAG}`);
+  }
+
+  private checkPeer(operation: string, peer: number, allowSelf = this.backend === 'thread'): void {
+    if (!Number.isInteger(peer) || peer < 0 || peer >= this.size) {
+      throw new TorchError('RANK', `${operation}: ${String(peer)} is not a rank of group '${this.name}', which has ranks 0 to ${this.size - 1}`);
+    }
+    if (peer === this.rank && !allowSelf) {
+      throw new TorchError('RANK', `${operation}: rank ${peer} cannot send to itself over ${this.backend}; use channel(${peer})`);
+    }
+  }
+
+  private checkTensor(operation: string, tensor: Tensor, placed = true): void {
+    if (!(tensor instanceof Tensor)) throw new TorchError('BAD_ARGUMENT', `${operation}: expected a tensor, got ${typeof tensor}`);
+    const { device } = tensor;
+    if (tensor.layout !== 'strided') throw new TorchError('BAD_ARGUMENT', `${operation}: the tensor is ${tensor.layout}; use toDense() first`);
+    if (device === 'meta') throw new TorchError('META', `${operation}: a meta tensor has a shape but no values`);
+    if (!placed) return;
+    if (this.backend === 'gloo' && device !== 'cpu') {
+      throw new TorchError('DEVICE', `${operation}: gloo takes CPU tensors, this one is on ${device}; use cpu(), or the nccl backend`);
+    }
+    if (this.backend === 'nccl' && !device.startsWith('cuda')) {
+      throw new TorchError('DEVICE', `${operation}: nccl takes CUDA tensors, this one is on ${device}; use cuda(), or the gloo backend`);
+    }
+  }
+
+  private checkList(operation: string, tensors: readonly Tensor[], what: string): void {
+    if (Array.isArray(tensors) && tensors.length === this.size) return;
+    const got = Array.isArray(tensors) ? `${tensors.length} tensors` : typeof tensors;
+    throw new TorchError('BAD_ARGUMENT', `${operation}: expected ${this.size} tensors, ${what}; got ${got}`);
+  }
+
+  private checkSame(operation: string, tensors: readonly Tensor[]): void {
+    const [first] = tensors;
+    const expected = `${first?.dtype.name}[${first?.shape.join(', ')}]`;
+    for (const [i, tensor] of tensors.entries()) {
+      const got = `${tensor.dtype.name}[${tensor.shape.join(', ')}]`;
+      if (got === expected) continue;
+      const hint = operation === 'allToAll' ? '; give outputs where shapes differ' : '';
+      throw new TorchError('SHAPE', `${operation}: tensor ${i} is ${got}, tensor 0 is ${expected}; all must be alike over ${this.backend}${hint}`);
+    }
+  }
+
+  private checkReduction(operation: string, tensors: readonly Tensor[], options: ReductionOptions | undefined): number {
+    checkOptions(operation, options, [...collectiveOptions, 'op']);
+    const op = options?.op ?? 'sum';
+    const code = opCodes[op];
+    if (code === undefined) {
+      throw new TorchError('BAD_ARGUMENT', `${operation}: op is ${String(op)}; give ${Object.keys(opCodes).join(', ')}`);
+    }
+    for (const tensor of tensors) {
+      this.checkTensor(operation, tensor);
+      const { dtype } = tensor;
+      const refuse = (why: string): DistributedError =>
+        new DistributedError('DTYPE', `${operation}: ${dtype.name} ${why}`, this.details({ operation }));
+      if (!reducible.has(dtype.name)) throw refuse('cannot be reduced; convert it first, for example to float32');
+      if (op === 'avg' && !dtype.isFloatingPoint && !dtype.isComplex) throw refuse('has no average; use sum, or convert to float32');
+      if (dtype.isComplex && op !== 'sum' && op !== 'avg') throw refuse(`numbers cannot be reduced with ${op}; use sum or avg`);
+    }
+    return code;
+  }
+}
+
+interface Action<T> {
+  readonly call: (handle: number, timeoutMs: number) => number;
+  readonly result: () => T;
+}
+
+const collectiveOptions = ['asyncOp', 'timeoutMs'];
+const OBJECT_BROADCAST = 2 ** 40;
+const OBJECT_GATHER = 2 ** 40 + 1;
+
+function emptyLike(tensor: Tensor): Tensor {
+  return callOp('aten::empty.memory_format', [tensor.shape], { dtype: tensor.dtype, device: tensor.device }) as Tensor;
+}

@@ -1,0 +1,145 @@
+/** @file The default group: who am I, who else is there. Names as in torch.distributed. */
+import { checkOptions, TorchError } from '../errors.ts';
+import { glooGroup, ncclGroup, threadGroup } from './make-group.ts';
+import type { Backend, NewGroupOptions, ProcessGroup } from './process-group.ts';
+import { checkTimeout, type Store, tcpStore } from './store.ts';
+
+/** How to join. What is not given comes from the environment, as torchrun and `spawnThreads` set it. */
+export interface InitOptions {
+  /** Default: `thread` in a thread started by `spawnThreads`, otherwise `gloo`. */
+  readonly backend?: Backend | undefined;
+  /** RANK */
+  readonly rank?: number | undefined;
+  /** WORLD_SIZE */
+  readonly worldSize?: number | undefined;
+  /** A store that all ranks share, instead of a TCP store at MASTER_ADDR and MASTER_PORT. */
+  readonly store?: Store | undefined;
+  /** MASTER_ADDR */
+  readonly masterAddr?: string | undefined;
+  /** MASTER_PORT */
+  readonly masterPort?: number | undefined;
+  /** The group's name, for messages and `abortGroup`. */
+  readonly name?: string | undefined;
+  /** The time limit of waits that give none. Default 5 minutes. */
+  readonly timeoutMs?: number | undefined;
+  /** The network interface that gloo uses; GLOO_SOCKET_IFNAME otherwise. */
+  readonly networkInterface?: string | undefined;
+}
+
+let world: ProcessGroup | undefined;
+let worldStore: Store | undefined;
+
+const known = ['backend', 'rank', 'worldSize', 'store', 'masterAddr', 'masterPort', 'name', 'timeoutMs', 'networkInterface'];
+
+/**
+ * Joins the default group of this thread and returns it.
+ *
+ * @example const group = initProcessGroup({ backend: 'gloo' }) // under torchrun, or with RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT
+ */
+export function initProcessGroup(options: InitOptions = {}): ProcessGroup {
+  checkOptions('initProcessGroup', options, known);
+  if (world !== undefined) {
+    throw new TorchError('ALREADY_INITIALIZED', `initProcessGroup: the default group is '${world.name}' already; call destroyProcessGroup() first`);
+  }
+  const threads = process.env['PIPEWRIGHT_THREAD_GROUP'];
+  const backend = options.backend ?? (threads === undefined ? 'gloo' : 'thread');
+  const rank = options.rank ?? fromEnvironment('RANK', 'rank');
+  const size = options.worldSize ?? fromEnvironment('WORLD_SIZE', 'worldSize');
+  const timeoutMs = checkTimeout('initProcessGroup', options.timeoutMs);
+  if (backend === 'thread') {
+    const name = options.name ?? threads;
+    if (name === undefined) throw new TorchError('BAD_ARGUMENT', 'initProcessGroup: give the name of the thread group, or start the threads with spawnThreads');
+    world = threadGroup({ name, rank, size, timeoutMs });
+  } else if (backend === 'gloo' || backend === 'nccl') {
+    const make = backend === 'gloo' ? glooGroup : ncclGroup;
+    const name = options.name ?? 'default';
+    const { networkInterface } = options;
+    world = make(rendezvous(options, { backend, rank, timeoutMs }), { name, rank, size, timeoutMs, networkInterface });
+  } else {
+    throw new TorchError('BAD_ARGUMENT', `initProcessGroup: backend is ${String(backend)}; give 'gloo', 'nccl' or 'thread'`);
+  }
+  return world;
+}
+
+/** Whether this thread has joined its default group. */
+export function isInitialized(): boolean {
+  return world !== undefined;
+}
+
+/** The default group; an error before `initProcessGroup`. */
+export function getDefaultGroup(): ProcessGroup {
+  if (world !== undefined) return world;
+  throw new TorchError('NOT_INITIALIZED', 'there is no default group yet; call initProcessGroup() first');
+}
+
+/** The rank of this thread in a group, the default one where none is given. */
+export function getRank(group?: ProcessGroup): number {
+  return (group ?? getDefaultGroup()).rank;
+}
+
+/** The number of ranks of a group, the default one where none is given. */
+export function getWorldSize(group?: ProcessGroup): number {
+  return (group ?? getDefaultGroup()).size;
+}
+
+/** The backend of a group, the default one where none is given. */
+export function getBackend(group?: ProcessGroup): Backend {
+  return (group ?? getDefaultGroup()).backend;
+}
+
+/** The rank among those of this machine: LOCAL_RANK, or the rank where that is not set. */
+export function getLocalRank(): number {
+  return process.env['LOCAL_RANK'] === undefined ? getRank() : fromEnvironment('LOCAL_RANK', 'rank');
+}
+
+/** A group of some ranks of the default one. All ranks must call it, in the same order; those not in it get null. */
+export function newGroup(ranks: readonly number[], options?: NewGroupOptions): ProcessGroup | null {
+  return getDefaultGroup().newGroup(ranks, options);
+}
+
+/** Leaves a group, the default one where none is given. Doing it twice does nothing. */
+export function destroyProcessGroup(group: ProcessGroup | undefined = world): void {
+  if (group === undefined) return;
+  const isWorld = group === world;
+  if (isWorld) world = undefined;
+  try {
+    group.close();
+  } finally {
+    if (isWorld) {
+      worldStore?.close();
+      worldStore = undefined;
+    }
+  }
+}
+
+interface Rendezvous {
+  readonly backend: 'gloo' | 'nccl';
+  readonly rank: number;
+  readonly timeoutMs: number;
+}
+
+/** The store of the default group, with the prefixes that torch.distributed uses, so that Python ranks can join too. */
+function rendezvous(options: InitOptions, { backend, rank, timeoutMs }: Rendezvous): Store {
+  let store = options.store;
+  if (store === undefined) {
+    const host = options.masterAddr ?? process.env['MASTER_ADDR'];
+    if (host === undefined) throw missing('MASTER_ADDR', 'masterAddr');
+    const port = options.masterPort ?? fromEnvironment('MASTER_PORT', 'masterPort');
+    const served = process.env['TORCHELASTIC_USE_AGENT_STORE'] === 'True';
+    worldStore = tcpStore(host, port, { server: rank === 0 && !served, timeoutMs });
+    store = worldStore.prefix('default_pg');
+  }
+  return store.prefix('0/').prefix(backend === 'gloo' ? 'cpu/' : 'cuda/');
+}
+
+function fromEnvironment(name: string, option: string): number {
+  const text = process.env[name];
+  if (text === undefined || text === '') throw missing(name, option);
+  const value = Number(text);
+  if (Number.isInteger(value) && value >= 0) return value;
+  throw new TorchError('BAD_ARGUMENT', `initProcessGroup: ${name} is '${text}'; it must be a whole number, at least 0`);
+}
+
+function missing(name: string, option: string): TorchError {
+  return new TorchError('BAD_ARGUMENT', `initProcessGroup: neither the option ${option} nor the variable ${name} is set; start with torchrun or spawnThreads, or give the option`);
+}

@@ -1,0 +1,176 @@
+/** @file Making groups: of threads by name, of processes through a store. */
+import { checkOptions, TorchError } from '../errors.ts';
+import { loadCudaAddon } from '../setup/load-addon.ts';
+import { DistributedError } from './errors.ts';
+import { Group } from './group.ts';
+import { dist } from './native.ts';
+import { checkTimeout, type Store } from './store.ts';
+
+/** What every group needs. */
+export interface GroupOptions {
+  readonly rank: number;
+  readonly size: number;
+  /** The same on all ranks, and different from that of other groups alive. */
+  readonly name?: string | undefined;
+  /** The time limit of waits that give none, in milliseconds. Default 5 minutes. */
+  readonly timeoutMs?: number | undefined;
+}
+
+/** A group of worker threads. */
+export interface ThreadGroupOptions extends GroupOptions {
+  readonly name: string;
+  /** How many messages of one sender may wait unread before its sends block. Default: no bound. */
+  readonly bound?: number | undefined;
+}
+
+/** A group over gloo. */
+export interface GlooGroupOptions extends GroupOptions {
+  /** The network interface to listen on, such as `eth0`; GLOO_SOCKET_IFNAME otherwise. */
+  readonly networkInterface?: string | undefined;
+  /** The address of this machine that the others can reach. */
+  readonly host?: string | undefined;
+}
+
+/** A group over NCCL. */
+export interface NcclGroupOptions extends GlooGroupOptions {
+  /** The CUDA device of this rank. Default: LOCAL_RANK, or 0. */
+  readonly device?: number | undefined;
+}
+
+/**
+ * Joins a group of threads of this process, found by name. Tensors change hands with no copy.
+ *
+ * @example const group = threadGroup({ name: 'train', rank, size: 4 })
+ */
+export function threadGroup(options: ThreadGroupOptions): Group {
+  checkOptions('threadGroup', options, ['name', 'rank', 'size', 'timeoutMs', 'bound']);
+  const bound = options.bound ?? 0;
+  if (!Number.isInteger(bound) || bound < 0) {
+    throw new TorchError('BAD_ARGUMENT', `threadGroup: bound is ${String(bound)}; give a number of messages, 0 for no bound`);
+  }
+  const { name, rank, size, timeoutMs } = checkGroup('threadGroup', options);
+  return explained('threadGroup', { name, rank }, () => {
+    const endpoint = dist.joinThreads(name, rank, size, bound);
+    return new Group({
+      name,
+      backend: 'thread',
+      rank,
+      size,
+      timeoutMs,
+      endpoint,
+      handle: dist.threadGroup(endpoint),
+      makeGroup: (...[childName, childRank, childSize, childTimeout]) =>
+        threadGroup({ name: childName, rank: childRank, size: childSize, timeoutMs: childTimeout, bound }),
+    });
+  });
+}
+
+/**
+ * Joins a group over gloo through a store that all ranks share; returns when all are connected.
+ *
+ * @example const group = glooGroup(tcpStore('127.0.0.1', 29500, { server: rank === 0 }), { rank, size: 2 })
+ */
+export function glooGroup(store: Store, options: GlooGroupOptions): Group {
+  checkOptions('glooGroup', options, ['name', 'rank', 'size', 'timeoutMs', 'networkInterface', 'host']);
+  const { name, rank, size, timeoutMs } = checkGroup('glooGroup', options);
+  const networkInterface = options.networkInterface ?? process.env['GLOO_SOCKET_IFNAME'] ?? null;
+  return explained('glooGroup', { name, rank }, () => {
+    const handle = dist.glooGroup(store.handle, name, rank, size, timeoutMs, networkInterface, options.host ?? null);
+    return new Group({
+      name,
+      backend: 'gloo',
+      rank,
+      size,
+      timeoutMs,
+      handle,
+      makeGroup: (...[childName, childRank, childSize, childTimeout]) =>
+        glooGroup(store.prefix(`${childName}/`), {
+          ...options,
+          name: childName,
+          rank: childRank,
+          size: childSize,
+          timeoutMs: childTimeout,
+        }),
+    });
+  });
+}
+
+/**
+ * Joins a group over NCCL, one CUDA device per rank. Objects and channels go over gloo beside it.
+ *
+ * @example const group = ncclGroup(store, { rank, size: 8, device: rank })
+ */
+export function ncclGroup(store: Store, options: NcclGroupOptions): Group {
+  checkOptions('ncclGroup', options, ['name', 'rank', 'size', 'timeoutMs', 'networkInterface', 'host', 'device']);
+  const { name, rank, size, timeoutMs } = checkGroup('ncclGroup', options);
+  const { device = Number(process.env['LOCAL_RANK'] ?? 0), ...rest } = options;
+  installNccl();
+  const companion = glooGroup(store.prefix('companion/'), { ...rest, name: `${name}/companion` });
+  return explained('ncclGroup', { name, rank }, () => {
+    const handle = dist.ncclGroup(store.handle, name, rank, size, timeoutMs, device);
+    return new Group({
+      name,
+      backend: 'nccl',
+      rank,
+      size,
+      timeoutMs,
+      handle,
+      companion,
+      makeGroup: (...[childName, childRank, childSize, childTimeout]) =>
+        ncclGroup(store.prefix(`${childName}/`), {
+          ...options,
+          name: childName,
+          rank: childRank,
+          size: childSize,
+          timeoutMs: childTimeout,
+        }),
+    });
+  });
+}
+
+/** Ends the waits of a group of this process from any thread, now and from now on. Returns how many ranks it reached. */
+export function abortGroup(name: string, reason: string): number {
+  return dist.abortWaits(name, -1, reason);
+}
+
+/**
+ * Ends the waits that are blocked at this moment, of one rank or of all in this process, from any thread. The group stays
+ * usable. Returns how many ranks it reached.
+ *
+ * @example cancelWaits('train', 'the user pressed stop', { rank: 2 })
+ */
+export function cancelWaits(name: string, reason: string, options?: { readonly rank?: number | undefined }): number {
+  checkOptions('cancelWaits', options, ['rank']);
+  return dist.cancelWaits(name, options?.rank ?? -1, reason);
+}
+
+function installNccl(): void {
+  const addon = loadCudaAddon() as { installNccl?: (registry: bigint) => void } | null;
+  if (addon?.installNccl === undefined) {
+    throw new TorchError('NO_NCCL', 'ncclGroup: the CUDA addon with NCCL is not here; see: npx pipewright doctor, or use the gloo backend');
+  }
+  addon.installNccl(dist.backendRegistry());
+}
+
+function checkGroup(where: string, options: GroupOptions): { name: string; rank: number; size: number; timeoutMs: number } {
+  const { rank, size, name = 'default' } = options;
+  if (!Number.isInteger(size) || size < 1) {
+    throw new TorchError('RANK', `${where}: size is ${String(size)}; give the number of ranks, at least 1`);
+  }
+  if (!Number.isInteger(rank) || rank < 0 || rank >= size) {
+    throw new TorchError('RANK', `${where}: rank is ${String(rank)}; in a group of ${size} it is from 0 to ${size - 1}`);
+  }
+  if (typeof name !== 'string' || name === '') throw new TorchError('BAD_ARGUMENT', `${where}: name is ${String(name)}; give a non-empty string`);
+  return { name, rank, size, timeoutMs: checkTimeout(where, options.timeoutMs) };
+}
+
+function explained(operation: string, who: { name: string; rank: number }, body: () => Group): Group {
+  try {
+    return body();
+  } catch (error) {
+    if (!(error instanceof TorchError) || error instanceof DistributedError) throw error;
+    const hint = error.code === 'TIMED_OUT' ? '; are all ranks running, with the same store and size?' : '';
+    const message = `${operation} '${who.name}', rank ${who.rank}: ${error.message}${hint}`;
+    throw new DistributedError(error.code, message, { operation, group: who.name, rank: who.rank, cause: error });
+  }
+}

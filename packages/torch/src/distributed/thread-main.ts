@@ -1,0 +1,30 @@
+/** @file What a thread of `spawnThreads` runs: settings, the user's module, its `main`, and a report at the end. */
+import { parentPort, workerData } from 'node:worker_threads';
+import { destroyProcessGroup } from './init.ts';
+import { setNumThreads } from './thread-settings.ts';
+import type { ThreadReport, ThreadStart } from './threads.ts';
+
+const { module, data, threads } = workerData as ThreadStart;
+
+function report(message: ThreadReport): void {
+  parentPort?.postMessage(message);
+}
+
+async function run(): Promise<unknown> {
+  setNumThreads(threads);
+  const loaded = (await import(module)) as { main?: unknown };
+  const value: unknown = typeof loaded.main === 'function' ? await loaded.main(data) : undefined;
+  destroyProcessGroup();
+  return value;
+}
+
+try {
+  report({ kind: 'result', value: await run() });
+} catch (thrown) {
+  const error = thrown instanceof Error ? thrown : new Error(String(thrown));
+  const code = 'code' in error && typeof error.code === 'string' ? { code: error.code } : {};
+  const stack = error.stack === undefined ? {} : { stack: error.stack };
+  report({ kind: 'error', error: { name: error.name, message: error.message, ...code, ...stack } });
+  // Whatever the module left running would keep a failed rank alive.
+  setImmediate(() => process.exit(1));
+}

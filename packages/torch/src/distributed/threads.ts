@@ -1,0 +1,163 @@
+/** @file Ranks as worker threads of this process. */
+import { Worker } from 'node:worker_threads';
+import { checkOptions, TorchError } from '../errors.ts';
+import { dist } from './native.ts';
+import { threadsPerRank } from './thread-settings.ts';
+
+/** How to run the threads. */
+export interface SpawnOptions {
+  /** The name of their group. Default: one of its own. */
+  readonly name?: string | undefined;
+  /** Cores for the operators of each rank. Default: PIPEWRIGHT_THREADS, or the cores divided by the ranks. */
+  readonly threadsPerRank?: number | undefined;
+  /** More environment variables for the ranks. */
+  readonly env?: Readonly<Record<string, string>> | undefined;
+  /** How long the other ranks may take to end after one has failed, before they are terminated. Default 2 seconds. */
+  readonly graceMs?: number | undefined;
+}
+
+/** What a thread of `spawnThreads` is given. */
+export interface ThreadStart {
+  readonly module: string;
+  readonly data: unknown;
+  readonly threads: number;
+}
+
+/** What a thread reports at its end. */
+export type ThreadReport =
+  | { readonly kind: 'result'; readonly value: unknown }
+  | { readonly kind: 'error'; readonly error: { name: string; message: string; code?: string; stack?: string } };
+
+/**
+ * A rank that failed. `rank` says which, `cause` is its error; `others` are the errors of ranks that failed after it.
+ */
+export class RankError extends TorchError {
+  override readonly name = 'RankError';
+  readonly rank: number;
+  readonly others: readonly RankError[];
+
+  constructor(rank: number, cause: Error, others: readonly RankError[] = []) {
+    const code = 'code' in cause && typeof cause.code === 'string' ? cause.code : 'RANK_FAILED';
+    super(code, `rank ${rank}: ${cause.message}`, { cause });
+    this.rank = rank;
+    this.others = others;
+  }
+}
+
+/** Threads under way. */
+export interface ThreadRanks {
+  /** The name of their group. */
+  readonly name: string;
+  readonly workers: readonly Worker[];
+  /** What the ranks' `main` functions returned, by rank. Rejects with the `RankError` of the first rank that failed. */
+  readonly done: Promise<unknown[]>;
+  /** Ends all threads now, also those blocked in a wait. */
+  terminate(reason?: string): Promise<void>;
+}
+
+let groups = 0;
+
+/**
+ * Starts `count` ranks as threads. Each imports `module` and, where it exports a function `main`, calls it with `data`; there,
+ * `initProcessGroup()` joins the group. When a rank fails, the waits of the others end, and then the others.
+ *
+ * @example const losses = await spawnThreads(4, new URL('./train.js', import.meta.url), { steps: 100 }).done
+ */
+export function spawnThreads(count: number, module: string | URL, data?: unknown, options?: SpawnOptions): ThreadRanks {
+  checkOptions('spawnThreads', options, ['name', 'threadsPerRank', 'env', 'graceMs']);
+  if (!Number.isInteger(count) || count < 1) {
+    throw new TorchError('BAD_ARGUMENT', `spawnThreads: ${String(count)} is not a number of ranks; give a whole number, at least 1`);
+  }
+  const name = options?.name ?? `threads-${process.pid}-${groups++}`;
+  const graceMs = options?.graceMs ?? 2000;
+  dist.createThreads(name, count, 0);
+  const start: ThreadStart = {
+    module: String(module),
+    data,
+    threads: options?.threadsPerRank ?? threadsPerRank(count),
+  };
+  const workers = Array.from({ length: count }, (_, rank) => startThread(rank, count, start, { ...options, name }));
+  const failures: RankError[] = [];
+  let stopping = false;
+  const stop = (reason: string): void => {
+    if (stopping) return;
+    stopping = true;
+    dist.abortWaits(name, -1, reason);
+    const timer = setTimeout(() => {
+      for (const worker of workers) void worker.terminate();
+    }, graceMs);
+    void Promise.allSettled(ends).then(() => clearTimeout(timer));
+  };
+  const ends = workers.map((worker, rank) =>
+    watch(worker).catch((cause: Error) => {
+      const failure = new RankError(rank, cause);
+      failures.push(failure);
+      stop(`rank ${rank} failed: ${cause.message}`);
+      throw failure;
+    }),
+  );
+  const done = Promise.allSettled(ends).then((results) => {
+    dist.forgetThreads(name);
+    const [first, ...others] = failures;
+    if (first !== undefined) throw new RankError(first.rank, first.cause as Error, others);
+    return results.map((result) => (result as PromiseFulfilledResult<unknown>).value);
+  });
+  done.catch(() => undefined);
+  return {
+    name,
+    workers,
+    done,
+    terminate: async (reason = 'the threads were terminated') => {
+      dist.abortWaits(name, -1, reason);
+      await Promise.all(workers.map((worker) => worker.terminate()));
+      await done.catch(() => undefined);
+    },
+  };
+}
+
+function startThread(rank: number, count: number, start: ThreadStart, options: SpawnOptions & { name: string }): Worker {
+  const env: NodeJS.ProcessEnv = {
+    ...process.env,
+    ...options.env,
+    RANK: String(rank),
+    LOCAL_RANK: String(rank),
+    WORLD_SIZE: String(count),
+    LOCAL_WORLD_SIZE: String(count),
+    PIPEWRIGHT_THREAD_GROUP: options.name,
+  };
+  return new Worker(new URL(`./thread-main${import.meta.url.endsWith('.ts') ? '.ts' : '.js'}`, import.meta.url), {
+    workerData: start,
+    env,
+    name: `rank ${rank}`,
+  });
+}
+
+/** What the thread returned, once it has ended. */
+function watch(worker: Worker): Promise<unknown> {
+  return new Promise((resolve, reject) => {
+    let report: ThreadReport | undefined;
+    let crash: Error | undefined;
+    worker.on('message', (message: unknown) => {
+      if (isReport(message)) report = message;
+    });
+    worker.on('error', (error: Error) => {
+      crash = error;
+    });
+    worker.on('exit', (code) => {
+      if (report?.kind === 'result' && crash === undefined) resolve(report.value);
+      else if (report?.kind === 'error') reject(revive(report.error));
+      else reject(crash ?? new TorchError('RANK_ENDED', `the thread ended with exit code ${code} before its work was done`));
+    });
+  });
+}
+
+function isReport(message: unknown): message is ThreadReport {
+  if (typeof message !== 'object' || message === null || !('kind' in message)) return false;
+  return message.kind === 'result' || message.kind === 'error';
+}
+
+function revive(error: { name: string; message: string; code?: string; stack?: string }): Error {
+  const made = new TorchError(error.code ?? 'RANK_FAILED', error.message);
+  if (error.stack !== undefined) made.stack = error.stack;
+  return made;
+}
