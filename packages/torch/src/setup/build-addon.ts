@@ -4,7 +4,7 @@
  */
 import { spawnSync } from 'node:child_process';
 import { copyFileSync, existsSync, mkdirSync, readdirSync, renameSync, rmSync, writeFileSync } from 'node:fs';
-import { availableParallelism, freemem } from 'node:os';
+import { availableParallelism } from 'node:os';
 import { join } from 'node:path';
 import { AddonError } from './addon-error.ts';
 import {
@@ -206,7 +206,7 @@ async function makeOne({ libtorch, compiler, options }: MakeRun, target: Target)
 export function numJobs(env: NodeJS.ProcessEnv): number {
   const asked = Number(env['PIPEWRIGHT_JOBS']);
   if (Number.isInteger(asked) && asked > 0) return asked;
-  return Math.max(1, Math.min(availableParallelism(), Math.floor(freemem() / BYTES_PER_JOB)));
+  return Math.max(1, Math.min(availableParallelism(), Math.floor(process.availableMemory() / BYTES_PER_JOB)));
 }
 
 async function requireSuccess(run: ChildRun, what: string): Promise<void> {

@@ -4,6 +4,7 @@
  */
 import { spawn } from 'node:child_process';
 import { appendFileSync, existsSync, readFileSync, rmSync } from 'node:fs';
+import { constants } from 'node:os';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { isAlive, startOf } from './lock.ts';
 
@@ -25,6 +26,9 @@ export interface ChildResult {
   readonly output: string;
 }
 
+/** What ends us from outside and can be heard. */
+const SIGNALS = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const;
+
 /** The child notes itself before it starts, so there is no moment in which we could die and leave it unknown. */
 const NOTE_AND_RUN = '{ cat /proc/$$/stat 2>/dev/null || echo $$; } >"$0" && exec "$@"';
 
@@ -39,11 +43,10 @@ export async function runChild(run: ChildRun): Promise<ChildResult> {
   const endGroup = (): void => killGroup(pid, 'SIGKILL');
   const onSignal = (signal: NodeJS.Signals): void => {
     endGroup();
-    process.exit(signal === 'SIGINT' ? 130 : 143);
+    process.exit(128 + constants.signals[signal]);
   };
   process.once('exit', endGroup);
-  process.once('SIGINT', onSignal);
-  process.once('SIGTERM', onSignal);
+  for (const signal of SIGNALS) process.once(signal, onSignal);
 
   let output = '';
   const take = (line: string): void => {
@@ -64,8 +67,7 @@ export async function runChild(run: ChildRun): Promise<ChildResult> {
     return { status, output };
   } finally {
     process.off('exit', endGroup);
-    process.off('SIGINT', onSignal);
-    process.off('SIGTERM', onSignal);
+    for (const signal of SIGNALS) process.off(signal, onSignal);
     rmSync(run.pidFile, { force: true });
   }
 }

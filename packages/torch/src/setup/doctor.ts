@@ -1,7 +1,7 @@
 /** @file Looks at everything the engine stands on and says, for each part that is missing, the command that brings it. */
 import { spawnSync } from 'node:child_process';
 import { existsSync, readFileSync } from 'node:fs';
-import { availableParallelism, freemem, totalmem } from 'node:os';
+import { availableParallelism, totalmem } from 'node:os';
 import { join } from 'node:path';
 import {
   ADDON_FILE,
@@ -238,7 +238,11 @@ function machineFindings(env: NodeJS.ProcessEnv): Finding[] {
   const threads = THREAD_VARIABLES.map((name) => `${name}=${env[name] ?? '(not set)'}`).join(' ');
   return [
     { part: 'cores', health: 'info', value: String(availableParallelism()) },
-    { part: 'memory', health: 'info', value: `${gigabytes(totalmem())} GiB, ${gigabytes(freemem())} GiB free` },
+    {
+      part: 'memory',
+      health: 'info',
+      value: `${gigabytes(totalmem())} GiB, ${gigabytes(process.availableMemory())} GiB available`,
+    },
     { part: 'threads', health: 'info', value: threads },
   ];
 }

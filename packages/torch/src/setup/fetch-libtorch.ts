@@ -49,13 +49,17 @@ const BYTES_NEEDED = 700e6;
 export async function fetchLibtorch(options: FetchOptions): Promise<FetchResult> {
   const { places, progress } = options;
   const version = options.version ?? DEFAULT_TORCH;
+  const everyHash = options.verify === true;
+  const ready: FetchResult = { dir: places.libtorchDir, fetched: false };
+  // Nobody who has all needs to wait for another one's build. Hashes are looked at under the lock: it takes seconds.
+  if (!everyHash && (await checkLibtorch(places.libtorchDir, version, false)) === null) return ready;
   const lock = {
     what: `fetching libtorch ${version}`,
     onWait: (message: string): void => progress.say(message),
   };
   return withLock(places.lockFile, lock, async () => {
-    const problem = await checkLibtorch(places.libtorchDir, version, options.verify === true);
-    if (problem === null) return { dir: places.libtorchDir, fetched: false };
+    const problem = await checkLibtorch(places.libtorchDir, version, everyHash);
+    if (problem === null) return ready;
     if (existsSync(places.libtorchDir)) progress.say(`libtorch is fetched again: ${problem}`);
     for (const dir of [places.stateDir, places.cacheDir]) requireSpace(dir);
     const tempDir = join(places.tempDir, 'libtorch');
