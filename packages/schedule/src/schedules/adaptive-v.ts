@@ -6,8 +6,10 @@ import { OrderGraph } from '../order-graph.ts';
 import type { Schedule } from '../schedule.ts';
 import type { ScheduleDefinition, ScheduleShape } from '../schedule-definition.ts';
 import { buildingBlocks, type MeasuredBlock } from './v-blocks.ts';
-import type { VGrid } from './v-grid.ts';
+import { vHalf } from './v-half.ts';
+import { vMin } from './v-min.ts';
 import { pulledPlan, shapedPlan } from './v-plan.ts';
+import { zbv } from './zbv.ts';
 
 /** Limit: 2p chunks on each rank (what 1F1B holds), or `memoryLimit`. */
 export const adaptiveV: ScheduleDefinition = {
@@ -33,11 +35,11 @@ interface Scored {
   readonly makespan: number;
 }
 
-/** How a plan is made from a block. */
-type Planner = (microbatches: number) => VGrid | null;
+/** Makes a plan for a number of microbatches; null where it does not work out. */
+type Planner = (microbatches: number) => Schedule | null;
 
-/** Plans that are tried at full length after all were tried on a short step. */
-const finalists = 16;
+/** Plans that are tried at full length after all were tried on a short step; the three of fixed order are among them. */
+const finalists = 19;
 
 class BlockSearch {
   private readonly shape: ScheduleShape;
@@ -64,14 +66,14 @@ class BlockSearch {
     let levels = 0;
     for (let peak = most; peak >= 1 && (levels < 2 || microbatches < 2 * ranks); peak--) {
       const before = tried.length;
-      for (const planner of plannersFor(blocks, peak)) {
+      for (const planner of this.plannersFor(blocks, peak)) {
         const scored = this.score(planner(short));
         if (scored !== null) tried.push({ planner, scored });
       }
       if (tried.length > before) levels++;
     }
     tried.sort((a, b) => compare(a.scored, b.scored));
-    const best = short === microbatches ? tried[0]?.scored : this.bestAtFullLength(tried.map((t) => t.planner));
+    const best = this.bestAtFullLength([...this.fixedPlanners(), ...tried.map((t) => t.planner)]);
     if (best === undefined) this.refuse();
     return best.schedule;
   }
@@ -102,12 +104,11 @@ class BlockSearch {
   }
 
   /** The score of a plan; null where there is none or a rank holds more than its limit. */
-  private score(plan: VGrid | null): Scored | null {
-    if (plan === null) return null;
-    const schedule = plan.toSchedule(this.shape);
-    let graph = this.graphs.get(plan.microbatches);
+  private score(schedule: Schedule | null): Scored | null {
+    if (schedule === null) return null;
+    let graph = this.graphs.get(schedule.microbatches);
     if (graph === undefined)
-      this.graphs.set(plan.microbatches, (graph = new OrderGraph(this.shape.name, schedule, this.costs)));
+      this.graphs.set(schedule.microbatches, (graph = new OrderGraph(this.shape.name, schedule, this.costs)));
     const rows = graph.rowsOf(schedule);
     let worst = { rank: 0, needed: 0, ratio: 0 };
     rows.forEach((row, rank) => {
@@ -122,20 +123,33 @@ class BlockSearch {
     return { schedule, ...graph.score(rows) };
   }
 
+  /** Ways to plan the blocks that hold a number of chunks. */
+  private plannersFor(blocks: readonly MeasuredBlock[], peak: number): Planner[] {
+    const { shape } = this;
+    return blocks
+      .filter((measured) => measured.peak === peak)
+      .flatMap(({ block }): Planner[] => [
+        (m) => shapedPlan(block, m, peak)?.toSchedule(shape) ?? null,
+        (m) => pulledPlan(block, m).toSchedule(shape),
+      ]);
+  }
+
+  /** The V schedules of fixed order, which a search must not do worse than. */
+  private fixedPlanners(): Planner[] {
+    return [zbv, vHalf, vMin].map(
+      (definition): Planner =>
+        (m) =>
+          definition.generate({ ...this.shape, microbatches: m }),
+    );
+  }
+
   private refuse(): never {
     const blocks = buildingBlocks(this.shape.ranks);
     const least = Math.min(...blocks.map((b) => b.peak));
-    for (const planner of plannersFor(blocks, least)) this.score(planner(this.shape.microbatches));
+    for (const planner of this.plannersFor(blocks, least)) this.score(planner(this.shape.microbatches));
     const { rank, needed } = this.nearest;
     throw limitTooLow(this.shape.name, { rank, limit: this.limits[rank]!, needed, what: 'the leanest plan found' });
   }
-}
-
-/** Ways to plan the blocks that hold a number of chunks. */
-function plannersFor(blocks: readonly MeasuredBlock[], peak: number): Planner[] {
-  return blocks
-    .filter((measured) => measured.peak === peak)
-    .flatMap(({ block }): Planner[] => [(m) => shapedPlan(block, m, peak), (m) => pulledPlan(block, m)]);
 }
 
 function compare(a: Scored, b: Scored): number {
