@@ -89,6 +89,10 @@ class Replay {
   // The latest input found so far by `inputsOf`, and the cell that brought it.
   private readyAt = 0;
   private readyBy = -1;
+  /** Receives posted whose message nothing has used yet. */
+  private openReceives = 0;
+  /** 1 for each stage that receives activations, then for each that receives gradients. */
+  private readonly receivesOf: Uint8Array;
   private readonly partTimes: Map<number, Float64Array> = new Map();
 
   constructor(caller: string, schedule: Schedule, costs: CostTable) {
@@ -124,6 +128,10 @@ class Replay {
     this.linkFree = new Float64Array(this.edges.links);
     this.linkLast = new Int32Array(this.edges.links).fill(-1);
     this.partsDone = new Int32Array(ranks);
+    this.receivesOf = new Uint8Array(2 * stages);
+    this.graph.crosses.forEach((crosses, edge) => {
+      if (crosses === 1) this.receivesOf[this.graph.to[edge]!] = this.receivesOf[stages + this.graph.from[edge]!] = 1;
+    });
     this.stageShift = schedule.layout.stageShift;
     this.microbatchMask = schedule.layout.microbatchMask;
     this.microbatches = microbatches;
@@ -263,6 +271,7 @@ class Replay {
     const stage = word >>> this.stageShift;
     const microbatch = ((word >>> 4) & this.microbatchMask) - 1;
     const backward = code !== Code.F;
+    if (this.explicit && this.receivesOf[(backward ? this.schedule.stages : 0) + stage] === 1) this.openReceives--;
     this.done[stage * this.microbatches + microbatch]! |= backward ? (code === Code.I ? doneI : doneB) : doneF;
     const starts = backward ? graph.inStart : graph.outStart;
     const list = backward ? graph.inEdges : graph.outEdges;
@@ -471,6 +480,7 @@ class Replay {
       if (arrived > this.free[rank]!) this.end[index] = this.free[rank] = arrived;
       this.last[rank] = index;
     }
+    this.openReceives++;
     this.receives[((word & 15) === Code.RecvB ? this.done.length : 0) + stage * this.microbatches + microbatch] = index;
     return true;
   }
@@ -500,7 +510,7 @@ class Replay {
 
   /** Ends receives that nothing on their rank used; one that is never sent stops its rank there. */
   private finishReceives(): void {
-    if (!this.explicit) return;
+    if (this.openReceives === 0) return;
     const { rows } = this.schedule;
     rows.forEach((row, rank) => {
       if (this.cursor[rank]! < row.length) return;
