@@ -55,7 +55,10 @@ export async function main(argv: readonly string[]): Promise<void> {
     if (!(error instanceof Error && 'code' in error)) throw error;
     process.exitCode = exitCodeOf(String(error.code));
     if (process.env['PIPEWRIGHT_DEBUG']) console.error(error);
-    else console.error(`${process.exitCode === 2 ? 'pipewright' : error.name}: ${error.message}`);
+    else
+      console.error(
+        `${process.exitCode === 2 || error.name === 'ScheduleError' ? 'pipewright' : error.name}: ${error.message}`,
+      );
   }
 }
 

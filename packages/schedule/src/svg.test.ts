@@ -156,8 +156,14 @@ describe('renderSvg', () => {
   });
 
   test('refuses what it does not know', () => {
-    expect(() => renderSvg(oneFOneB, { them: 'dark' } as object)).toThrowErrorMatchingInlineSnapshot(`[ScheduleError: renderSvg: unknown option 'them'; did you mean 'theme'?]`);
-    expect(() => renderSvg(oneFOneB, { theme: 'drak' as 'dark' })).toThrowErrorMatchingInlineSnapshot(`[ScheduleError: renderSvg: theme is 'drak'; did you mean 'dark'?]`);
-    expect(() => renderSvg(oneFOneB, { width: 10 })).toThrowErrorMatchingInlineSnapshot(`[ScheduleError: renderSvg: width must be a number of at least 320, got 10]`);
+    expect(() => renderSvg(oneFOneB, { them: 'dark' } as object)).toThrowErrorMatchingInlineSnapshot(
+      `[ScheduleError: renderSvg: unknown option 'them'; did you mean 'theme'?]`,
+    );
+    expect(() => renderSvg(oneFOneB, { theme: 'drak' as 'dark' })).toThrowErrorMatchingInlineSnapshot(
+      `[ScheduleError: renderSvg: theme is 'drak'; did you mean 'dark'?]`,
+    );
+    expect(() => renderSvg(oneFOneB, { width: 10 })).toThrowErrorMatchingInlineSnapshot(
+      `[ScheduleError: renderSvg: width must be a number of at least 320, got 10]`,
+    );
   });
 });

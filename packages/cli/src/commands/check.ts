@@ -25,7 +25,7 @@ export async function check(file: string, flags: CheckFlags): Promise<number> {
     if (!(error instanceof ScheduleError)) throw error;
     if (flags.format === 'json')
       writeResult(`${JSON.stringify({ file, ok: false, error: error.message, violations: [] }, null, 2)}\n`, flags.out);
-    else console.error(`${file}: ${error.message}`);
+    else console.error(`${file === '-' ? 'standard input' : file}: ${error.message}`);
     return 1;
   }
   const violations = validate(schedule, flags.limit === undefined ? {} : { limit: flags.limit });
@@ -72,8 +72,9 @@ async function describe(
   const paint = colors(flags.out === undefined ? flags.color : false);
   const { ranks, stages, microbatches, lowered } = shapeOf(schedule);
   const shape = `${plural(ranks, 'rank')}, ${plural(stages, 'stage')}, ${plural(microbatches, 'microbatch', 'microbatches')}, ${lowered ? 'with communication' : 'compute only'}`;
-  if (violations.length === 0) return `${paint.green('ok')} ${file}: ${shape}\n`;
-  const lines = [`${paint.red(plural(violations.length, 'violation'))} in ${file}: ${shape}`, ''];
+  const what = file === '-' ? 'standard input' : file;
+  if (violations.length === 0) return `${paint.green('ok')} ${what}: ${shape}\n`;
+  const lines = [`${paint.red(plural(violations.length, 'violation'))} in ${what}: ${shape}`, ''];
   for (const { rule, explanation } of violations) lines.push(`  ${paint.yellow(rule)}: ${explanation}`);
   const first = violations.find(({ slot, rank }) => slot !== null && rank !== null);
   if (first !== undefined) {
