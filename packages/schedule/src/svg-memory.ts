@@ -69,7 +69,7 @@ function drawLines(out: Markup, curves: readonly MemoryCurve[], space: Space): v
 
 /** Many ranks: what the least and the most loaded one hold at each moment, and the ranks with the highest and lowest peak. */
 function drawBand(out: Markup, curves: readonly MemoryCurve[], space: Space): void {
-  const { plan, y, makespan } = space;
+  const { plan, makespan } = space;
   const columns = Math.max(2, Math.round(makespan * plan.scale));
   const low = new Float64Array(columns).fill(Number.POSITIVE_INFINITY);
   const high = new Float64Array(columns);
@@ -80,10 +80,8 @@ function drawBand(out: Markup, curves: readonly MemoryCurve[], space: Space): vo
       high[i] = Math.max(high[i]!, sampled[i]!);
     }
   }
-  const x = (i: number): string => num(plan.left + i);
-  const upper = Array.from(high, (amount, i) => `${x(i)} ${num(y(amount))}`);
-  const lower = Array.from(low, (amount, i) => `${x(i)} ${num(y(amount))}`).reverse();
-  out.add(`<path d="M${[...upper, ...lower].join('L')}z" fill="#3f7fd6" fill-opacity="0.22"/>`);
+  const edges = [...corners(high, space), ...corners(low, space).reverse()];
+  out.add(`<path d="M${edges.join('L')}z" fill="#3f7fd6" fill-opacity="0.22"/>`);
   const peaks = curves.map((curve) => curve.peak);
   const most = peaks.indexOf(Math.max(...peaks));
   const least = peaks.lastIndexOf(Math.min(...peaks));
@@ -114,7 +112,7 @@ function stepPath(curve: MemoryCurve, space: Space): string {
   const { plan, y, makespan } = space;
   const columns = Math.max(2, Math.round(makespan * plan.scale));
   if (curve.time.length > columns) {
-    return `M${Array.from(sample(curve, columns, makespan), (amount, i) => `${num(plan.left + i)} ${num(y(amount))}`).join('L')}`;
+    return `M${corners(sample(curve, columns, makespan), space).join('L')}`;
   }
   let path = `M${num(plan.left)} ${num(y(0))}`;
   for (let i = 0; i < curve.time.length; i++) {
@@ -122,6 +120,16 @@ function stepPath(curve: MemoryCurve, space: Space): string {
     path += `H${num(plan.left + curve.time[i]! * plan.scale)}V${num(y(curve.amount[i]!))}`;
   }
   return `${path}H${num(plan.left + makespan * plan.scale)}`;
+}
+
+/** The points of a sampled curve, without those between two equal ones. */
+function corners(sampled: Float64Array, { plan, y }: Space): string[] {
+  const points: string[] = [];
+  sampled.forEach((amount, i) => {
+    if (i > 0 && sampled[i - 1] === amount && sampled[i + 1] === amount) return;
+    points.push(`${num(plan.left + i)} ${num(y(amount))}`);
+  });
+  return points;
 }
 
 /** The highest value held during each of `columns` equal pieces of time. */

@@ -118,6 +118,16 @@ describe('renderSvg', () => {
     expect(large.length).toBeLessThan(600_000);
   });
 
+  test('samples lanes with several actions per pixel, each kind by its share of time', () => {
+    const svg = renderSvg(buildSchedule('1F1B', { ranks: 8, microbatches: 1024 }));
+    expect(svg.length).toBeLessThan(120_000);
+    const painted = (tone: string): number => {
+      const dashes = new RegExp(`stroke="${tone}"[^>]* d="([^"]*)"`).exec(svg)![1]!;
+      return [...dashes.matchAll(/h([\d.]+)/g)].reduce((sum, match) => sum + Number(match[1]), 0);
+    };
+    expect(painted('#da701f') / painted('#3f7fd6')).toBeCloseTo(2, 1);
+  });
+
   test('splits overlapped pairs, and lightens later stages', () => {
     const svg = renderSvg(buildSchedule('DualPipeV', { ranks: 2, microbatches: 4 }));
     expect(texts(svg)).toEqual(
