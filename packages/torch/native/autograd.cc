@@ -87,6 +87,15 @@ PW_ENTRY(exit_autocast, 1) {
   return undefined(args.napi);
 }
 
+PW_ENTRY(get_autocast_dtype, 1) { return from_int32(args.napi, static_cast<int32_t>(at::autocast::get_autocast_dtype(device_type(args.string(0))))); }
+
+PW_ENTRY(is_autocast_cache_enabled, 1) { return from_bool(args.napi, at::autocast::is_autocast_cache_enabled()); }
+
+PW_ENTRY(set_autocast_cache_enabled, 1) {
+  at::autocast::set_autocast_cache_enabled(args.boolean(0));
+  return undefined(args.napi);
+}
+
 PW_ENTRY(is_autocast_enabled, 1) { return from_bool(args.napi, at::autocast::is_autocast_enabled(device_type(args.string(0)))); }
 
 // --- the graph ------------------------------------------------------------------------------------------------------
@@ -145,6 +154,9 @@ void init_autograd(Env& env, napi_value exports) {
     {"enterAutocast", enter_autocast},
     {"exitAutocast", exit_autocast},
     {"isAutocastEnabled", is_autocast_enabled},
+    {"getAutocastDtype", get_autocast_dtype},
+    {"isAutocastCacheEnabled", is_autocast_cache_enabled},
+    {"setAutocastCacheEnabled", set_autocast_cache_enabled},
     {"gradFn", grad_fn},
     {"nodeName", node_name},
     {"nodeId", node_id},

@@ -10,10 +10,13 @@ import { TorchError } from './errors.ts';
 export interface Owned {
   h: number;
   owner: Scope | null;
+  /** How a handle that is not a tensor's is given back. */
+  readonly freeHandle?: (handle: number) => void;
 }
 
 let current: Scope | null = null;
 const net = new FinalizationRegistry<number>((handle) => native.release(handle));
+const otherNet = new FinalizationRegistry<[handle: number, free: (handle: number) => void]>(([handle, free]) => free(handle));
 let batch = new Int32Array(1024);
 
 /** Owns the tensors made while it is the innermost open scope. Use `scope(() => ...)`, or `using s = new Scope()`. */
@@ -56,7 +59,8 @@ export class Scope {
     for (let i = 0; i < items.length; i++) {
       const item = items[i] as Owned;
       if (item.owner !== this || item.h === 0) continue;
-      batch[count++] = item.h;
+      if (item.freeHandle === undefined) batch[count++] = item.h;
+      else item.freeHandle(item.h);
       item.h = 0;
     }
     this.items = [];
@@ -76,14 +80,16 @@ export function own(item: Owned): void {
 
 function unowned(item: Owned): void {
   item.owner = null;
-  net.register(item, item.h, item);
+  if (item.freeHandle === undefined) net.register(item, item.h, item);
+  else otherNet.register(item, [item.h, item.freeHandle], item);
 }
 
 /** Frees a tensor now. Freeing it twice does nothing. */
 export function disposeOwned(item: Owned): void {
   if (item.h === 0) return;
-  if (item.owner === null) net.unregister(item);
-  native.release(item.h);
+  if (item.owner === null) (item.freeHandle === undefined ? net : otherNet).unregister(item);
+  if (item.freeHandle === undefined) native.release(item.h);
+  else item.freeHandle(item.h);
   item.h = 0;
 }
 
