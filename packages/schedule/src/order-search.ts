@@ -30,6 +30,9 @@ export interface OrderSearchResult {
 /** Weight of the mean end of ranks beside the objective: it tells apart orders that are equally long. */
 const evenness = 1e-3;
 
+/** How much worse an order may get at first, in mean durations of an action, to be taken with a chance of 1/e. */
+const startHeat = 0.2;
+
 /**
  * Simulated annealing on a graph of operations, always able to return the best order met. The first order must keep the
  * limits.
@@ -96,7 +99,7 @@ class OrderSearch {
     if (
       !(
         worse <= 0 ||
-        (Number.isFinite(worse) && this.random.unit() < Math.exp(-worse / (0.5 * this.step * heat + 1e-12)))
+        (Number.isFinite(worse) && this.random.unit() < Math.exp(-worse / (startHeat * this.step * heat + 1e-12)))
       )
     ) {
       this.shift(move.rank, move.to, move.from);

@@ -197,14 +197,17 @@ class Replay {
   }
 
   private inRange(word: number): boolean {
-    return word >>> this.stageShift < this.schedule.stages && ((word >>> 4) & this.microbatchMask) <= this.microbatches;
+    const code = word & 15;
+    const microbatch = (word >>> 4) & this.microbatchMask; // counted from 1; 0: none
+    if (word >>> this.stageShift >= this.schedule.stages) return false;
+    return microbatch === 0 ? code >= Code.Unshard && code <= Code.ReduceGrad : microbatch <= this.microbatches;
   }
 
   private outOfRange(index: number, word: number): never {
     const { stages, microbatches } = this.schedule;
     throw new ScheduleError(
       'BAD_SCHEDULE',
-      `${this.caller}: ${this.schedule.format(word)} (cell ${index}) is outside ${stages} stages and ${microbatches} microbatches; validate(schedule) lists what is wrong`,
+      `${this.caller}: ${this.schedule.format(word)} (cell ${index}) has no microbatch or is outside ${stages} stages and ${microbatches} microbatches; validate(schedule) lists what is wrong`,
     );
   }
 

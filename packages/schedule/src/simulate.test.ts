@@ -1,7 +1,7 @@
 /** @file The simulator: published tables, messages, memory, deadlock, and what must hold for every schedule. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { formatAction } from './action.ts';
+import { action, formatAction } from './action.ts';
 import { buildSchedule } from './build-schedule.ts';
 import type { Costs } from './costs.ts';
 import { ScheduleError } from './errors.ts';
@@ -386,6 +386,16 @@ describe('orders that cannot go on', () => {
     const error = failure(order);
     expect(error.code).toBe('DEADLOCK');
     expect(error.message).toMatch(message);
+  });
+});
+
+describe('actions that do not belong to the schedule', () => {
+  it('are refused: no microbatch, or numbers out of range', () => {
+    expect(() => simulate({ order: [[action('F', 0)]] })).toThrow(/0F \(cell 0\) has no microbatch or is outside/);
+    expect(() => simulate({ stages: 1, microbatches: 1, order: [['0F1']] })).toThrow(
+      /0F1 .*outside 1 stages and 1 microbatches/,
+    );
+    expect(() => simulate({ stages: 1, microbatches: 1, order: [['1UNSHARD']] })).toThrow(/1UNSHARD/);
   });
 });
 
