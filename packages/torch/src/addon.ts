@@ -27,6 +27,14 @@ export interface NativeOp extends NativeSchema {
   readonly call: (...values: unknown[]) => unknown;
 }
 
+/** The parameters of an optimizer that are stepped together, with their state. */
+export interface NativeBucket {
+  readonly kind: 'bucket';
+}
+
+/** One step of an optimizer: the numbers in the order that native/optimizer.cc gives, and the learning rate where it is a tensor. */
+export type NativeStep = (bucket: NativeBucket, numbers: Float64Array, learningRate: number | null) => void;
+
 /** The addon's functions. Tensors, generators and graph nodes are small integers here. */
 export interface Native {
   readonly metaArray: Float64Array;
@@ -58,6 +66,9 @@ export interface Native {
   setRequiresGrad(tensor: number, on: boolean): void;
   version(tensor: number): number;
   toDtype(tensor: number, dtype: number): number;
+  mapFile(path: string): number;
+  writeFile(file: number, tensor: number): void;
+  viewBytes(bytes: number, offset: number, dtype: number, sizes: readonly number[]): number;
   setData(tensor: number, source: number): void;
   storageUseCount(tensor: number): number;
 
@@ -94,6 +105,22 @@ export interface Native {
   inputBackward(outputs: number[], grads: (number | null)[], inputs: (number | null)[]): [(number | null)[], number];
   weightBackward(pending: number): void;
   dropWeightBackward(pending: number): boolean;
+
+  makeParameter(tensor: number, requiresGrad: boolean): number;
+  gradsOf(parameters: readonly number[]): number[];
+  zeroGrads(parameters: readonly number[], setToNone: boolean): void;
+  createBucket(parameters: readonly number[], slots: readonly number[]): NativeBucket;
+  clearBucket(bucket: NativeBucket): void;
+  bucketState(bucket: NativeBucket, slot: number): (number | null)[];
+  setBucketState(bucket: NativeBucket, slot: number, tensors: readonly (number | null)[]): void;
+  zeroBucketGrads(bucket: NativeBucket, setToNone: boolean): void;
+  sgdStep: NativeStep;
+  adamStep: NativeStep;
+  adagradStep: NativeStep;
+  rmspropStep: NativeStep;
+  adamaxStep: NativeStep;
+  nadamStep: NativeStep;
+  radamStep: NativeStep;
 
   manualSeed(seed: number | bigint): void;
   createGenerator(device?: string): number;

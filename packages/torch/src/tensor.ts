@@ -52,7 +52,7 @@ export class Tensor implements Owned {
   owner: Scope | null = null;
 
   /** Use `tensor(...)` and the other creation functions, or `Tensor.adopt`. */
-  private constructor(handle: number) {
+  protected constructor(handle: number) {
     this.h = handle;
   }
 

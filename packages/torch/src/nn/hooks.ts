@@ -1,0 +1,81 @@
+/**
+ * @file Hooks of modules. A module without hooks pays nothing: the first hook puts a wrapper over its `forward`, the
+ * removal of the last one takes it away.
+ */
+import type { Tensor } from '../tensor.ts';
+import type { Module } from './module.ts';
+
+/** Takes the module and the arguments of `forward`; may return other arguments (an array, or the only one). */
+export type ForwardPreHook = (module: Module, inputs: unknown[]) => unknown;
+
+/** Takes the module, the arguments and the result of `forward`; may return another result. */
+export type ForwardHook = (module: Module, inputs: unknown[], output: unknown) => unknown;
+
+/** Takes the module and the gradients of its inputs and outputs; may return other gradients of the inputs. */
+export type BackwardHook = (module: Module, gradInputs: (Tensor | null)[], gradOutputs: (Tensor | null)[]) => (Tensor | null)[] | Tensor | void;
+
+/** Takes the module and the gradients of its outputs; may return others. */
+export type BackwardPreHook = (module: Module, gradOutputs: (Tensor | null)[]) => (Tensor | null)[] | Tensor | void;
+
+/** Takes a hook away again. */
+export interface HookHandle {
+  remove(): void;
+  [Symbol.dispose](): void;
+}
+
+/** The hooks of one module. */
+export interface Hooks {
+  readonly forwardPre: ForwardPreHook[];
+  readonly forward: ForwardHook[];
+  readonly backward: BackwardHook[];
+  readonly backwardPre: BackwardPreHook[];
+  /** A `forward` that was an own property of the module before it was wrapped. */
+  original: PropertyDescriptor | undefined;
+}
+
+type HookLists = Omit<Hooks, 'original'>;
+
+/** Adds a hook; hooks run in the order in which they were added. */
+export function addHook<K extends keyof HookLists>(module: Module, hooks: Hooks, kind: K, hook: HookLists[K][number]): HookHandle {
+  const list = hooks[kind] as unknown[];
+  if (count(hooks) === 0) wrap(module, hooks);
+  list.push(hook);
+  let here = true;
+  const remove = (): void => {
+    if (!here) return;
+    here = false;
+    list.splice(list.indexOf(hook), 1);
+    if (count(hooks) === 0) unwrap(module, hooks);
+  };
+  return { remove, [Symbol.dispose]: remove };
+}
+
+function count(hooks: Hooks): number {
+  return hooks.forwardPre.length + hooks.forward.length + hooks.backward.length + hooks.backwardPre.length;
+}
+
+function wrap(module: Module, hooks: Hooks): void {
+  hooks.original = Object.getOwnPropertyDescriptor(module, 'forward');
+  const forward = module.forward as (...inputs: unknown[]) => unknown;
+  const value = (...inputs: unknown[]): unknown => run(module, hooks, (given) => forward.apply(module, given), inputs);
+  Object.defineProperty(module, 'forward', { value, writable: true, enumerable: false, configurable: true });
+}
+
+function unwrap(module: Module, hooks: Hooks): void {
+  if (hooks.original === undefined) Reflect.deleteProperty(module, 'forward');
+  else Object.defineProperty(module, 'forward', hooks.original);
+}
+
+function run(module: Module, hooks: Hooks, forward: (inputs: unknown[]) => unknown, given: unknown[]): unknown {
+  let inputs = given;
+  for (const hook of [...hooks.forwardPre]) {
+    const changed = hook(module, inputs);
+    if (changed !== undefined) inputs = Array.isArray(changed) ? (changed as unknown[]) : [changed];
+  }
+  let output = forward(inputs);
+  for (const hook of [...hooks.forward]) {
+    const changed = hook(module, inputs, output);
+    if (changed !== undefined) output = changed;
+  }
+  return output;
+}

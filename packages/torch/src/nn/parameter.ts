@@ -1,0 +1,79 @@
+/** @file Tensors that belong to a module: parameters, which learn, and buffers, which are part of its state. */
+import { native } from '../addon.ts';
+import { getDefaultDtype } from '../dtype.ts';
+import { checkOptions } from '../errors.ts';
+import { empty } from '../generated/functions.ts';
+import { disposeOwned, own, unscoped } from '../scope.ts';
+import { Tensor } from '../tensor.ts';
+import type { FactoryOptions } from './options.ts';
+
+/** Gives a tensor of a module another handle; its memory is freed by `dispose` or the collector, never by a scope. */
+function hold(tensor: Tensor, handle: number): void {
+  disposeOwned(tensor);
+  tensor.h = handle;
+  unscoped(() => own(tensor));
+}
+
+/**
+ * A tensor that a module learns. A field of a module that holds one is registered by that alone. It shares the memory
+ * of `data` and outlives scopes.
+ *
+ * @example class Scale extends Module { gain = new Parameter(ones([3])); forward(x: Tensor) { return x.mul(this.gain); } }
+ */
+export class Parameter extends Tensor {
+  declare readonly role: 'parameter';
+
+  constructor(data: Tensor, options?: { requiresGrad?: boolean | undefined }) {
+    checkOptions('Parameter', options, ['requiresGrad']);
+    super(native.makeParameter(data.handle, options?.requiresGrad ?? true));
+    unscoped(() => own(this));
+  }
+
+  /** Makes this parameter be another tensor, of any device: everything that holds the parameter sees the change. */
+  become(data: Tensor): this {
+    hold(this, native.makeParameter(data.handle, this.requiresGrad));
+    return this;
+  }
+}
+
+/**
+ * A tensor that is part of a module's state but is not learned. With `persistent: false` it is left out of `stateDict`.
+ *
+ * @example class Mean extends Module { sum = new Buffer(zeros([3])); }
+ */
+export class Buffer extends Tensor {
+  declare readonly role: 'buffer';
+  readonly persistent: boolean;
+
+  constructor(data: Tensor, options?: { persistent?: boolean | undefined }) {
+    checkOptions('Buffer', options, ['persistent']);
+    super(native.duplicate(data.handle));
+    unscoped(() => own(this));
+    this.persistent = options?.persistent ?? true;
+  }
+
+  /** Makes this buffer be another tensor, of any device: everything that holds the buffer sees the change. */
+  become(data: Tensor): this {
+    hold(this, native.duplicate(data.handle));
+    return this;
+  }
+}
+
+/** A parameter with memory but no values yet: what `nn.init` fills. */
+export function emptyParameter(shape: readonly number[], options: FactoryOptions): Parameter {
+  return take(emptyTensor(shape, options), (data) => new Parameter(data));
+}
+
+/** A tensor with memory but no values yet, of the default type unless told otherwise. */
+export function emptyTensor(shape: readonly number[], { dtype, device }: FactoryOptions): Tensor {
+  return empty(shape, { dtype: dtype ?? getDefaultDtype(), device: device ?? null });
+}
+
+/** Makes something of a tensor and frees the tensor's own handle. */
+export function take<T>(data: Tensor, make: (data: Tensor) => T): T {
+  try {
+    return make(data);
+  } finally {
+    data.dispose();
+  }
+}
