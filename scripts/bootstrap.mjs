@@ -3,17 +3,18 @@
  * @file Brings what is missing, in this order: npm packages, the TypeScript build, libtorch, the addon. Says what it
  * does and how far it is; does nothing where nothing is missing. Run by hand: `npm run build`.
  */
-import { spawnSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import { existsSync, mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath, pathToFileURL } from 'node:url';
+import { endLeftover, runChild } from './generated/child.mjs';
 import { withLock } from './generated/lock.mjs';
 
 export const root = fileURLToPath(new URL('..', import.meta.url));
 const stateDir = join(root, '.pipewright');
 const stampFile = join(stateDir, 'build.json');
 const lockFile = join(stateDir, 'bootstrap.lock');
+const pidFile = join(stateDir, 'bootstrap.pid');
 
 /**
  * Everything; the engine (libtorch and addon) can be left out, and type errors can be let pass: the build is written anyway.
@@ -21,11 +22,13 @@ const lockFile = join(stateDir, 'bootstrap.lock');
  */
 export async function bootstrap(options = {}) {
   requireNode();
-  if (!packagesAreCurrent() || !buildIsCurrent()) {
+  const pass = options.typeErrors === 'pass';
+  if (!packagesAreCurrent() || !buildIsCurrent(pass)) {
     const lock = { what: 'building the workspace', onWait: say };
     await withLock(lockFile, lock, async () => {
-      if (!packagesAreCurrent()) installPackages();
-      if (!buildIsCurrent()) compile(options.typeErrors === 'pass');
+      await endLeftover(pidFile); // of a run that was killed
+      if (!packagesAreCurrent()) await installPackages();
+      if (!buildIsCurrent(pass)) await compile(pass);
     });
   }
   if (options.engine !== false) await bringEngine();
@@ -87,39 +90,54 @@ function readLock(path) {
   }
 }
 
-function installPackages() {
+async function installPackages() {
   say('1/3 npm packages: npm ci');
   const npm = process.env['npm_execpath'];
   const args = ['ci', '--no-audit', '--no-fund'];
   const [command, all] = npm?.endsWith('.js') ? [process.execPath, [npm, ...args]] : ['npm', args];
-  const { status } = spawnSync(command, all, { cwd: root, stdio: ['ignore', 2, 2] });
+  const status = await run(command, all);
   if (status !== 0) fail('npm ci failed (above); check the network and the registry settings: npm config get registry');
 }
 
-/** The sources and the outputs are those of the last successful build, by path, size and time. */
-function buildIsCurrent() {
+/**
+ * Runs a program in the workspace, its output on ours.
+ * @param {string} command
+ * @param {string[]} args
+ * @returns {Promise<number>} the exit status
+ */
+async function run(command, args) {
+  const onLine = (/** @type {string} */ line) => process.stderr.write(`${line}\n`);
+  const { status } = await runChild({ command, args, cwd: root, env: process.env, pidFile, onLine });
+  return status;
+}
+
+/**
+ * The sources and the outputs are those of the last build, by path, size and time.
+ * @param {boolean} letErrorsPass
+ */
+function buildIsCurrent(letErrorsPass) {
   const stamp = readStamp();
-  return stamp !== null && stamp.inputs === fingerprint(inputFiles()) && stamp.outputs === fingerprint(outputFiles());
+  if (stamp === null || (stamp.errors && !letErrorsPass)) return false;
+  return stamp.inputs === fingerprint(inputFiles()) && stamp.outputs === fingerprint(outputFiles());
 }
 
 /** @param {boolean} letErrorsPass */
-function compile(letErrorsPass) {
+async function compile(letErrorsPass) {
   say('2/3 TypeScript: tsc -b');
   const before = fingerprint(inputFiles());
   const stamp = readStamp();
   // Outputs that somebody changed or deleted are not looked at by the compiler, so it is told to write all.
-  const force = stamp !== null && stamp.inputs === before ? ['--force'] : [];
+  const force = stamp !== null && !stamp.errors && stamp.inputs === before ? ['--force'] : [];
   const tsc = join(root, 'node_modules/typescript/bin/tsc');
-  const { status } = spawnSync(process.execPath, [tsc, '-b', ...force], { cwd: root, stdio: ['ignore', 2, 2] });
-  if (status !== 0) {
-    if (letErrorsPass) return say('the TypeScript build has errors (above)');
-    fail('the TypeScript build failed (above)');
-  }
+  const status = await run(process.execPath, [tsc, '-b', ...force]);
+  const errors = status !== 0;
   mkdirSync(stateDir, { recursive: true });
-  writeFileSync(stampFile, JSON.stringify({ inputs: before, outputs: fingerprint(outputFiles()) }));
+  writeFileSync(stampFile, JSON.stringify({ inputs: before, outputs: fingerprint(outputFiles()), errors }));
+  if (errors && !letErrorsPass) fail('the TypeScript build failed (above)');
+  if (errors) say('the TypeScript build has errors (above)');
 }
 
-/** @returns {{ inputs: string, outputs: string } | null} */
+/** @returns {{ inputs: string, outputs: string, errors: boolean } | null} */
 function readStamp() {
   try {
     return JSON.parse(readFileSync(stampFile, 'utf8'));

@@ -1,6 +1,6 @@
 /**
  * @file A lock between processes, held by a file. A holder that died, by kill -9 too, is found out by its process id
- * and start time, and its lock is taken over. No imports of ours: scripts/generated/lock.mjs is made from this file.
+ * and start time, and its lock is taken over. No imports of ours: scripts/generated/ has a copy made from this file.
  */
 import { randomUUID } from 'node:crypto';
 import { linkSync, mkdirSync, readFileSync, unlinkSync, writeFileSync } from 'node:fs';
