@@ -131,19 +131,32 @@ Pending::Pending(std::shared_ptr<Group> owner, c10::intrusive_ptr<c10d::Work> op
   } else if (kind != Kind::collective) {
     how_ = How::interrupt;
   } else {
-    how_ = How::future;
+    how_ = How::signal;
     signal_ = std::make_shared<Signal>();
-    work_->getFuture()->addCallback([signal = signal_](c10::ivalue::Future& future) {
-      std::lock_guard<std::mutex> lock(signal->mutex);
-      if (future.hasError()) signal->error = future.exception_ptr();
-      signal->set = true;
-      signal->ready.notify_all();
-    });
+    c10::intrusive_ptr<c10::ivalue::Future> future;
+    try {
+      future = work_->getFuture();
+    } catch (const std::exception&) {
+      // some collectives of gloo have none
+    }
+    if (future) {
+      future->addCallback([signal = signal_](c10::ivalue::Future& ended) { signal->give(ended.hasError() ? ended.exception_ptr() : nullptr); });
+    } else {
+      run_on_pool([work = work_, signal = signal_] {
+        std::exception_ptr error;
+        try {
+          work->wait();
+        } catch (...) {
+          error = std::current_exception();
+        }
+        signal->give(error);
+      });
+    }
   }
 }
 
 void Pending::wait_for_backend(const Wait& wait) {
-  const char* late = "the other ranks did not do their part";
+  const char* late = kind == Kind::send ? "the message was not taken" : kind == Kind::receive ? "no message came" : "not all ranks did their part";
   switch (how_) {
     case How::thread:
       static_cast<ThreadWork&>(*work_).wait_with(wait);
@@ -151,7 +164,7 @@ void Pending::wait_for_backend(const Wait& wait) {
     case How::plain:
       work_->wait();
       return;
-    case How::future: {
+    case How::signal: {
       std::unique_lock<std::mutex> lock(signal_->mutex);
       while (!signal_->set) {
         signal_->ready.wait_until(lock, wait.slice());
@@ -222,7 +235,7 @@ bool Pending::is_over() {
   switch (how_) {
     case How::thread: return static_cast<ThreadWork&>(*work_).poll();
     case How::plain: return work_->isCompleted();
-    case How::future: {
+    case How::signal: {
       std::lock_guard<std::mutex> lock(signal_->mutex);
       return signal_->set;
     }

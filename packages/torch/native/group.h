@@ -45,12 +45,18 @@ class Pending {
 
  private:
   // How the backend lets us wait.
-  enum class How : uint8_t { thread, interrupt, future, plain } how_;
+  enum class How : uint8_t { thread, interrupt, signal, plain } how_;
   struct Signal {
     std::mutex mutex;
     std::condition_variable ready;
     bool set = false;
     std::exception_ptr error;
+    void give(std::exception_ptr outcome) {
+      std::lock_guard<std::mutex> lock(mutex);
+      set = true;
+      error = std::move(outcome);
+      ready.notify_all();
+    }
   };
   void wait_for_backend(const Wait& wait);
 

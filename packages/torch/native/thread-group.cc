@@ -154,11 +154,27 @@ PW_ENTRY(join_threads, 4) {
   return from_int32(args.napi, add_endpoint(*args.env, hub->join(rank)));
 }
 
+// For leak tests: [thread groups, ranks of all groups] alive in this process.
+PW_ENTRY(live_groups, 1) {
+  size_t groups;
+  {
+    Hubs& all = hubs();
+    std::lock_guard<std::mutex> lock(all.mutex);
+    groups = all.by_name.size();
+  }
+  napi_value pair;
+  napi_create_array_with_length(args.napi, 2, &pair);
+  napi_set_element(args.napi, pair, 0, from_double(args.napi, static_cast<double>(groups)));
+  napi_set_element(args.napi, pair, 1, from_double(args.napi, static_cast<double>(live_controls())));
+  return pair;
+}
+
 void init_thread_group(Env& env, napi_value exports) {
   add_exports(env, exports, {
     {"createThreads", create_threads},
     {"forgetThreads", forget_threads},
     {"joinThreads", join_threads},
+    {"liveGroups", live_groups},
   });
 }
 

@@ -102,6 +102,12 @@ int cancel_waits(const std::string& name, int rank, const std::string& why) {
   return each_control(name, rank, [&](Control& control) { control.cancel(why); });
 }
 
+size_t live_controls() {
+  Controls& all = controls();
+  std::lock_guard<std::mutex> lock(all.mutex);
+  return all.by_name.size();
+}
+
 // --- Wait -------------------------------------------------------------------------------------------------------------
 
 Wait::Wait(napi_env napi, std::shared_ptr<Control> control, int64_t timeout_ms, StopFlag stop)

@@ -42,6 +42,8 @@ class Control {
 int abort_waits(const std::string& name, int rank, const std::string& why);
 int cancel_waits(const std::string& name, int rank, const std::string& why);
 
+size_t live_controls();  // for leak tests
+
 using StopFlag = std::shared_ptr<std::atomic<bool>>;
 
 // One wait. `napi` is null on helper threads, which watch `stop` instead.

@@ -24,6 +24,8 @@ export interface NativeDistributed {
   createThreads(name: string, size: number, bound: number): void;
   forgetThreads(name: string): boolean;
   joinThreads(name: string, rank: number, size: number, bound: number): number;
+  /** For leak tests: thread groups, and ranks of all groups, alive in this process. */
+  liveGroups(): [threadGroups: number, ranks: number];
   endpointSend(
     endpoint: number,
     peer: number,

@@ -1,0 +1,92 @@
+/** @file Starts the ranks of `ranks.mjs` as threads or processes, for tests. */
+import { spawn } from 'node:child_process';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { createServer } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+
+const ranks = new URL('./ranks.mjs', import.meta.url);
+
+/** What a rank is to do: the name of a scenario of `ranks.mjs`, and its arguments. */
+export interface RankData {
+  readonly scenario: string;
+  readonly [key: string]: unknown;
+}
+
+/** How a process ended. */
+export interface RankEnd {
+  readonly result: unknown;
+  readonly code: number | null;
+  readonly signal: NodeJS.Signals | null;
+  readonly stderr: string;
+}
+
+type Distributed = typeof import('../src/distributed/index.ts');
+
+/** The compiled package: threads and processes can run nothing else. */
+export async function loadBuilt(): Promise<Distributed> {
+  return (await import(new URL('../dist/distributed/index.js', import.meta.url).href)) as Distributed;
+}
+
+/** Runs a scenario on threads and returns the results by rank. */
+export async function runThreads(count: number, data: RankData, options?: object): Promise<unknown[]> {
+  const { spawnThreads } = await loadBuilt();
+  return spawnThreads(count, ranks, data, options).done;
+}
+
+/** Starts a scenario on threads. */
+export async function startThreads(count: number, data: RankData, options?: object): Promise<ReturnType<Distributed['spawnThreads']>> {
+  const { spawnThreads } = await loadBuilt();
+  return spawnThreads(count, ranks, data, options);
+}
+
+/** Runs a scenario on processes that find each other through TCP or a file, and returns how each ended. */
+export async function runProcesses(count: number, data: RankData, rendezvous: 'tcp' | 'file' = 'tcp'): Promise<RankEnd[]> {
+  const folder = mkdtempSync(join(tmpdir(), 'pipewright-'));
+  const port = await freePort();
+  try {
+    const file = rendezvous === 'file' ? { file: join(folder, 'store') } : {};
+    return await Promise.all(
+      Array.from({ length: count }, (_, rank) =>
+        runProcess({ ...data, ...file }, { RANK: String(rank), WORLD_SIZE: String(count), MASTER_ADDR: '127.0.0.1', MASTER_PORT: String(port) }),
+      ),
+    );
+  } finally {
+    rmSync(folder, { recursive: true, force: true });
+  }
+}
+
+/** Runs a scenario on processes and returns the results by rank; an error where one failed. */
+export async function processResults(count: number, data: RankData, rendezvous: 'tcp' | 'file' = 'tcp'): Promise<unknown[]> {
+  const ends = await runProcesses(count, data, rendezvous);
+  const failed = ends.findIndex((end) => end.code !== 0);
+  if (failed >= 0) throw new Error(`rank ${failed} ended with ${ends[failed]?.code ?? ends[failed]?.signal}: ${ends[failed]?.stderr}`);
+  return ends.map((end) => end.result);
+}
+
+function runProcess(data: RankData, env: Record<string, string>): Promise<RankEnd> {
+  return new Promise((resolve, reject) => {
+    const child = spawn(process.execPath, [fileURLToPath(ranks), JSON.stringify(data)], {
+      env: { ...process.env, ...env, NODE_OPTIONS: '', PIPEWRIGHT_THREADS: '1' },
+      stdio: ['ignore', 'pipe', 'pipe'],
+    });
+    let stdout = '';
+    let stderr = '';
+    child.stdout.on('data', (chunk: Buffer) => (stdout += chunk.toString()));
+    child.stderr.on('data', (chunk: Buffer) => (stderr += chunk.toString()));
+    child.on('error', reject);
+    child.on('close', (code, signal) => {
+      const line = stdout.split('\n').find((text) => text.startsWith('result '));
+      resolve({ result: line === undefined ? undefined : JSON.parse(line.slice(7) || 'null'), code, signal, stderr });
+    });
+  });
+}
+
+async function freePort(): Promise<number> {
+  const server = createServer();
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  const address = server.address();
+  await new Promise((resolve) => server.close(resolve));
+  return typeof address === 'object' && address !== null ? address.port : 0;
+}

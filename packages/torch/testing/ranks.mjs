@@ -1,0 +1,264 @@
+/**
+ * @file What a rank of the tests does, the same in a thread and in a process: `main(data)` for spawnThreads, or
+ * `node ranks.mjs '<json>'` for a process, which prints its result as one line of JSON.
+ */
+import process from 'node:process';
+import { pathToFileURL } from 'node:url';
+import { callOp, liveTensors, scope, tensor, zeros } from '../dist/index.js';
+import * as distributed from '../dist/distributed/index.js';
+
+/** Deterministic small numbers, exact in every dtype. */
+export function numbers(seed, count) {
+  return Array.from({ length: count }, (_, i) => ((seed * 7 + i * 5 + ((seed * i) % 3)) % 4) + 1);
+}
+
+/** A tensor of a case for one rank. */
+function make({ dtype, shape, strided }, seed) {
+  const count = shape.reduce((a, b) => a * b, 1);
+  const flat = tensor(numbers(seed, count), { dtype: 'float64' });
+  const values = dtype === 'bool' ? flat.gt(2) : flat.to(dtype);
+  const shaped = values.reshape(shape);
+  if (!strided || shape.length < 2) return shaped;
+  // The same values in another order in memory.
+  return callOp('aten::contiguous', [shaped.transpose(0, 1)]).transpose(0, 1);
+}
+
+function plain(t) {
+  if (t.dtype.name === 'bool') return t.to('int64').flatten().toArray();
+  if (t.dtype.isComplex) return callOp('aten::view_as_real', [t]).to('float64').flatten().toArray();
+  return t.to('float64').flatten().toArray();
+}
+
+/** Runs one collective and returns what it gave, flat. */
+function runCase(group, one, index) {
+  const seedOf = (rank, part = 0) => index * 31 + rank * 11 + part * 3;
+  const { rank, size } = group;
+  switch (one.kind) {
+    case 'allReduce': {
+      const t = make(one, seedOf(rank));
+      group.allReduce(t, { op: one.op });
+      return plain(t);
+    }
+    case 'reduce': {
+      const t = make(one, seedOf(rank));
+      group.reduce(t, one.root % size, { op: one.op });
+      return plain(t);
+    }
+    case 'broadcast': {
+      const t = make(one, seedOf(rank));
+      group.broadcast(t, one.root % size);
+      return plain(t);
+    }
+    case 'allGather':
+      return group.allGather(make(one, seedOf(rank))).flatMap(plain);
+    case 'reduceScatter': {
+      const parts = Array.from({ length: size }, (_, part) => make(one, seedOf(rank, part)));
+      return plain(group.reduceScatter(parts, { op: one.op }));
+    }
+    case 'allToAll': {
+      const parts = Array.from({ length: size }, (_, part) => make(one, seedOf(rank, part)));
+      return group.allToAll(parts).flatMap(plain);
+    }
+    case 'sendRecv': {
+      // Around the ring, raw and as a channel message.
+      const next = (rank + 1) % size;
+      const before = (rank + size - 1) % size;
+      const t = make(one, seedOf(rank));
+      const target = make(one, 1000);
+      const works = group.batchSendRecv([
+        { kind: 'send', tensor: t, peer: next, tag: index },
+        { kind: 'recv', tensor: target, peer: before, tag: index },
+      ]);
+      for (const work of works) work.wait();
+      group.channel(next).send(index, t);
+      const any = group.channel(before).recv(index, { dtype: one.dtype, shape: one.shape });
+      return [...plain(target), ...plain(any)];
+    }
+    default:
+      throw new Error(`unknown case ${one.kind}`);
+  }
+}
+
+const scenarios = {
+  /** A list of collectives. */
+  cases: (group, { cases }) => cases.map((one, index) => scope(() => runCase(group, one, index))),
+
+  objects(group) {
+    const next = (group.rank + 1) % group.size;
+    const before = (group.rank + group.size - 1) % group.size;
+    group.sendObject({ from: group.rank }, next, 5);
+    return {
+      got: group.recvObject(before, { tag: 5 }),
+      broadcast: group.broadcastObject(group.rank === 1 ? { by: 1, list: [1, 'two', null] } : undefined, 1),
+      gathered: group.allGatherObject([group.rank, 'x']),
+    };
+  },
+
+  /** Messages whose shape changes from one to the next, several tensors, a header, out of order; small and large. */
+  shapes(group) {
+    const peer = 1 - group.rank;
+    const channel = group.channel(peer);
+    if (group.rank === 0) {
+      for (const n of [1, 5, 0, 100_000, 3]) channel.send(n, callOp('aten::arange', [n]).to('float32'));
+      channel.sendMessage(7, { tensors: [tensor([[1, 2]]), null, tensor(true)], header: { name: 'x'.repeat(70_000) } });
+      channel.send(8, callOp('aten::ones', [[3, 0, 2]]).to('bfloat16'));
+      channel.send(9, tensor([[1, 2], [3, 4]], { dtype: 'float64' }).transpose(0, 1));
+      return channel.recvObject();
+    }
+    const sums = [3, 100_000, 0, 5, 1].map((n) => {
+      const t = channel.recv(n);
+      return [t.shape, t.dtype.name, t.sum().item()];
+    });
+    const message = channel.recvMessage(7);
+    const parts = message.tensors.map((t) => t?.toArray() ?? null);
+    const empty = channel.recv(8);
+    const turned = channel.recv(9).toArray();
+    channel.sendObject('done');
+    return { sums, parts, header: message.header.name.length, empty: [empty.shape, empty.dtype.name], turned };
+  },
+
+  /** To itself, where gloo cannot. */
+  self(group) {
+    const own = group.channel(group.rank);
+    own.send(1, tensor([group.rank, 2]));
+    return own.recv(1).toArray();
+  },
+
+  subgroups(group) {
+    const even = group.newGroup(Array.from({ length: group.size }, (_, i) => i).filter((i) => i % 2 === 0));
+    const odd = group.newGroup(Array.from({ length: group.size }, (_, i) => i).filter((i) => i % 2 === 1));
+    const mine = even ?? odd;
+    const t = tensor([group.rank], { dtype: 'float32' });
+    mine.allReduce(t);
+    const result = { rank: mine.rank, size: mine.size, sum: t.item(), both: even !== null && odd !== null };
+    mine.close();
+    return result;
+  },
+
+  /** Collectives waited for later, and in another order than they were started. */
+  async later(group) {
+    const a = tensor([group.rank + 1], { dtype: 'float32' });
+    const b = tensor([group.rank + 10], { dtype: 'float32' });
+    const first = group.allReduce(a, { asyncOp: true });
+    const second = group.allReduce(b, { op: 'max', asyncOp: true });
+    const target = zeros([1]);
+    const work = group.irecv(target, (group.rank + 1) % group.size, { tag: 3 });
+    let ticks = 0;
+    const timer = setInterval(() => ticks++, 1);
+    await new Promise((resolve) => setTimeout(resolve, 20));
+    group.isend(a, (group.rank + group.size - 1) % group.size, { tag: 4 });
+    const sent = group.isend(tensor([group.rank], { dtype: 'float32' }), (group.rank + group.size - 1) % group.size, { tag: 3 });
+    await second.done();
+    await work.done();
+    first.wait();
+    sent.wait();
+    clearInterval(timer);
+    const rest = zeros([1]);
+    group.recv(rest, (group.rank + 1) % group.size, { tag: 4 });
+    return { a: a.item(), b: b.item(), got: target.item(), again: work.wait().item(), over: work.isCompleted(), loop: ticks > 0 };
+  },
+
+  /** Waits for what never comes. */
+  timeouts(group) {
+    const peer = (group.rank + 1) % group.size;
+    const messages = [
+      () => group.recv(zeros([2]), peer, { tag: 41, timeoutMs: 150 }),
+      () => group.channel(peer).recv(42, { timeoutMs: 150 }),
+      () => group.recvObject(peer, { tag: 43, timeoutMs: 150 }),
+    ].map((call) => {
+      const start = Date.now();
+      try {
+        call();
+        return 'no error';
+      } catch (error) {
+        return { code: error.code, peer: error.peer, tag: error.tag, message: error.message, ms: Date.now() - start };
+      }
+    });
+    group.barrier();
+    return messages;
+  },
+
+  /** A collective that one rank never joins. */
+  missing(group) {
+    if (group.rank === group.size - 1) {
+      sleep(1500);
+      return 'absent';
+    }
+    try {
+      group.barrier({ timeoutMs: 400 });
+      return 'no error';
+    } catch (error) {
+      return { code: error.code, message: error.message };
+    }
+  },
+
+  /** One rank fails; the others are blocked. */
+  fail(group, { who, how }) {
+    if (group.rank === who) {
+      sleep(100);
+      if (how === 'exit') process.exit(3);
+      if (how === 'kill') process.kill(process.pid, 'SIGKILL');
+      throw new TypeError('the rank broke');
+    }
+    const start = Date.now();
+    try {
+      if (how === 'collective') group.barrier({ timeoutMs: 20_000 });
+      else group.channel(who).recv(1, { timeoutMs: 20_000 });
+      return 'no error';
+    } catch (error) {
+      return { code: error.code, peer: error.peer, message: error.message, ms: Date.now() - start };
+    }
+  },
+
+  /** Blocks for good. */
+  block(group, { what }) {
+    const peer = (group.rank + 1) % group.size;
+    if (what === 'recv') group.recv(zeros([1]), peer, { tag: 9, timeoutMs: 1e9 });
+    if (what === 'channel') group.channel(peer).recv(9, { timeoutMs: 1e9 });
+    if (what === 'store') distributed.hashStore('nobody').get('never', { timeoutMs: 1e9 });
+    if (what === 'barrier' && group.rank > 0) group.barrier({ timeoutMs: 1e9 });
+    sleep(1e9);
+  },
+
+  /** Hands tensors around for a while: how many are alive before and after? */
+  leak(group, { rounds }) {
+    const peer = 1 - group.rank;
+    const channel = group.channel(peer);
+    const t = zeros([1000]);
+    const before = liveTensors();
+    for (let i = 0; i < rounds; i++) {
+      scope(() => {
+        channel.send(i, t.add(1));
+        channel.recv(i);
+        group.allReduce(zeros([10]));
+      });
+    }
+    return liveTensors() - before;
+  },
+
+  settings: () => distributed.getNumThreads(),
+};
+
+function sleep(ms) {
+  Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, Math.min(ms, 2 ** 31 - 1));
+}
+
+/** Joins the group and runs `data.scenario`. */
+export async function main(data) {
+  const options = { timeoutMs: 60_000, ...data.init };
+  if (data.file !== undefined) options.store = distributed.fileStore(data.file, Number(process.env.WORLD_SIZE));
+  const group = distributed.initProcessGroup(options);
+  const result = await scenarios[data.scenario](group, data);
+  if (data.close !== false) distributed.destroyProcessGroup();
+  return result;
+}
+
+if (process.argv[1] !== undefined && import.meta.url === pathToFileURL(process.argv[1]).href) {
+  main(JSON.parse(process.argv[2])).then(
+    (result) => console.log(`result ${JSON.stringify(result)}`),
+    (error) => {
+      console.error(error);
+      process.exit(1);
+    },
+  );
+}
