@@ -92,11 +92,17 @@ function readLock(path) {
 
 async function installPackages() {
   say('1/3 npm packages: npm ci');
-  const npm = process.env['npm_execpath'];
-  const args = ['ci', '--no-audit', '--no-fund'];
-  const [command, all] = npm?.endsWith('.js') ? [process.execPath, [npm, ...args]] : ['npm', args];
-  const status = await run(command, all);
-  if (status !== 0) fail('npm ci failed (above); check the network and the registry settings: npm config get registry');
+  if ((await npm('ci')) === 0) return;
+  say('npm ci does not accept package-lock.json with this registry (above): npm install, without changing it');
+  if ((await npm('install', '--no-save')) === 0) return;
+  fail('npm could not install (above); check the network and the registry settings: npm config get registry');
+}
+
+/** The npm that runs us, else the one in PATH. @param {string[]} args */
+function npm(...args) {
+  const script = process.env['npm_execpath'];
+  const all = [...args, '--no-audit', '--no-fund'];
+  return script?.endsWith('.js') ? run(process.execPath, [script, ...all]) : run('npm', all);
 }
 
 /**
