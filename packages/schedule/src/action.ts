@@ -55,7 +55,12 @@ export function action(kind: ActionKind, stage: number, microbatch: number | nul
  * @example formatAction(overlap([action('F', 0, 3), action('B', 3, 1)])) // '(0F3;3B1)OVERLAP_F_B'
  */
 export function overlap(parts: readonly Action[], kind: ActionKind = 'OVERLAP_F_B'): Action {
-  return Object.freeze({ kind, stage: -1, microbatch: null, parts: parts.length > 0 ? Object.freeze([...parts]) : null });
+  return Object.freeze({
+    kind,
+    stage: -1,
+    microbatch: null,
+    parts: parts.length > 0 ? Object.freeze([...parts]) : null,
+  });
 }
 
 /**
@@ -72,7 +77,11 @@ export function isComputeOp(item: Action | ActionKind): boolean {
  */
 export function parseComputationType(text: string): ActionKind {
   if (kindSet.has(text)) return text as ActionKind;
-  throw new ScheduleError('BAD_ACTION', `parseComputationType: ${show(text)} is no kind of action; use one of ${actionKinds.join(' ')}`, { text });
+  throw new ScheduleError(
+    'BAD_ACTION',
+    `parseComputationType: ${show(text)} is no kind of action; use one of ${actionKinds.join(' ')}`,
+    { text },
+  );
 }
 
 /** How `parseAction` reads. */
@@ -86,7 +95,8 @@ export interface ParseActionOptions {
  * @example parseAction('2F0') // { kind: 'F', stage: 2, microbatch: 0, parts: null }
  */
 export function parseAction(text: string, options: ParseActionOptions = {}): Action | null {
-  if (typeof text !== 'string') throw new ScheduleError('BAD_ACTION', `parseAction: expected text such as '2F0', got ${show(text)}`, { text });
+  if (typeof text !== 'string')
+    throw new ScheduleError('BAD_ACTION', `parseAction: expected text such as '2F0', got ${show(text)}`, { text });
   return options.lenient === true ? parseLenient(text) : parseStrict(text);
 }
 

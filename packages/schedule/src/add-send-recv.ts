@@ -35,8 +35,12 @@ class SendRecvPass {
     this.schedule = schedule;
     this.rankOf = Int32Array.from({ length: rows }, (_, s) => schedule.stageToRank[s] ?? -1);
     const { rankOf } = this;
-    this.next = Int32Array.from({ length: rows }, (_, s) => (s < stages - 1 && rankOf[s + 1] !== rankOf[s] ? s + 1 : -1));
-    this.previous = Int32Array.from({ length: rows }, (_, s) => (s > 0 && s < stages && rankOf[s - 1] !== rankOf[s] ? s - 1 : -1));
+    this.next = Int32Array.from({ length: rows }, (_, s) =>
+      s < stages - 1 && rankOf[s + 1] !== rankOf[s] ? s + 1 : -1,
+    );
+    this.previous = Int32Array.from({ length: rows }, (_, s) =>
+      s > 0 && s < stages && rankOf[s - 1] !== rankOf[s] ? s - 1 : -1,
+    );
     this.width = fields;
     this.done = new Uint8Array((rows + 1) * fields);
     this.length = new Int32Array(schedule.ranks);
@@ -84,7 +88,10 @@ class SendRecvPass {
     const cursor = new Int32Array(rows.length);
     let pending = Int32Array.from(rows, (_, rank) => rank);
     const empty = rows.findIndex((row) => row.length === 0);
-    if (empty >= 0) throw new ScheduleError('BAD_SCHEDULE', `addSendRecv: rank ${empty} has no actions; every rank needs a row`, { rank: empty });
+    if (empty >= 0)
+      throw new ScheduleError('BAD_SCHEDULE', `addSendRecv: rank ${empty} has no actions; every rank needs a row`, {
+        rank: empty,
+      });
     while (pending.length > 0) {
       let advanced = false;
       let finished = false;
@@ -145,7 +152,8 @@ class SendRecvPass {
       const code = leaf & 15;
       const stage = layout.stage(leaf);
       if (code === Code.F) return stage === 0 || (done[keyOf(leaf) - width]! & forwardDone) !== 0;
-      if (code === Code.I || code === Code.B) return stage === stages - 1 || (done[keyOf(leaf) + width]! & gradientDone) !== 0;
+      if (code === Code.I || code === Code.B)
+        return stage === stages - 1 || (done[keyOf(leaf) + width]! & gradientDone) !== 0;
       return true;
     };
     if (!leaves.every(isReady)) return false;
@@ -157,7 +165,11 @@ class SendRecvPass {
       const peer = this.peerOf(leaf);
       if (peer < 0) continue;
       const microbatch = layout.microbatch(leaf);
-      out[rank]![length[rank]!++] = layout.pack(code === Code.F ? Code.SendF : Code.SendB, layout.stage(leaf), microbatch);
+      out[rank]![length[rank]!++] = layout.pack(
+        code === Code.F ? Code.SendF : Code.SendB,
+        layout.stage(leaf),
+        microbatch,
+      );
       const there = rankOf[peer]!;
       out[there]![length[there]!++] = layout.pack(code === Code.F ? Code.RecvF : Code.RecvB, peer, microbatch);
     }
@@ -174,10 +186,16 @@ class SendRecvPass {
 
   private refuse(pending: readonly number[], cursor: Int32Array): never {
     const { schedule } = this;
-    const fronts = pending.slice(0, 8).map((rank) => `rank ${rank} slot ${cursor[rank]} (${schedule.format(schedule.rows[rank]![cursor[rank]!]!)})`);
-    throw new ScheduleError('DEADLOCK', `addSendRecv: no rank can go on: ${fronts.join(', ')} wait for actions that come later; validate() shows the cycle`, {
-      ranks: pending,
-      slots: pending.map((rank) => cursor[rank]),
-    });
+    const fronts = pending
+      .slice(0, 8)
+      .map((rank) => `rank ${rank} slot ${cursor[rank]} (${schedule.format(schedule.rows[rank]![cursor[rank]!]!)})`);
+    throw new ScheduleError(
+      'DEADLOCK',
+      `addSendRecv: no rank can go on: ${fronts.join(', ')} wait for actions that come later; validate() shows the cycle`,
+      {
+        ranks: pending,
+        slots: pending.map((rank) => cursor[rank]),
+      },
+    );
   }
 }

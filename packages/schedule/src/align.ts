@@ -14,6 +14,11 @@ export function alignSlots(input: Schedule | ScheduleData): Schedule {
   const replay = new ComputeReplay(schedule, { space: true });
   replay.run();
   const cycle = replay.cycle();
-  if (cycle !== null) throw new ScheduleError('DEADLOCK', `alignSlots: ranks wait for each other: ${describeCycle(cycle)}; change the order of one of them`, { cycle });
+  if (cycle !== null)
+    throw new ScheduleError(
+      'DEADLOCK',
+      `alignSlots: ranks wait for each other: ${describeCycle(cycle)}; change the order of one of them`,
+      { cycle },
+    );
   return schedule.with({ rows: replay.spacedRows() });
 }

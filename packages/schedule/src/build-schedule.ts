@@ -2,11 +2,11 @@
 
 import { alignSlots } from './align.ts';
 import type { Costs } from './costs.ts';
-import { ScheduleError, checkChoice, checkCount, checkOptions, show } from './errors.ts';
+import { checkChoice, checkCount, checkOptions, ScheduleError, show } from './errors.ts';
 import { checkPeak } from './peak-check.ts';
 import { findSchedule } from './registry.ts';
 import type { Schedule } from './schedule.ts';
-import { type ScheduleShape, refuseShape } from './schedule-definition.ts';
+import { refuseShape, type ScheduleShape } from './schedule-definition.ts';
 
 /** The shape of a schedule. */
 export interface BuildScheduleOptions {
@@ -34,13 +34,20 @@ const optionNames = ['ranks', 'stagesPerRank', 'microbatches', 'compat', 'costs'
 export function buildSchedule(name: string, options: BuildScheduleOptions): Schedule {
   const definition = findSchedule(name);
   if (typeof options !== 'object' || options === null) {
-    throw new ScheduleError('BAD_OPTION', `buildSchedule: expected options such as { ranks: 4, microbatches: 8 }, got ${show(options)}`);
+    throw new ScheduleError(
+      'BAD_OPTION',
+      `buildSchedule: expected options such as { ranks: 4, microbatches: 8 }, got ${show(options)}`,
+    );
   }
   checkOptions('buildSchedule', options, optionNames);
   checkChoice('buildSchedule', 'compat', options.compat, ['torch']);
   const ranks = checkCount('buildSchedule', 'ranks', options.ranks);
   const microbatches = checkCount('buildSchedule', 'microbatches', options.microbatches);
-  const stagesPerRank = checkCount('buildSchedule', 'stagesPerRank', options.stagesPerRank ?? definition.stagesPerRank.default);
+  const stagesPerRank = checkCount(
+    'buildSchedule',
+    'stagesPerRank',
+    options.stagesPerRank ?? definition.stagesPerRank.default,
+  );
   const shape: ScheduleShape = {
     name: definition.name,
     ranks,
@@ -52,12 +59,18 @@ export function buildSchedule(name: string, options: BuildScheduleOptions): Sche
     memoryLimit: options.memoryLimit,
   };
   if (options.compat === 'torch' && !definition.inTorch) {
-    throw new ScheduleError('UNSUPPORTED', `buildSchedule: PyTorch has no ${definition.name}; leave compat out`, { name: definition.name });
+    throw new ScheduleError('UNSUPPORTED', `buildSchedule: PyTorch has no ${definition.name}; leave compat out`, {
+      name: definition.name,
+    });
   }
   const { least, most } = definition.stagesPerRank;
   if (stagesPerRank < least || stagesPerRank > most) {
-    const wanted = least === most ? `exactly ${least} stage${least === 1 ? '' : 's'} per rank` : `${least} to ${most} stages per rank`;
-    const wayOut = most === 1 ? `leave stagesPerRank out, or use LoopedBFS or Interleaved1F1B` : `use stagesPerRank: ${least}`;
+    const wanted =
+      least === most
+        ? `exactly ${least} stage${least === 1 ? '' : 's'} per rank`
+        : `${least} to ${most} stages per rank`;
+    const wayOut =
+      most === 1 ? `leave stagesPerRank out, or use LoopedBFS or Interleaved1F1B` : `use stagesPerRank: ${least}`;
     refuseShape(shape, `it has ${wanted}`, wayOut);
   }
   const schedule = definition.generate(shape);

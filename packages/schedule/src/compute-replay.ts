@@ -70,7 +70,12 @@ export class ComputeReplay {
       const next = stageToRank[layout.stage(needed)] ?? -1;
       const found = this.find(next, needed);
       const name = this.schedule.format(found === null ? needed : rows[next]![found]!);
-      path.push({ rank, slot, action: this.schedule.format(rows[rank]![slot]!), waitsFor: { rank: next, slot: found, action: name } });
+      path.push({
+        rank,
+        slot,
+        action: this.schedule.format(rows[rank]![slot]!),
+        waitsFor: { rank: next, slot: found, action: name },
+      });
       if (found === null || this.cursor[next]! >= rows[next]!.length) return path;
       rank = next;
     }
@@ -120,7 +125,8 @@ export class ComputeReplay {
         if (needed >= 0) {
           const end = (code === Code.F ? forwardEnd : gradientEnd)[needed]!;
           if (end === 0) {
-            waits[rank] = code === Code.F ? (word - (1 << stageShift)) | 0 : (((word & ~15) | Code.B) + (1 << stageShift)) | 0;
+            waits[rank] =
+              code === Code.F ? (word - (1 << stageShift)) | 0 : (((word & ~15) | Code.B) + (1 << stageShift)) | 0;
             break;
           }
           if (end > start) start = end;
@@ -180,10 +186,12 @@ export class ComputeReplay {
       return end !== 0;
     };
     if (code === Code.F) {
-      for (let e = graph.inputStart[stage]!; e < graph.inputStart[stage + 1]!; e++) if (!need(this.forwardEnd, graph.inputs[e]!, Code.F)) return -1;
+      for (let e = graph.inputStart[stage]!; e < graph.inputStart[stage + 1]!; e++)
+        if (!need(this.forwardEnd, graph.inputs[e]!, Code.F)) return -1;
     } else if (code === Code.I || code === Code.B) {
       if (!need(this.forwardEnd, stage, Code.F)) return -1;
-      for (let e = graph.outputStart[stage]!; e < graph.outputStart[stage + 1]!; e++) if (!need(this.gradientEnd, graph.outputs[e]!, Code.B)) return -1;
+      for (let e = graph.outputStart[stage]!; e < graph.outputStart[stage + 1]!; e++)
+        if (!need(this.gradientEnd, graph.outputs[e]!, Code.B)) return -1;
     } else if (code === Code.W && !need(this.gradientEnd, stage, Code.B)) return -1;
     return start;
   }
@@ -199,10 +207,12 @@ export class ComputeReplay {
       const key = stage * this.width + microbatch + 1;
       if (code === Code.F) {
         this.forwardEnd[key] = end;
-        for (let e = graph.outputStart[stage]!; e < graph.outputStart[stage + 1]!; e++) this.wake(graph.outputs[e]!, leaf);
+        for (let e = graph.outputStart[stage]!; e < graph.outputStart[stage + 1]!; e++)
+          this.wake(graph.outputs[e]!, leaf);
       } else if (code === Code.I || code === Code.B) {
         this.gradientEnd[key] = end;
-        for (let e = graph.inputStart[stage]!; e < graph.inputStart[stage + 1]!; e++) this.wake(graph.inputs[e]!, layout.pack(Code.B, stage, microbatch));
+        for (let e = graph.inputStart[stage]!; e < graph.inputStart[stage + 1]!; e++)
+          this.wake(graph.inputs[e]!, layout.pack(Code.B, stage, microbatch));
       }
     }
   }

@@ -6,7 +6,7 @@
  */
 
 import { type Action, parseAction } from './action.ts';
-import { ScheduleError, checkChoice, checkOptions, show } from './errors.ts';
+import { checkChoice, checkOptions, ScheduleError, show } from './errors.ts';
 import { Code } from './packed.ts';
 import { Schedule, type ScheduleData, type StageEdge } from './schedule.ts';
 
@@ -43,7 +43,9 @@ export function formatCsv(input: Schedule | ScheduleData, options: FormatCsvOpti
   checkChoice('formatCsv', 'format', options.format, formats);
   const schedule = Schedule.from(input);
   if (options.format !== undefined) checkContent('formatCsv', schedule, options.format);
-  const lines = schedule.rows.map((row) => (row.length === 1 && row[0] === 0 ? '""' : Array.from(row, (word) => schedule.format(word)).join(',')));
+  const lines = schedule.rows.map((row) =>
+    row.length === 1 && row[0] === 0 ? '""' : Array.from(row, (word) => schedule.format(word)).join(','),
+  );
   if (options.format === 'pipewright') lines.unshift(formatHeader(schedule));
   return lines.map((line) => `${line}\r\n`).join('');
 }
@@ -60,11 +62,20 @@ export function parseCsv(text: string, options: ParseCsvOptions = {}): Schedule 
   if (lines.at(-1) === '') lines.pop();
   const hasHeader = lines[0]?.startsWith(magic) === true;
   if (options.format === 'pipewright' && !hasHeader) {
-    throw new ScheduleError('BAD_CSV', `parseCsv: the first line does not start with ${magic}; leave format out to read PyTorch's formats`);
+    throw new ScheduleError(
+      'BAD_CSV',
+      `parseCsv: the first line does not start with ${magic}; leave format out to read PyTorch's formats`,
+    );
   }
   const header: Partial<ScheduleData> = hasHeader ? parseHeader(splitLine(lines.shift()!, 1)) : {};
   const offset = hasHeader ? 2 : 1;
-  const order = lines.map((line, rank) => (line === '' ? [] : splitLine(line, rank + offset).map((cell, slot) => parseCell(cell, options.lenient === true, `line ${rank + offset} cell ${slot + 1}`))));
+  const order = lines.map((line, rank) =>
+    line === ''
+      ? []
+      : splitLine(line, rank + offset).map((cell, slot) =>
+          parseCell(cell, options.lenient === true, `line ${rank + offset} cell ${slot + 1}`),
+        ),
+  );
   const { name, stages, microbatches, stageToRank } = options;
   const schedule = Schedule.from({
     ...header,
@@ -83,7 +94,11 @@ function parseCell(cell: string, lenient: boolean, where: string): Action | null
     return parseAction(cell, { lenient });
   } catch (error) {
     if (!(error instanceof ScheduleError)) throw error;
-    throw new ScheduleError('BAD_CSV', `parseCsv: ${where}: ${error.message.replace(/^parseAction: /, '')}`, error.details);
+    throw new ScheduleError(
+      'BAD_CSV',
+      `parseCsv: ${where}: ${error.message.replace(/^parseAction: /, '')}`,
+      error.details,
+    );
   }
 }
 
@@ -91,10 +106,13 @@ function parseCell(cell: string, lenient: boolean, where: string): Action | null
 function splitLine(line: string, number: number): string[] {
   if (!line.includes('"')) return line.split(',');
   const cells: string[] = [];
-  const pattern = /\s*"((?:[^"]|"")*)"\s*(,|$)|([^,]*)(,|$)/y;
+  const pattern = /\s*"((?:[^"]|"")*)"\s*(,|$)|([^",][^,]*|)(,|$)/y;
   while (pattern.lastIndex <= line.length) {
     const match = pattern.exec(line);
-    if (match === null) throw new ScheduleError('BAD_CSV', `parseCsv: line ${number}: a quoted cell does not end; close it with "`, { line: number });
+    if (match === null)
+      throw new ScheduleError('BAD_CSV', `parseCsv: line ${number}: a quoted cell does not end; close it with "`, {
+        line: number,
+      });
     cells.push(match[1] === undefined ? match[3]! : match[1].replaceAll('""', '"'));
     if ((match[2] ?? match[4]) === '') break;
   }
@@ -111,19 +129,32 @@ function formatHeader(schedule: Schedule): string {
     `stageToRank=${schedule.stageToRank.join(' ')}`,
     ...(schedule.edges === null ? [] : [`edges=${schedule.edges.map(([from, to]) => `${from}>${to}`).join(' ')}`]),
   ];
-  return [magic, ...fields.map((field) => (/[",\r\n]/.test(field) ? `"${field.replaceAll('"', '""').replaceAll(/[\r\n]/g, ' ')}"` : field))].join(',');
+  return [
+    magic,
+    ...fields.map((field) =>
+      /[",\r\n]/.test(field) ? `"${field.replaceAll('"', '""').replaceAll(/[\r\n]/g, ' ')}"` : field,
+    ),
+  ].join(',');
 }
 
 function parseHeader(cells: readonly string[]): Partial<ScheduleData> {
-  const fields = new Map(cells.slice(1).map((cell): [string, string] => [cell.slice(0, cell.indexOf('=')), cell.slice(cell.indexOf('=') + 1)]));
+  const fields = new Map(
+    cells
+      .slice(1)
+      .map((cell): [string, string] => [cell.slice(0, cell.indexOf('=')), cell.slice(cell.indexOf('=') + 1)]),
+  );
   const refuse = (field: string, wanted: string): never => {
-    throw new ScheduleError('BAD_CSV', `parseCsv: line 1: ${field}=${fields.get(field) ?? ''} should be ${wanted}`, { field });
+    throw new ScheduleError('BAD_CSV', `parseCsv: line 1: ${field}=${fields.get(field) ?? ''} should be ${wanted}`, {
+      field,
+    });
   };
-  const integer = (field: string, text: string): number => (/^-?\d+$/.test(text) ? Number(text) : refuse(field, 'made of integers'));
+  const integer = (field: string, text: string): number =>
+    /^-?\d+$/.test(text) ? Number(text) : refuse(field, 'made of integers');
   const count = (field: string): number => integer(field, fields.get(field) ?? '');
   const list = (field: string): string[] => (fields.get(field) ?? '').split(' ').filter((item) => item !== '');
   for (const field of fields.keys()) {
-    if (!['version', 'name', 'ranks', 'stages', 'microbatches', 'stageToRank', 'edges'].includes(field)) throw new ScheduleError('BAD_CSV', `parseCsv: line 1: unknown field '${field}'; remove it`, { field });
+    if (!['version', 'name', 'ranks', 'stages', 'microbatches', 'stageToRank', 'edges'].includes(field))
+      throw new ScheduleError('BAD_CSV', `parseCsv: line 1: unknown field '${field}'; remove it`, { field });
   }
   if (fields.get('version') !== '1') refuse('version', '1, the only version known here');
   const edges = list('edges').map((item): StageEdge => {
@@ -144,10 +175,20 @@ function parseHeader(cells: readonly string[]): Partial<ScheduleData> {
 function checkContent(caller: string, schedule: Schedule, format: CsvFormat): void {
   if (format === 'pipewright') return;
   schedule.rows.forEach((row, rank) => {
-    const wrong = row.findIndex((word) => (format === 'compute_comms' ? word === 0 : (word & 15) > Code.B && (word & 15) !== Code.Composite && (word & 15) !== Code.ReduceGrad));
+    const wrong = row.findIndex((word) =>
+      format === 'compute_comms'
+        ? word === 0
+        : (word & 15) > Code.B && (word & 15) !== Code.Composite && (word & 15) !== Code.ReduceGrad,
+    );
     if (wrong < 0) return;
-    const says = format === 'compute_comms' ? 'is a bubble, which compute_comms does not have' : `is ${schedule.format(row[wrong]!)}, which compute_only does not have`;
+    const says =
+      format === 'compute_comms'
+        ? 'is a bubble, which compute_comms does not have'
+        : `is ${schedule.format(row[wrong]!)}, which compute_only does not have`;
     const other = format === 'compute_comms' ? 'lower the schedule first or use compute_only' : 'use compute_comms';
-    throw new ScheduleError('BAD_CSV', `${caller}: rank ${rank} slot ${wrong} ${says}; ${other}`, { rank, slot: wrong });
+    throw new ScheduleError('BAD_CSV', `${caller}: rank ${rank} slot ${wrong} ${says}; ${other}`, {
+      rank,
+      slot: wrong,
+    });
   });
 }

@@ -101,15 +101,20 @@ export function checkChoice(caller: string, option: string, value: unknown, choi
  */
 export function checkCount(caller: string, option: string, value: unknown, least = 1): number {
   if (typeof value === 'number' && Number.isSafeInteger(value) && value >= least) return value;
-  throw new ScheduleError('BAD_OPTION', `${caller}: ${option} must be an integer of at least ${least}, got ${show(value)}`, {
-    option,
-    value,
-  });
+  throw new ScheduleError(
+    'BAD_OPTION',
+    `${caller}: ${option} must be an integer of at least ${least}, got ${show(value)}`,
+    {
+      option,
+      value,
+    },
+  );
 }
 
 /** A value as it may stand in a message. */
 export function show(value: unknown): string {
   if (typeof value === 'string') return `'${value.length > 60 ? `${value.slice(0, 57)}...` : value}'`;
-  if (typeof value === 'object' && value !== null) return Array.isArray(value) ? `an array of ${value.length}` : 'an object';
+  if (typeof value === 'object' && value !== null)
+    return Array.isArray(value) ? `an array of ${value.length}` : 'an object';
   return String(value);
 }

@@ -26,12 +26,20 @@ interface Golden {
 }
 
 const file = new URL('../../../testdata/schedules.jsonl.gz', import.meta.url);
-const records = gunzipSync(readFileSync(file)).toString('utf8').trim().split('\n').map((line) => JSON.parse(line) as Golden);
+const records = gunzipSync(readFileSync(file))
+  .toString('utf8')
+  .trim()
+  .split('\n')
+  .map((line) => JSON.parse(line) as Golden);
 const names = [...new Set(records.map((record) => record.schedule))];
 
 /** One line per rank, so that a mismatch is one string to look at. */
-const text = (schedule: Schedule): string => schedule.rows.map((row) => Array.from(row, (word) => schedule.format(word)).join(',')).join('\n');
-const expected = (rows: Rows): string => Object.values(rows).map((row) => row.join(',')).join('\n');
+const text = (schedule: Schedule): string =>
+  schedule.rows.map((row) => Array.from(row, (word) => schedule.format(word)).join(',')).join('\n');
+const expected = (rows: Rows): string =>
+  Object.values(rows)
+    .map((row) => row.join(','))
+    .join('\n');
 
 test('all configurations are there', () => {
   expect(records).toHaveLength(896);
@@ -59,11 +67,14 @@ describe.each(names)('%s equals PyTorch', (name) => {
   test('lowered, simulated; both channel models free of deadlock', () => {
     for (const golden of own.filter((record) => record.lowered)) {
       const { ranks, stagesPerRank, microbatches } = golden;
-      const lowered = lower(buildSchedule(name, { ranks, stagesPerRank, microbatches, compat: 'torch' }), { compat: 'torch' });
+      const lowered = lower(buildSchedule(name, { ranks, stagesPerRank, microbatches, compat: 'torch' }), {
+        compat: 'torch',
+      });
       expect(text(lowered)).toBe(expected(golden.lowered!));
       expect(validate(lowered)).toEqual([]);
       const steps = simulateSteps(lowered);
-      if (golden.simulatedSteps) expect(steps.rows.map((row) => row.length)).toEqual(Object.values(golden.simulatedSteps));
+      if (golden.simulatedSteps)
+        expect(steps.rows.map((row) => row.length)).toEqual(Object.values(golden.simulatedSteps));
       if (golden.simulated) expect(text(steps)).toBe(expected(golden.simulated));
     }
   });

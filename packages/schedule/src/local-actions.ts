@@ -1,7 +1,7 @@
 /** @file Adds what a rank does by itself: UNSHARD, RESHARD and REDUCE_GRAD. */
 
 import { measure } from './compute-replay.ts';
-import { ScheduleError, checkCount, show } from './errors.ts';
+import { checkCount, ScheduleError, show } from './errors.ts';
 import { Code } from './packed.ts';
 import { Schedule, type ScheduleData } from './schedule.ts';
 
@@ -28,7 +28,10 @@ export function addReduceGrad(input: Schedule | ScheduleData, placement: ReduceG
 }
 
 /** Both in one pass over each row; bubbles are dropped. */
-export function addLocalActions(schedule: Schedule, options: { readonly unshardWindow: UnshardWindow | false; readonly reduceGrad: ReduceGradPlacement }): Schedule {
+export function addLocalActions(
+  schedule: Schedule,
+  options: { readonly unshardWindow: UnshardWindow | false; readonly reduceGrad: ReduceGradPlacement },
+): Schedule {
   const pass = new LocalActionPass(schedule, options.unshardWindow, options.reduceGrad);
   return schedule.with({ rows: schedule.rows.map((row) => pass.row(row)) });
 }
@@ -127,7 +130,9 @@ class LocalActionPass {
     }
     if (length + left.length + complete.length > out.length) out = this.grow(length + left.length + complete.length);
     for (const stage of left) out[length++] = this.mark(Code.Reshard, stage);
-    if (placement === 'end') for (const stage of complete.sort((a, b) => a - b)) out[length++] = this.schedule.layout.pack(Code.ReduceGrad, stage, -1);
+    if (placement === 'end')
+      for (const stage of complete.sort((a, b) => a - b))
+        out[length++] = this.schedule.layout.pack(Code.ReduceGrad, stage, -1);
     return out.slice(0, length);
   }
 
@@ -141,7 +146,8 @@ class LocalActionPass {
     for (const leaf of this.schedule.composites.leavesOf(word)) {
       const stage = this.schedule.layout.stage(leaf);
       const code = leaf & 15;
-      if ((code === Code.B || code === Code.W) && ++this.backwards[stage]! === this.schedule.microbatches) complete.push(stage);
+      if ((code === Code.B || code === Code.W) && ++this.backwards[stage]! === this.schedule.microbatches)
+        complete.push(stage);
     }
   }
 
@@ -170,13 +176,24 @@ class LocalActionPass {
 }
 
 /** The limits of a window; `most` 0 means no unsharding at all. */
-function readWindow(window: UnshardWindow | false, stages: number): { most: number; budget: number; bytesOf: (stage: number) => number } {
+function readWindow(
+  window: UnshardWindow | false,
+  stages: number,
+): { most: number; budget: number; bytesOf: (stage: number) => number } {
   if (window === false) return { most: 0, budget: Infinity, bytesOf: () => 0 };
-  if (typeof window === 'number') return { most: checkCount('lower', 'unshardWindow', window), budget: Infinity, bytesOf: () => 0 };
+  if (typeof window === 'number')
+    return { most: checkCount('lower', 'unshardWindow', window), budget: Infinity, bytesOf: () => 0 };
   const { bytes, stageBytes } = window ?? {};
   const isSized = typeof stageBytes === 'number' || (Array.isArray(stageBytes) && stageBytes.length >= stages);
   if (typeof bytes !== 'number' || !(bytes >= 0) || !isSized) {
-    throw new ScheduleError('BAD_OPTION', `lower: unshardWindow must be a number of stages, false, or { bytes, stageBytes } with one size for all stages or one per stage (${stages}), got ${show(window)}`);
+    throw new ScheduleError(
+      'BAD_OPTION',
+      `lower: unshardWindow must be a number of stages, false, or { bytes, stageBytes } with one size for all stages or one per stage (${stages}), got ${show(window)}`,
+    );
   }
-  return { most: Infinity, budget: bytes, bytesOf: (stage) => (typeof stageBytes === 'number' ? stageBytes : (stageBytes[stage] ?? 0)) };
+  return {
+    most: Infinity,
+    budget: bytes,
+    bytesOf: (stage) => (typeof stageBytes === 'number' ? stageBytes : (stageBytes[stage] ?? 0)),
+  };
 }

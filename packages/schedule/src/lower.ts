@@ -1,8 +1,8 @@
 /** @file From a compute order to what ranks execute: adds sends, receives, unsharding and gradient reduction. */
 
 import { addSendRecv } from './add-send-recv.ts';
-import { ScheduleError, checkChoice, checkOptions } from './errors.ts';
-import { type ReduceGradPlacement, type UnshardWindow, addLocalActions } from './local-actions.ts';
+import { checkChoice, checkOptions, ScheduleError } from './errors.ts';
+import { addLocalActions, type ReduceGradPlacement, type UnshardWindow } from './local-actions.ts';
 import { mergeBackward } from './merge-backward.ts';
 import { Code } from './packed.ts';
 import { placeCommunication } from './place-communication.ts';
@@ -38,14 +38,21 @@ export function lower(input: Schedule | ScheduleData, options: LowerOptions = {}
   const torch = options.compat === 'torch';
   let schedule = Schedule.from(input);
   if (options.edges !== undefined) {
-    if (torch) throw new ScheduleError('UNSUPPORTED', `lower: PyTorch's lowering knows only neighbour stages; leave compat or edges out`);
+    if (torch)
+      throw new ScheduleError(
+        'UNSUPPORTED',
+        `lower: PyTorch's lowering knows only neighbour stages; leave compat or edges out`,
+      );
     checkEdges(options.edges, schedule.stages);
     schedule = schedule.with({ edges: options.edges });
   }
   refuseOtherThanCompute(schedule);
   refuseInvalid(schedule);
   if (options.merge === true) schedule = mergeBackward(schedule);
-  schedule = addLocalActions(schedule, { unshardWindow: options.unshardWindow ?? 3, reduceGrad: options.reduceGrad ?? 'early' });
+  schedule = addLocalActions(schedule, {
+    unshardWindow: options.unshardWindow ?? 3,
+    reduceGrad: options.reduceGrad ?? 'early',
+  });
   return torch ? addSendRecv(schedule) : schedule.with({ rows: placeCommunication(schedule) });
 }
 
@@ -58,7 +65,9 @@ function refuseOtherThanCompute(schedule: Schedule): void {
       throw new ScheduleError(
         'NOT_COMPUTE_ONLY',
         `lower: rank ${rank} slot ${slot} is ${schedule.format(row[slot]!)}; only compute actions and bubbles can be lowered. ${
-          code === Code.ReduceGrad ? `PyTorch's GPipe and 1F1B orders contain it: build without compat` : 'This order seems to be lowered already'
+          code === Code.ReduceGrad
+            ? `PyTorch's GPipe and 1F1B orders contain it: build without compat`
+            : 'This order seems to be lowered already'
         }`,
         { rank, slot },
       );
@@ -70,5 +79,9 @@ function refuseInvalid(schedule: Schedule): void {
   const violations = validateCompute(schedule);
   const first = violations[0];
   if (first === undefined) return;
-  throw new ScheduleError('BAD_SCHEDULE', `lower: ${first.explanation}${violations.length > 1 ? ` (and ${violations.length - 1} more)` : ''}; validate() lists what is wrong`, { violations });
+  throw new ScheduleError(
+    'BAD_SCHEDULE',
+    `lower: ${first.explanation}${violations.length > 1 ? ` (and ${violations.length - 1} more)` : ''}; validate() lists what is wrong`,
+    { violations },
+  );
 }

@@ -20,7 +20,8 @@ function mergeRow(row: Int32Array): Int32Array {
     if (word === 0) continue;
     const code = word & 15;
     const last = length > 0 ? merged[length - 1]! : 0;
-    if (code === Code.W && (last & 15) === Code.I && last >>> 4 === word >>> 4) merged[length - 1] = (word & ~15) | Code.B;
+    if (code === Code.W && (last & 15) === Code.I && last >>> 4 === word >>> 4)
+      merged[length - 1] = (word & ~15) | Code.B;
     else merged[length++] = word;
   }
   return merged.slice(0, length);

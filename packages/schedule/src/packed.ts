@@ -77,7 +77,10 @@ export class Layout {
         { maxStage, maxMicrobatch },
       );
     }
-    const bits = microbatchBits <= usualBits && stageBits <= usualBits ? usualBits : Math.max(microbatchBits, freeBits - Math.max(stageBits, usualBits));
+    const bits =
+      microbatchBits <= usualBits && stageBits <= usualBits
+        ? usualBits
+        : Math.max(microbatchBits, freeBits - Math.max(stageBits, usualBits));
     let layout = layouts.get(bits);
     if (layout === undefined) layouts.set(bits, (layout = new Layout(bits)));
     return layout;
@@ -110,7 +113,9 @@ export class Layout {
 
   /** A plain word of this layout in another one. */
   translate(word: number, to: Layout): number {
-    return (word & 15) === Code.Bubble || (word & 15) === Code.Composite ? word : to.pack(word & 15, this.stage(word), this.microbatch(word));
+    return (word & 15) === Code.Bubble || (word & 15) === Code.Composite
+      ? word
+      : to.pack(word & 15, this.stage(word), this.microbatch(word));
   }
 }
 
@@ -161,7 +166,11 @@ export class CompositeTable {
   /** Rewrites all words into another layout, in place. */
   translate(from: Layout, to: Layout): void {
     for (let i = 0; i < this.leaves.length; i++) this.leaves[i] = from.translate(this.leaves[i]!, to);
-    for (const [index, parts] of this.nested) this.nested.set(index, parts.map((part) => from.translate(part, to)));
+    for (const [index, parts] of this.nested)
+      this.nested.set(
+        index,
+        parts.map((part) => from.translate(part, to)),
+      );
   }
 
   /** Copies a composite of another schedule into this table and returns its word here. */

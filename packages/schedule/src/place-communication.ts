@@ -17,6 +17,7 @@
 import { ScheduleError } from './errors.ts';
 import { Code } from './packed.ts';
 import type { Schedule } from './schedule.ts';
+import { ReceiveSettler } from './settle-receives.ts';
 import { Peer, StageGraph } from './stage-graph.ts';
 
 /** The rows of a compute order (bubbles dropped) with sends and receives. */
@@ -48,6 +49,7 @@ class Placer {
   private readonly length: Int32Array;
   private readonly ready: Int32Array;
   private readyCount = 0;
+  private readonly settler: ReceiveSettler;
 
   constructor(schedule: Schedule) {
     const { rows, layout, ranks, stages } = schedule;
@@ -68,6 +70,13 @@ class Placer {
     this.ready = new Int32Array(ranks);
     this.length = new Int32Array(ranks);
     this.out = this.makeRoom();
+    this.settler = new ReceiveSettler({
+      out: this.out,
+      length: this.length,
+      stop: this.stop,
+      partnerOf: (word) => this.partnerOf(word),
+      isUse: (word, receive) => this.isUse(word, receive),
+    });
   }
 
   run(): Int32Array[] {
@@ -86,7 +95,10 @@ class Placer {
   /** Rows of the lengths they will have. */
   private makeRoom(): Int32Array[] {
     const { inPeer, outPeer, stageShift } = this;
-    const messages = Uint8Array.from(inPeer, (peer, stage) => (peer === Peer.None ? 0 : 1) + (outPeer[stage] === Peer.None ? 0 : 1));
+    const messages = Uint8Array.from(
+      inPeer,
+      (peer, stage) => (peer === Peer.None ? 0 : 1) + (outPeer[stage] === Peer.None ? 0 : 1),
+    );
     return this.rows.map((row) => {
       let room = 0;
       for (let slot = 0; slot < row.length; slot++) {
@@ -96,7 +108,8 @@ class Placer {
         const code = word & 15;
         if (code === Code.F || code === Code.B || code === Code.I) room += messages[word >>> stageShift]!;
         else if (code === Code.Composite) {
-          for (const leaf of this.schedule.composites.leavesOf(word)) if ((leaf & 15) !== Code.W) room += messages[leaf >>> stageShift]!;
+          for (const leaf of this.schedule.composites.leavesOf(word))
+            if ((leaf & 15) !== Code.W) room += messages[leaf >>> stageShift]!;
         }
       }
       return new Int32Array(room);
@@ -229,7 +242,8 @@ class Placer {
       return true;
     }
     this.stop[rank] = (word & ~15) | (direction === Direction.Forward ? Code.SendF : Code.SendB);
-    if (!this.trySend(rank) && target >= 0 && this.stop[this.rankOf[target]!] !== 0) this.breakPair(rank, this.rankOf[target]!);
+    if (!this.trySend(rank) && target >= 0 && this.stop[this.rankOf[target]!] !== 0)
+      this.breakPair(rank, this.rankOf[target]!);
     return false;
   }
 
@@ -250,7 +264,9 @@ class Placer {
 
   private finishSend(rank: number): void {
     const word = this.stop[rank]!;
-    if (!this.simple) this.marks[(word >>> this.stageShift) * this.width + ((word >>> 4) & this.fieldMask)]! |= (word & 15) === Code.SendF ? 4 : 8;
+    if (!this.simple)
+      this.marks[(word >>> this.stageShift) * this.width + ((word >>> 4) & this.fieldMask)]! |=
+        (word & 15) === Code.SendF ? 4 : 8;
     this.put(rank, word);
     this.sent[rank]!++;
     this.wake(rank);
@@ -307,12 +323,15 @@ class Placer {
     const field = (word >>> 4) & this.fieldMask;
     const missing = this.isAtSend(rank)
       ? this.targetsOf(word).find((target) => !this.isThere(target, word))
-      : this.peersOf(stage, code === Code.RecvF ? Direction.Forward : Direction.Backward, 'recv').find((from) => (this.marks[from * this.width + field]! & (code === Code.RecvF ? 4 : 8)) === 0);
+      : this.peersOf(stage, code === Code.RecvF ? Direction.Forward : Direction.Backward, 'recv').find(
+          (from) => (this.marks[from * this.width + field]! & (code === Code.RecvF ? 4 : 8)) === 0,
+        );
     return this.rankOf[missing!]!;
   }
 
   /** When no rank can go on: breaks every circle. False when all ranks are at their end. */
   private breakCircles(): boolean {
+    this.settler.settle();
     const ranks = this.rows.length;
     const seen = new Int32Array(ranks).fill(-1);
     let stopped = -1;
@@ -325,16 +344,77 @@ class Placer {
         rank = this.waitsFor(rank);
       }
       if (seen[rank] !== start || this.stop[rank] === 0) continue;
-      const first = rank;
-      let sender = -1;
-      do {
-        if (this.isAtSend(rank)) sender = this.better(sender, rank);
-        rank = this.waitsFor(rank);
-      } while (rank !== first);
-      if (sender >= 0) this.force(sender);
+      const sender = this.chooseSender(rank);
+      if (sender < 0) continue;
+      const circle = this.circleFrom(sender);
+      this.force(sender);
+      if (this.simple) this.settler.suspect(circle);
     }
     if (stopped >= 0 && this.readyCount === 0) this.refuse(stopped);
     return stopped >= 0;
+  }
+
+  /**
+   * The rank of a circle whose send is to be given its receive: one whose next message is with the rank that waits for it,
+   * so that no other send of the circle needs the same; otherwise the best by kind.
+   */
+  private chooseSender(first: number): number {
+    let best = -1;
+    let rank = first;
+    do {
+      const next = this.waitsFor(rank);
+      if (this.isAtSend(next) && this.nextPartner(next) === rank) return next;
+      if (this.isAtSend(rank)) best = this.better(best, rank);
+      rank = next;
+    } while (rank !== first);
+    return best;
+  }
+
+  /** The ranks of a circle and what each is stopped at. */
+  private circleFrom(first: number): { rank: number; word: number }[] {
+    const circle: { rank: number; word: number }[] = [];
+    let rank = first;
+    do {
+      circle.push({ rank, word: this.stop[rank]! });
+      rank = this.waitsFor(rank);
+    } while (rank !== first);
+    return circle;
+  }
+
+  /** The other rank of the message that comes after the send a rank is stopped at; -1 if there is none. */
+  private nextPartner(rank: number): number {
+    const row = this.rows[rank]!;
+    for (let slot = this.cursor[rank]!, part = this.sent[rank]! + 1; slot < row.length; slot++, part = 0) {
+      const leaves = this.schedule.composites.leavesOf(row[slot]!).slice(part);
+      const isStarted = slot === this.cursor[rank];
+      for (const side of isStarted ? (['send'] as const) : (['recv', 'send'] as const)) {
+        for (const leaf of leaves) {
+          const direction = directionOf(leaf & 15);
+          if (direction === Direction.None) continue;
+          const stage = leaf >>> this.stageShift;
+          const key = stage * this.width + ((leaf >>> 4) & this.fieldMask);
+          if (side === 'recv' && (this.marks[key]! & (direction === Direction.Forward ? 1 : 2)) !== 0) continue;
+          const peers = this.peersOf(stage, direction, side);
+          if (peers.length > 0) return this.rankOf[peers[0]!]!;
+        }
+      }
+    }
+    return -1;
+  }
+
+  /** The cell at the other end of a message with one sender and one receiver. */
+  private partnerOf(word: number): { rank: number; word: number } {
+    const code = word & 15;
+    const stage = word >>> this.stageShift;
+    const peer = (code === Code.SendF || code === Code.RecvB ? this.outPeer : this.inPeer)[stage]!;
+    return { rank: this.rankOf[peer]!, word: this.pack(code ^ 1, peer, (word >>> 4) & this.fieldMask) };
+  }
+
+  private isUse(word: number, receive: number): boolean {
+    const direction = (receive & 15) === Code.RecvF ? Direction.Forward : Direction.Backward;
+    return this.schedule.composites
+      .leavesOf(word)
+      .some((leaf) => leaf >>> 4 === receive >>> 4 && directionOf(leaf & 15) === direction);
   }
 
   private refuse(rank: number): never {
@@ -348,7 +428,11 @@ class Placer {
 
   /** Stages that take a send. */
   private targetsOf(sendWord: number): readonly number[] {
-    return this.peersOf(sendWord >>> this.stageShift, (sendWord & 15) === Code.SendF ? Direction.Forward : Direction.Backward, 'send');
+    return this.peersOf(
+      sendWord >>> this.stageShift,
+      (sendWord & 15) === Code.SendF ? Direction.Forward : Direction.Backward,
+      'send',
+    );
   }
 
   private peerOf(stage: number, direction: number, side: 'send' | 'recv'): number {
@@ -358,7 +442,9 @@ class Placer {
   private peersOf(stage: number, direction: number, side: 'send' | 'recv'): readonly number[] {
     const only = this.peerOf(stage, direction, side);
     if (only >= 0) return [only];
-    return (direction === Direction.Forward) === (side === 'send') ? this.graph.sendForwardPeers(stage) : this.graph.recvForwardPeers(stage);
+    return (direction === Direction.Forward) === (side === 'send')
+      ? this.graph.sendForwardPeers(stage)
+      : this.graph.recvForwardPeers(stage);
   }
 
   /** A message word of the same kind for another stage. */

@@ -1,6 +1,6 @@
 /** @file Which rank holds which stage. */
 
-import { ScheduleError, checkCount, checkOptions, show } from './errors.ts';
+import { checkCount, checkOptions, ScheduleError, show } from './errors.ts';
 
 /** `loop`: stage s on rank s mod P. `v`: forth and back, so that the last stage meets the first one on rank 0. */
 export type PlacementStyle = 'loop' | 'v';
@@ -25,7 +25,11 @@ export function stageToRank(options: PlacementOptions): number[] {
     throw new ScheduleError('BAD_OPTION', `stageToRank: style is ${show(style)}; use 'loop' or 'v'`, { style });
   }
   if (style === 'v' && stages % ranks !== 0) {
-    throw new ScheduleError('BAD_SHAPE', `stageToRank: with style 'v' stages (${stages}) must be a multiple of ranks (${ranks}); try ${ranks * Math.max(1, Math.round(stages / ranks))} stages`, { stages, ranks });
+    throw new ScheduleError(
+      'BAD_SHAPE',
+      `stageToRank: with style 'v' stages (${stages}) must be a multiple of ranks (${ranks}); try ${ranks * Math.max(1, Math.round(stages / ranks))} stages`,
+      { stages, ranks },
+    );
   }
   return Array.from({ length: stages }, (_, stage) => {
     const offset = stage % ranks;

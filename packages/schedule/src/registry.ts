@@ -1,6 +1,6 @@
 /** @file Every schedule there is, found by name. A new generator is one file in schedules/ and one line here. */
 
-import { ScheduleError, nearest, show } from './errors.ts';
+import { nearest, ScheduleError, show } from './errors.ts';
 import type { ScheduleDefinition } from './schedule-definition.ts';
 import { adaptiveV } from './schedules/adaptive-v.ts';
 import { dualPipeV } from './schedules/dualpipe-v.ts';
@@ -41,7 +41,9 @@ export const scheduleDefinitions: readonly ScheduleDefinition[] = Object.freeze(
 export const scheduleNames: readonly string[] = Object.freeze(scheduleDefinitions.map((definition) => definition.name));
 
 const byName: ReadonlyMap<string, ScheduleDefinition> = new Map(
-  scheduleDefinitions.flatMap((definition) => [definition.name, ...definition.aliases].map((name) => [fold(name), definition] as const)),
+  scheduleDefinitions.flatMap((definition) =>
+    [definition.name, ...definition.aliases].map((name) => [fold(name), definition] as const),
+  ),
 );
 
 /**
@@ -52,8 +54,14 @@ export function findSchedule(name: string): ScheduleDefinition {
   const found = typeof name === 'string' ? byName.get(fold(name)) : undefined;
   if (found !== undefined) return found;
   const near = typeof name === 'string' ? nearest(fold(name), byName.keys()) : undefined;
-  const hint = near === undefined ? `known schedules: ${scheduleNames.join(', ')}` : `did you mean '${byName.get(near)!.name}'? Known schedules: ${scheduleNames.join(', ')}`;
-  throw new ScheduleError('UNKNOWN_SCHEDULE', `buildSchedule: there is no schedule ${show(name)}; ${hint}`, { name, known: scheduleNames });
+  const hint =
+    near === undefined
+      ? `known schedules: ${scheduleNames.join(', ')}`
+      : `did you mean '${byName.get(near)!.name}'? Known schedules: ${scheduleNames.join(', ')}`;
+  throw new ScheduleError('UNKNOWN_SCHEDULE', `buildSchedule: there is no schedule ${show(name)}; ${hint}`, {
+    name,
+    known: scheduleNames,
+  });
 }
 
 /** Case, spaces, `-` and `_` do not count. */

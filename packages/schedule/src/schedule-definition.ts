@@ -46,10 +46,14 @@ export interface ScheduleDefinition {
 /** Refuses a shape. */
 export function refuseShape(shape: ScheduleShape, rule: string, wayOut: string): never {
   const { name, ranks, stagesPerRank, microbatches } = shape;
-  throw new ScheduleError('BAD_SHAPE', `${name}: ${rule} (ranks ${ranks}, stagesPerRank ${stagesPerRank}, microbatches ${microbatches}); ${wayOut}`, {
-    name,
-    ranks,
-    stagesPerRank,
-    microbatches,
-  });
+  throw new ScheduleError(
+    'BAD_SHAPE',
+    `${name}: ${rule} (ranks ${ranks}, stagesPerRank ${stagesPerRank}, microbatches ${microbatches}); ${wayOut}`,
+    {
+      name,
+      ranks,
+      stagesPerRank,
+      microbatches,
+    },
+  );
 }

@@ -16,7 +16,15 @@ const small = Schedule.from({
 
 describe('Schedule', () => {
   test('reads its numbers off the order', () => {
-    expect(small).toMatchObject({ name: 'custom', ranks: 2, stages: 4, microbatches: 2, stageToRank: [0, 1, 1, 0], edges: null, size: 7 });
+    expect(small).toMatchObject({
+      name: 'custom',
+      ranks: 2,
+      stages: 4,
+      microbatches: 2,
+      stageToRank: [0, 1, 1, 0],
+      edges: null,
+      size: 7,
+    });
     expect(small.toString()).toMatchInlineSnapshot(`
       "0F0 . (0F1;3B0)OVERLAP_F_B 0B0
       1F0 2F0 1UNSHARD"
@@ -26,8 +34,16 @@ describe('Schedule', () => {
   test('order is a frozen view of actions, made once', () => {
     expect(small.order[0]![0]).toEqual({ kind: 'F', stage: 0, microbatch: 0, parts: null });
     expect(small.order[0]![1]).toBeNull();
-    expect(small.order[0]![2]).toEqual({ kind: 'OVERLAP_F_B', stage: -1, microbatch: null, parts: [action('F', 0, 1), action('B', 3, 0)] });
-    expect(small.order.map((row) => row.map(formatAction).join(' '))).toEqual(['0F0  (0F1;3B0)OVERLAP_F_B 0B0', '1F0 2F0 1UNSHARD']);
+    expect(small.order[0]![2]).toEqual({
+      kind: 'OVERLAP_F_B',
+      stage: -1,
+      microbatch: null,
+      parts: [action('F', 0, 1), action('B', 3, 0)],
+    });
+    expect(small.order.map((row) => row.map(formatAction).join(' '))).toEqual([
+      '0F0  (0F1;3B0)OVERLAP_F_B 0B0',
+      '1F0 2F0 1UNSHARD',
+    ]);
     expect(small.order[1]).toBe(small.order[1]);
     expect(Object.isFrozen(small)).toBe(true);
     expect(Object.isFrozen(small.order)).toBe(true);
@@ -37,19 +53,39 @@ describe('Schedule', () => {
 
   test('JSON in and out', () => {
     const text = JSON.stringify(small);
-    expect(text).toMatchInlineSnapshot(`"{"format":"pipewright-schedule","version":1,"name":"custom","ranks":2,"stages":4,"microbatches":2,"stageToRank":[0,1,1,0],"order":[["0F0",null,"(0F1;3B0)OVERLAP_F_B","0B0"],["1F0","2F0","1UNSHARD"]]}"`);
+    expect(text).toMatchInlineSnapshot(
+      `"{"format":"pipewright-schedule","version":1,"name":"custom","ranks":2,"stages":4,"microbatches":2,"stageToRank":[0,1,1,0],"order":[["0F0",null,"(0F1;3B0)OVERLAP_F_B","0B0"],["1F0","2F0","1UNSHARD"]]}"`,
+    );
     expect(Schedule.fromJSON(text).equals(small)).toBe(true);
     expect(Schedule.fromJSON(JSON.parse(text)).toString()).toBe(small.toString());
-    const skip = Schedule.from({ order: [['0F0', '1F0', '2F0']], edges: [[0, 1], [1, 2], [0, 2]] });
-    expect(Schedule.fromJSON(JSON.stringify(skip)).edges).toEqual([[0, 1], [1, 2], [0, 2]]);
+    const skip = Schedule.from({
+      order: [['0F0', '1F0', '2F0']],
+      edges: [
+        [0, 1],
+        [1, 2],
+        [0, 2],
+      ],
+    });
+    expect(Schedule.fromJSON(JSON.stringify(skip)).edges).toEqual([
+      [0, 1],
+      [1, 2],
+      [0, 2],
+    ]);
   });
 
   test('equals and diff', () => {
-    const other = Schedule.from({ order: [['0F0', '0F1', '(0F1;3B1)OVERLAP_F_B'], ['1F0', '2F0', '1UNSHARD', '1F1']] });
+    const other = Schedule.from({
+      order: [
+        ['0F0', '0F1', '(0F1;3B1)OVERLAP_F_B'],
+        ['1F0', '2F0', '1UNSHARD', '1F1'],
+      ],
+    });
     expect(small.equals(small)).toBe(true);
     expect(small.equals(Schedule.fromJSON(JSON.stringify(small)).with({ name: 'renamed' }))).toBe(true);
     expect(small.equals(other)).toBe(false);
-    expect(small.diff(other).map((d) => `${d.what} ${d.rank}/${d.slot}: ${d.left} != ${d.right}`)).toMatchInlineSnapshot(`
+    expect(
+      small.diff(other).map((d) => `${d.what} ${d.rank}/${d.slot}: ${d.left} != ${d.right}`),
+    ).toMatchInlineSnapshot(`
       [
         "cell 0/1:  != 0F1",
         "cell 0/2: (0F1;3B0)OVERLAP_F_B != (0F1;3B1)OVERLAP_F_B",
@@ -58,7 +94,9 @@ describe('Schedule', () => {
       ]
     `);
     expect(small.diff(other, 2)).toHaveLength(2);
-    expect(small.diff(small.with({ microbatches: 3 }))).toEqual([{ what: 'microbatches', rank: null, slot: null, left: '2', right: '3' }]);
+    expect(small.diff(small.with({ microbatches: 3 }))).toEqual([
+      { what: 'microbatches', rank: null, slot: null, left: '2', right: '3' },
+    ]);
   });
 
   test('refuses what is no schedule, with the way out', () => {
@@ -83,7 +121,9 @@ describe('Schedule', () => {
         expect((error as ScheduleError).code).toBe(code);
       }
     }
-    expect(() => Schedule.from({ order: [['0F0']], microbatchs: 1 } as never)).toThrowErrorMatchingInlineSnapshot(`[ScheduleError: Schedule.from: unknown option 'microbatchs'; did you mean 'microbatches'?]`);
+    expect(() => Schedule.from({ order: [['0F0']], microbatchs: 1 } as never)).toThrowErrorMatchingInlineSnapshot(
+      `[ScheduleError: Schedule.from: unknown option 'microbatchs'; did you mean 'microbatches'?]`,
+    );
     expect(() => Schedule.fromJSON('{')).toThrow(/not JSON/);
     expect(() => Schedule.fromJSON('{"format":"x","order":[]}')).toThrow(/expected 'pipewright-schedule'/);
     expect(() => Schedule.fromJSON('{"version":2,"order":[]}')).toThrow(/version 2/);
@@ -105,7 +145,9 @@ describe('packed columns', () => {
 
   test('any numbers up to 2^28 pairs, in any order, survive', () => {
     const number = fc.oneof(fc.nat(50), fc.nat(100_000));
-    const cell = fc.tuple(number, fc.nat(1500)).chain(([a, b]) => fc.constantFrom(action('F', a, b), action('B', b, a % 1500), action('UNSHARD', b)));
+    const cell = fc
+      .tuple(number, fc.nat(1500))
+      .chain(([a, b]) => fc.constantFrom(action('F', a, b), action('B', b, a % 1500), action('UNSHARD', b)));
     fc.assert(
       fc.property(fc.array(fc.array(cell, { maxLength: 6 }), { maxLength: 4 }), (order) => {
         expect(Schedule.from({ order }).order).toEqual(order);
@@ -134,6 +176,8 @@ describe('packed columns', () => {
     const schedule = buildSchedule('DualPipeV', { ranks: 2, microbatches: 4 });
     let leaves = 0;
     schedule.forEachLeaf(() => leaves++);
-    expect(leaves).toBe(schedule.order.flat().reduce((n, item) => n + (item === null ? 0 : (item.parts?.length ?? 1)), 0));
+    expect(leaves).toBe(
+      schedule.order.flat().reduce((n, item) => n + (item === null ? 0 : (item.parts?.length ?? 1)), 0),
+    );
   });
 });

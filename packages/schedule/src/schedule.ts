@@ -25,9 +25,9 @@
  */
 
 import { type Action, actionsEqual, formatAction } from './action.ts';
-import { ScheduleError, checkCount, checkOptions, show } from './errors.ts';
+import { ColumnBuilder } from './column-builder.ts';
+import { checkCount, checkOptions, ScheduleError, show } from './errors.ts';
 import { Code, type CompositeTable, type Layout, unpack } from './packed.ts';
-import { ScheduleBuilder } from './schedule-builder.ts';
 
 /** A cell as a user may write it: an action, its text, or a bubble (`null` or empty text). */
 export type Cell = Action | string | null;
@@ -127,7 +127,9 @@ export class Schedule implements ScheduleColumns {
     this.ranks = columns.ranks;
     this.stages = columns.stages;
     this.microbatches = columns.microbatches;
-    this.stageToRank = Object.isFrozen(columns.stageToRank) ? columns.stageToRank : Object.freeze([...columns.stageToRank]);
+    this.stageToRank = Object.isFrozen(columns.stageToRank)
+      ? columns.stageToRank
+      : Object.freeze([...columns.stageToRank]);
     this.edges = columns.edges;
     this.layout = columns.layout;
     this.composites = columns.composites;
@@ -143,28 +145,40 @@ export class Schedule implements ScheduleColumns {
   static from(data: Schedule | ScheduleData): Schedule {
     if (data instanceof Schedule) return data;
     if (typeof data !== 'object' || data === null || !Array.isArray(data.order)) {
-      throw new ScheduleError('BAD_SCHEDULE', `Schedule.from: expected { order: [[…], …] } with one row per rank, got ${show(data)}`);
+      throw new ScheduleError(
+        'BAD_SCHEDULE',
+        `Schedule.from: expected { order: [[…], …] } with one row per rank, got ${show(data)}`,
+      );
     }
     checkOptions('Schedule.from', data, dataFields);
     const ranks = data.ranks ?? data.order.length;
     checkCount('Schedule.from', 'ranks', ranks, 0);
     if (data.order.length > ranks) {
-      throw new ScheduleError('BAD_SCHEDULE', `Schedule.from: order has ${data.order.length} rows for ${ranks} ranks; give one row per rank`);
+      throw new ScheduleError(
+        'BAD_SCHEDULE',
+        `Schedule.from: order has ${data.order.length} rows for ${ranks} ranks; give one row per rank`,
+      );
     }
-    const builder = new ScheduleBuilder({
+    const builder = new ColumnBuilder({
       name: data.name ?? 'custom',
       ranks,
       ...(data.stages === undefined ? {} : { stages: checkCount('Schedule.from', 'stages', data.stages, 0) }),
-      ...(data.microbatches === undefined ? {} : { microbatches: checkCount('Schedule.from', 'microbatches', data.microbatches, 0) }),
+      ...(data.microbatches === undefined
+        ? {}
+        : { microbatches: checkCount('Schedule.from', 'microbatches', data.microbatches, 0) }),
       ...(data.stageToRank === undefined ? {} : { stageToRank: data.stageToRank }),
       ...(data.edges === undefined ? {} : { edges: data.edges }),
     });
     for (let rank = 0; rank < data.order.length; rank++) {
       const row: unknown = data.order[rank];
-      if (!Array.isArray(row)) throw new ScheduleError('BAD_SCHEDULE', `Schedule.from: order[${rank}] must be an array of cells, got ${show(row)}`);
+      if (!Array.isArray(row))
+        throw new ScheduleError(
+          'BAD_SCHEDULE',
+          `Schedule.from: order[${rank}] must be an array of cells, got ${show(row)}`,
+        );
       for (const cell of row) builder.pushCell(rank, cell as Cell);
     }
-    return builder.finish();
+    return new Schedule(builder.columns());
   }
 
   /**
@@ -177,15 +191,24 @@ export class Schedule implements ScheduleColumns {
       try {
         data = JSON.parse(json);
       } catch (cause) {
-        throw new ScheduleError('BAD_JSON', `Schedule.fromJSON: not JSON (${(cause as Error).message}); pass what JSON.stringify(schedule) wrote`);
+        throw new ScheduleError(
+          'BAD_JSON',
+          `Schedule.fromJSON: not JSON (${(cause as Error).message}); pass what JSON.stringify(schedule) wrote`,
+        );
       }
     }
     const { format, version } = (data ?? {}) as Partial<ScheduleJson>;
     if (format !== undefined && format !== 'pipewright-schedule') {
-      throw new ScheduleError('BAD_JSON', `Schedule.fromJSON: format is ${show(format)}, expected 'pipewright-schedule'`);
+      throw new ScheduleError(
+        'BAD_JSON',
+        `Schedule.fromJSON: format is ${show(format)}, expected 'pipewright-schedule'`,
+      );
     }
     if (version !== undefined && version !== 1) {
-      throw new ScheduleError('BAD_JSON', `Schedule.fromJSON: version ${show(version)} is not known here (1); update @pipewright/schedule`);
+      throw new ScheduleError(
+        'BAD_JSON',
+        `Schedule.fromJSON: version ${show(version)} is not known here (1); update @pipewright/schedule`,
+      );
     }
     return Schedule.from(data as ScheduleData);
   }
@@ -224,7 +247,15 @@ export class Schedule implements ScheduleColumns {
         const leaves = composites.leavesOf(row[slot]!);
         for (let part = 0; part < leaves.length; part++) {
           const word = leaves[part]!;
-          visit({ rank, slot, code: word & 15, stage: layout.stage(word), microbatch: layout.microbatch(word), word, part });
+          visit({
+            rank,
+            slot,
+            code: word & 15,
+            stage: layout.stage(word),
+            microbatch: layout.microbatch(word),
+            word,
+            part,
+          });
         }
       }
     }
@@ -271,7 +302,11 @@ export class Schedule implements ScheduleColumns {
     return found.slice(0, limit);
   }
 
-  private diffRow(that: Schedule, rank: number, into: { readonly found: ScheduleDifference[]; readonly limit: number }): void {
+  private diffRow(
+    that: Schedule,
+    rank: number,
+    into: { readonly found: ScheduleDifference[]; readonly limit: number },
+  ): void {
     const a = this.rows[rank] ?? new Int32Array(0);
     const b = that.rows[rank] ?? new Int32Array(0);
     const plainComparable = this.layout === that.layout;
@@ -308,7 +343,9 @@ export class Schedule implements ScheduleColumns {
 
   /** One line per rank, actions separated by spaces, `.` for a bubble. */
   toString(): string {
-    return this.rows.map((row) => Array.from(row, (word) => (word === 0 ? '.' : this.format(word))).join(' ')).join('\n');
+    return this.rows
+      .map((row) => Array.from(row, (word) => (word === 0 ? '.' : this.format(word))).join(' '))
+      .join('\n');
   }
 }
 

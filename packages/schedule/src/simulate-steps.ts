@@ -1,8 +1,8 @@
 /** @file PyTorch's dry run of a lowered order: every action takes one step, bubbles show who waits. */
 
+import { RowBuilder } from './column-builder.ts';
 import { ScheduleError } from './errors.ts';
 import { Code } from './packed.ts';
-import { RowBuilder } from './schedule-builder.ts';
 import { Schedule, type ScheduleData } from './schedule.ts';
 
 /**
@@ -47,7 +47,8 @@ class StepReplay {
       open = this.unfinished(open);
       for (const rank of open) {
         const row = this.out[rank]!;
-        if (row.words[row.length - 1] === 0 && this.isReady(this.front(rank))) row.words[row.length - 1] = this.take(rank);
+        if (row.words[row.length - 1] === 0 && this.isReady(this.front(rank)))
+          row.words[row.length - 1] = this.take(rank);
       }
       open = this.unfinished(open);
       if (!advanced && open.length > 0) this.refuse(open);
@@ -80,13 +81,19 @@ class StepReplay {
     const { layout, stages } = this.schedule;
     const code = word & 15;
     const stage = layout.stage(word);
-    const has = (host: number, what: number, of: number): boolean => this.has(host, layout.pack(what, of, layout.microbatch(word)));
+    const has = (host: number, what: number, of: number): boolean =>
+      this.has(host, layout.pack(what, of, layout.microbatch(word)));
     switch (code) {
       case Code.F:
         return stage === 0 || has(stage, Code.RecvF, stage) || has(stage, Code.F, stage - 1);
       case Code.I:
       case Code.B:
-        return stage === stages - 1 || has(stage, Code.RecvB, stage) || has(stage, Code.I, stage + 1) || has(stage, Code.B, stage + 1);
+        return (
+          stage === stages - 1 ||
+          has(stage, Code.RecvB, stage) ||
+          has(stage, Code.I, stage + 1) ||
+          has(stage, Code.B, stage + 1)
+        );
       case Code.SendF:
         return has(stage, Code.F, stage);
       case Code.RecvF:
@@ -110,10 +117,14 @@ class StepReplay {
     const { schedule } = this;
     const waiting = open.map((rank) => ({ rank, action: schedule.format(this.front(rank)) }));
     const shown = waiting.slice(0, 8).map(({ rank, action }) => `rank ${rank} at ${action}`);
-    throw new ScheduleError('DEADLOCK', `simulateSteps: no rank can go on: ${shown.join(', ')}; validate() shows why. A compute-only order of several ranks has to be lowered first`, {
-      waiting,
-      partial: schedule.with({ rows: this.out.map((row) => row.finish()) }),
-    });
+    throw new ScheduleError(
+      'DEADLOCK',
+      `simulateSteps: no rank can go on: ${shown.join(', ')}; validate() shows why. A compute-only order of several ranks has to be lowered first`,
+      {
+        waiting,
+        partial: schedule.with({ rows: this.out.map((row) => row.finish()) }),
+      },
+    );
   }
 }
 

@@ -87,10 +87,15 @@ export function checkEdges(edges: readonly StageEdge[], stages: number): void {
   for (const edge of edges) {
     const [from, to] = Array.isArray(edge) ? (edge as StageEdge) : [Number.NaN, Number.NaN];
     if (!Number.isSafeInteger(from) || !Number.isSafeInteger(to) || from < 0 || to >= stages || from >= to) {
-      throw new ScheduleError('BAD_OPTION', `edges: [${String(edge)}] must lead from a stage to a later one of the ${stages} stages; write [from, to] with 0 <= from < to < ${stages}`, { edge });
+      throw new ScheduleError(
+        'BAD_OPTION',
+        `edges: [${String(edge)}] must lead from a stage to a later one of the ${stages} stages; write [from, to] with 0 <= from < to < ${stages}`,
+        { edge },
+      );
     }
     const key = `${from},${to}`;
-    if (seen.has(key)) throw new ScheduleError('BAD_OPTION', `edges: [${key}] is listed twice; list every edge once`, { edge });
+    if (seen.has(key))
+      throw new ScheduleError('BAD_OPTION', `edges: [${key}] is listed twice; list every edge once`, { edge });
     seen.add(key);
   }
 }

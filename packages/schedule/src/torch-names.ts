@@ -18,7 +18,9 @@ export interface ScheduleClass {
  */
 export function getScheduleClass(name: string): ScheduleClass {
   const definition = findSchedule(name);
-  return Object.assign((options: BuildScheduleOptions): Schedule => buildSchedule(definition.name, options), { definition });
+  return Object.assign((options: BuildScheduleOptions): Schedule => buildSchedule(definition.name, options), {
+    definition,
+  });
 }
 
 /** Forwards only. @example ScheduleForwardOnly({ ranks: 4, microbatches: 8 }) */

@@ -9,9 +9,43 @@ import type { ValidationRule, ViolationList } from './violation.ts';
 const Seen = { F: 1, I: 2, W: 4, B: 8, SendF: 16, RecvF: 32, SendB: 64, RecvB: 128 } as const;
 
 /** Bit of each code; 0 for codes without microbatch. */
-const bitOf = Uint8Array.from([0, Seen.F, Seen.I, Seen.W, Seen.B, 0, 0, 0, Seen.SendF, Seen.RecvF, Seen.SendB, Seen.RecvB, 0, 0, 0, 0]);
+const bitOf = Uint8Array.from([
+  0,
+  Seen.F,
+  Seen.I,
+  Seen.W,
+  Seen.B,
+  0,
+  0,
+  0,
+  Seen.SendF,
+  Seen.RecvF,
+  Seen.SendB,
+  Seen.RecvB,
+  0,
+  0,
+  0,
+  0,
+]);
 /** Per code: what must not have been seen before it. */
-const excludes = Uint8Array.from([0, Seen.F, Seen.I | Seen.B, Seen.W | Seen.B, Seen.I | Seen.W | Seen.B, 0, 0, 0, Seen.SendF, Seen.RecvF, Seen.SendB, Seen.RecvB, 0, 0, 0, 0]);
+const excludes = Uint8Array.from([
+  0,
+  Seen.F,
+  Seen.I | Seen.B,
+  Seen.W | Seen.B,
+  Seen.I | Seen.W | Seen.B,
+  0,
+  0,
+  0,
+  Seen.SendF,
+  Seen.RecvF,
+  Seen.SendB,
+  Seen.RecvB,
+  0,
+  0,
+  0,
+  0,
+]);
 const gradient = Seen.I | Seen.B;
 /** Per code: what a send sends; one of the bits must have been seen. */
 const makes = Uint8Array.from([0, 0, 0, 0, 0, 0, 0, 0, Seen.F, 0, gradient, 0, 0, 0, 0, 0]);
@@ -56,12 +90,19 @@ export class CellCheck {
     this.inPeer = this.graph.peers('inputs');
     this.outPeer = this.graph.peers('outputs');
     const { graph } = this;
-    this.localIn = Uint8Array.from({ length: stages }, (_, s) => (graph.recvForwardPeers(s).length < graph.inputStart[s + 1]! - graph.inputStart[s]! ? 1 : 0));
-    this.localOut = Uint8Array.from({ length: stages }, (_, s) => (graph.sendForwardPeers(s).length < graph.outputStart[s + 1]! - graph.outputStart[s]! ? 1 : 0));
+    this.localIn = Uint8Array.from({ length: stages }, (_, s) =>
+      graph.recvForwardPeers(s).length < graph.inputStart[s + 1]! - graph.inputStart[s]! ? 1 : 0,
+    );
+    this.localOut = Uint8Array.from({ length: stages }, (_, s) =>
+      graph.sendForwardPeers(s).length < graph.outputStart[s + 1]! - graph.outputStart[s]! ? 1 : 0,
+    );
     this.hasMessages = schedule.rows.some((row) => hasMessage(row));
     const { hasMessages, inPeer, outPeer } = this;
     this.needsForward = Uint8Array.from(inPeer, (peer) => (hasMessages && peer !== Peer.None ? Seen.RecvF : 0));
-    this.needsBackward = Uint8Array.from(outPeer, (peer) => Seen.F | (hasMessages && peer !== Peer.None ? Seen.RecvB : 0));
+    this.needsBackward = Uint8Array.from(
+      outPeer,
+      (peer) => Seen.F | (hasMessages && peer !== Peer.None ? Seen.RecvB : 0),
+    );
     this.shard = new Uint8Array(stages);
     this.bareSlot = new Int32Array(stages).fill(-1);
     this.backwardCount = new Int32Array(stages);
@@ -85,7 +126,9 @@ export class CellCheck {
       this.violations.add(
         missing ? 'missing' : 'placement',
         null,
-        missing ? `stage ${stage} is on no rank; every stage of the ${stages} must be placed` : `stageToRank puts stage ${stage} on rank ${rank}; ranks are 0 to ${ranks - 1}`,
+        missing
+          ? `stage ${stage} is on no rank; every stage of the ${stages} must be placed`
+          : `stageToRank puts stage ${stage} on rank ${rank}; ranks are 0 to ${ranks - 1}`,
       );
     }
   }
@@ -140,7 +183,12 @@ export class CellCheck {
     const leaves = composites.leavesOf(word);
     const plain = leaves.every((leaf) => (leaf & 15) <= Code.B);
     if (leaves.length < 2 || !plain || composites.codes[word >>> 4] !== Code.OverlapFB) {
-      this.violations.at('composite', rank, slot, `a composite is OVERLAP_F_B of at least two plain compute actions such as (0F3;3B1)OVERLAP_F_B`);
+      this.violations.at(
+        'composite',
+        rank,
+        slot,
+        `a composite is OVERLAP_F_B of at least two plain compute actions such as (0F3;3B1)OVERLAP_F_B`,
+      );
     }
     for (const leaf of leaves) this.checkLeaf(rank, slot, leaf);
   }
@@ -151,11 +199,21 @@ export class CellCheck {
     const stage = layout.stage(word);
     const microbatch = layout.microbatch(word);
     if (stage >= stages) {
-      this.violations.at('stage-range', rank, slot, `stage ${stage} is out of range; the schedule has stages 0 to ${stages - 1}`);
+      this.violations.at(
+        'stage-range',
+        rank,
+        slot,
+        `stage ${stage} is out of range; the schedule has stages 0 to ${stages - 1}`,
+      );
       return;
     }
     if (stageToRank[stage] !== rank) {
-      this.violations.at('placement', rank, slot, `stage ${stage} belongs to rank ${stageToRank[stage]}; move the action there or change stageToRank`);
+      this.violations.at(
+        'placement',
+        rank,
+        slot,
+        `stage ${stage} belongs to rank ${stageToRank[stage]}; move the action there or change stageToRank`,
+      );
       return;
     }
     const bit = bitOf[code]!;
@@ -165,13 +223,19 @@ export class CellCheck {
     }
     if (microbatch < 0 || microbatch >= microbatches) {
       const says = microbatch < 0 ? 'the action needs a microbatch' : `microbatch ${microbatch} is out of range`;
-      this.violations.at('microbatch-range', rank, slot, `${says}; the schedule has microbatches 0 to ${microbatches - 1}`);
+      this.violations.at(
+        'microbatch-range',
+        rank,
+        slot,
+        `${says}; the schedule has microbatches 0 to ${microbatches - 1}`,
+      );
       return;
     }
     const key = stage * microbatches + microbatch;
     const before = this.seen[key]!;
     this.seen[key] = before | bit;
-    if ((before & bit) !== 0) this.violations.at('duplicate', rank, slot, `${this.schedule.format(word)} occurs twice; remove one`);
+    if ((before & bit) !== 0)
+      this.violations.at('duplicate', rank, slot, `${this.schedule.format(word)} occurs twice; remove one`);
     else if (bit >= Seen.SendF) this.checkMessage({ rank, slot, word, before });
     else this.checkCompute({ rank, slot, word, before });
   }
@@ -184,7 +248,12 @@ export class CellCheck {
     const name = `${stage}${code === Code.SendF ? 'F' : 'B'}${layout.microbatch(word)}`;
     const made = code === Code.SendF ? Seen.F : gradient;
     if ((code === Code.SendF || code === Code.SendB) && (before & made) === 0) {
-      this.violations.at('send-first', rank, slot, `nothing to send yet: ${name} comes later or never; move the send behind it`);
+      this.violations.at(
+        'send-first',
+        rank,
+        slot,
+        `nothing to send yet: ${name} comes later or never; move the send behind it`,
+      );
     }
   }
 
@@ -197,7 +266,12 @@ export class CellCheck {
     this.checkShard(rank, slot, stage);
     if (code === Code.F) {
       if (this.hasMessages && this.inPeer[stage] !== Peer.None && (before & Seen.RecvF) === 0) {
-        this.violations.at('receive-first', rank, slot, `its input comes from another rank, but ${stage}RECV_F${microbatch} is not before it`);
+        this.violations.at(
+          'receive-first',
+          rank,
+          slot,
+          `its input comes from another rank, but ${stage}RECV_F${microbatch} is not before it`,
+        );
       }
       if (this.localIn[stage] === 1) this.checkLocalOrder({ rank, slot, stage, microbatch, forward: true });
       return;
@@ -205,22 +279,50 @@ export class CellCheck {
     this.trains = true;
     if (code === Code.B || code === Code.W) this.backwardCount[stage]!++;
     if (code === Code.W) {
-      if ((before & Seen.I) === 0) this.violations.at('input-first', rank, slot, `${stage}I${microbatch} is not before it; the weight half of a backward needs the input half`);
+      if ((before & Seen.I) === 0)
+        this.violations.at(
+          'input-first',
+          rank,
+          slot,
+          `${stage}I${microbatch} is not before it; the weight half of a backward needs the input half`,
+        );
     } else {
-      if ((before & Seen.F) === 0) this.violations.at('forward-first', rank, slot, `${stage}F${microbatch} is not before it; move the forward ahead`);
+      if ((before & Seen.F) === 0)
+        this.violations.at(
+          'forward-first',
+          rank,
+          slot,
+          `${stage}F${microbatch} is not before it; move the forward ahead`,
+        );
       if (this.hasMessages && this.outPeer[stage] !== Peer.None && (before & Seen.RecvB) === 0) {
-        this.violations.at('receive-first', rank, slot, `its gradient comes from another rank, but ${stage}RECV_B${microbatch} is not before it`);
+        this.violations.at(
+          'receive-first',
+          rank,
+          slot,
+          `its gradient comes from another rank, but ${stage}RECV_B${microbatch} is not before it`,
+        );
       }
       if (this.localOut[stage] === 1) this.checkLocalOrder({ rank, slot, stage, microbatch, forward: false });
     }
     const other = code === Code.B ? Seen.I | Seen.W : Seen.B;
     if ((before & other) !== 0) {
-      this.violations.at('backward-kind', rank, slot, `stage ${stage} microbatch ${microbatch} has a full backward (B) and a split one (I, W); keep one of them`);
+      this.violations.at(
+        'backward-kind',
+        rank,
+        slot,
+        `stage ${stage} microbatch ${microbatch} has a full backward (B) and a split one (I, W); keep one of them`,
+      );
     }
   }
 
   /** Stages that feed a stage on the same rank run first; backwards the other way round. */
-  private checkLocalOrder(cell: { rank: number; slot: number; stage: number; microbatch: number; forward: boolean }): void {
+  private checkLocalOrder(cell: {
+    rank: number;
+    slot: number;
+    stage: number;
+    microbatch: number;
+    forward: boolean;
+  }): void {
     const { rank, slot, stage, microbatch, forward } = cell;
     const { graph } = this;
     const start = forward ? graph.inputStart : graph.outputStart;
@@ -229,13 +331,19 @@ export class CellCheck {
       const other = list[e]!;
       if (graph.rankOf[other] !== rank) continue;
       if ((this.seen[other * this.schedule.microbatches + microbatch]! & (forward ? Seen.F : gradient)) !== 0) continue;
-      this.violations.at('local-order', rank, slot, `it needs the ${forward ? 'output' : 'gradient'} of stage ${other} on the same rank, but ${other}${forward ? 'F' : 'B (or I)'}${microbatch} is not before it`);
+      this.violations.at(
+        'local-order',
+        rank,
+        slot,
+        `it needs the ${forward ? 'output' : 'gradient'} of stage ${other} on the same rank, but ${other}${forward ? 'F' : 'B (or I)'}${microbatch} is not before it`,
+      );
     }
   }
 
   private checkShard(rank: number, slot: number, stage: number): void {
     const state = this.shard[stage];
-    if (state === Shard.Sharded) this.violations.at('sharded', rank, slot, `stage ${stage} is sharded here; put ${stage}UNSHARD before it`);
+    if (state === Shard.Sharded)
+      this.violations.at('sharded', rank, slot, `stage ${stage} is sharded here; put ${stage}UNSHARD before it`);
     else if (state === Shard.Unknown && this.bareSlot[stage]! < 0) this.bareSlot[stage] = slot;
   }
 
@@ -244,18 +352,36 @@ export class CellCheck {
     const stage = this.schedule.layout.stage(word);
     if (code === Code.ReduceGrad) {
       this.reduces = true;
-      if (this.reduced[stage] === 1) this.violations.at('reduce-grad', rank, slot, `stage ${stage} reduces its gradients twice; remove one`);
+      if (this.reduced[stage] === 1)
+        this.violations.at('reduce-grad', rank, slot, `stage ${stage} reduces its gradients twice; remove one`);
       else if (this.backwardCount[stage]! < this.schedule.microbatches) {
-        this.violations.at('reduce-grad', rank, slot, `stage ${stage} has had ${this.backwardCount[stage]} of ${this.schedule.microbatches} backwards; move it behind the last`);
+        this.violations.at(
+          'reduce-grad',
+          rank,
+          slot,
+          `stage ${stage} has had ${this.backwardCount[stage]} of ${this.schedule.microbatches} backwards; move it behind the last`,
+        );
       }
       this.reduced[stage] = 1;
     } else if (code === Code.Unshard) {
       this.shards = true;
-      if (this.shard[stage] === Shard.Unsharded) this.violations.at('shard-state', rank, slot, `stage ${stage} is unsharded already; remove it or put ${stage}RESHARD before it`);
+      if (this.shard[stage] === Shard.Unsharded)
+        this.violations.at(
+          'shard-state',
+          rank,
+          slot,
+          `stage ${stage} is unsharded already; remove it or put ${stage}RESHARD before it`,
+        );
       this.shard[stage] = Shard.Unsharded;
     } else if (code === Code.Reshard) {
       this.shards = true;
-      if (this.shard[stage] !== Shard.Unsharded) this.violations.at('shard-state', rank, slot, `stage ${stage} is not unsharded; remove it or put ${stage}UNSHARD before it`);
+      if (this.shard[stage] !== Shard.Unsharded)
+        this.violations.at(
+          'shard-state',
+          rank,
+          slot,
+          `stage ${stage} is not unsharded; remove it or put ${stage}UNSHARD before it`,
+        );
       this.shard[stage] = Shard.Sharded;
     } else {
       this.violations.at('composite', rank, slot, `OVERLAP_F_B needs parts such as (0F3;3B1)OVERLAP_F_B`);
@@ -284,11 +410,15 @@ export class CellCheck {
 
   private explainPair(stage: number, m: number, found: number, wanted: number): void {
     const rank = this.schedule.stageToRank[stage] ?? null;
-    const missing = (what: string): void => this.violations.add('missing', rank, `rank ${rank}: stage ${stage} has no ${what} for microbatch ${m}; add it`);
+    const missing = (what: string): void =>
+      this.violations.add('missing', rank, `rank ${rank}: stage ${stage} has no ${what} for microbatch ${m}; add it`);
     if ((found & Seen.F) === 0) missing(`forward (${stage}F${m})`);
-    if (this.trains && (found & backwards) === 0) missing(`backward (${stage}B${m}, or ${stage}I${m} and ${stage}W${m})`);
-    else if ((found & Seen.I) !== 0 && (found & (Seen.W | Seen.B)) === 0) missing(`weight half of the backward (${stage}W${m})`);
-    else if ((found & Seen.W) !== 0 && (found & (Seen.I | Seen.B)) === 0) missing(`input half of the backward (${stage}I${m})`);
+    if (this.trains && (found & backwards) === 0)
+      missing(`backward (${stage}B${m}, or ${stage}I${m} and ${stage}W${m})`);
+    else if ((found & Seen.I) !== 0 && (found & (Seen.W | Seen.B)) === 0)
+      missing(`weight half of the backward (${stage}W${m})`);
+    else if ((found & Seen.W) !== 0 && (found & (Seen.I | Seen.B)) === 0)
+      missing(`input half of the backward (${stage}I${m})`);
     if (!this.hasMessages || (found & messages) === (wanted & messages)) return;
     const { graph } = this;
     for (const to of graph.sendForwardPeers(stage)) this.checkEdge(stage, to, m);
@@ -311,11 +441,31 @@ export class CellCheck {
     const a = seen[from * microbatches + m]!;
     const b = seen[to * microbatches + m]!;
     const compare = (isSent: boolean, isReceived: boolean, send: number, receive: number): void => {
-      if (isSent && !isReceived) this.atWord('unmatched-send', send, `nobody receives it; add ${schedule.format(receive)} on rank ${schedule.stageToRank[layout.stage(receive)]} or remove it`);
-      if (isReceived && !isSent) this.atWord('unmatched-receive', receive, `nobody sends it; add ${schedule.format(send)} on rank ${schedule.stageToRank[layout.stage(send)]} or remove it`);
+      if (isSent && !isReceived)
+        this.atWord(
+          'unmatched-send',
+          send,
+          `nobody receives it; add ${schedule.format(receive)} on rank ${schedule.stageToRank[layout.stage(receive)]} or remove it`,
+        );
+      if (isReceived && !isSent)
+        this.atWord(
+          'unmatched-receive',
+          receive,
+          `nobody sends it; add ${schedule.format(send)} on rank ${schedule.stageToRank[layout.stage(send)]} or remove it`,
+        );
     };
-    compare((a & Seen.SendF) !== 0, (b & Seen.RecvF) !== 0, layout.pack(Code.SendF, from, m), layout.pack(Code.RecvF, to, m));
-    compare((b & Seen.SendB) !== 0, (a & Seen.RecvB) !== 0, layout.pack(Code.SendB, to, m), layout.pack(Code.RecvB, from, m));
+    compare(
+      (a & Seen.SendF) !== 0,
+      (b & Seen.RecvF) !== 0,
+      layout.pack(Code.SendF, from, m),
+      layout.pack(Code.RecvF, to, m),
+    );
+    compare(
+      (b & Seen.SendB) !== 0,
+      (a & Seen.RecvB) !== 0,
+      layout.pack(Code.SendB, to, m),
+      layout.pack(Code.RecvB, from, m),
+    );
   }
 
   /** Adds a violation at the cell that holds a word. */
@@ -330,9 +480,20 @@ export class CellCheck {
     for (let stage = 0; stage < stages; stage++) {
       const rank = stageToRank[stage] ?? null;
       const bare = this.bareSlot[stage]!;
-      if (this.shards && bare >= 0) this.violations.at('sharded', rank!, bare, `stage ${stage} is sharded here; put ${stage}UNSHARD before it`);
-      if (this.shards && this.shard[stage] === Shard.Unsharded) this.violations.add('shard-state', rank, `rank ${rank}: stage ${stage} is still unsharded at the end; add ${stage}RESHARD`);
-      if (this.reduces && this.reduced[stage] === 0) this.violations.add('reduce-grad', rank, `rank ${rank}: stage ${stage} never reduces its gradients while others do; add ${stage}REDUCE_GRAD behind its last backward`);
+      if (this.shards && bare >= 0)
+        this.violations.at('sharded', rank!, bare, `stage ${stage} is sharded here; put ${stage}UNSHARD before it`);
+      if (this.shards && this.shard[stage] === Shard.Unsharded)
+        this.violations.add(
+          'shard-state',
+          rank,
+          `rank ${rank}: stage ${stage} is still unsharded at the end; add ${stage}RESHARD`,
+        );
+      if (this.reduces && this.reduced[stage] === 0)
+        this.violations.add(
+          'reduce-grad',
+          rank,
+          `rank ${rank}: stage ${stage} never reduces its gradients while others do; add ${stage}REDUCE_GRAD behind its last backward`,
+        );
     }
   }
 }

@@ -2,14 +2,14 @@
  * @file Whether a lowered order can hang, under two models of its channels.
  *
  * In both a rank does one action after the other and a receive waits until its message is sent. Buffered: a send never
- * waits. Rendezvous: a send waits until its receiver stands at the receive. A send along several edges waits for all its
- * receivers; a receive from several stages only posts, and the compute that needs the data waits for all of it.
+ * waits. Rendezvous: a send waits until its receiver stands at the receive. A send along several edges serves its receivers
+ * as they come and waits for all; a receive from several stages only posts, and the compute that needs the data waits.
  */
 
 import { Code } from './packed.ts';
 import type { Schedule } from './schedule.ts';
 import { Peer, StageGraph } from './stage-graph.ts';
-import { type CycleStep, type ViolationList, describeCycle } from './violation.ts';
+import { type CycleStep, describeCycle, type ViolationList } from './violation.ts';
 
 /** How a channel between two ranks behaves. */
 export type ChannelModel = 'buffered' | 'rendezvous';
@@ -20,8 +20,19 @@ export function checkChannels(schedule: Schedule, violations: ViolationList): vo
   if (rendezvous === null) return;
   checkChannelOrder(schedule, violations);
   const buffered = findDeadlock(schedule, 'buffered');
-  if (buffered !== null) violations.add('deadlock-buffered', null, `deadlock even if sends never wait: ${describeCycle(buffered)}; move what is waited for ahead`, buffered);
-  violations.add('deadlock-rendezvous', null, `deadlock if sends wait for receives: ${describeCycle(rendezvous)}; move one of the receives ahead`, rendezvous);
+  if (buffered !== null)
+    violations.add(
+      'deadlock-buffered',
+      null,
+      `deadlock even if sends never wait: ${describeCycle(buffered)}; move what is waited for ahead`,
+      buffered,
+    );
+  violations.add(
+    'deadlock-rendezvous',
+    null,
+    `deadlock if sends wait for receives: ${describeCycle(rendezvous)}; move one of the receives ahead`,
+    rendezvous,
+  );
 }
 
 /**
@@ -42,7 +53,7 @@ class ChannelRun {
   private readonly outPeer: Int32Array;
   private readonly several: boolean;
   private readonly width: number;
-  /** Per (stage, microbatch): 1 and 2 sent, 4 and 8 posted, forward and backward. */
+  /** Per (stage, microbatch), forward and backward: 1 and 2 sent, 4 and 8 receive posted, 16 and 32 received. */
   private readonly marks: Uint8Array;
   private readonly cursor: Int32Array;
   /** The send or receive a rank stands at (a receive for compute that waits for data); 0: none. */
@@ -125,31 +136,43 @@ class ChannelRun {
     const recvWord = (word & ~15) | (code === Code.F ? Code.RecvF : Code.RecvB);
     const { layout } = this.schedule;
     const peers = this.peersOf(recvWord);
-    if (peers.length < 2 || peers.every((peer) => (this.marks[peer * this.width + layout.microbatch(word)]! & (code === Code.F ? 1 : 2)) !== 0)) return true;
+    if (
+      peers.length < 2 ||
+      peers.every(
+        (peer) => (this.marks[peer * this.width + layout.microbatch(word)]! & (code === Code.F ? 1 : 2)) !== 0,
+      )
+    )
+      return true;
     this.waits[rank] = recvWord;
     return false;
   }
 
+  /** Hands the message to every receiver that is there; whether all have it (with buffers: always). */
   private trySend(rank: number, word: number): boolean {
     const { layout } = this.schedule;
     const microbatch = layout.microbatch(word);
     const isForward = (word & 15) === Code.SendF;
-    const peers = this.peersOf(word);
-    const recvOf = (peer: number): number => layout.pack(isForward ? Code.RecvF : Code.RecvB, peer, microbatch);
-    if (!this.buffered) {
-      const isThere = (peer: number): boolean =>
-        (this.marks[peer * this.width + microbatch]! & (isForward ? 4 : 8)) !== 0 || this.waits[this.graph.rankOf[peer]!] === recvOf(peer);
-      if (!peers.every(isThere)) {
-        this.waits[rank] = word;
-        return false;
-      }
+    let complete = true;
+    for (const peer of this.peersOf(word)) {
+      const other = this.graph.rankOf[peer]!;
+      const recvWord = layout.pack(isForward ? Code.RecvF : Code.RecvB, peer, microbatch);
+      const key = peer * this.width + microbatch;
+      const isWaiting = this.waits[other] === recvWord;
+      if (this.peersOf(recvWord).length > 1) {
+        if ((this.marks[key]! & (isForward ? 4 : 8)) === 0) complete = false;
+      } else if (isWaiting) {
+        this.marks[key]! |= isForward ? 16 : 32;
+        this.wake(other);
+      } else if ((this.marks[key]! & (isForward ? 16 : 32)) === 0) complete = false;
+    }
+    if (!complete && !this.buffered) {
+      this.waits[rank] = word;
+      return false;
     }
     this.marks[layout.stage(word) * this.width + microbatch]! |= isForward ? 1 : 2;
-    for (const peer of peers) {
+    for (const peer of this.peersOf(word)) {
       const other = this.graph.rankOf[peer]!;
-      if (this.waits[other] !== recvOf(peer)) continue;
-      this.waits[other] = 0;
-      this.ready.push(other);
+      if (this.waits[other] === layout.pack(isForward ? Code.RecvF : Code.RecvB, peer, microbatch)) this.wake(other);
     }
     return true;
   }
@@ -159,23 +182,31 @@ class ChannelRun {
     const microbatch = layout.microbatch(word);
     const isForward = (word & 15) === Code.RecvF;
     const peers = this.peersOf(word);
-    if (peers.length === 0) return true;
-    if (peers.length > 1) this.marks[layout.stage(word) * this.width + microbatch]! |= isForward ? 4 : 8;
-    else if ((this.marks[peers[0]! * this.width + microbatch]! & (isForward ? 1 : 2)) !== 0) return true;
-    else this.waits[rank] = word;
+    const key = layout.stage(word) * this.width + microbatch;
+    if (peers.length > 1) this.marks[key]! |= isForward ? 4 : 8;
+    else {
+      if (peers.length === 0 || (this.marks[key]! & (isForward ? 16 : 32)) !== 0) return true;
+      if (this.buffered && (this.marks[peers[0]! * this.width + microbatch]! & (isForward ? 1 : 2)) !== 0) return true;
+      this.waits[rank] = word;
+    }
     for (const peer of peers) {
       const sender = this.graph.rankOf[peer]!;
-      if (this.waits[sender] !== layout.pack(isForward ? Code.SendF : Code.SendB, peer, microbatch)) continue;
-      this.waits[sender] = 0;
-      this.ready.push(sender); // it tries again and finds this rank here
+      if (this.waits[sender] === layout.pack(isForward ? Code.SendF : Code.SendB, peer, microbatch)) this.wake(sender); // it tries again
     }
     return peers.length > 1;
+  }
+
+  private wake(rank: number): void {
+    this.waits[rank] = 0;
+    this.ready.push(rank);
   }
 
   private peersOf(word: number): number[] {
     const stage = this.schedule.layout.stage(word);
     const code = word & 15;
-    return code === Code.SendF || code === Code.RecvB ? this.graph.sendForwardPeers(stage) : this.graph.recvForwardPeers(stage);
+    return code === Code.SendF || code === Code.RecvB
+      ? this.graph.sendForwardPeers(stage)
+      : this.graph.recvForwardPeers(stage);
   }
 
   /** The circle of a run that stopped early; null if every rank reached its end. */
@@ -194,7 +225,12 @@ class ChannelRun {
       const needed = layout.pack(code ^ 1, peer, layout.microbatch(word));
       const at = rows[next]!.indexOf(needed, this.cursor[next]!);
       const slot = this.cursor[rank]!;
-      path.push({ rank, slot, action: this.schedule.format(rows[rank]![slot]!), waitsFor: { rank: next, slot: at < 0 ? null : at, action: this.schedule.format(needed) } });
+      path.push({
+        rank,
+        slot,
+        action: this.schedule.format(rows[rank]![slot]!),
+        waitsFor: { rank: next, slot: at < 0 ? null : at, action: this.schedule.format(needed) },
+      });
       if (this.cursor[next]! >= rows[next]!.length) return path;
       rank = next;
     }
@@ -207,7 +243,7 @@ class ChannelRun {
     const { layout } = this.schedule;
     const code = word & 15;
     const mark = this.marks[peer * this.width + layout.microbatch(word)]!;
-    const bit = code === Code.SendF ? 4 : code === Code.SendB ? 8 : code === Code.RecvF ? 1 : 2;
+    const bit = code === Code.SendF ? 4 | 16 : code === Code.SendB ? 8 | 32 : code === Code.RecvF ? 1 : 2;
     return (mark & bit) !== 0;
   }
 }
@@ -221,7 +257,8 @@ function checkChannelOrder(schedule: Schedule, violations: ViolationList): void 
   schedule.forEachLeaf(({ rank, slot, code, stage, microbatch }) => {
     if (code < Code.SendF || code > Code.RecvB) return;
     const isSend = code === Code.SendF || code === Code.SendB;
-    const peers = code === Code.SendF || code === Code.RecvB ? graph.sendForwardPeers(stage) : graph.recvForwardPeers(stage);
+    const peers =
+      code === Code.SendF || code === Code.RecvB ? graph.sendForwardPeers(stage) : graph.recvForwardPeers(stage);
     for (const peer of peers) {
       const other = graph.rankOf[peer]!;
       const channel = isSend ? `${rank}>${other}` : `${other}>${rank}`;
@@ -234,7 +271,12 @@ function checkChannelOrder(schedule: Schedule, violations: ViolationList): void 
     const wrong = receives.findIndex((receive, i) => i < sends.length && receive.word !== sends[i]);
     if (wrong < 0) continue;
     const [from, to] = channel.split('>').map(Number);
-    violations.at('channel-order', to!, receives[wrong]!.slot, `rank ${from} sends ${schedule.format(sends[wrong]!)}'s data first; receive in the order of sending`);
+    violations.at(
+      'channel-order',
+      to!,
+      receives[wrong]!.slot,
+      `rank ${from} sends ${schedule.format(sends[wrong]!)}'s data first; receive in the order of sending`,
+    );
   }
 }
 

@@ -3,8 +3,8 @@
 import { checkCount, checkOptions } from './errors.ts';
 import { Schedule, type ScheduleData } from './schedule.ts';
 import { CellCheck } from './validate-cells.ts';
-import { checkComputeOrder } from './validate-compute-order.ts';
 import { checkChannels } from './validate-channels.ts';
+import { checkComputeOrder } from './validate-compute-order.ts';
 import { type ValidationRule, type Violation, ViolationList } from './violation.ts';
 
 /** How `validate` reports. */

@@ -96,7 +96,10 @@ export class ViolationList {
 export function describeCycle(cycle: readonly CycleStep[]): string {
   return cycle
     .map(({ rank, slot, action, waitsFor }) => {
-      const where = waitsFor.slot === null ? `, which rank ${waitsFor.rank} does not have` : ` at rank ${waitsFor.rank} slot ${waitsFor.slot}`;
+      const where =
+        waitsFor.slot === null
+          ? `, which rank ${waitsFor.rank} does not have`
+          : ` at rank ${waitsFor.rank} slot ${waitsFor.slot}`;
       return `rank ${rank} slot ${slot} (${action}) waits for ${waitsFor.action}${where}`;
     })
     .join('; ');

@@ -3,7 +3,7 @@
 import { Code } from '../packed.ts';
 import { stageToRank } from '../placement.ts';
 import { ScheduleBuilder } from '../schedule-builder.ts';
-import { type ScheduleDefinition, type ScheduleShape, refuseShape } from '../schedule-definition.ts';
+import { refuseShape, type ScheduleDefinition, type ScheduleShape } from '../schedule-definition.ts';
 
 /** Planned for at least 2P microbatches; those beyond the real number are left out. */
 export const dualPipeV: ScheduleDefinition = {
@@ -19,10 +19,18 @@ export const dualPipeV: ScheduleDefinition = {
   generate(shape) {
     const { ranks, stages, microbatches, compat } = shape;
     if (compat === 'torch' && microbatches < stages) {
-      refuseShape(shape, `the reference needs at least as many microbatches as stages (${stages})`, `use ${stages} microbatches or leave compat out`);
+      refuseShape(
+        shape,
+        `the reference needs at least as many microbatches as stages (${stages})`,
+        `use ${stages} microbatches or leave compat out`,
+      );
     }
     const placement = stageToRank({ ranks, stages, style: 'v' });
-    const builder = new ScheduleBuilder({ ...shape, stageToRank: placement, capacity: 4 * Math.max(stages, microbatches) });
+    const builder = new ScheduleBuilder({
+      ...shape,
+      stageToRank: placement,
+      capacity: 4 * Math.max(stages, microbatches),
+    });
     for (let rank = 0; rank < ranks; rank++) new Row(shape, builder, rank).generate();
     return builder.finish();
   },
@@ -75,7 +83,8 @@ class Row {
     }
     const half = Math.floor((rank + 1) / 2);
     for (let i = 0; i < rank + 1; i++) {
-      if (i > half || (i === half && rank % 2 === 1)) this.inputBackward(up); // n(B1 B0), from half way n(I1 I0)
+      if (i > half || (i === half && rank % 2 === 1))
+        this.inputBackward(up); // n(B1 B0), from half way n(I1 I0)
       else this.fullBackward(up);
       if (i >= half) this.inputBackward(down);
       else this.fullBackward(down);
@@ -123,7 +132,8 @@ class Row {
     const { microbatches } = this.shape;
     const f = this.take(this.nextForward, forwardStage);
     const b = this.take(this.nextBackward, backwardStage);
-    if (f < microbatches && b < microbatches) builder.overlap(rank, [builder.word(Code.F, forwardStage, f), builder.word(Code.B, backwardStage, b)]);
+    if (f < microbatches && b < microbatches)
+      builder.overlap(rank, [builder.word(Code.F, forwardStage, f), builder.word(Code.B, backwardStage, b)]);
     else {
       this.emit(Code.F, forwardStage, f);
       this.emit(Code.B, backwardStage, b);

@@ -18,7 +18,11 @@ export const forwardOnly: ScheduleDefinition = {
   hasBackward: false,
   generate(shape) {
     const { ranks, stages, stagesPerRank, microbatches } = shape;
-    const builder = new ScheduleBuilder({ ...shape, stageToRank: stageToRank({ ranks, stages }), capacity: stagesPerRank * microbatches });
+    const builder = new ScheduleBuilder({
+      ...shape,
+      stageToRank: stageToRank({ ranks, stages }),
+      capacity: stagesPerRank * microbatches,
+    });
     for (let rank = 0; rank < ranks; rank++) {
       const row = builder.row(rank);
       for (let stage = rank; stage < stages; stage += ranks) {

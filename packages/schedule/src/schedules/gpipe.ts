@@ -18,7 +18,11 @@ export const gpipe: ScheduleDefinition = {
   hasBackward: true,
   generate(shape) {
     const { ranks, stages, microbatches, compat } = shape;
-    const builder = new ScheduleBuilder({ ...shape, stageToRank: stageToRank({ ranks, stages }), capacity: 2 * microbatches + 1 });
+    const builder = new ScheduleBuilder({
+      ...shape,
+      stageToRank: stageToRank({ ranks, stages }),
+      capacity: 2 * microbatches + 1,
+    });
     for (let rank = 0; rank < ranks; rank++) {
       for (let m = 0; m < microbatches; m++) builder.push(rank, Code.F, rank, m); // n(F)
       for (let m = 0; m < microbatches; m++) builder.push(rank, Code.B, rank, m); // n(B)

@@ -1,7 +1,7 @@
 /** @file The order in which one rank meets its (stage, microbatch) pairs in the interleaved schedules. */
 
 import { type Layout } from '../packed.ts';
-import { type ScheduleShape, refuseShape } from '../schedule-definition.ts';
+import { refuseShape, type ScheduleShape } from '../schedule-definition.ts';
 
 /** Positions of rank 0; add `rank << layout.stageShift` to a word for another rank. */
 export interface InterleavedStreams {
@@ -17,14 +17,22 @@ export interface InterleavedStreams {
  * Rounds of about `ranks` microbatches: in each, all of them go through the first local stage, then the next. The
  * reference wants rounds of equal length; otherwise the first ones are longer by one.
  */
-export function interleavedStreams(shape: ScheduleShape, layout: Layout, codes: { readonly forward: number; readonly backward: number }): InterleavedStreams {
+export function interleavedStreams(
+  shape: ScheduleShape,
+  layout: Layout,
+  codes: { readonly forward: number; readonly backward: number },
+): InterleavedStreams {
   const { ranks, stagesPerRank, microbatches } = shape;
   const rounds = Math.max(1, Math.floor(microbatches / ranks));
   const shorter = Math.floor(microbatches / rounds);
   const longerRounds = microbatches % rounds;
   if (shape.compat === 'torch' && longerRounds !== 0) {
     const near = [microbatches - longerRounds, microbatches - longerRounds + rounds];
-    refuseShape(shape, `the reference needs microbatches (${microbatches}) to be a multiple of its rounds (${rounds})`, `use ${near.join(' or ')} microbatches or leave compat out`);
+    refuseShape(
+      shape,
+      `the reference needs microbatches (${microbatches}) to be a multiple of its rounds (${rounds})`,
+      `use ${near.join(' or ')} microbatches or leave compat out`,
+    );
   }
   const total = stagesPerRank * microbatches;
   const forwards = new Int32Array(total);
@@ -56,5 +64,8 @@ export function rankWarmupOps(of: {
   readonly microbatches: number;
   readonly lead: number;
 }): number {
-  return Math.min((of.stagesPerRank - 1) * of.perRound + of.lead * (of.ranks - 1 - of.rank), of.stagesPerRank * of.microbatches);
+  return Math.min(
+    (of.stagesPerRank - 1) * of.perRound + of.lead * (of.ranks - 1 - of.rank),
+    of.stagesPerRank * of.microbatches,
+  );
 }

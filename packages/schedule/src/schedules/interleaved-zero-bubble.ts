@@ -2,8 +2,8 @@
 
 import { Code } from '../packed.ts';
 import { stageToRank } from '../placement.ts';
-import { ScheduleBuilder } from '../schedule-builder.ts';
 import type { Schedule } from '../schedule.ts';
+import { ScheduleBuilder } from '../schedule-builder.ts';
 import type { ScheduleDefinition } from '../schedule-definition.ts';
 import { interleavedStreams, rankWarmupOps } from './interleaved-streams.ts';
 
@@ -22,7 +22,11 @@ export const interleavedZeroBubble: ScheduleDefinition = {
     const { ranks, stages, stagesPerRank, microbatches, compat } = shape;
     const torch = compat === 'torch';
     const total = stagesPerRank * microbatches;
-    const builder = new ScheduleBuilder({ ...shape, stageToRank: stageToRank({ ranks, stages }), capacity: 3 * total + (torch ? ranks : 0) });
+    const builder = new ScheduleBuilder({
+      ...shape,
+      stageToRank: stageToRank({ ranks, stages }),
+      capacity: 3 * total + (torch ? ranks : 0),
+    });
     const streams = interleavedStreams(shape, builder.layout, { forward: Code.F, backward: Code.I });
     const { forwards, backwards, perRound } = streams;
     const weight = Code.W - Code.I;
@@ -50,7 +54,13 @@ export function addBubblesToActions(schedule: Schedule): Schedule {
   const { rows, layout, stages, microbatches, ranks } = schedule;
   const done = new Uint8Array(stages * microbatches);
   const cursor = new Int32Array(ranks);
-  const spaced = new ScheduleBuilder({ ...schedule, capacity: 3 * microbatches });
+  const spaced = new ScheduleBuilder({
+    name: schedule.name,
+    ranks,
+    stages,
+    microbatches,
+    stageToRank: schedule.stageToRank,
+  });
   let open = ranks;
   while (open > 0) {
     const finished: number[] = [];

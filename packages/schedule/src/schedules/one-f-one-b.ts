@@ -3,7 +3,7 @@
 import { Code } from '../packed.ts';
 import { stageToRank } from '../placement.ts';
 import { ScheduleBuilder } from '../schedule-builder.ts';
-import { type ScheduleDefinition, refuseShape } from '../schedule-definition.ts';
+import { refuseShape, type ScheduleDefinition } from '../schedule-definition.ts';
 
 /** Stage = rank; the reference numbers the last rank's forwards from 1 and refuses fewer microbatches than stages. */
 export const oneFOneB: ScheduleDefinition = {
@@ -19,9 +19,17 @@ export const oneFOneB: ScheduleDefinition = {
   generate(shape) {
     const { ranks, stages, microbatches, compat } = shape;
     if (compat === 'torch' && microbatches < stages) {
-      refuseShape(shape, `the reference needs at least as many microbatches as stages (${stages})`, `use ${stages} microbatches or leave compat out`);
+      refuseShape(
+        shape,
+        `the reference needs at least as many microbatches as stages (${stages})`,
+        `use ${stages} microbatches or leave compat out`,
+      );
     }
-    const builder = new ScheduleBuilder({ ...shape, stageToRank: stageToRank({ ranks, stages }), capacity: 2 * microbatches + 1 });
+    const builder = new ScheduleBuilder({
+      ...shape,
+      stageToRank: stageToRank({ ranks, stages }),
+      capacity: 2 * microbatches + 1,
+    });
     for (let rank = 0; rank < ranks; rank++) {
       const warmup = Math.min(ranks - 1 - rank, microbatches);
       const misnumbering = compat === 'torch' && warmup === 0 ? 1 : 0;
