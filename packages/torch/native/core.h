@@ -208,7 +208,8 @@ std::vector<napi_value> elements(napi_env env, napi_value array);
 
 // --- entry points ---------------------------------------------------------------------------------------------------
 
-void throw_to_js(napi_env env) noexcept;  // call inside catch (...): turns the C++ exception into a JavaScript one
+// Call inside catch (...): turns the C++ exception into a JavaScript one. `where` is put before the message.
+void throw_to_js(napi_env env, const char* where = nullptr) noexcept;
 
 // Runs an entry point; nothing thrown in C++ passes through Node.
 template <typename F>

@@ -133,7 +133,10 @@ static void throw_message(napi_env env, const char* code, const std::string& mes
   napi_throw_error(env, code, message.c_str());
 }
 
-void throw_to_js(napi_env env) noexcept {
+void throw_to_js(napi_env env, const char* where) noexcept {
+  const auto report = [&](const char* code, const std::string& message) {
+    throw_message(env, code, where == nullptr ? message : std::string(where) + ": " + message);
+  };
   bool pending = false;
   napi_is_exception_pending(env, &pending);
   if (pending) return;
@@ -144,19 +147,19 @@ void throw_to_js(napi_env env) noexcept {
   } catch (const CallbackError& error) {
     if (!rethrow_callback_error(env, error)) throw_message(env, "CALLBACK", error.what());
   } catch (const CodedError& error) {
-    throw_message(env, error.code, error.what());
+    report(error.code, error.what());
   } catch (const c10::OutOfMemoryError& error) {
-    throw_message(env, "OUT_OF_MEMORY", error.what_without_backtrace());
+    report("OUT_OF_MEMORY", error.what_without_backtrace());
   } catch (const c10::IndexError& error) {
-    throw_message(env, "INDEX", error.what_without_backtrace());
+    report("INDEX", error.what_without_backtrace());
   } catch (const c10::Error& error) {
-    throw_message(env, "LIBTORCH", error.what_without_backtrace());
+    report("LIBTORCH", error.what_without_backtrace());
   } catch (const std::bad_alloc&) {
-    throw_message(env, "OUT_OF_MEMORY", "out of memory");
+    report("OUT_OF_MEMORY", "out of memory");
   } catch (const std::exception& error) {
-    throw_message(env, "LIBTORCH", error.what());
+    report("LIBTORCH", error.what());
   } catch (...) {
-    throw_message(env, "LIBTORCH", "an unknown C++ exception");
+    report("LIBTORCH", "an unknown C++ exception");
   }
 }
 

@@ -251,12 +251,12 @@ struct BoundOp {
 static constexpr size_t kMaxArguments = 64;
 
 static napi_value call(napi_env napi, napi_callback_info info) {
-  return guarded(napi, [&]() -> napi_value {
-    napi_value values[kMaxArguments];
-    size_t count = kMaxArguments;
-    void* data = nullptr;
-    napi_get_cb_info(napi, info, &count, values, nullptr, &data);
-    BoundOp& bound = *static_cast<BoundOp*>(data);
+  napi_value values[kMaxArguments];
+  size_t count = kMaxArguments;
+  void* data = nullptr;
+  napi_get_cb_info(napi, info, &count, values, nullptr, &data);
+  BoundOp& bound = *static_cast<BoundOp*>(data);
+  try {
     Env& env = *bound.env;
     const std::vector<c10::Argument>& arguments = bound.schema->arguments();
     // Taken out while in use: a TypeScript function that the operator calls (a hook on saved tensors) may call operators.
@@ -280,7 +280,7 @@ static napi_value call(napi_env napi, napi_callback_info info) {
           continue;
         }
         if (argument.real_type()->kind() != TypeKind::OptionalType) {
-          throw CodedError("MISSING_ARGUMENT", bound.schema->name() + ": argument '" + argument.name() + "' is missing");
+          throw CodedError("MISSING_ARGUMENT", std::string("argument '") + argument.name() + "' is missing");
         }
         stack.emplace_back();
         continue;
@@ -288,7 +288,7 @@ static napi_value call(napi_env napi, napi_callback_info info) {
       try {
         stack.push_back(to_ivalue(env, values[i], *argument.real_type(), argument));
       } catch (const CodedError& error) {
-        throw CodedError(error.code, bound.schema->name() + ": argument '" + argument.name() + "': " + error.what());
+        throw CodedError(error.code, std::string("argument '") + argument.name() + "': " + error.what());
       }
     }
     bound.op.callBoxed(&stack);
@@ -299,7 +299,10 @@ static napi_value call(napi_env napi, napi_callback_info info) {
     napi_create_array_with_length(napi, results, &array);
     for (size_t i = 0; i < results; ++i) napi_set_element(napi, array, static_cast<uint32_t>(i), from_ivalue(env, std::move(stack[base + i])));
     return array;
-  });
+  } catch (...) {
+    throw_to_js(napi, bound.schema->name().c_str());
+    return nullptr;
+  }
 }
 
 static napi_value describe(napi_env napi, const c10::FunctionSchema& schema) {

@@ -38,6 +38,8 @@ export type NativeStep = (bucket: NativeBucket, numbers: Float64Array, learningR
 /** The addon's functions. Tensors, generators and graph nodes are small integers here. */
 export interface Native {
   readonly metaArray: Float64Array;
+  /** Unboxed operators by full name without `aten::`, for generated/hot-ops.ts. */
+  readonly hot: Readonly<Record<string, (...values: unknown[]) => unknown>>;
   torchVersion(): string;
   openCuda(path: string): string | undefined;
   cudaDeviceCount(): number;

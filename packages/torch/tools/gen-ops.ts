@@ -1,12 +1,16 @@
 /**
  * @file Writes `src/generated/` from the schemas of the libtorch that is loaded: `npm run generate -w @pipewright/torch`.
- * With `--check` it writes nothing and fails when the files are not up to date.
+ * With `--check` it writes nothing and fails when the files are not up to date; `--to DIR` writes elsewhere.
  */
-import { readFileSync, writeFileSync } from 'node:fs';
+import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { OptionTypes, signatures } from './declarations.ts';
 import { whyExcluded } from './exclusions.ts';
-import { baseName, camelCase, isMethod, type Schema, schemaText, signatureText } from './schema.ts';
+import { hotNativeFile } from './hot-native.ts';
+import { hotForms } from './hot-ops.ts';
+import { hotTypescriptFile } from './hot-typescript.ts';
+import { baseName, camelCase, isMethod, opName, type Schema, schemaText, signatureText } from './schema.ts';
 
 /** The libtorch whose schemas are committed. */
 const testedVersion = '2.15.0';
@@ -131,24 +135,31 @@ function optionsFile(options: OptionTypes): string {
 
 async function main(args: readonly string[]): Promise<number> {
   const check = args.includes('--check');
+  const to = args.indexOf('--to');
+  const root = to < 0 ? fileURLToPath(new URL('../../', import.meta.url)) : (args[to + 1] as string);
   const { native } = (await import(new URL('../../dist/addon.js', import.meta.url).href)) as { native: Addon };
   const version = native.torchVersion();
   if (version.split('+')[0] !== testedVersion) {
     console.log(`gen-ops: generated code belongs to libtorch ${testedVersion}, this is ${version}: ${check ? 'not checked' : 'nothing written'}`);
     return check ? 0 : 1;
   }
-  const ops = surface(native.listOps());
+  const schemas = native.listOps();
+  const ops = surface(schemas);
+  const byOp = new Map(schemas.filter((schema) => schema.name.startsWith('aten::')).map((schema) => [opName(schema), schema]));
   const options = new OptionTypes();
   const files = new Map([
-    ['overloads.ts', overloadsFile(ops)],
-    ['methods.ts', methodsFile(ops, options)],
-    ['functions.ts', functionsFile(ops, options)],
+    ['src/generated/overloads.ts', overloadsFile(ops)],
+    ['src/generated/methods.ts', methodsFile(ops, options)],
+    ['src/generated/functions.ts', functionsFile(ops, options)],
+    ['src/generated/hot-ops.ts', hotTypescriptFile(hotForms, byOp, banner)],
+    ['native/generated/hot-ops.cc', hotNativeFile(hotForms, byOp, banner)],
   ]);
-  files.set('options.ts', optionsFile(options));
+  files.set('src/generated/options.ts', optionsFile(options));
 
   const stale: string[] = [];
   for (const [name, text] of files) {
-    const path = fileURLToPath(new URL(`../../src/generated/${name}`, import.meta.url));
+    const path = join(root, name);
+    mkdirSync(dirname(path), { recursive: true });
     let before = '';
     try {
       before = readFileSync(path, 'utf8');

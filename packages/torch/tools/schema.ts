@@ -24,6 +24,11 @@ export function baseName(schema: Schema): string {
   return schema.name.slice(schema.name.indexOf('::') + 2);
 }
 
+/** `add.Tensor`, or `mm` for the overload without a name. */
+export function opName(schema: Schema): string {
+  return schema.overload === '' ? baseName(schema) : `${baseName(schema)}.${schema.overload}`;
+}
+
 /** `batch_first` becomes `batchFirst`; a trailing underscore stays: `add_`. The same rule as `src/op/bind.ts`. */
 export function camelCase(name: string): string {
   return name.replace(/(?<=[a-z0-9A-Z])_+([a-z0-9])/g, (_, letter: string) => letter.toUpperCase());
@@ -46,8 +51,7 @@ export function signatureText(schema: Schema): string {
     }
     parts.push(`${arg.type} ${arg.name}${arg.default === undefined ? '' : `=${defaultText(arg)}`}`);
   }
-  const name = baseName(schema);
-  return `${schema.overload === '' ? name : `${name}.${schema.overload}`}(${parts.join(', ')})`;
+  return `${opName(schema)}(${parts.join(', ')})`;
 }
 
 /** The whole schema on one line. */

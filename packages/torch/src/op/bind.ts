@@ -1,10 +1,10 @@
 /** @file An operator of the dispatcher bound for calling: its schema, how arguments become native values, and back. */
 import { type NativeArgument, type NativeOp, native } from '../addon.ts';
 import { toDevice } from '../device.ts';
-import { DType, type DTypeName, toDType } from '../dtype.ts';
+import { DType, type DTypeName, dtypeOfCode, toDType } from '../dtype.ts';
 import { didYouMean, TorchError } from '../errors.ts';
 import { Generator } from '../random.ts';
-import { disposedError, Tensor } from '../tensor.ts';
+import { disposedError, FloatScalar, Tensor } from '../tensor.ts';
 
 /** Turns a JavaScript value into what the addon takes, or throws saying what was expected. */
 type Encode = (value: unknown) => unknown;
@@ -23,6 +23,8 @@ export interface BoundOp {
   readonly args: readonly BoundArgument[];
   readonly returns: readonly string[];
   readonly inPlace: boolean;
+  /** Positions of the `out` arguments that it returns, if it has them. */
+  readonly outs: readonly number[];
   readonly native: NativeOp['call'];
   /** Position of an argument by its camelCase name. */
   readonly positions: ReadonlyMap<string, number>;
@@ -46,11 +48,18 @@ export function bindOp(fullName: string): BoundOp {
     args,
     returns: found.returns,
     inPlace: found.inPlace,
+    outs: outsOf(found),
     native: found.call,
     positions: new Map(args.map((arg, i) => [arg.key, i])),
   };
   bound.set(fullName, op);
   return op;
+}
+
+/** An operator that writes into `out` returns those very tensors. */
+function outsOf(op: NativeOp): number[] {
+  const outs = op.args.flatMap((arg, i) => (arg.written && arg.keywordOnly && arg.type === 'Tensor' ? [i] : []));
+  return outs.length === op.returns.length ? outs : [];
 }
 
 function lookUp(fullName: string): NativeOp {
@@ -69,28 +78,37 @@ function lookUp(fullName: string): NativeOp {
 
 /** Calls a bound operator: positional arguments in schema order, the others by name. */
 export function callBound(op: BoundOp, positional: readonly unknown[], named?: Readonly<Record<string, unknown>>): unknown {
-  const { args } = op;
-  const values = new Array<unknown>(args.length);
-  if (positional.length > args.length) {
-    throw new TorchError('ARGUMENT_COUNT', `${op.fullName} takes ${args.length} arguments (${signature(op)}), got ${positional.length}`);
-  }
-  for (let i = 0; i < positional.length; i++) values[i] = encode(op, i, positional[i]);
-  if (named !== undefined) {
-    for (const [key, value] of Object.entries(named)) {
-      const position = op.positions.get(key);
-      if (position === undefined) {
-        throw new TorchError('UNKNOWN_OPTION', `${op.fullName}: unknown argument '${key}'${didYouMean(key, op.positions.keys())}; it takes ${signature(op)}`);
-      }
-      if (position < positional.length) throw new TorchError('ARGUMENT_COUNT', `${op.fullName}: argument '${key}' is given twice`);
-      values[position] = encode(op, position, value);
-    }
-  }
-  const result = op.native(...values);
+  const values = encodeAll(op, positional, named);
+  const result = temporaries.length === 0 ? op.native(...values) : callWithTemporaries(op, values);
   if (op.inPlace) return positional.length > 0 ? positional[0] : named?.[(op.args[0] as BoundArgument).key];
   const { returns } = op;
-  if (returns.length === 1) return decode(result, returns[0] as string);
-  if (returns.length === 0) return undefined;
-  return (result as unknown[]).map((item, i) => decode(item, returns[i] as string));
+  const decoded = returns.length > 1 ? (result as unknown[]).map((item, i) => decode(item, returns[i] as string)) : decode(result, returns[0]);
+  return op.outs.length > 0 ? givenOuts(op, decoded, (at, key) => (at < positional.length ? positional[at] : named?.[key])) : decoded;
+}
+
+/** Handles of numbers that stand for tensors, made while the arguments of a call are encoded. */
+let temporaries: number[] = [];
+
+function callWithTemporaries(op: BoundOp, values: unknown[]): unknown {
+  const mine = temporaries;
+  temporaries = [];
+  try {
+    return op.native(...values);
+  } finally {
+    for (const handle of mine) native.release(handle);
+  }
+}
+
+/** The tensors given as `out`, instead of new handles of them. */
+function givenOuts(op: BoundOp, decoded: unknown, given: (at: number, key: string) => unknown): unknown {
+  const results = Array.isArray(decoded) ? (decoded as unknown[]) : [decoded];
+  const outs = op.outs.map((at, i) => {
+    const out = given(at, (op.args[at] as BoundArgument).key);
+    if (!(out instanceof Tensor)) return results[i];
+    (results[i] as Tensor).dispose();
+    return out;
+  });
+  return outs.length === 1 ? outs[0] : outs;
 }
 
 /** `self, other, alpha` */
@@ -98,21 +116,48 @@ export function signature(op: BoundOp): string {
   return op.args.map((arg) => arg.key + (arg.default === undefined ? '' : '?')).join(', ');
 }
 
-function encode(op: BoundOp, position: number, value: unknown): unknown {
-  const arg = op.args[position] as BoundArgument;
-  if (value === undefined) return undefined;
+/** The native value of every argument. */
+function encodeAll(op: BoundOp, positional: readonly unknown[], named: Readonly<Record<string, unknown>> | undefined): unknown[] {
+  const { args } = op;
+  if (positional.length > args.length) {
+    throw new TorchError('ARGUMENT_COUNT', `${op.fullName} takes ${args.length} arguments (${signature(op)}), got ${positional.length}`);
+  }
+  const values = new Array<unknown>(args.length);
+  let at = 0;
   try {
-    return arg.encode(value);
-  } catch (error) {
-    if (error instanceof TorchError && !error.message.startsWith(op.fullName)) {
-      throw new TorchError(error.code, `${op.fullName}: argument '${arg.key}': ${error.message}`);
+    for (; at < positional.length; at++) {
+      const value = positional[at];
+      if (value !== undefined) values[at] = (args[at] as BoundArgument).encode(value);
     }
-    throw error;
+    if (named !== undefined) {
+      for (const key of Object.keys(named)) {
+        at = namedPosition(op, key, positional.length);
+        const value = named[key];
+        if (value !== undefined) values[at] = (args[at] as BoundArgument).encode(value);
+      }
+    }
+    return values;
+  } catch (error) {
+    for (const handle of temporaries.splice(0)) native.release(handle);
+    if (!(error instanceof TorchError) || error.message.startsWith(op.fullName)) throw error;
+    throw new TorchError(error.code, `${op.fullName}: argument '${(args[at] as BoundArgument).key}': ${error.message}`);
   }
 }
 
+function namedPosition(op: BoundOp, key: string, numPositional: number): number {
+  const position = op.positions.get(key);
+  if (position === undefined) {
+    throw new TorchError('UNKNOWN_OPTION', `${op.fullName}: unknown argument '${key}'${didYouMean(key, op.positions.keys())}; it takes ${signature(op)}`);
+  }
+  if (position < numPositional) throw new TorchError('ARGUMENT_COUNT', `${op.fullName}: argument '${key}' is given twice`);
+  return position;
+}
+
 /** What the addon returned, as the schema says it is. */
-export function decode(value: unknown, type: string): unknown {
+export function decode(value: unknown, type: string | undefined): unknown {
+  if (type === undefined) return undefined;
+  if (type === 'Tensor') return typeof value === 'number' ? Tensor.adopt(value) : value;
+  if (type === 'ScalarType') return typeof value === 'number' ? dtypeOfCode(value) : value;
   if (type.startsWith('Tensor')) {
     if (typeof value === 'number') return Tensor.adopt(value);
     if (Array.isArray(value)) return value.map((item: number | null) => (item === null ? null : Tensor.adopt(item)));
@@ -130,14 +175,19 @@ function encoderOf(type: string): Encode {
     const element = encoderOf(list[1] as string);
     const acceptsOne = list[2] !== '';
     return (value) => {
-      if (Array.isArray(value)) return value.map((item) => element(item));
-      if (ArrayBuffer.isView(value) && !(value instanceof DataView)) return Array.from(value as unknown as Iterable<unknown>, (item) => element(item));
+      if (Array.isArray(value) || (ArrayBuffer.isView(value) && !(value instanceof DataView))) {
+        const items = value as unknown as ArrayLike<unknown>;
+        if (items.length > longestList) throw expected(`at most ${longestList} elements`, value);
+        return Array.from(items, (item) => element(item));
+      }
       if (acceptsOne) return element(value);
       throw expected('an array', value);
     };
   }
   return encoders[type] ?? ((value) => value);
 }
+
+const longestList = 1 << 22;
 
 const encoders: Record<string, Encode> = {
   Tensor: encodeTensor,
@@ -150,7 +200,7 @@ const encoders: Record<string, Encode> = {
   float: (value) => {
     if (typeof value === 'number') return value;
     if (typeof value === 'bigint') return Number(value);
-    if (typeof value === 'object' && value !== null && 'float' in value) return value;
+    if (value instanceof FloatScalar) return value.float;
     throw expected('a number', value);
   },
   bool: (value) => {
@@ -194,13 +244,15 @@ function encodeTensor(value: unknown): unknown {
   }
   if (value === null) return null;
   if (typeof value === 'number' || typeof value === 'boolean' || typeof value === 'bigint' || isScalarObject(value)) {
-    return Tensor.adopt(native.scalarTensor(value)).h; // freed with the innermost scope
+    const handle = native.scalarTensor(value);
+    temporaries.push(handle); // freed after the call
+    return handle;
   }
   throw expected('a tensor', value);
 }
 
 function isScalarObject(value: unknown): boolean {
-  return typeof value === 'object' && value !== null && ('float' in value || ('re' in value && 'im' in value));
+  return typeof value === 'object' && value !== null && (value instanceof FloatScalar || ('re' in value && 'im' in value));
 }
 
 function encodeScalar(value: unknown): unknown {

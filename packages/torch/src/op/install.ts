@@ -1,104 +1,21 @@
-/**
- * @file Operators as methods of `Tensor` and as functions. Nothing is looked up or bound before the first call of a
- * name; the overload a call means is remembered by the kinds of its arguments.
- */
-import { overloads as table } from '../generated/overloads.ts';
+/** @file Puts the operators on `Tensor.prototype` and gives them out as functions: hot ones with their short way. */
+import { hotFunctions, hotMethods } from '../generated/hot-ops.ts';
+import { overloads } from '../generated/overloads.ts';
+import { native } from '../addon.ts';
 import { Tensor } from '../tensor.ts';
-import { type BoundOp, bindOp, callBound } from './bind.ts';
-import { isOptions, kindOf } from './kind.ts';
-import { type CallKinds, type Choice, chooseOverload, noOverload, type Overload, parseOverload } from './overload.ts';
-
-/** A choice with its operator bound. */
-interface Target extends Choice {
-  readonly op: BoundOp;
-}
-
-/** One name with all its overloads. */
-class Operator {
-  readonly name: string;
-  private parsed: Overload[] | undefined;
-  private readonly targets = new Map<string, Target>();
-
-  constructor(name: string) {
-    this.name = name;
-  }
-
-  get overloads(): readonly Overload[] {
-    this.parsed ??= (table[this.name] as string).split('\n').map(parseOverload);
-    return this.parsed;
-  }
-
-  call(args: unknown[]): unknown {
-    let named: Record<string, unknown> | undefined;
-    const last = args[args.length - 1];
-    if (args.length > 0 && isOptions(last)) {
-      named = last;
-      args.pop();
-    }
-    const target = this.choose(args, named);
-    const { op, overload } = target;
-    const positional = target.spreads ? [...args.slice(0, overload.spread), args.slice(overload.spread)] : args;
-    if (named === undefined) return callBound(op, positional);
-    if (!overload.isFactory || !('requiresGrad' in named)) return callBound(op, positional, named);
-    const { requiresGrad, ...rest } = named;
-    const made = callBound(op, positional, rest) as Tensor;
-    return requiresGrad === true ? made.requiresGrad_(true) : made;
-  }
-
-  private choose(args: readonly unknown[], named: Record<string, unknown> | undefined): Target {
-    let positional = '';
-    for (let i = 0; i < args.length; i++) positional += kindOf(args[i]);
-    let key = positional;
-    let names: string[] = [];
-    let kinds = '';
-    if (named !== undefined) {
-      names = Object.keys(named);
-      for (const name of names) kinds += kindOf(named[name]);
-      key = `${positional} ${kinds} ${names.join(' ')}`;
-    }
-    const known = this.targets.get(key);
-    if (known !== undefined) return known;
-    const target = this.resolve({ positional, names, named: kinds });
-    if (this.targets.size < 4096) this.targets.set(key, target);
-    return target;
-  }
-
-  private resolve(call: CallKinds): Target {
-    const { overloads } = this;
-    const choice = chooseOverload(overloads, call);
-    if (choice !== undefined) return { ...choice, op: bindOp(choice.overload.fullName) };
-    throw noOverload(this.name, overloads, call);
-  }
-}
-
-const operators = new Map<string, Operator>();
-
-function operator(name: string): Operator {
-  let found = operators.get(name);
-  if (found === undefined) {
-    found = new Operator(name);
-    operators.set(name, found);
-  }
-  return found;
-}
+import { genericFunction, genericMethod } from './operator.ts';
 
 /** The function of an operator: `opFunction('matmul')(a, b)`. */
 export function opFunction<F>(name: string): F {
-  let op: Operator | undefined;
-  const call = (...args: unknown[]): unknown => (op ??= operator(name)).call(args);
-  return call as F;
+  return ((native.hot === undefined ? undefined : hotFunctions[name]) ?? genericFunction(name)) as F;
 }
 
 /** Puts every operator whose first argument is a tensor `self` on `Tensor.prototype`. */
 function installMethods(): void {
   const prototype = Tensor.prototype as unknown as Record<string, unknown>;
-  for (const [name, text] of Object.entries(table)) {
-    if (!/^[^(]*\(Tensor self[,)]/m.test(text) || name in prototype) continue;
-    let op: Operator | undefined;
-    prototype[name] = function (this: Tensor, ...args: unknown[]): unknown {
-      args.unshift(this);
-      return (op ??= operator(name)).call(args);
-    };
+  for (const name of Object.keys(overloads)) {
+    if (name in prototype || !/\(Tensor self[,)]/.test(overloads[name] as string)) continue;
+    prototype[name] = (native.hot === undefined ? undefined : hotMethods[name]) ?? genericMethod(name);
   }
 }
 

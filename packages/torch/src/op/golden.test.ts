@@ -1,0 +1,173 @@
+/** @file Every call of golden/ops.jsonl: what PyTorch 2.15 returned, changed in place and gave as gradients. */
+import { readFileSync } from 'node:fs';
+import { fileURLToPath } from 'node:url';
+import { describe, expect, test } from 'vitest';
+import { native } from '../addon.ts';
+import { callOp, type DType, type Element, float, float32, loadSafetensors, scope, Tensor } from '../index.ts';
+
+/** A value as the file writes it. */
+type Json = null | boolean | string | number | readonly Json[] | { readonly [key: string]: Json };
+
+interface Case {
+  readonly case: number;
+  readonly op: string;
+  readonly args: readonly Json[];
+  readonly kwargs: { readonly [key: string]: Json };
+  readonly out: Json;
+  readonly changed?: { readonly [position: string]: Json };
+  readonly gradOfSum?: { readonly [position: string]: Json };
+}
+
+const golden = (name: string): string => fileURLToPath(new URL(`../../../../testdata/golden/${name}`, import.meta.url));
+const cases = readFileSync(golden('ops.jsonl'), 'utf8')
+  .trim()
+  .split('\n')
+  .map((line) => JSON.parse(line) as Case);
+const stored = loadSafetensors(golden('ops.safetensors'));
+
+function isRecord(value: Json): value is { readonly [key: string]: Json } {
+  return typeof value === 'object' && value !== null && !Array.isArray(value);
+}
+
+/** The JavaScript value of one of the file's; tensors are copies, gathered in order. */
+function decode(item: Case, value: Json, tensors: Tensor[]): unknown {
+  if (Array.isArray(value)) return (value as readonly Json[]).map((each) => decode(item, each, tensors));
+  if (!isRecord(value)) return value;
+  const [key, content] = Object.entries(value)[0] as [string, Json];
+  switch (key) {
+    case 'tensor': {
+      const copy = (stored.get(`${item.case}.${String(content)}`) as Tensor).clone();
+      tensors.push(copy);
+      return copy;
+    }
+    case 'int':
+      return content;
+    case 'float':
+      return float(Number(String(content).replace('inf', 'Infinity').replace('nan', 'NaN')));
+    case 'complex':
+      return { re: Number((content as Json[])[0]), im: Number((content as Json[])[1]) };
+    default:
+      return typeof content === 'string' ? content.replace('torch.', '') : content;
+  }
+}
+
+function camelCase(name: string): string {
+  return name.replace(/(?<=[a-z0-9A-Z])_+([a-z0-9])/g, (_, letter: string) => letter.toUpperCase());
+}
+
+/** Replaces tensors in arguments, in order. */
+function replace(value: unknown, from: readonly Tensor[], to: readonly Tensor[]): unknown {
+  if (value instanceof Tensor) return to[from.indexOf(value)];
+  return Array.isArray(value) ? value.map((each) => replace(each, from, to)) : value;
+}
+
+/** Distance between a number and the next of its type, at the larger of the two values. */
+function unit(dtype: DType, size: number): number {
+  const [digits, smallest] = dtype.name === 'bfloat16' ? [7, -133] : [10, -24];
+  return 2 ** Math.max(Math.floor(Math.log2(size)) - digits, smallest);
+}
+
+function allowed(dtype: DType, size: number): number {
+  switch (dtype.name) {
+    case 'float64':
+    case 'complex128':
+      return 1e-12 * size;
+    case 'float32':
+    case 'complex64':
+      return 1e-5 * size;
+    case 'float16':
+    case 'bfloat16':
+      return unit(dtype, size);
+    default:
+      return 0;
+  }
+}
+
+function numbers(x: Tensor): number[] {
+  const flat = (value: unknown): Element[] => (Array.isArray(value) ? value.flatMap(flat) : [value as Element]);
+  return flat(x.toArray()).flatMap((value) => (typeof value === 'object' ? [value.re, value.im] : [Number(value)]));
+}
+
+/** Says where two tensors differ, or nothing. */
+function difference(got: Tensor, want: Tensor): string {
+  if (got.dtype !== want.dtype) return `dtype ${got.dtype.name}, expected ${want.dtype.name}`;
+  if (got.shape.join() !== want.shape.join()) return `shape [${got.shape}], expected [${want.shape}]`;
+  const a = numbers(got);
+  const b = numbers(want);
+  for (let i = 0; i < a.length; i++) {
+    const [x, y] = [a[i] as number, b[i] as number];
+    if (Object.is(x, y) || x === y) continue;
+    if (Math.abs(x - y) <= allowed(want.dtype, Math.max(Math.abs(x), Math.abs(y)))) continue;
+    return `element ${i}: ${x}, expected ${y}`;
+  }
+  return '';
+}
+
+function compare(item: Case, got: unknown, want: Json, where: string): string[] {
+  if (Array.isArray(want)) {
+    if (!Array.isArray(got) || got.length !== want.length) return [`${where}: not an array of ${want.length}`];
+    return (want as readonly Json[]).flatMap((each, i) => compare(item, got[i], each, `${where}[${i}]`));
+  }
+  const expected = decode(item, want, []);
+  if (expected instanceof Tensor) {
+    if (!(got instanceof Tensor)) return [`${where}: not a tensor`];
+    const text = difference(got, expected);
+    return text === '' ? [] : [`${where}: ${text}`];
+  }
+  const plain = typeof expected === 'object' && expected !== null && 'float' in expected ? expected.float : expected;
+  return Object.is(got, plain) ? [] : [`${where}: ${String(got)}, expected ${String(plain)}`];
+}
+
+function tensorsIn(value: unknown): Tensor[] {
+  if (value instanceof Tensor) return [value];
+  return Array.isArray(value) ? value.flatMap(tensorsIn) : [];
+}
+
+/** Runs one case and returns what is wrong. */
+function run(item: Case): string[] {
+  const tensors: Tensor[] = [];
+  const args = item.args.map((value) => decode(item, value, tensors));
+  const options = Object.fromEntries(Object.entries(item.kwargs).map(([key, value]) => [camelCase(key), decode(item, value, tensors)]));
+  const before = tensors.map((each) => each.clone());
+  const got = callOp(item.op, args, options);
+  const wrong = compare(item, got, item.out, 'out');
+  for (const [position, want] of Object.entries(item.changed ?? {})) {
+    wrong.push(...compare(item, tensors[Number(position)], want, `argument ${position}`));
+  }
+  if (item.gradOfSum === undefined) return wrong;
+
+  const positions = Object.keys(item.gradOfSum).map(Number);
+  const leaves = positions.map((position) => (before[position] as Tensor).requiresGrad_());
+  const inputs = before.map((each) => (each.requiresGrad ? each.clone() : each)); // an in-place operator may not change a leaf
+  const again = callOp(
+    item.op,
+    args.map((value) => replace(value, tensors, inputs)),
+    Object.fromEntries(Object.entries(options).map(([key, value]) => [key, replace(value, tensors, inputs)])),
+  );
+  const sums = tensorsIn(again)
+    .filter((each) => each.requiresGrad)
+    .map((each) => (halves.has(each.dtype.name) ? each.to(float32) : each).sum());
+  const total = sums.reduce((sum, each) => sum.add(each));
+  const grads = native.gradOf([total.handle], leaves.map((leaf) => leaf.handle), null, false, false, true);
+  positions.forEach((position, i) => {
+    const handle = grads[i] as number | null;
+    const want = (item.gradOfSum as Record<string, Json>)[position] as Json;
+    wrong.push(...compare(item, handle === null ? null : Tensor.adopt(handle), want, `gradient ${position}`));
+  });
+  return wrong;
+}
+
+const halves = new Set(['float16', 'bfloat16']);
+const byOp = new Map<string, Case[]>();
+for (const item of cases) byOp.set(item.op, [...(byOp.get(item.op) ?? []), item]);
+
+describe('golden operators', () => {
+  test.each([...byOp.keys()])('%s', (op) => {
+    const wrong = (byOp.get(op) as Case[]).flatMap((item) => scope(() => run(item)).map((text) => `case ${item.case}: ${text}`));
+    expect(wrong).toEqual([]);
+  });
+
+  test('all cases are there', () => {
+    expect([cases.length, byOp.size]).toEqual([645, 222]);
+  });
+});
