@@ -1,9 +1,21 @@
 /** @file The public API of @pipewright/torch. */
+export * from './autograd/index.ts';
 export * from './creation.ts';
 export * from './device.ts';
 export * from './dtype.ts';
 export { TorchError } from './errors.ts';
+export * from './generated/functions.ts';
+import './generated/methods.ts';
+export { type Index, Range, range, type SliceItem } from './indexing.ts';
+export * as nn from './nn/index.ts';
 export { callOp } from './op/call.ts';
+export type { ToOptions } from './op/convert.ts';
+import './op/convert.ts';
+export type * from './op/types.ts';
+export type * from './generated/options.ts';
+export * as optim from './optim/index.ts';
+export { type PrintOptions, setPrintOptions } from './print.ts';
 export { Generator, getRngState, initialSeed, manualSeed, setRngState } from './random.ts';
+export { loadSafetensors, readSafetensorsHeader, type SafetensorsEntry, type SafetensorsHeader, saveSafetensors } from './safetensors.ts';
 export { keep, liveTensors, Scope, scope, unscoped } from './scope.ts';
 export * from './tensor.ts';

@@ -1,0 +1,36 @@
+/** @file Adagrad. */
+import { native } from '../addon.ts';
+import { type BaseOptions, checkNotNegative, type GivenOptions, type Kind, Optimizer, type ParamsInput } from './optimizer.ts';
+
+/** Options of Adagrad. */
+export interface AdagradOptions extends BaseOptions {
+  lrDecay: number;
+  weightDecay: number;
+  initialAccumulatorValue: number;
+  eps: number;
+}
+
+const kind: Kind<AdagradOptions> = {
+  name: 'Adagrad',
+  defaults: { lr: 1e-2, lrDecay: 0, weightDecay: 0, initialAccumulatorValue: 0, eps: 1e-10, maximize: false },
+  step: (bucket, numbers, rate) => native.adagradStep(bucket, numbers, rate),
+  check: (options) => checkNotNegative('Adagrad', options, ['lrDecay', 'weightDecay', 'initialAccumulatorValue', 'eps']),
+  slots: (options) => [
+    { name: 'step', kind: 'number' },
+    { name: 'sum', kind: 'like', begin: options.initialAccumulatorValue },
+  ],
+  numbers(options, to) {
+    to[0] = options.lr as number;
+    to[1] = options.lrDecay;
+    to[2] = options.weightDecay;
+    to[3] = options.eps;
+    to[4] = Number(options.maximize);
+  },
+};
+
+/** Steps that shrink with the squares of all gradients so far. */
+export class Adagrad extends Optimizer<AdagradOptions> {
+  constructor(params: ParamsInput<AdagradOptions>, options?: GivenOptions<AdagradOptions>) {
+    super(kind, params, options);
+  }
+}

@@ -1,0 +1,40 @@
+/** @file Adamax. */
+import { native } from '../addon.ts';
+import { type BaseOptions, checkBetas, checkNotNegative, type GivenOptions, type Kind, Optimizer, type ParamsInput } from './optimizer.ts';
+
+/** Options of Adamax. */
+export interface AdamaxOptions extends BaseOptions {
+  betas: readonly number[];
+  eps: number;
+  weightDecay: number;
+}
+
+const kind: Kind<AdamaxOptions> = {
+  name: 'Adamax',
+  defaults: { lr: 2e-3, betas: [0.9, 0.999], eps: 1e-8, weightDecay: 0, maximize: false },
+  step: (bucket, numbers, rate) => native.adamaxStep(bucket, numbers, rate),
+  check(options) {
+    checkNotNegative('Adamax', options, ['eps', 'weightDecay']);
+    checkBetas('Adamax', options.betas);
+  },
+  slots: () => [
+    { name: 'step', kind: 'number' },
+    { name: 'exp_avg', kind: 'like' },
+    { name: 'exp_inf', kind: 'like' },
+  ],
+  numbers(options, to) {
+    to[0] = options.lr as number;
+    to[1] = options.betas[0] as number;
+    to[2] = options.betas[1] as number;
+    to[3] = options.eps;
+    to[4] = options.weightDecay;
+    to[5] = Number(options.maximize);
+  },
+};
+
+/** Adam with the largest gradient in place of the mean square. */
+export class Adamax extends Optimizer<AdamaxOptions> {
+  constructor(params: ParamsInput<AdamaxOptions>, options?: GivenOptions<AdamaxOptions>) {
+    super(kind, params, options);
+  }
+}

@@ -1,0 +1,14 @@
+/** @file `optim`: optimizers and learning-rate schedules. */
+export * from './adagrad.ts';
+export * from './adam.ts';
+export * from './adamax.ts';
+export { LRScheduler, type ScheduleOptions, type ScheduleState } from './lr-scheduler.ts';
+export * from './lr-schedules.ts';
+export * from './nadam.ts';
+export * from './one-cycle-lr.ts';
+export { type BaseOptions, type GivenOptions, type GroupInput, Optimizer, type OptimizerState, type ParamGroup, type ParamsInput } from './optimizer.ts';
+export * from './radam.ts';
+export * from './reduce-lr-on-plateau.ts';
+export * from './rmsprop.ts';
+export * from './sequential-lr.ts';
+export * from './sgd.ts';

@@ -1,0 +1,321 @@
+/**
+ * @file The base of all optimizers: groups of parameters with their options, the state of each parameter, and one
+ * native call per step, group, device and element type. State lives beside the kernels, so it outlives every scope.
+ */
+import { type NativeBucket, type NativeStep, native } from '../addon.ts';
+import { noGrad } from '../autograd/modes.ts';
+import { float32, float64, getDefaultDtype } from '../dtype.ts';
+import { checkOptions, TorchError } from '../errors.ts';
+import '../generated/methods.ts';
+import { readOptions } from '../nn/options.ts';
+import { scope } from '../scope.ts';
+import { FloatScalar, Tensor } from '../tensor.ts';
+
+/** A number; `float()` markers are accepted wherever options are. */
+export type Rate = number | FloatScalar | Tensor;
+
+/** What every optimizer has: the learning rate, as a number or as a tensor of one element that graphs can read. */
+export interface BaseOptions {
+  lr: number | Tensor;
+  maximize: boolean;
+}
+
+/** Options as callers write them: all can be left out. */
+export type GivenOptions<O> = { [K in keyof O]?: Loose<O[K]> | undefined };
+type Loose<V> = V extends number ? number | FloatScalar : V extends readonly number[] ? readonly (number | FloatScalar)[] : V extends number | Tensor ? Rate : V;
+
+/** Parameters with options of their own. */
+export type GroupInput<O> = GivenOptions<O> & { params: Tensor | Iterable<Tensor | readonly [string, Tensor]> };
+
+/** What an optimizer takes: parameters, parameters with names, or groups of them. */
+export type ParamsInput<O> = Iterable<Tensor> | Iterable<readonly [string, Tensor]> | Iterable<GroupInput<O>>;
+
+/** Parameters and their options, which may be changed between steps. `initialLr` is set by schedules. */
+export type ParamGroup<O> = O & {
+  params: Tensor[];
+  paramNames?: string[];
+  initialLr?: number;
+  [extra: string]: unknown;
+};
+
+/** How a piece of state begins: like the parameter, as a number, or when first needed. */
+export interface Slot {
+  /** PyTorch's name: `exp_avg`. */
+  readonly name: string;
+  readonly kind: 'like' | 'number' | 'deviceNumber' | 'later';
+  readonly begin?: number;
+}
+
+const kinds = { like: 0, number: 1, deviceNumber: 2, later: 3 } as const;
+
+/** What an optimizer remembers, in PyTorch's layout: state by the parameter's number, options by group. */
+export interface OptimizerState {
+  readonly state: Readonly<Record<number, Readonly<Record<string, Tensor>>>>;
+  readonly paramGroups: readonly (Readonly<Record<string, unknown>> & { readonly params: readonly number[] })[];
+}
+
+/** Parameters of one group that are stepped together. */
+interface Bucket {
+  readonly native: NativeBucket;
+  /** Positions in the group. */
+  readonly positions: readonly number[];
+}
+
+interface Prepared {
+  readonly buckets: readonly Bucket[];
+  readonly slots: readonly Slot[];
+  readonly key: number;
+}
+
+/** What a kind of optimizer is. */
+export interface Kind<O> {
+  readonly name: string;
+  readonly defaults: O;
+  readonly step: NativeStep;
+  /** Refuses options that make no sense. */
+  check(options: O): void;
+  /** What is remembered of each parameter, in the order that native/optimizer.cc wants. */
+  slots(options: O): readonly Slot[];
+  /** Changes when `slots` would give something else. */
+  slotKey?(options: O): number;
+  /** Writes the options in the order that native/optimizer.cc wants; the first is the learning rate. */
+  numbers(options: O, to: Float64Array): void;
+}
+
+/** The base of all optimizers. @example const optimizer = new AdamW(model.parameters(), { lr: 3e-4 }); optimizer.step() */
+export abstract class Optimizer<O extends BaseOptions = BaseOptions> {
+  readonly defaults: O;
+  readonly paramGroups: ParamGroup<O>[] = [];
+  private readonly kind: Kind<O>;
+  private readonly numbers = new Float64Array(8);
+  private prepared: (Prepared | null)[] = [];
+
+  constructor(kind: Kind<O>, params: ParamsInput<O>, options: GivenOptions<O> | undefined) {
+    this.kind = kind;
+    this.defaults = readGroup(kind, options, kind.defaults);
+    const given = Array.isArray(params) ? (params as unknown[]) : params instanceof Tensor ? [params] : [...(params as Iterable<unknown>)];
+    if (given.length === 0) throw new TorchError('BAD_ARGUMENT', `${kind.name}: the list of parameters is empty; pass model.parameters()`);
+    const isGroups = typeof given[0] === 'object' && given[0] !== null && 'params' in given[0];
+    if (isGroups) for (const group of given) this.addParamGroup(group as GroupInput<O>);
+    else this.addParamGroup({ params: given } as unknown as GroupInput<O>);
+  }
+
+  /** Adds parameters with options of their own, for example when layers are unfrozen. */
+  addParamGroup(input: GroupInput<O>): void {
+    const { params, ...options } = input;
+    const { name } = this.kind;
+    const items = params instanceof Tensor ? [params] : [...params];
+    const paramNames = items.flatMap((item) => (Array.isArray(item) ? [item[0] as string] : []));
+    const tensors = items.map((item) => (Array.isArray(item) ? item[1] : item) as Tensor);
+    const known = new Set(this.paramGroups.flatMap((group) => group.params));
+    for (const tensor of tensors) {
+      if (!(tensor instanceof Tensor)) throw new TorchError('BAD_ARGUMENT', `${name}: parameters are tensors, got ${tensor === null ? 'null' : typeof tensor}; pass model.parameters()`);
+      if (!tensor.isLeaf) throw new TorchError('NOT_LEAF', `${name}: a parameter is the result of an operator and cannot be optimized; pass the tensors it was made of`);
+      if (known.has(tensor)) throw new TorchError('BAD_ARGUMENT', `${name}: a parameter is given twice; each may be in one group only`);
+      known.add(tensor);
+    }
+    const group = { params: tensors, ...readGroup(this.kind, options as unknown as GivenOptions<O>, this.defaults) } as ParamGroup<O>;
+    if (paramNames.length > 0) group.paramNames = paramNames;
+    this.paramGroups.push(group);
+    this.prepared.push(null);
+  }
+
+  /** Moves every parameter that has a gradient. */
+  step(): void {
+    const { paramGroups, kind, numbers } = this;
+    for (let g = 0; g < paramGroups.length; g++) {
+      const group = paramGroups[g] as ParamGroup<O>;
+      const { buckets } = this.prepare(g);
+      kind.numbers(group, numbers);
+      const lr: number | Tensor = group.lr;
+      const rate = typeof lr === 'number' ? null : lr.handle;
+      for (let b = 0; b < buckets.length; b++) kind.step((buckets[b] as Bucket).native, numbers, rate);
+    }
+  }
+
+  /** Drops all gradients; with `setToNone: false` they become zeros. */
+  zeroGrad(options?: { setToNone?: boolean | undefined }): void {
+    const setToNone = options?.setToNone ?? true;
+    for (let g = 0; g < this.paramGroups.length; g++) {
+      for (const bucket of this.prepare(g).buckets) native.zeroBucketGrads(bucket.native, setToNone);
+    }
+  }
+
+  /** Where a group is stepped: made at first use, so that a model may move before. */
+  private prepare(g: number): Prepared {
+    const group = this.paramGroups[g] as ParamGroup<O>;
+    const key = this.kind.slotKey?.(group) ?? 0;
+    const known = this.prepared[g];
+    if (known !== null && known !== undefined && known.key === key) return known;
+    const slots = this.kind.slots(group);
+    const numberType = getDefaultDtype() === float64 ? float64 : float32;
+    const codes = slots.flatMap((slot) => [kinds[slot.kind], slot.begin ?? 0, (slot.kind === 'number' ? numberType : float32).code]);
+    const places = new Map<string, number[]>();
+    group.params.forEach((tensor, i) => {
+      const place = `${tensor.device} ${tensor.dtype.name}`;
+      const list = places.get(place);
+      if (list === undefined) places.set(place, [i]);
+      else list.push(i);
+    });
+    const buckets = [...places.values()].map((positions): Bucket => ({
+      native: native.createBucket(positions.map((i) => (group.params[i] as Tensor).handle), codes),
+      positions,
+    }));
+    const made = { buckets, slots, key };
+    this.prepared[g] = made;
+    if (known !== null && known !== undefined) scope(() => this.writeState(made, this.readState(known)));
+    return made;
+  }
+
+  /** State of a group's parameters, by their position in the group. */
+  private readState({ buckets, slots }: Prepared): Map<number, Record<string, Tensor>> {
+    const found = new Map<number, Record<string, Tensor>>();
+    for (const { native: bucket, positions } of buckets) {
+      slots.forEach((slot, s) => {
+        native.bucketState(bucket, s).forEach((handle, i) => {
+          if (handle === null) return;
+          const position = positions[i] as number;
+          const record = found.get(position) ?? {};
+          record[slot.name] = Tensor.adopt(handle);
+          found.set(position, record);
+        });
+      });
+    }
+    return found;
+  }
+
+  private writeState({ buckets, slots }: Prepared, state: ReadonlyMap<number, Readonly<Record<string, Tensor>>>): void {
+    for (const { native: bucket, positions } of buckets) {
+      slots.forEach((slot, s) => {
+        native.setBucketState(bucket, s, positions.map((position) => state.get(position)?.[slot.name]?.handle ?? null));
+      });
+    }
+  }
+
+  /** What the optimizer remembers of a parameter, under PyTorch's names; the tensors are the optimizer's own. */
+  stateOf(parameter: Tensor): Record<string, Tensor> {
+    for (let g = 0; g < this.paramGroups.length; g++) {
+      const position = (this.paramGroups[g] as ParamGroup<O>).params.indexOf(parameter);
+      if (position >= 0) return this.readState(this.prepare(g)).get(position) ?? {};
+    }
+    throw new TorchError('NOT_FOUND', `${this.kind.name}: the tensor is not a parameter of this optimizer`);
+  }
+
+  /** Everything needed to go on later; the tensors share memory with the optimizer. */
+  stateDict(): OptimizerState {
+    const state: Record<number, Record<string, Tensor>> = {};
+    let start = 0;
+    const paramGroups = this.paramGroups.map((group, g) => {
+      const first = start;
+      for (const [position, record] of this.readState(this.prepare(g))) state[first + position] = record;
+      const { params, ...options } = group;
+      start += params.length;
+      return { ...options, params: params.map((_, i) => first + i) };
+    });
+    return { state, paramGroups };
+  }
+
+  /** Goes on where `stateDict` was taken. Options and state are copied. */
+  loadStateDict(source: OptimizerState): void {
+    const { name } = this.kind;
+    const sizes = (groups: readonly { readonly params: readonly unknown[] }[]): string => groups.map((group) => group.params.length).join(', ');
+    if (sizes(source.paramGroups) !== sizes(this.paramGroups)) {
+      throw new TorchError('STATE_DICT', `${name}.loadStateDict: the groups of this optimizer have ${sizes(this.paramGroups)} parameters, those of the state ${sizes(source.paramGroups)}`);
+    }
+    source.paramGroups.forEach((saved, g) => {
+      const group = this.paramGroups[g] as ParamGroup<O>;
+      const { params: indices, ...options } = saved;
+      checkState(name, group.params, indices.map((index) => source.state[index]));
+      Object.assign(group, options);
+      this.kind.check(group);
+      const prepared = this.prepare(g);
+      noGrad(() => scope(() => {
+        const state = new Map<number, Record<string, Tensor>>();
+        indices.forEach((index, i) => {
+          const record = source.state[index];
+          if (record !== undefined) state.set(i, adapt(record, group.params[i] as Tensor, prepared.slots));
+        });
+        this.writeState(prepared, state);
+      }));
+    });
+  }
+
+  /** Frees what the optimizer remembers. */
+  dispose(): void {
+    for (const prepared of this.prepared) for (const bucket of prepared?.buckets ?? []) native.clearBucket(bucket.native);
+    this.prepared = this.paramGroups.map(() => null);
+  }
+
+  [Symbol.dispose](): void {
+    this.dispose();
+  }
+
+  /** The optimizer as PyTorch prints it. */
+  toString(): string {
+    const groups = this.paramGroups.map(({ params: _, paramNames: __, ...options }, g) => {
+      const lines = Object.keys(options)
+        .sort()
+        .map((key) => `    ${key}: ${show(options[key])}`);
+      return `Parameter Group ${g}\n${lines.join('\n')}\n`;
+    });
+    return `${this.constructor.name} (\n${groups.join('\n')})`;
+  }
+}
+
+function show(value: unknown): string {
+  return value instanceof Tensor ? String(value.item()) : JSON.stringify(value);
+}
+
+/** Options with markers taken off, checked. */
+function readGroup<O extends BaseOptions>(kind: Kind<O>, given: GivenOptions<O> | undefined, defaults: O): O {
+  checkOptions(kind.name, given, Object.keys(kind.defaults));
+  const { lr, ...rest } = (given ?? {}) as Record<string, unknown>;
+  const plain = Object.fromEntries(Object.entries(rest).map(([key, value]) => [key, Array.isArray(value) ? value.map(unmark) : value]));
+  const options = { ...readOptions(kind.name, plain as never, { ...defaults, lr: 0 } as unknown as O), lr: lr === undefined ? defaults.lr : unmark(lr) } as O;
+  const rate: unknown = options.lr;
+  if (rate instanceof Tensor ? rate.numel() !== 1 : !(typeof rate === 'number' && rate >= 0)) {
+    throw new TorchError('BAD_ARGUMENT', `${kind.name}: lr is a number of at least 0, or a tensor of one element, got ${rate instanceof Tensor ? `a tensor of ${rate.numel()}` : String(rate)}`);
+  }
+  kind.check(options);
+  return options;
+}
+
+function unmark(value: unknown): unknown {
+  return value instanceof FloatScalar ? value.float : value;
+}
+
+/** Refuses numbers below zero, by name. */
+export function checkNotNegative(where: string, options: object, names: readonly string[]): void {
+  for (const name of names) {
+    const value = Reflect.get(options, name) as number;
+    if (!(value >= 0)) throw new TorchError('BAD_ARGUMENT', `${where}: ${name} must be at least 0, got ${value}`);
+  }
+}
+
+/** Refuses betas that are not two numbers from 0 up to 1. */
+export function checkBetas(where: string, betas: readonly number[]): void {
+  if (Array.isArray(betas) && betas.length === 2 && betas.every((beta) => beta >= 0 && beta < 1)) return;
+  throw new TorchError('BAD_ARGUMENT', `${where}: betas are two numbers of at least 0 and less than 1, got ${JSON.stringify(betas)}`);
+}
+
+/** Like the parameter where it has its shape; numbers stay as they are. */
+function adapt(record: Readonly<Record<string, Tensor>>, parameter: Tensor, slots: readonly Slot[]): Record<string, Tensor> {
+  const made: Record<string, Tensor> = {};
+  for (const slot of slots) {
+    const value = record[slot.name];
+    if (value === undefined) continue;
+    const isNumber = slot.kind === 'number' || slot.kind === 'deviceNumber';
+    const device = slot.kind === 'number' ? 'cpu' : parameter.device;
+    made[slot.name] = value.to({ device, dtype: isNumber ? value.dtype : parameter.dtype, copy: true }).detach();
+  }
+  return made;
+}
+
+function checkState(where: string, params: readonly Tensor[], records: readonly (Readonly<Record<string, Tensor>> | undefined)[]): void {
+  const misfits = records.flatMap((record, i) => {
+    const shape = (params[i] as Tensor).shape.join(', ');
+    const wrong = Object.entries(record ?? {}).filter(([, value]) => !(value instanceof Tensor) || (value.dim() > 0 && value.shape.join(', ') !== shape));
+    return wrong.map(([name]) => `${name} of parameter ${i} does not have the shape [${shape}]`);
+  });
+  if (misfits.length > 0) throw new TorchError('STATE_DICT', `${where}.loadStateDict: the state does not fit\n  ${misfits.join('\n  ')}`);
+}

@@ -1,0 +1,40 @@
+/** @file Stochastic gradient descent. */
+import { native } from '../addon.ts';
+import { TorchError } from '../errors.ts';
+import { type BaseOptions, checkNotNegative, type GivenOptions, type Kind, Optimizer, type ParamsInput } from './optimizer.ts';
+
+/** Options of SGD. */
+export interface SGDOptions extends BaseOptions {
+  momentum: number;
+  dampening: number;
+  weightDecay: number;
+  nesterov: boolean;
+}
+
+const kind: Kind<SGDOptions> = {
+  name: 'SGD',
+  defaults: { lr: 1e-3, momentum: 0, dampening: 0, weightDecay: 0, nesterov: false, maximize: false },
+  step: (bucket, numbers, rate) => native.sgdStep(bucket, numbers, rate),
+  check(options) {
+    checkNotNegative('SGD', options, ['momentum', 'weightDecay']);
+    if (options.nesterov && (options.momentum <= 0 || options.dampening !== 0)) {
+      throw new TorchError('BAD_ARGUMENT', `SGD: nesterov needs a momentum above 0 and no dampening, got momentum ${options.momentum} and dampening ${options.dampening}`);
+    }
+  },
+  slots: () => [{ name: 'momentum_buffer', kind: 'later' }],
+  numbers(options, to) {
+    to[0] = options.lr as number;
+    to[1] = options.momentum;
+    to[2] = options.dampening;
+    to[3] = options.weightDecay;
+    to[4] = Number(options.nesterov);
+    to[5] = Number(options.maximize);
+  },
+};
+
+/** Stochastic gradient descent, with momentum if asked for. @example new SGD(model.parameters(), { lr: 0.1, momentum: 0.9 }) */
+export class SGD extends Optimizer<SGDOptions> {
+  constructor(params: ParamsInput<SGDOptions>, options?: GivenOptions<SGDOptions>) {
+    super(kind, params, options);
+  }
+}
