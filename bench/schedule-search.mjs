@@ -59,9 +59,9 @@ report(
   best(() => simulate(lowered, costs).peakMemory),
 );
 
-for (const [ranks, microbatches] of [
-  [8, 24],
-  [32, 256],
+for (const { ranks, microbatches } of [
+  { ranks: 8, microbatches: 24 },
+  { ranks: 32, microbatches: 256 },
 ]) {
   const options = { ranks, microbatches, costs: { F: 18.5, I: 18.1, W: 9.3, comm: 0.6 } };
   const span = simulate(buildSchedule('ZB1P', options), options.costs).bubble.span;
@@ -71,9 +71,9 @@ for (const [ranks, microbatches] of [
     `bubble ${(100 * span).toFixed(2)}% of the span`,
   );
 }
-for (const [ranks, microbatches] of [
-  [8, 24],
-  [32, 256],
+for (const { ranks, microbatches } of [
+  { ranks: 8, microbatches: 24 },
+  { ranks: 32, microbatches: 256 },
 ]) {
   const { span } = simulate(buildSchedule('VHalf', { ranks, microbatches }));
   report(
@@ -82,10 +82,10 @@ for (const [ranks, microbatches] of [
     `span ${span}`,
   );
 }
-for (const [ranks, microbatches, memoryLimit] of [
-  [4, 8, 5],
-  [8, 24, 12],
-  [16, 48, 24],
+for (const { ranks, microbatches, memoryLimit } of [
+  { ranks: 4, microbatches: 8, memoryLimit: 5 },
+  { ranks: 8, microbatches: 24, memoryLimit: 12 },
+  { ranks: 16, microbatches: 48, memoryLimit: 24 },
 ]) {
   const options = { ranks, microbatches, memoryLimit, costs: { retained: 1 } };
   const { span } = simulate(buildSchedule('AdaptiveV', options), options.costs);
@@ -113,9 +113,9 @@ report(
   best(() => searchSchedule(search), 3),
   `${found.schedule.name}, makespan ${found.after.toFixed(1)}`,
 );
-for (const [ranks, microbatches] of [
-  [3, 4],
-  [4, 3],
+for (const { ranks, microbatches } of [
+  { ranks: 3, microbatches: 4 },
+  { ranks: 4, microbatches: 3 },
 ]) {
   const tiny = buildSchedule('ZB1P', { ranks, microbatches });
   const tinyCosts = {

@@ -76,14 +76,12 @@ export class OrderGraph {
     this.ready = new Int32Array(this.count);
   }
 
-  /** The operation of a plain word of this schedule's layout; undefined where there is none. */
-  idOf(word: number): number | undefined {
-    return this.ids.get(word);
-  }
-
-  /** The rows of another order of the same operations. */
-  rowsOf(order: Schedule): OrderRows {
-    return order.rows.map((row) => row.filter((word) => word !== 0).map((word) => this.ids.get(word)!));
+  /** The row of an order of the same operations, given by its words. */
+  rowOf(words: Int32Array): Int32Array {
+    const row = new Int32Array(words.length);
+    let count = 0;
+    for (const word of words) if (word !== 0) row[count++] = this.ids.get(word)!;
+    return row.subarray(0, count);
   }
 
   /** Plays an order: every operation as early as its row and its inputs allow. */

@@ -1,8 +1,13 @@
 /** @file `searchSchedule`: the best order for given costs and limits, from every schedule that fits and then beyond them. */
 
+import { alignSlots } from './align.ts';
 import { type BuildScheduleOptions, buildSchedule } from './build-schedule.ts';
+import { resolveCosts } from './costs.ts';
 import { checkChoice, checkCount, checkOptions, ScheduleError } from './errors.ts';
 import { type Improvement, improve, type SearchOptions } from './improve-schedule.ts';
+import { listOrder } from './list-order.ts';
+import { resolveMemoryLimit } from './memory-limit.ts';
+import { OrderGraph } from './order-graph.ts';
 import { findSchedule, scheduleDefinitions } from './registry.ts';
 import type { Schedule } from './schedule.ts';
 import { simulate } from './simulate.ts';
@@ -13,7 +18,7 @@ export interface SearchScheduleOptions extends SearchOptions {
   /** Stages on each rank; default 1. */
   readonly stagesPerRank?: number;
   readonly microbatches: number;
-  /** Schedules to start from; default: all that train and take the shape. */
+  /** Schedules to start from; default: all that train and take the shape, and a greedy order. */
   readonly from?: readonly string[];
 }
 
@@ -69,6 +74,8 @@ export function searchSchedule(options: SearchScheduleOptions): SearchResult {
       refused.push({ name, value: null, reason: cause.message });
     }
   }
+  const greedy = greedyStart(options);
+  if (greedy !== null) fitting.push({ schedule: greedy, value: simulate(greedy, options.costs ?? {})[objective] });
   if (fitting.length === 0) {
     throw new ScheduleError(
       'MEMORY_LIMIT',
@@ -91,6 +98,25 @@ export function searchSchedule(options: SearchScheduleOptions): SearchResult {
     if (objective === 'makespan' && best.after <= best.bound * (1 + 1e-12)) break;
   }
   return { ...best!, before: fitting[0]!.value, evaluations: used, starts };
+}
+
+/** The greedy order of the work of a schedule with split backward, if all schedules may be started from. */
+function greedyStart(options: SearchScheduleOptions): Schedule | null {
+  if (options.from !== undefined) return null;
+  const { memoryLimit: _, ...shape } = shapeOf(options);
+  const schedule = buildSchedule('InterleavedZeroBubble', shape);
+  const graph = new OrderGraph(
+    'searchSchedule',
+    schedule,
+    resolveCosts('searchSchedule', options.costs ?? {}, schedule.stages),
+  );
+  const limits = resolveMemoryLimit(
+    'searchSchedule',
+    options.memoryLimit,
+    new Float64Array(schedule.ranks).fill(Number.POSITIVE_INFINITY),
+  );
+  const rows = listOrder(graph, limits);
+  return rows === null ? null : alignSlots(graph.scheduleOf(rows).with({ name: 'greedy' }));
 }
 
 function namesFor({ from, stagesPerRank = 1 }: SearchScheduleOptions): string[] {

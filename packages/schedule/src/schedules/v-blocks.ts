@@ -15,7 +15,19 @@ type Residues = readonly [number, number, number, number];
  * Every block in which the downward passes (DownF, UpI) step from rank to rank by one distance, then from some rank on by
  * a shorter one, and the upward passes by one slot; rank 0 starts with any four different slots.
  */
-export function buildingBlocks(ranks: number): MeasuredBlock[] {
+export function buildingBlocks(ranks: number): readonly MeasuredBlock[] {
+  let blocks = known.get(ranks);
+  if (blocks === undefined) {
+    if (known.size >= 8) known.clear();
+    known.set(ranks, (blocks = findBlocks(ranks)));
+  }
+  return blocks;
+}
+
+/** Blocks depend on the number of ranks alone; those of the last few numbers are kept. */
+const known = new Map<number, readonly MeasuredBlock[]>();
+
+function findBlocks(ranks: number): MeasuredBlock[] {
   const found = new Map<string, BuildingBlock>();
   for (const start of startResidues()) {
     for (const steps of stepSequences(ranks)) {

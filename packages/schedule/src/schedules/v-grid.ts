@@ -3,7 +3,7 @@
  * both ends without holding more. Each rank has a stage on the way down the V and one on the way up.
  */
 
-import { Code } from '../packed.ts';
+import { Code, type Layout } from '../packed.ts';
 import { stageToRank } from '../placement.ts';
 import type { Schedule } from '../schedule.ts';
 import { ScheduleBuilder } from '../schedule-builder.ts';
@@ -202,7 +202,7 @@ export class VGrid {
     });
   }
 
-  /** The rows as a schedule; a weight slot does the way up's oldest W if one is pending, else the way down's. */
+  /** The rows as a schedule. */
   toSchedule(shape: ScheduleShape): Schedule {
     const { ranks, microbatches } = this;
     const stages = 2 * ranks;
@@ -212,24 +212,35 @@ export class VGrid {
       stageToRank: stageToRank({ ranks, stages, style: 'v' }),
       capacity: period * microbatches,
     });
-    this.rows.forEach((row, rank) => {
-      const down = rank;
-      const up = stages - 1 - rank;
-      const next = new Int32Array(6);
-      const weights = { up: 0, down: 0 };
-      for (const cell of row) {
-        const m = next[cell]!++;
-        if (cell === Cell.DownF) builder.push(rank, Code.F, down, m);
-        else if (cell === Cell.UpF) builder.push(rank, Code.F, up, m);
-        else if (cell === Cell.UpI) builder.push(rank, Code.I, up, m);
-        else if (cell === Cell.DownI) builder.push(rank, Code.I, down, m);
-        else if (cell === Cell.W) {
-          if (weights.up < next[Cell.UpI]!) builder.push(rank, Code.W, up, weights.up++);
-          else builder.push(rank, Code.W, down, weights.down++);
-        }
-      }
-    });
+    for (let rank = 0; rank < ranks; rank++) {
+      for (const word of this.wordsOf(rank, builder.layout)) builder.row(rank).push(word);
+    }
     return builder.finish();
+  }
+
+  /** The words of a row; a weight slot does the way up's oldest W if one is pending, else the way down's. */
+  wordsOf(rank: number, layout: Layout): Int32Array {
+    const down = rank;
+    const up = 2 * this.ranks - 1 - rank;
+    const row = this.rows[rank]!;
+    const next = new Int32Array(6);
+    const words = new Int32Array(row.length);
+    let count = 0;
+    let upWeights = 0;
+    let downWeights = 0;
+    for (let slot = 0; slot < row.length; slot++) {
+      const cell = row[slot]!;
+      if (cell === Cell.Empty) continue;
+      const m = next[cell]!++;
+      if (cell === Cell.W) {
+        words[count++] =
+          upWeights < next[Cell.UpI]! ? layout.pack(Code.W, up, upWeights++) : layout.pack(Code.W, down, downWeights++);
+      } else {
+        const code = cell === Cell.DownF || cell === Cell.UpF ? Code.F : Code.I;
+        words[count++] = layout.pack(code, cell === Cell.DownF || cell === Cell.DownI ? down : up, m);
+      }
+    }
+    return words.subarray(0, count);
   }
 }
 

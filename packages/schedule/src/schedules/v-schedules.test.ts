@@ -104,9 +104,11 @@ describe('AdaptiveV', () => {
     }
   });
 
-  it('says what it needs when a limit is too low', () => {
-    expect(() => buildSchedule('AdaptiveV', { ranks: 4, microbatches: 8, memoryLimit: 3 })).toThrow(
-      /leanest plan found needs 4 on rank \d, memoryLimit is 3/,
+  it('plans for any limit that holds one microbatch, and says so below that', () => {
+    const spans = [2, 3, 4, 5].map((memoryLimit) => bubbles(4, 8, memoryLimit));
+    expect(spans).toEqual([...spans].sort((a, b) => b - a));
+    expect(() => buildSchedule('AdaptiveV', { ranks: 4, microbatches: 8, memoryLimit: 1.5 })).toThrow(
+      /one microbatch on both stages needs 2 on rank 0, memoryLimit is 1.5/,
     );
   });
 
