@@ -4,7 +4,7 @@
  * Every step runs even if an earlier one fails. `npm run check -- --no-tests` leaves the tests out.
  */
 import { spawnSync } from 'node:child_process';
-import { existsSync, readdirSync } from 'node:fs';
+import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { bootstrap, root } from './bootstrap.mjs';
 import { runTests } from './test.mjs';
@@ -18,19 +18,24 @@ const steps = [
   { name: 'lint', args: [bin('oxlint/bin/oxlint'), '--type-aware'] },
   { name: 'format', args: [bin('@biomejs/biome/bin/biome'), 'check', '.'] },
   { name: 'layers', args: ['scripts/check-layers.mjs'] },
-  ...generators().map((script) => ({ name: `generated code (${script})`, args: [script, '--check'] })),
+  ...generators(),
 ];
 
-/** Every script that writes generated code also checks it, with --check. */
+/** Every script that writes generated code also checks it: ours with --check, a package's as `generate:check`. */
 function generators() {
-  const tools = readdirSync(join(root, 'packages'))
-    .map((name) => `packages/${name}/tools`)
-    .filter((dir) => existsSync(join(root, dir)));
-  return ['scripts', ...tools].flatMap((dir) =>
-    readdirSync(join(root, dir))
-      .filter((file) => /^gen(erate)?-.*\.mjs$/.test(file))
-      .map((file) => `${dir}/${file}`),
-  );
+  const ours = readdirSync(join(root, 'scripts')).filter((file) => /^generate-.*\.mjs$/.test(file));
+  const packages = readdirSync(join(root, 'packages')).filter((name) => {
+    const manifest = join(root, 'packages', name, 'package.json');
+    return existsSync(manifest) && JSON.parse(readFileSync(manifest, 'utf8')).scripts?.['generate:check'];
+  });
+  const npm = process.env['npm_execpath'] ?? bin('npm/bin/npm-cli.js');
+  return [
+    ...ours.map((file) => ({ name: `generated code (${file})`, args: [`scripts/${file}`, '--check'] })),
+    ...packages.map((name) => ({
+      name: `generated code (packages/${name})`,
+      args: [npm, 'run', '--silent', 'generate:check', '-w', `packages/${name}`],
+    })),
+  ];
 }
 
 await bootstrap();
