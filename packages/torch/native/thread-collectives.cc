@@ -50,8 +50,26 @@ namespace {
 
 constexpr int64_t kChunk = 32768;  // elements of one item
 
+const char* dtype_text(at::ScalarType dtype) {
+  switch (dtype) {
+    case at::kByte: return "uint8";
+    case at::kChar: return "int8";
+    case at::kShort: return "int16";
+    case at::kInt: return "int32";
+    case at::kLong: return "int64";
+    case at::kHalf: return "float16";
+    case at::kFloat: return "float32";
+    case at::kDouble: return "float64";
+    case at::kBFloat16: return "bfloat16";
+    case at::kBool: return "bool";
+    case at::kComplexFloat: return "complex64";
+    case at::kComplexDouble: return "complex128";
+    default: return c10::toString(dtype);
+  }
+}
+
 std::string shape_text(const at::Tensor& tensor) {
-  std::string text = c10::toString(tensor.scalar_type());
+  std::string text = dtype_text(tensor.scalar_type());
   text += '[';
   for (int64_t i = 0; i < tensor.dim(); ++i) text += (i > 0 ? ", " : "") + std::to_string(tensor.size(i));
   return text + ']';

@@ -10,7 +10,9 @@ const ranks = new URL('./ranks.mjs', import.meta.url);
 
 /** What a rank is to do: the name of a scenario of `ranks.mjs`, and its arguments. */
 export interface RankData {
-  readonly scenario: string;
+  readonly scenario?: string;
+  /** Several in one go; the result is then an object by name. */
+  readonly scenarios?: readonly string[];
   readonly [key: string]: unknown;
 }
 

@@ -4,6 +4,7 @@
  */
 import process from 'node:process';
 import { pathToFileURL } from 'node:url';
+import { parentPort } from 'node:worker_threads';
 import { callOp, liveTensors, scope, tensor, zeros } from '../dist/index.js';
 import * as distributed from '../dist/distributed/index.js';
 
@@ -213,6 +214,7 @@ const scenarios = {
   /** Blocks for good. */
   block(group, { what }) {
     const peer = (group.rank + 1) % group.size;
+    parentPort?.postMessage('about to block');
     if (what === 'recv') group.recv(zeros([1]), peer, { tag: 9, timeoutMs: 1e9 });
     if (what === 'channel') group.channel(peer).recv(9, { timeoutMs: 1e9 });
     if (what === 'store') distributed.hashStore('nobody').get('never', { timeoutMs: 1e9 });
@@ -243,12 +245,21 @@ function sleep(ms) {
   Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, Math.min(ms, 2 ** 31 - 1));
 }
 
-/** Joins the group and runs `data.scenario`. */
+/** Joins the group and runs `data.scenario`, or one after the other those of `data.scenarios`. */
 export async function main(data) {
   const options = { timeoutMs: 60_000, ...data.init };
   if (data.file !== undefined) options.store = distributed.fileStore(data.file, Number(process.env.WORLD_SIZE));
   const group = distributed.initProcessGroup(options);
-  const result = await scenarios[data.scenario](group, data);
+  let result;
+  if (data.scenarios === undefined) {
+    result = await scenarios[data.scenario](group, data);
+  } else {
+    result = {};
+    for (const name of data.scenarios) {
+      result[name] = await scenarios[name](group, data);
+      group.barrier();
+    }
+  }
   if (data.close !== false) distributed.destroyProcessGroup();
   return result;
 }

@@ -1,0 +1,92 @@
+/** @file Stores: values, counters, waits, limits. */
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { describe, expect, test } from 'vitest';
+import { fileStore, hashStore, type Store, tcpStore } from './store.ts';
+
+const folder = mkdtempSync(join(tmpdir(), 'pipewright-'));
+process.on('exit', () => rmSync(folder, { recursive: true, force: true }));
+let files = 0;
+
+const kinds: [string, () => { one: Store; other: Store }][] = [
+  ['hash', () => ({ one: hashStore(`test-${files}`), other: hashStore(`test-${files++}`) })],
+  ['file', () => ({ one: fileStore(join(folder, `f${files}`), 2), other: fileStore(join(folder, `f${files++}`), 2) })],
+  [
+    'tcp',
+    () => {
+      const one = tcpStore('127.0.0.1', 0, { server: true, timeoutMs: 5000 });
+      return { one, other: tcpStore('127.0.0.1', one.port, { timeoutMs: 5000 }) };
+    },
+  ],
+];
+
+describe.each(kinds)('a %s store', (_name, make) => {
+  test('shares values and counters', () => {
+    const { one, other } = make();
+    one.set('text', 'grün');
+    one.set('bytes', new Uint8Array([0, 255, 7]));
+    expect(other.getText('text')).toBe('grün');
+    expect([...other.get('bytes')]).toEqual([0, 255, 7]);
+    expect(one.add('n', 2)).toBe(2);
+    expect(other.add('n', 40)).toBe(42);
+    expect(other.check(['text', 'n'])).toBe(true);
+    expect(other.check(['text', 'nothing'])).toBe(false);
+    expect(one.compareSet('text', 'grün', 'blau')).toBe('blau');
+    expect(other.compareSet('text', 'rot', 'gelb')).toBe('blau');
+    expect(other.delete('text')).toBe(true);
+    expect(one.size).toBeGreaterThanOrEqual(2);
+    one.close();
+    other.close();
+    one.close();
+  });
+
+  test('prefixes keep users apart', () => {
+    const { one, other } = make();
+    const a = one.prefix('a');
+    a.set('key', '1');
+    other.prefix('b').set('key', '2');
+    expect(other.prefix('a').getText('key')).toBe('1');
+    expect(a.getText('key')).toBe('1');
+  });
+
+  test('a key that nobody sets is an error in time', () => {
+    const { one } = make();
+    const start = Date.now();
+    expect(() => one.get('never', { timeoutMs: 120 })).toThrow(/^Store.get\('never'\): nobody set it within 120 ms in /);
+    expect(() => one.wait(['never', 'ever'], { timeoutMs: 120 })).toThrow(/^Store.wait\('never', 'ever'\): nobody set it within 120 ms in /);
+    expect(Date.now() - start).toBeLessThan(5000);
+    one.set('still', 'usable');
+    expect(one.getText('still')).toBe('usable');
+  });
+});
+
+test('hash stores are found by name', () => {
+  const one = hashStore('by name');
+  one.set('k', 'v');
+  expect(hashStore('by name').getText('k')).toBe('v');
+  expect(hashStore('another').check(['k'])).toBe(false);
+});
+
+test('a server that does not answer', () => {
+  expect(() => tcpStore('127.0.0.1', 1, { timeoutMs: 300 })).toThrow(/^tcpStore: no store answered at 127\.0\.0\.1:1 within 300 ms; is the rank that serves it running\?/);
+});
+
+test('a port that is in use', () => {
+  const one = tcpStore('127.0.0.1', 0, { server: true });
+  expect(one.description).toBe(`tcp://127.0.0.1:${one.port}`);
+  one.close();
+});
+
+test('bad arguments say what to do', () => {
+  expect(() => tcpStore('', 1)).toThrow('tcpStore: host is ; give a name or an address');
+  expect(() => tcpStore('x', 70_000)).toThrow('tcpStore: port is 70000; give a whole number from 0 to 65535');
+  expect(() => tcpStore('x', 0)).toThrow('tcpStore: port 0 is for the server; give its port');
+  expect(() => tcpStore('x', 1, { sever: true } as object)).toThrow("did you mean 'server'?");
+  expect(() => fileStore('x', 0)).toThrow('fileStore: ranks is 0');
+  expect(() => hashStore('')).toThrow('is not a key');
+  const store = hashStore('closed');
+  store.close();
+  expect(() => store.set('a', 'b')).toThrow('the store hash:closed is closed');
+  expect(() => hashStore('t').get('x', { timeoutMs: Number.NaN })).toThrow('timeoutMs is NaN');
+});
