@@ -27,8 +27,8 @@ export interface Optimum {
 
 /**
  * The order of least makespan of a schedule's compute actions under memory limits, proven by branch and bound over all
- * orders. Microbatches are alike, so each kind of work of a stage is done in their order. Small steps only: 3 ranks and 4
- * microbatches take well under a second, 4 and 4 a few.
+ * orders. Microbatches are alike, so each kind of work of a stage is done in their order. Small steps only: 3 ranks and 6
+ * microbatches, or 4 and 4, take less than a second.
  * @example optimalSchedule(buildSchedule('ZBH1', { ranks: 2, microbatches: 3 })).makespan // 10
  */
 export function optimalSchedule(schedule: Schedule | ScheduleData, options: OptimalOptions = {}): Optimum {

@@ -79,6 +79,8 @@ class Replay {
   private readonly ready: number[] = [];
   // Composites whose parts release separately: parts done of the one a rank stands at, start and end of every part.
   private readonly partsDone: Int32Array;
+  private readonly partTimes: Map<number, Float64Array> = new Map();
+  // Columns of the schedule at hand, for the inner loops.
   private readonly stageShift: number;
   private readonly microbatchMask: number;
   private readonly microbatches: number;
@@ -93,7 +95,6 @@ class Replay {
   private openReceives = 0;
   /** 1 for each stage that receives activations, then for each that receives gradients. */
   private readonly receivesOf: Uint8Array;
-  private readonly partTimes: Map<number, Float64Array> = new Map();
 
   constructor(caller: string, schedule: Schedule, costs: CostTable) {
     const { ranks, stages, microbatches } = schedule;

@@ -22,7 +22,7 @@ const table = JSON.parse(
 ) as { readonly rows: readonly Row[] };
 
 const names = { '1F1B': '1F1B', 'ZB-H1': 'ZBH1', 'ZB-H2': 'ZBH2', 'ZB-1p': 'ZB1P', 'ZB-2p': 'ZB2P' };
-/** Chunks per rank that the paper's interleaved figures fit (search.md). */
+/** Chunks per rank that the paper's interleaved figures fit. */
 const chunks: Readonly<Record<string, number>> = { '1.5B': 3, '6.2B': 4, '14.6B': 3, '28.3B': 2 };
 
 describe("the paper's measured settings", () => {
