@@ -59,9 +59,9 @@ void rethrow_coded(std::exception_ptr error) {
   if (trace != std::string::npos) text.resize(trace);
   // gloo tells what happened only in words
   const bool late = contains(text, "imed out") || contains(text, "imeout");
-  const bool lost = contains(text, "Connection closed") || contains(text, "Connection reset") || contains(text, "Broken pipe") ||
-                    contains(text, "roken pipe") || contains(text, "closed by peer") || contains(text, "Socket closed") || contains(text, "Connection refused") ||
-                    contains(text, "pair closure") || contains(text, "recvBytes") || contains(text, "sendBytes");
+  const bool lost = contains(text, "Connection closed") || contains(text, "Connection reset") || contains(text, "roken pipe") ||
+                    contains(text, "closed by peer") || contains(text, "Socket closed") || contains(text, "Connection refused") ||
+                    contains(text, "pair closure") || contains(text, "got 0 bytes") || contains(text, "recvBytes") || contains(text, "sendBytes");
   throw CodedError(lost ? "PEER_LOST" : late ? "TIMED_OUT" : "LIBTORCH", text);
 }
 

@@ -6,7 +6,12 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
+#include <c10/util/Flags.h>
+
+#include <cstdlib>
 #include <cstring>
+
+C10_DECLARE_int(caffe2_log_level);
 
 namespace pw {
 namespace {
@@ -203,6 +208,12 @@ PW_ENTRY(store_close, 1) {
 }
 
 void init_store(Env& env, napi_value exports) {
+  // A lost connection is an error of ours; c10d would print a C++ stack besides.
+  static const bool once = [] {
+    if (std::getenv("TORCH_CPP_LOG_LEVEL") == nullptr) FLAGS_caffe2_log_level = 2;
+    return true;
+  }();
+  (void)once;
   at_env_end(env, [key = &env] { tables.erase(key); });
   add_exports(env, exports, {
     {"tcpStore", tcp_store},

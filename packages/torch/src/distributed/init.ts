@@ -54,7 +54,7 @@ export function initProcessGroup(options: InitOptions = {}): ProcessGroup {
     const make = backend === 'gloo' ? glooGroup : ncclGroup;
     const name = options.name ?? 'default';
     const { networkInterface } = options;
-    world = make(rendezvous(options, { backend, rank, timeoutMs }), { name, rank, size, timeoutMs, networkInterface });
+    world = make(rendezvous(options, { backend, rank, size, timeoutMs }), { name, rank, size, timeoutMs, networkInterface });
   } else {
     throw new TorchError('BAD_ARGUMENT', `initProcessGroup: backend is ${String(backend)}; give 'gloo', 'nccl' or 'thread'`);
   }
@@ -115,18 +115,19 @@ export function destroyProcessGroup(group: ProcessGroup | undefined = world): vo
 interface Rendezvous {
   readonly backend: 'gloo' | 'nccl';
   readonly rank: number;
+  readonly size: number;
   readonly timeoutMs: number;
 }
 
 /** The store of the default group, with the prefixes that torch.distributed uses, so that Python ranks can join too. */
-function rendezvous(options: InitOptions, { backend, rank, timeoutMs }: Rendezvous): Store {
+function rendezvous(options: InitOptions, { backend, rank, size, timeoutMs }: Rendezvous): Store {
   let store = options.store;
   if (store === undefined) {
     const host = options.masterAddr ?? process.env['MASTER_ADDR'];
     if (host === undefined) throw missing('MASTER_ADDR', 'masterAddr');
     const port = options.masterPort ?? fromEnvironment('MASTER_PORT', 'masterPort');
     const served = process.env['TORCHELASTIC_USE_AGENT_STORE'] === 'True';
-    worldStore = tcpStore(host, port, { server: rank === 0 && !served, timeoutMs });
+    worldStore = tcpStore(host, port, { server: rank === 0 && !served, ranks: size, wait: true, timeoutMs });
     store = worldStore.prefix('default_pg');
   }
   return store.prefix('0/').prefix(backend === 'gloo' ? 'cpu/' : 'cuda/');
