@@ -30,7 +30,15 @@ export function fakeMachine(): FakeMachine {
     PIP_FIND_LINKS: index,
     PIPEWRIGHT_JOBS: '2',
   };
-  for (const name of ['PIPEWRIGHT_LIBTORCH', 'PIPEWRIGHT_ADDON', 'PIPEWRIGHT_PYTHON', 'CXX']) delete env[name];
+  for (const name of [
+    'PIPEWRIGHT_LIBTORCH',
+    'PIPEWRIGHT_ADDON',
+    'PIPEWRIGHT_PYTHON',
+    'PIPEWRIGHT_CUDA_ADDON',
+    'CXX',
+    'CUDA_HOME',
+  ])
+    delete env[name];
   return { root, env, places: findPlaces(env), dispose: () => rmSync(root, { recursive: true, force: true }) };
 }
 

@@ -55,6 +55,9 @@ test('a machine with nothing: every missing part has its command', () => {
     info     cores          (any)
     info     memory         (any)
     info     threads        OMP_NUM_THREADS=1 MKL_NUM_THREADS=(not set) OPENBLAS_NUM_THREADS=2
+    info     settings       PIPEWRIGHT_HOME=/state
+                            PIPEWRIGHT_CACHE=/cache
+                            PIPEWRIGHT_JOBS=2
 
     Something needed is missing; see above."
   `);

@@ -44,6 +44,18 @@ export interface DoctorOptions {
 
 export const OLDEST_NODE = '20.19.0';
 const SETUP = 'npx pipewright setup';
+/** What changes where things are looked for; shown when set. */
+const SETTINGS = [
+  'PIPEWRIGHT_LIBTORCH',
+  'PIPEWRIGHT_HOME',
+  'PIPEWRIGHT_CACHE',
+  'PIPEWRIGHT_PYTHON',
+  'PIPEWRIGHT_ADDON',
+  'PIPEWRIGHT_CUDA_ADDON',
+  'PIPEWRIGHT_JOBS',
+  'CXX',
+  'CUDA_HOME',
+] as const;
 const THREAD_VARIABLES = ['OMP_NUM_THREADS', 'MKL_NUM_THREADS', 'OPENBLAS_NUM_THREADS'] as const;
 
 export function diagnose(options: DoctorOptions = {}): Report {
@@ -235,6 +247,9 @@ function loadProblem(file: string, env: NodeJS.ProcessEnv): string | null {
 
 function machineFindings(env: NodeJS.ProcessEnv): Finding[] {
   const gigabytes = (bytes: number): string => (bytes / 2 ** 30).toFixed(1);
+  const settings = SETTINGS.filter((name) => env[name])
+    .map((name) => `${name}=${env[name]}`)
+    .join('\n');
   const threads = THREAD_VARIABLES.map((name) => `${name}=${env[name] ?? '(not set)'}`).join(' ');
   return [
     { part: 'cores', health: 'info', value: String(availableParallelism()) },
@@ -244,5 +259,6 @@ function machineFindings(env: NodeJS.ProcessEnv): Finding[] {
       value: `${gigabytes(totalmem())} GiB, ${gigabytes(process.availableMemory())} GiB available`,
     },
     { part: 'threads', health: 'info', value: threads },
+    { part: 'settings', health: 'info', value: settings || 'none' },
   ];
 }
