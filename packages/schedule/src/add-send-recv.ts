@@ -1,7 +1,7 @@
 /** @file Adds sends and receives as PyTorch does: a receive is posted the moment its sender sends. */
 
-import { measure } from './compute-replay.ts';
 import { ScheduleError } from './errors.ts';
+import { type Extent, measure } from './extent.ts';
 import { Code } from './packed.ts';
 import { Schedule, type ScheduleData } from './schedule.ts';
 
@@ -14,7 +14,12 @@ const gradientDone = 2;
  */
 export function addSendRecv(input: Schedule | ScheduleData): Schedule {
   const schedule = Schedule.from(input);
-  return schedule.with({ rows: new SendRecvPass(schedule).run() });
+  return schedule.with({ rows: sendRecvRows(schedule, measure(schedule)) });
+}
+
+/** The rows of the pass for a schedule whose extent is known. */
+export function sendRecvRows(schedule: Schedule, extent: Extent): Int32Array[] {
+  return new SendRecvPass(schedule, extent).run();
 }
 
 class SendRecvPass {
@@ -29,9 +34,9 @@ class SendRecvPass {
   private readonly out: Int32Array[];
   private readonly length: Int32Array;
 
-  constructor(schedule: Schedule) {
+  constructor(schedule: Schedule, extent: Extent) {
     const { stages } = schedule;
-    const { stages: rows, fields } = measure(schedule);
+    const { stages: rows, fields } = extent;
     this.schedule = schedule;
     this.rankOf = Int32Array.from({ length: rows }, (_, s) => schedule.stageToRank[s] ?? -1);
     const { rankOf } = this;

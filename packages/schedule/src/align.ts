@@ -2,6 +2,7 @@
 
 import { ComputeReplay } from './compute-replay.ts';
 import { ScheduleError } from './errors.ts';
+import { type Extent, measure } from './extent.ts';
 import { Schedule, type ScheduleData } from './schedule.ts';
 import { describeCycle } from './violation.ts';
 
@@ -11,7 +12,12 @@ import { describeCycle } from './violation.ts';
  */
 export function alignSlots(input: Schedule | ScheduleData): Schedule {
   const schedule = Schedule.from(input);
-  const replay = new ComputeReplay(schedule, { space: true });
+  return alignWithin(schedule, measure(schedule));
+}
+
+/** The same for a schedule whose extent is known. */
+export function alignWithin(schedule: Schedule, extent: Extent): Schedule {
+  const replay = new ComputeReplay(schedule, { space: true, extent });
   replay.run();
   const cycle = replay.cycle();
   if (cycle !== null)

@@ -1,8 +1,9 @@
 /** @file From a name and a shape to a schedule. */
 
-import { alignSlots } from './align.ts';
+import { alignWithin } from './align.ts';
 import type { Costs } from './costs.ts';
 import { checkChoice, checkCount, checkOptions, ScheduleError, show } from './errors.ts';
+import { claimed } from './extent.ts';
 import { checkPeak } from './peak-check.ts';
 import { findSchedule } from './registry.ts';
 import type { Schedule } from './schedule.ts';
@@ -75,5 +76,5 @@ export function buildSchedule(name: string, options: BuildScheduleOptions): Sche
   }
   const schedule = definition.generate(shape);
   if (!definition.usesMemoryLimit && definition.hasBackward) checkPeak(shape, schedule);
-  return options.compat === 'torch' ? schedule : alignSlots(schedule);
+  return options.compat === 'torch' ? schedule : alignWithin(schedule, claimed(schedule));
 }

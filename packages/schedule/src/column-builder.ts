@@ -117,7 +117,7 @@ export class ColumnBuilder {
     const rows = this.rowBuilders.map((row) => row.finish());
     const seen = head.stages === undefined || head.microbatches === undefined || head.stageToRank === undefined;
     const observed = seen ? observe(rows, this.layout, this.composites) : null;
-    const stages = head.stages ?? observed!.stages;
+    const stages = head.stages ?? Math.max(observed!.stages, head.stageToRank?.length ?? 0);
     return {
       name: head.name,
       ranks: head.ranks,

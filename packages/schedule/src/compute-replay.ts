@@ -1,5 +1,6 @@
 /** @file Runs a compute order as far as results of other ranks allow, one slot per action. */
 
+import type { Extent } from './extent.ts';
 import { Code } from './packed.ts';
 import type { Schedule } from './schedule.ts';
 import { StageGraph } from './stage-graph.ts';
@@ -9,6 +10,8 @@ import type { CycleStep } from './violation.ts';
 export interface ComputeReplayOptions {
   /** Whether to write the rows with bubbles where ranks wait. */
   readonly space: boolean;
+  /** What occurs. */
+  readonly extent: Extent;
 }
 
 /**
@@ -33,7 +36,7 @@ export class ComputeReplay {
 
   constructor(schedule: Schedule, options: ComputeReplayOptions) {
     const { rows, ranks } = schedule;
-    const { stages, fields } = measure(schedule);
+    const { stages, fields } = options.extent;
     this.schedule = schedule;
     this.graph = new StageGraph({ stages, stageToRank: schedule.stageToRank, edges: schedule.edges });
     this.width = fields;
@@ -223,24 +226,4 @@ export class ComputeReplay {
     this.waits[rank] = 0;
     this.stack[this.stacked++] = rank;
   }
-}
-
-/** Stages and microbatch fields (microbatch + 1) that occur, at least those the schedule says. */
-export function measure(schedule: Schedule): { stages: number; fields: number } {
-  const { stageShift, microbatchMask } = schedule.layout;
-  let stages = schedule.stages;
-  let field = schedule.microbatches;
-  for (const row of schedule.rows) {
-    for (let i = 0; i < row.length; i++) {
-      const word = row[i]!;
-      if ((word & 15) === Code.Composite || word === 0) continue;
-      if (word >>> stageShift >= stages) stages = (word >>> stageShift) + 1;
-      if (((word >>> 4) & microbatchMask) > field) field = (word >>> 4) & microbatchMask;
-    }
-  }
-  for (const leaf of schedule.composites.leaves) {
-    stages = Math.max(stages, (leaf >>> stageShift) + 1);
-    field = Math.max(field, (leaf >>> 4) & microbatchMask);
-  }
-  return { stages, fields: field + 1 };
 }

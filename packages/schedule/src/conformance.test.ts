@@ -6,6 +6,7 @@ import { formatCsv, parseCsv } from './csv.ts';
 import { ScheduleError } from './errors.ts';
 import { lower } from './lower.ts';
 import { mergeBackward } from './merge-backward.ts';
+import { Code } from './packed.ts';
 import { scheduleDefinitions } from './registry.ts';
 import { Schedule } from './schedule.ts';
 import type { ScheduleDefinition } from './schedule-definition.ts';
@@ -148,14 +149,35 @@ describe.each(scheduleDefinitions.map((definition) => [definition.name, definiti
       );
     });
 
-    test('in-flight microbatches: bubbles only where a rank waits', () => {
+    test('bubbles stand exactly where a rank waits for another one', () => {
       fc.assert(
         fc.property(anyShape, (shape) => {
           const schedule = buildSchedule(name, shape);
-          for (const row of schedule.order) expect(row.at(-1)).not.toBeNull();
-          expect(schedule.order.some((row) => row[0] !== null)).toBe(true);
+          const slotOf = new Map<string, number>();
+          schedule.forEachLeaf(({ code, stage, microbatch, slot }) => {
+            if (code !== Code.W) slotOf.set(`${code === Code.F ? 'F' : 'B'}${stage}/${microbatch}`, slot);
+          });
+          schedule.forEachLeaf(({ code, stage, microbatch, slot }) => {
+            if (code === Code.W) return;
+            const source =
+              code === Code.F ? slotOf.get(`F${stage - 1}/${microbatch}`) : slotOf.get(`B${stage + 1}/${microbatch}`);
+            expect(source === undefined || source < slot).toBe(true);
+          });
+          schedule.order.forEach((row, rank) => {
+            row.forEach((item, slot) => {
+              if (item === null || slot === 0 || row[slot - 1] !== null) return;
+              const sources = schedule.composites.leavesOf(schedule.rows[rank]![slot]!).map((leaf) => {
+                const [stage, microbatch] = [schedule.layout.stage(leaf), schedule.layout.microbatch(leaf)];
+                return (leaf & 15) === Code.F
+                  ? slotOf.get(`F${stage - 1}/${microbatch}`)
+                  : slotOf.get(`B${stage + 1}/${microbatch}`);
+              });
+              expect(sources, `rank ${rank} slot ${slot}`).toContain(slot - 1);
+            });
+            expect(row.at(-1)).not.toBeNull();
+          });
         }),
-        { numRuns: 10 },
+        { numRuns: 20 },
       );
     });
 

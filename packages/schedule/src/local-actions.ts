@@ -1,7 +1,7 @@
 /** @file Adds what a rank does by itself: UNSHARD, RESHARD and REDUCE_GRAD. */
 
-import { measure } from './compute-replay.ts';
 import { checkCount, ScheduleError, show } from './errors.ts';
+import { measure } from './extent.ts';
 import { Code } from './packed.ts';
 import { Schedule, type ScheduleData } from './schedule.ts';
 
@@ -16,7 +16,8 @@ export type ReduceGradPlacement = 'early' | 'end' | 'none';
  * @example addUnshardReshard(Schedule.from({ order: [['0F0', '0B0']] }), 3).toString() // '0UNSHARD 0F0 0B0 0RESHARD'
  */
 export function addUnshardReshard(input: Schedule | ScheduleData, window: UnshardWindow = 3): Schedule {
-  return addLocalActions(Schedule.from(input), { unshardWindow: window, reduceGrad: 'none' });
+  const schedule = Schedule.from(input);
+  return addLocalActions(schedule, { unshardWindow: window, reduceGrad: 'none', stages: measure(schedule).stages });
 }
 
 /**
@@ -24,15 +25,20 @@ export function addUnshardReshard(input: Schedule | ScheduleData, window: Unshar
  * @example addReduceGrad(Schedule.from({ order: [['0F0', '0B0']] })).toString() // '0F0 0B0 0REDUCE_GRAD'
  */
 export function addReduceGrad(input: Schedule | ScheduleData, placement: ReduceGradPlacement = 'early'): Schedule {
-  return addLocalActions(Schedule.from(input), { unshardWindow: false, reduceGrad: placement });
+  const schedule = Schedule.from(input);
+  return addLocalActions(schedule, { unshardWindow: false, reduceGrad: placement, stages: measure(schedule).stages });
+}
+
+/** What is added; `stages` is one more than the highest stage that occurs. */
+interface LocalActionOptions {
+  readonly unshardWindow: UnshardWindow | false;
+  readonly reduceGrad: ReduceGradPlacement;
+  readonly stages: number;
 }
 
 /** Both in one pass over each row; bubbles are dropped. */
-export function addLocalActions(
-  schedule: Schedule,
-  options: { readonly unshardWindow: UnshardWindow | false; readonly reduceGrad: ReduceGradPlacement },
-): Schedule {
-  const pass = new LocalActionPass(schedule, options.unshardWindow, options.reduceGrad);
+export function addLocalActions(schedule: Schedule, options: LocalActionOptions): Schedule {
+  const pass = new LocalActionPass(schedule, options);
   return schedule.with({ rows: schedule.rows.map((row) => pass.row(row)) });
 }
 
@@ -48,14 +54,13 @@ class LocalActionPass {
   private readonly backwards: Int32Array;
   private out: Int32Array = new Int32Array(0);
 
-  constructor(schedule: Schedule, window: UnshardWindow | false, placement: ReduceGradPlacement) {
+  constructor(schedule: Schedule, { unshardWindow, reduceGrad, stages }: LocalActionOptions) {
     this.schedule = schedule;
-    this.placement = placement;
-    const { most, budget, bytesOf } = readWindow(window, schedule.stages);
+    this.placement = reduceGrad;
+    const { most, budget, bytesOf } = readWindow(unshardWindow, schedule.stages);
     this.most = most;
     this.budget = budget;
     this.bytesOf = bytesOf;
-    const { stages } = measure(schedule);
     this.count = new Int32Array(stages);
     this.active = new Uint8Array(stages);
     this.backwards = new Int32Array(stages);

@@ -1,14 +1,16 @@
 /** @file From a compute order to what ranks execute: adds sends, receives, unsharding and gradient reduction. */
 
-import { addSendRecv } from './add-send-recv.ts';
+import { sendRecvRows } from './add-send-recv.ts';
 import { checkChoice, checkOptions, ScheduleError } from './errors.ts';
+import { claimed } from './extent.ts';
 import { addLocalActions, type ReduceGradPlacement, type UnshardWindow } from './local-actions.ts';
 import { mergeBackward } from './merge-backward.ts';
 import { Code } from './packed.ts';
 import { placeCommunication } from './place-communication.ts';
 import { Schedule, type ScheduleData, type StageEdge } from './schedule.ts';
 import { checkEdges } from './stage-graph.ts';
-import { validateCompute } from './validate.ts';
+import { CellCheck } from './validate-cells.ts';
+import { ViolationList } from './violation.ts';
 
 /** How a compute order is lowered. */
 export interface LowerOptions {
@@ -46,42 +48,38 @@ export function lower(input: Schedule | ScheduleData, options: LowerOptions = {}
     checkEdges(options.edges, schedule.stages);
     schedule = schedule.with({ edges: options.edges });
   }
-  refuseOtherThanCompute(schedule);
   refuseInvalid(schedule);
   if (options.merge === true) schedule = mergeBackward(schedule);
   schedule = addLocalActions(schedule, {
     unshardWindow: options.unshardWindow ?? 3,
     reduceGrad: options.reduceGrad ?? 'early',
+    stages: schedule.stages,
   });
-  return torch ? addSendRecv(schedule) : schedule.with({ rows: placeCommunication(schedule) });
+  return schedule.with({ rows: torch ? sendRecvRows(schedule, claimed(schedule)) : placeCommunication(schedule) });
 }
 
-function refuseOtherThanCompute(schedule: Schedule): void {
-  for (let rank = 0; rank < schedule.rows.length; rank++) {
-    const row = schedule.rows[rank]!;
-    for (let slot = 0; slot < row.length; slot++) {
-      const code = row[slot]! & 15;
-      if (code <= Code.B || code === Code.Composite) continue;
-      throw new ScheduleError(
-        'NOT_COMPUTE_ONLY',
-        `lower: rank ${rank} slot ${slot} is ${schedule.format(row[slot]!)}; only compute actions and bubbles can be lowered. ${
-          code === Code.ReduceGrad
-            ? `PyTorch's GPipe and 1F1B orders contain it: build without compat`
-            : 'This order seems to be lowered already'
-        }`,
-        { rank, slot },
-      );
-    }
-  }
-}
-
+/** Refuses an order that is not compute-only or breaks a rule that can be checked cell by cell. */
 function refuseInvalid(schedule: Schedule): void {
-  const violations = validateCompute(schedule);
-  const first = violations[0];
+  const violations = new ViolationList(schedule, 100);
+  const cells = new CellCheck(schedule, violations, { computeOnly: true });
+  cells.run();
+  if (cells.other !== null) {
+    const { rank, slot } = cells.other;
+    const word = schedule.rows[rank]![slot]!;
+    const hint =
+      (word & 15) === Code.ReduceGrad
+        ? `PyTorch's GPipe and 1F1B orders contain it: build without compat`
+        : 'This order seems to be lowered already';
+    throw new ScheduleError(
+      'NOT_COMPUTE_ONLY',
+      `lower: rank ${rank} slot ${slot} is ${schedule.format(word)}; only compute actions and bubbles can be lowered. ${hint}`,
+      { rank, slot },
+    );
+  }
+  const [first, ...more] = violations.found;
   if (first === undefined) return;
-  throw new ScheduleError(
-    'BAD_SCHEDULE',
-    `lower: ${first.explanation}${violations.length > 1 ? ` (and ${violations.length - 1} more)` : ''}; validate() lists what is wrong`,
-    { violations },
-  );
+  const others = more.length > 0 ? ` (and ${more.length} more)` : '';
+  throw new ScheduleError('BAD_SCHEDULE', `lower: ${first.explanation}${others}; validate() lists what is wrong`, {
+    violations: violations.found,
+  });
 }

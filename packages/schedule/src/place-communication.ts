@@ -49,6 +49,9 @@ class Placer {
   private readonly length: Int32Array;
   private readonly ready: Int32Array;
   private readyCount = 0;
+  /** Scratch space of breakCircles: a walk along waiting ranks, and the place of each rank in its walk. */
+  private readonly path: Int32Array;
+  private readonly place: Int32Array;
   private readonly settler: ReceiveSettler;
 
   constructor(schedule: Schedule) {
@@ -68,13 +71,16 @@ class Placer {
     this.sent = new Int32Array(ranks).fill(-1);
     this.stop = new Int32Array(ranks);
     this.ready = new Int32Array(ranks);
+    this.path = new Int32Array(ranks);
+    this.place = new Int32Array(ranks);
     this.length = new Int32Array(ranks);
     this.out = this.makeRoom();
     this.settler = new ReceiveSettler({
       out: this.out,
       length: this.length,
       stop: this.stop,
-      partnerOf: (word) => this.partnerOf(word),
+      partnerRank: (word) => this.rankOf[this.partnerStage(word)]!,
+      partner: (word) => this.pack((word & 15) ^ 1, this.partnerStage(word), (word >>> 4) & this.fieldMask),
       isUse: (word, receive) => this.isUse(word, receive),
     });
   }
@@ -332,82 +338,99 @@ class Placer {
   /** When no rank can go on: breaks every circle. False when all ranks are at their end. */
   private breakCircles(): boolean {
     this.settler.settle();
-    const ranks = this.rows.length;
-    const seen = new Int32Array(ranks).fill(-1);
+    const { stop, path, place } = this;
+    place.fill(-1);
     let stopped = -1;
-    for (let start = 0; start < ranks; start++) {
-      if (this.stop[start] === 0) continue;
+    for (let start = 0; start < stop.length; start++) {
+      if (stop[start] === 0) continue;
       stopped = start;
+      let length = 0;
       let rank = start;
-      while (seen[rank]! < 0 && this.stop[rank] !== 0) {
-        seen[rank] = start;
+      while (place[rank]! < 0 && stop[rank] !== 0) {
+        place[rank] = length;
+        path[length++] = rank;
         rank = this.waitsFor(rank);
       }
-      if (seen[rank] !== start || this.stop[rank] === 0) continue;
-      const sender = this.chooseSender(rank);
-      if (sender < 0) continue;
-      const circle = this.circleFrom(sender);
-      this.force(sender);
-      if (this.simple) this.settler.suspect(circle);
+      // The walk ended at a rank of its own path: from there on it is a circle.
+      const first = place[rank]!;
+      if (stop[rank] === 0 || first >= length || path[first] !== rank) continue;
+      this.breakCircle(path.slice(first, length));
     }
     if (stopped >= 0 && this.readyCount === 0) this.refuse(stopped);
     return stopped >= 0;
   }
 
-  /**
-   * The rank of a circle whose send is to be given its receive: one whose next message is with the rank that waits for it,
-   * so that no other send of the circle needs the same; otherwise the best by kind.
-   */
-  private chooseSender(first: number): number {
-    let best = -1;
-    let rank = first;
-    do {
-      const next = this.waitsFor(rank);
-      if (this.isAtSend(next) && this.nextPartner(next) === rank) return next;
-      if (this.isAtSend(rank)) best = this.better(best, rank);
-      rank = next;
-    } while (rank !== first);
-    return best;
+  /** Gives one send of a circle, each rank of which waits for the next, its receive. */
+  private breakCircle(circle: Int32Array): void {
+    const sender = this.chooseSender(circle);
+    if (sender < 0) return;
+    const ranks = new Int32Array(circle.length);
+    ranks.set(circle.subarray(sender));
+    ranks.set(circle.subarray(0, sender), circle.length - sender);
+    const words = ranks.map((rank) => this.stop[rank]!);
+    this.force(ranks[0]!);
+    if (this.simple) this.settler.suspect({ ranks, words });
   }
 
-  /** The ranks of a circle and what each is stopped at. */
-  private circleFrom(first: number): { rank: number; word: number }[] {
-    const circle: { rank: number; word: number }[] = [];
-    let rank = first;
-    do {
-      circle.push({ rank, word: this.stop[rank]! });
-      rank = this.waitsFor(rank);
-    } while (rank !== first);
-    return circle;
+  /**
+   * The place in a circle of the send to be given its receive: one whose rank has its next message with the rank that waits
+   * for it, so that no other send of the circle needs the same; otherwise the best by kind. -1 if there is no send.
+   */
+  private chooseSender(circle: Int32Array): number {
+    let best = -1;
+    for (let i = 0; i < circle.length; i++) {
+      const rank = circle[i]!;
+      if (!this.isAtSend(rank)) continue;
+      if (this.nextPartner(rank) === circle[(i === 0 ? circle.length : i) - 1]) return i;
+      if (best < 0 || this.better(circle[best]!, rank) === rank) best = i;
+    }
+    return best;
   }
 
   /** The other rank of the message that comes after the send a rank is stopped at; -1 if there is none. */
   private nextPartner(rank: number): number {
     const row = this.rows[rank]!;
-    for (let slot = this.cursor[rank]!, part = this.sent[rank]! + 1; slot < row.length; slot++, part = 0) {
-      const leaves = this.schedule.composites.leavesOf(row[slot]!).slice(part);
-      const isStarted = slot === this.cursor[rank];
-      for (const side of isStarted ? (['send'] as const) : (['recv', 'send'] as const)) {
-        for (const leaf of leaves) {
-          const direction = directionOf(leaf & 15);
-          if (direction === Direction.None) continue;
-          const stage = leaf >>> this.stageShift;
-          const key = stage * this.width + ((leaf >>> 4) & this.fieldMask);
-          if (side === 'recv' && (this.marks[key]! & (direction === Direction.Forward ? 1 : 2)) !== 0) continue;
-          const peers = this.peersOf(stage, direction, side);
-          if (peers.length > 0) return this.rankOf[peers[0]!]!;
+    const { composites } = this.schedule;
+    const current = row[this.cursor[rank]!]!;
+    if ((current & 15) === Code.Composite) {
+      for (const leaf of composites.leavesOf(current).slice(this.sent[rank]! + 1)) {
+        const partner = this.partnerRank(leaf, 'send');
+        if (partner >= 0) return partner;
+      }
+    }
+    for (let slot = this.cursor[rank]! + 1; slot < row.length; slot++) {
+      const word = row[slot]!;
+      for (const side of ['recv', 'send'] as const) {
+        if ((word & 15) !== Code.Composite) {
+          const partner = this.partnerRank(word, side);
+          if (partner >= 0) return partner;
+          continue;
+        }
+        for (const leaf of composites.leavesOf(word)) {
+          const partner = this.partnerRank(leaf, side);
+          if (partner >= 0) return partner;
         }
       }
     }
     return -1;
   }
 
-  /** The cell at the other end of a message with one sender and one receiver. */
-  private partnerOf(word: number): { rank: number; word: number } {
-    const code = word & 15;
+  /** The first rank a plain action has to receive from (unless that is done) or to send to; -1 if there is none. */
+  private partnerRank(word: number, side: 'send' | 'recv'): number {
+    const direction = directionOf(word & 15);
+    if (direction === Direction.None) return -1;
     const stage = word >>> this.stageShift;
-    const peer = (code === Code.SendF || code === Code.RecvB ? this.outPeer : this.inPeer)[stage]!;
-    return { rank: this.rankOf[peer]!, word: this.pack(code ^ 1, peer, (word >>> 4) & this.fieldMask) };
+    const peer = this.peerOf(stage, direction, side);
+    if (peer === Peer.None) return -1;
+    const key = stage * this.width + ((word >>> 4) & this.fieldMask);
+    if (side === 'recv' && (this.marks[key]! & (direction === Direction.Forward ? 1 : 2)) !== 0) return -1;
+    return this.rankOf[peer >= 0 ? peer : this.peersOf(stage, direction, side)[0]!]!;
+  }
+
+  /** The stage at the other end of a message with one sender and one receiver. */
+  private partnerStage(word: number): number {
+    const code = word & 15;
+    return (code === Code.SendF || code === Code.RecvB ? this.outPeer : this.inPeer)[word >>> this.stageShift]!;
   }
 
   private isUse(word: number, receive: number): boolean {

@@ -110,6 +110,8 @@ describe('Schedule', () => {
       [{ order: [[{ kind: 'F', stage: -2, microbatch: 0 }]] }, 'BAD_ACTION'],
       [{ order: [[{ kind: 'F', stage: 0.5, microbatch: 0 }]] }, 'BAD_ACTION'],
       [{ order: [['0F0']], stages: -1 }, 'BAD_OPTION'],
+      [{ order: [['0F0']], stageToRank: { 0: 0 } }, 'BAD_SCHEDULE'],
+      [{ order: [['0F0', '1F0']], edges: [[1, 0]] }, 'BAD_OPTION'],
       [{ order: [['0F0']], microbatchs: 1 }, 'UNKNOWN_OPTION'],
       [{ order: [['200000F0', '0F200000']] }, 'PACKING_RANGE'],
     ];

@@ -28,6 +28,7 @@ import { type Action, actionsEqual, formatAction } from './action.ts';
 import { ColumnBuilder } from './column-builder.ts';
 import { checkCount, checkOptions, ScheduleError, show } from './errors.ts';
 import { Code, type CompositeTable, type Layout, unpack } from './packed.ts';
+import { checkEdges } from './stage-graph.ts';
 
 /** A cell as a user may write it: an action, its text, or a bubble (`null` or empty text). */
 export type Cell = Action | string | null;
@@ -151,6 +152,16 @@ export class Schedule implements ScheduleColumns {
       );
     }
     checkOptions('Schedule.from', data, dataFields);
+    const { stageToRank } = data;
+    if (
+      stageToRank !== undefined &&
+      !(Array.isArray(stageToRank) && stageToRank.every((rank) => Number.isInteger(rank)))
+    ) {
+      throw new ScheduleError(
+        'BAD_SCHEDULE',
+        `Schedule.from: stageToRank must list the rank of each stage, got ${show(stageToRank)}; write [0, 1, …]`,
+      );
+    }
     const ranks = data.ranks ?? data.order.length;
     checkCount('Schedule.from', 'ranks', ranks, 0);
     if (data.order.length > ranks) {
@@ -178,7 +189,9 @@ export class Schedule implements ScheduleColumns {
         );
       for (const cell of row) builder.pushCell(rank, cell as Cell);
     }
-    return new Schedule(builder.columns());
+    const schedule = new Schedule(builder.columns());
+    if (schedule.edges !== null) checkEdges(schedule.edges, schedule.stages);
+    return schedule;
   }
 
   /**

@@ -14,8 +14,9 @@ export interface RowsSoFar {
   readonly length: Int32Array;
   /** What each rank is stopped at; 0: nothing. */
   readonly stop: Int32Array;
-  /** The rank at the other end of a send or receive that has only one, and the cell it has there. */
-  partnerOf(word: number): { readonly rank: number; readonly word: number };
+  /** The cell at the other end of a send or receive that has only one, and its rank. */
+  partner(word: number): number;
+  partnerRank(word: number): number;
   /** Whether a cell is the compute that needs the data of a receive. */
   isUse(word: number, receive: number): boolean;
 }
@@ -26,8 +27,13 @@ interface Suspect {
   slot: number;
   /** Cells each rank had when it was put: what has to do with it is near. */
   readonly before: Int32Array;
-  /** The ranks that waited in a circle, each for the next one, and what each of them stood at; the sender comes first. */
-  readonly circle: readonly { readonly rank: number; readonly word: number }[];
+  readonly circle: Circle;
+}
+
+/** Ranks that waited for each other, each for the next one, and what each of them stood at; the sender comes first. */
+export interface Circle {
+  readonly ranks: Int32Array;
+  readonly words: Int32Array;
 }
 
 const mostVisits = 10_000;
@@ -44,16 +50,15 @@ export class ReceiveSettler {
   }
 
   /** Notes that the last cell of the second rank of a circle is a receive put early for the first rank's send. */
-  suspect(circle: Suspect['circle']): void {
-    const rank = circle[1]!.rank;
+  suspect(circle: Circle): void {
+    const rank = circle.ranks[1]!;
     this.suspects.push({ rank, slot: this.rows.length[rank]! - 1, before: this.rows.length.slice(), circle });
   }
 
   /** Moves the suspects whose circle is over; call it when no rank is in the middle of anything. */
   settle(): void {
     if (this.suspects.length === 0) return;
-    const { stop } = this.rows;
-    const over = this.suspects.filter(({ circle }) => circle.every(({ rank, word }) => stop[rank] !== word));
+    const over = this.suspects.filter((suspect) => this.isOver(suspect));
     if (over.length === 0) return;
     const doubtful = over.filter((suspect) => !this.isNeeded(suspect));
     // One that moves may let another one move, so they are gone through until nothing moves.
@@ -64,22 +69,29 @@ export class ReceiveSettler {
     this.suspects = this.suspects.filter((suspect) => !over.includes(suspect));
   }
 
-  /** Whether the circle would close again without the early receive: everybody else got what it waited for only afterwards. */
-  private isNeeded({ circle, before }: Suspect): boolean {
-    return circle.every((member, i) => i === 1 || this.isAfter(member, circle.at(i - 1)!.word, before));
+  /** Whether no rank of the circle stands where it stood. */
+  private isOver({ circle: { ranks, words } }: Suspect): boolean {
+    for (let i = 0; i < ranks.length; i++) if (this.rows.stop[ranks[i]!] === words[i]) return false;
+    return true;
   }
 
-  /** Whether a rank has the partner of a message only after what it stood at. */
-  private isAfter(
-    { rank, word }: { readonly rank: number; readonly word: number },
-    waited: number,
-    before: Int32Array,
-  ): boolean {
+  /** Whether the circle would close again without the early receive: everybody else got what it waited for only afterwards. */
+  private isNeeded({ circle: { ranks, words }, before }: Suspect): boolean {
+    for (let i = 0; i < ranks.length; i++) {
+      if (i === 1) continue;
+      const rank = ranks[i]!;
+      const wanted = this.rows.partner(words[(i === 0 ? ranks.length : i) - 1]!);
+      if (!this.isAfter(rank, words[i]!, wanted, before[rank]! - slack)) return false;
+    }
+    return true;
+  }
+
+  /** Whether a row has one cell before another, looked for from a slot on. */
+  private isAfter(rank: number, first: number, second: number, from: number): boolean {
     const row = this.rows.out[rank]!;
-    const wanted = this.rows.partnerOf(waited).word;
-    for (let slot = Math.max(0, before[rank]! - slack); slot < this.rows.length[rank]!; slot++) {
-      if (row[slot] === word) return true;
-      if (row[slot] === wanted) return false;
+    for (let slot = Math.max(0, from); slot < this.rows.length[rank]!; slot++) {
+      if (row[slot] === first) return true;
+      if (row[slot] === second) return false;
     }
     return false;
   }
@@ -110,9 +122,10 @@ export class ReceiveSettler {
     const { rank, slot, before } = suspect;
     const messages = out[rank]!.subarray(slot + 1, end + 1);
     if (!messages.some(isMessage)) return false;
-    const sender = this.rows.partnerOf(out[rank]![slot]!);
+    const receive = out[rank]![slot]!;
+    const sender = this.rows.partnerRank(receive);
     const visited = new Set<number>();
-    const open: [rank: number, slot: number][] = [[sender.rank, this.find(sender.rank, sender.word, before) + 1]];
+    const open: [rank: number, slot: number][] = [[sender, this.find(sender, this.rows.partner(receive), before) + 1]];
     // Nearest first: what closes a circle is usually a few messages away.
     for (let next = 0; next < open.length; next++) {
       const [r, from] = open[next]!;
@@ -128,11 +141,12 @@ export class ReceiveSettler {
       if (visited.size > mostVisits) return true;
       visited.add(word);
       open.push([r, s + 1]);
-      const partner = this.rows.partnerOf(word);
-      visited.add(partner.word);
-      const there = this.find(partner.rank, partner.word, before);
-      if (partner.rank === rank && there > slot && there <= end) return true;
-      open.push([partner.rank, there + 1]);
+      const partner = this.rows.partner(word);
+      const partnerRank = this.rows.partnerRank(word);
+      visited.add(partner);
+      const there = this.find(partnerRank, partner, before);
+      if (partnerRank === rank && there > slot && there <= end) return true;
+      open.push([partnerRank, there + 1]);
     }
     return false;
   }

@@ -59,6 +59,8 @@ const Shard = { Unknown: 0, Unsharded: 1, Sharded: 2 } as const;
 export class CellCheck {
   /** Whether there is any send or receive. */
   readonly hasMessages: boolean;
+  /** The first action that is not compute. */
+  other: { readonly rank: number; readonly slot: number } | null = null;
   private readonly schedule: Schedule;
   private readonly violations: ViolationList;
   private readonly graph: StageGraph;
@@ -81,7 +83,8 @@ export class CellCheck {
   private shards = false;
   private reduces = false;
 
-  constructor(schedule: Schedule, violations: ViolationList) {
+  /** `computeOnly`: the schedule is to have no sends and receives; the first other action is noted in `other`. */
+  constructor(schedule: Schedule, violations: ViolationList, options: { readonly computeOnly: boolean }) {
     const { stages, microbatches } = schedule;
     this.schedule = schedule;
     this.violations = violations;
@@ -96,7 +99,7 @@ export class CellCheck {
     this.localOut = Uint8Array.from({ length: stages }, (_, s) =>
       graph.sendForwardPeers(s).length < graph.outputStart[s + 1]! - graph.outputStart[s]! ? 1 : 0,
     );
-    this.hasMessages = schedule.rows.some((row) => hasMessage(row));
+    this.hasMessages = !options.computeOnly && schedule.rows.some((row) => hasMessage(row));
     const { hasMessages, inPeer, outPeer } = this;
     this.needsForward = Uint8Array.from(inPeer, (peer) => (hasMessages && peer !== Peer.None ? Seen.RecvF : 0));
     this.needsBackward = Uint8Array.from(
@@ -148,6 +151,7 @@ export class CellCheck {
         this.checkComposite(rank, slot, word);
         continue;
       }
+      if (code > Code.B && this.other === null) this.other = { rank, slot };
       const bit = bitOf[code]!;
       const stage = word >>> stageShift;
       const microbatch = ((word >>> 4) & microbatchMask) - 1;

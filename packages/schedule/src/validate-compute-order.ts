@@ -1,12 +1,13 @@
 /** @file Whether the ranks of a compute-only order ever wait for each other in a circle. */
 
 import { ComputeReplay } from './compute-replay.ts';
+import { claimed } from './extent.ts';
 import type { Schedule } from './schedule.ts';
 import { describeCycle, type ViolationList } from './violation.ts';
 
 /** Runs every rank as far as results of other ranks allow; adds `compute-deadlock` if some rank does not reach its end. */
 export function checkComputeOrder(schedule: Schedule, violations: ViolationList): void {
-  const replay = new ComputeReplay(schedule, { space: false });
+  const replay = new ComputeReplay(schedule, { space: false, extent: claimed(schedule) });
   replay.run();
   const cycle = replay.cycle();
   if (cycle !== null)

@@ -167,13 +167,11 @@ const mutations: Mutation[] = [
     on: 'compute',
     what: 'a backward before a later forward that feeds its gradient',
     damage: (p) => {
-      // Rank 0 wants the gradient of microbatch 0 before it has sent it forward: all its forwards of 0 but the first go last.
       const row = p.order[0]!;
-      const last = row.findLast((cell) => cell !== null && /^\d+F0$/.test(cell));
-      if (last === undefined || p.schedule.ranks < 2 || numbers(last)[0] !== 0) return null;
       const forward = row.indexOf('0F1');
       const backward = row.findIndex((cell) => cell !== null && /^0[BI]0$/.test(cell));
-      if (forward < 0 || backward < 0 || p.schedule.microbatches < 2) return null;
+      const later = row.findIndex((cell) => cell !== null && /^0[BI]1$/.test(cell));
+      if (forward < 0 || backward < 0 || later < backward) return null;
       // On rank 1 the forward of 1 first, on rank 0 the forward of 1 behind the backward of 0.
       const rank1 = p.schedule.stageToRank[1]!;
       const other = p.order[rank1]!;

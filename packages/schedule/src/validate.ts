@@ -21,7 +21,7 @@ export function validate(input: Schedule | ScheduleData, options: ValidateOption
   checkOptions('validate', options, ['limit']);
   const schedule = Schedule.from(input);
   const violations = new ViolationList(schedule, checkCount('validate', 'limit', options.limit ?? 100));
-  const cells = new CellCheck(schedule, violations);
+  const cells = new CellCheck(schedule, violations, { computeOnly: false });
   cells.run();
   // What is wrong with single cells is also why ranks get stuck; waiting is followed when the rest is right.
   if (violations.found.every(({ rule }) => besides.has(rule))) {
@@ -33,10 +33,3 @@ export function validate(input: Schedule | ScheduleData, options: ValidateOption
 
 /** Rules that have no bearing on who waits for whom. */
 const besides: ReadonlySet<ValidationRule> = new Set(['sharded', 'shard-state', 'reduce-grad', 'composite']);
-
-/** The rules that can be checked cell by cell, without following the ranks' waiting; what `lower` asks for. */
-export function validateCompute(schedule: Schedule): Violation[] {
-  const violations = new ViolationList(schedule, 100);
-  new CellCheck(schedule, violations).run();
-  return violations.found;
-}
