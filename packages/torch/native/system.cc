@@ -8,18 +8,36 @@
 #include <torch/version.h>
 
 #include <dlfcn.h>
+#include <unistd.h>
+
+#include <cstdlib>
 
 namespace pw {
 
 PW_ENTRY(torch_version, 1) { return from_string(args.napi, TORCH_VERSION); }
 
-// Opens libtorch_cuda beside libtorch_cpu, which registers its kernels. Returns an error text, or nothing.
-PW_ENTRY(open_cuda, 1) {
-  const std::string path = args.string(0);
-  if (dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL) != nullptr) return undefined(args.napi);
+// Opens libtorch_cuda, which registers its kernels, where it lies beside libtorch_cpu and there is a driver. Returns why
+// there is no CUDA, or an empty text. PIPEWRIGHT_CUDA=0 leaves it closed.
+static std::string open_cuda() {
+  const char* wish = getenv("PIPEWRIGHT_CUDA");
+  if (wish != nullptr && std::string(wish) == "0") return "PIPEWRIGHT_CUDA=0 says not to use it";
+  if (access("/dev/nvidiactl", F_OK) != 0 && access("/dev/dxg", F_OK) != 0) return "this machine has no NVIDIA driver";
+  Dl_info info;
+  if (dladdr(reinterpret_cast<void*>(&at::get_num_threads), &info) == 0) return "the place of libtorch_cpu is unknown";
+  std::string path = info.dli_fname;
+  path = path.substr(0, path.rfind('/') + 1) + "libtorch_cuda.so";
+  if (access(path.c_str(), F_OK) != 0) return "this libtorch was built without CUDA: " + path + " is not there";
+  if (dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL) != nullptr) return "";
   const char* error = dlerror();
-  return from_string(args.napi, error != nullptr ? error : "dlopen failed");
+  return error != nullptr ? error : "libtorch_cuda.so does not open";
 }
+
+static const std::string& cuda_problem() {
+  static const std::string problem = open_cuda();
+  return problem;
+}
+
+PW_ENTRY(cuda_problem_text, 1) { return from_string(args.napi, cuda_problem()); }
 
 PW_ENTRY(cuda_device_count, 1) {
   if (!at::hasCUDA()) return from_int32(args.napi, 0);
@@ -52,9 +70,10 @@ PW_ENTRY(report_memory, 1) {
 PW_ENTRY(nothing, 1) { return nullptr; }
 
 void init_system(Env& env, napi_value exports) {
+  cuda_problem();
   add_exports(env, exports, {
     {"torchVersion", torch_version},
-    {"openCuda", open_cuda},
+    {"cudaProblem", cuda_problem_text},
     {"cudaDeviceCount", cuda_device_count},
     {"getNumThreads", get_num_threads},
     {"setNumThreads", set_num_threads},

@@ -41,7 +41,7 @@ export interface Native {
   /** Unboxed operators by full name without `aten::`, for generated/hot-ops.ts. */
   readonly hot: Readonly<Record<string, (...values: unknown[]) => unknown>>;
   torchVersion(): string;
-  openCuda(path: string): string | undefined;
+  cudaProblem(): string;
   cudaDeviceCount(): number;
   getNumThreads(): number;
   setNumThreads(count: number): void;
@@ -110,6 +110,7 @@ export interface Native {
 
   makeParameter(tensor: number, requiresGrad: boolean): number;
   gradsOf(parameters: readonly number[]): number[];
+  clipGradNorm(parameters: readonly number[], maxNorm: number, order: number): number | undefined;
   zeroGrads(parameters: readonly number[], setToNone: boolean): void;
   createBucket(parameters: readonly number[], slots: readonly number[]): NativeBucket;
   clearBucket(bucket: NativeBucket): void;

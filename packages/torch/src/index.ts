@@ -1,6 +1,7 @@
 /** @file The public API of @pipewright/torch. */
 export * from './autograd/index.ts';
 export * from './creation.ts';
+export * as cuda from './cuda/index.ts';
 export * from './device.ts';
 export * from './dtype.ts';
 export { TorchError } from './errors.ts';
