@@ -12,6 +12,7 @@
 #include <ATen/ops/_foreach_maximum.h>
 #include <ATen/ops/_foreach_mul.h>
 #include <ATen/ops/_foreach_neg.h>
+#include <ATen/ops/_foreach_norm.h>
 #include <ATen/ops/_foreach_sqrt.h>
 #include <ATen/ops/_foreach_zero.h>
 #include <ATen/ops/_fused_adagrad.h>
@@ -21,9 +22,13 @@
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/full_like.h>
+#include <ATen/ops/linalg_vector_norm.h>
+#include <ATen/ops/stack.h>
 #include <ATen/ops/view_as_real.h>
 
 #include <cmath>
+#include <map>
+#include <tuple>
 
 namespace pw {
 namespace {
@@ -54,7 +59,7 @@ struct Active {
   bool empty() const { return params.empty(); }
 };
 
-at::Tensor real(const at::Tensor& tensor) { return tensor.is_complex() ? at::view_as_real(tensor) : tensor; }
+at::Tensor as_real(const at::Tensor& tensor) { return tensor.is_complex() ? at::view_as_real(tensor) : tensor; }
 
 at::Tensor begin(const Slot& slot, const at::Tensor& param) {
   if (slot.kind == kLike) return at::full_like(param, slot.begin);
@@ -74,12 +79,12 @@ Active gather(Bucket& bucket) {
     const at::Tensor& grad = bucket.params[i].grad();
     if (!grad.defined()) continue;
     active.at.push_back(i);
-    active.params.push_back(real(bucket.params[i]));
-    active.grads.push_back(grad.layout() == at::kStrided ? real(grad) : grad);
+    active.params.push_back(as_real(bucket.params[i]));
+    active.grads.push_back(grad.layout() == at::kStrided ? as_real(grad) : grad);
     for (size_t k = 0; k < bucket.slots.size(); ++k) {
       at::Tensor& item = bucket.state[k][i];
       if (!item.defined() && bucket.slots[k].kind != kLater) item = begin(bucket.slots[k], bucket.params[i]);
-      active.state[k].push_back(item.defined() ? real(item) : item);
+      active.state[k].push_back(item.defined() ? as_real(item) : item);
     }
   }
   return active;
@@ -97,6 +102,12 @@ Bucket& bucket_of(napi_env env, napi_value value) {
   check(env, napi_get_value_external(env, value, &data), "an optimizer's bucket");
   return *static_cast<Bucket*>(data);
 }
+
+struct KindOrder {
+  using Kind = std::pair<at::Device, at::ScalarType>;
+  static std::tuple<int, int, int> key(const Kind& kind) { return {static_cast<int>(kind.first.type()), kind.first.index(), static_cast<int>(kind.second)}; }
+  bool operator()(const Kind& a, const Kind& b) const { return key(a) < key(b); }
+};
 
 // (bucket, Float64Array, learning rate as a tensor or nothing)
 struct Step {
@@ -226,6 +237,30 @@ PW_ENTRY(grads_of, 1) {
   return from_tensors(*args.env, grads);
 }
 
+// (handles, largest norm, order of the norm): scales all gradients together so that their norm is at most the largest;
+// returns the norm before, or nothing where there are no gradients.
+PW_ENTRY(clip_grad_norm, 3) {
+  at::AutoGradMode guard(false);
+  const double largest = args.number(1), order = args.number(2);
+  std::map<std::pair<at::Device, at::ScalarType>, Tensors, KindOrder> groups;
+  at::Tensor first;
+  for (const at::Tensor& param : args.tensors(0)) {
+    const at::Tensor& grad = param.grad();
+    if (!grad.defined()) continue;
+    if (!first.defined()) first = grad;
+    groups[{grad.device(), grad.scalar_type()}].push_back(grad);
+  }
+  if (!first.defined()) return undefined(args.napi);
+  Tensors norms;
+  for (auto& group : groups) {
+    for (at::Tensor& norm : at::_foreach_norm(group.second, order)) norms.push_back(groups.size() == 1 ? std::move(norm) : norm.to(first.options()));
+  }
+  at::Tensor total = at::linalg_vector_norm(at::stack(norms), order);
+  const at::Tensor factor = total.add(1e-6).reciprocal_().mul_(largest).clamp_max_(1);
+  for (auto& group : groups) at::_foreach_mul_(group.second, factor.to(group.first.first));
+  return from_int32(args.napi, args.env->wrap(std::move(total)));
+}
+
 // (tensor, requiresGrad): the same memory as a leaf of its own, whose data may be set.
 PW_ENTRY(make_parameter, 2) {
   at::Tensor leaf = args.tensor(0).detach();
@@ -251,7 +286,7 @@ PW_ENTRY(sgd_step, 3) {
     if (first) {
       at::Tensor& buffer = step.bucket.state[0][active.at[i]];
       buffer = at::empty_like(step.bucket.params[active.at[i]]);
-      active.state[0][i] = real(buffer);
+      active.state[0][i] = as_real(buffer);
     }
     params[!first].push_back(active.params[i]);
     grads[!first].push_back(active.grads[i]);
@@ -440,6 +475,7 @@ void init_optimizer(Env& env, napi_value exports) {
     {"zeroBucketGrads", zero_bucket_grads},
     {"zeroGrads", zero_grads_of},
     {"gradsOf", grads_of},
+    {"clipGradNorm", clip_grad_norm},
     {"makeParameter", make_parameter},
     {"sgdStep", sgd_step},
     {"adamStep", adam_step},

@@ -1,4 +1,6 @@
 /** @file Activation functions as modules. */
+
+import { TorchError } from '../errors.ts';
 import {
   celu,
   celu_,
@@ -20,9 +22,9 @@ import {
   mish_,
   prelu,
   relu,
+  relu_,
   relu6,
   relu6_,
-  relu_,
   rrelu,
   rrelu_,
   selu,
@@ -36,12 +38,11 @@ import {
   threshold,
   threshold_,
 } from '../generated/functions.ts';
-import { TorchError } from '../errors.ts';
 import { FloatScalar, type Tensor } from '../tensor.ts';
 import { logSoftmax, softmax, softmin, softsign, tanhshrink } from './functional/activation.ts';
 import { constant_ } from './init.ts';
 import { Module } from './module.ts';
-import { factory, type FactoryOptions, readOptions } from './options.ts';
+import { type FactoryOptions, factory, readOptions } from './options.ts';
 import { emptyParameter, type Parameter } from './parameter.ts';
 import { floatText, type Real, realText, repr, toNumber } from './text.ts';
 
@@ -207,7 +208,11 @@ export class Hardtanh extends Module {
   constructor(options?: InplaceOptions & { minVal?: Real | undefined; maxVal?: Real | undefined }) {
     super();
     const given = readOptions('Hardtanh', options, { minVal: -1, maxVal: 1, inplace: false });
-    if (!(given.maxVal > given.minVal)) throw new TorchError('BAD_ARGUMENT', `Hardtanh: maxVal (${given.maxVal}) must be greater than minVal (${given.minVal})`);
+    if (!(given.maxVal > given.minVal))
+      throw new TorchError(
+        'BAD_ARGUMENT',
+        `Hardtanh: maxVal (${given.maxVal}) must be greater than minVal (${given.minVal})`,
+      );
     this.minVal = given.minVal;
     this.maxVal = given.maxVal;
     this.inplace = given.inplace;
@@ -390,7 +395,10 @@ export class Softplus extends Module {
 
   constructor(options?: { beta?: Real | undefined; threshold?: Real | undefined }) {
     super();
-    const given = readOptions<{ beta: Real; threshold: Real }>('Softplus', options, { beta: new FloatScalar(1), threshold: new FloatScalar(20) });
+    const given = readOptions<{ beta: Real; threshold: Real }>('Softplus', options, {
+      beta: new FloatScalar(1),
+      threshold: new FloatScalar(20),
+    });
     this.beta = given.beta;
     this.threshold = given.threshold;
   }
@@ -489,7 +497,8 @@ export class Softmin extends DimActivation {
 /** Softmax over the channels of images. */
 export class Softmax2d extends Module {
   forward(input: Tensor): Tensor {
-    if (input.dim() !== 3 && input.dim() !== 4) throw new TorchError('SHAPE', `Softmax2d: the input must have 3 or 4 dimensions, this one has ${input.dim()}`);
+    if (input.dim() !== 3 && input.dim() !== 4)
+      throw new TorchError('SHAPE', `Softmax2d: the input must have 3 or 4 dimensions, this one has ${input.dim()}`);
     return softmax(input, -3);
   }
 }

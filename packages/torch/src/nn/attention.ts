@@ -6,7 +6,7 @@ import { multiHeadAttentionForward } from './functional/attention.ts';
 import { constant_, xavierNormal_, xavierUniform_ } from './init.ts';
 import { Linear } from './linear.ts';
 import { Module } from './module.ts';
-import { checkWhole, factory, type FactoryOptions, readOptions } from './options.ts';
+import { checkWhole, type FactoryOptions, factory, readOptions } from './options.ts';
 import { emptyParameter, type Parameter } from './parameter.ts';
 import type { Real } from './text.ts';
 
@@ -63,7 +63,11 @@ export class MultiheadAttention extends Module {
     super();
     checkWhole('MultiheadAttention: embedDim', embedDim, 1);
     checkWhole('MultiheadAttention: numHeads', numHeads, 1);
-    if (embedDim % numHeads !== 0) throw new TorchError('BAD_ARGUMENT', `MultiheadAttention: embedDim (${embedDim}) must be a multiple of numHeads (${numHeads})`);
+    if (embedDim % numHeads !== 0)
+      throw new TorchError(
+        'BAD_ARGUMENT',
+        `MultiheadAttention: embedDim (${embedDim}) must be a multiple of numHeads (${numHeads})`,
+      );
     const given = readOptions('MultiheadAttention', options, {
       dropout: 0,
       bias: true,
@@ -88,7 +92,11 @@ export class MultiheadAttention extends Module {
     this.vProjWeight = make(!isSame, embedDim, this.vdim);
     this.inProjWeight = make(isSame, 3 * embedDim, embedDim);
     this.inProjBias = make(given.bias, 3 * embedDim);
-    this.outProj = new NonDynamicallyQuantizableLinear(embedDim, embedDim, { bias: given.bias, dtype: given.dtype, device: given.device });
+    this.outProj = new NonDynamicallyQuantizableLinear(embedDim, embedDim, {
+      bias: given.bias,
+      dtype: given.dtype,
+      device: given.device,
+    });
     this.biasK = make(given.addBiasKv, 1, 1, embedDim);
     this.biasV = make(given.addBiasKv, 1, 1, embedDim);
     this.resetParameters();
@@ -96,7 +104,8 @@ export class MultiheadAttention extends Module {
 
   /** Draws new initial values, except for the output projection's weight. */
   resetParameters(): void {
-    for (const weight of [this.inProjWeight, this.qProjWeight, this.kProjWeight, this.vProjWeight]) if (weight !== null) xavierUniform_(weight);
+    for (const weight of [this.inProjWeight, this.qProjWeight, this.kProjWeight, this.vProjWeight])
+      if (weight !== null) xavierUniform_(weight);
     if (this.inProjBias !== null) {
       constant_(this.inProjBias, 0);
       constant_(this.outProj.bias as Parameter, 0);
@@ -112,7 +121,18 @@ export class MultiheadAttention extends Module {
     const q = flips ? query.transpose(0, 1) : query;
     const k = key === query ? q : flips ? key.transpose(0, 1) : key;
     const v = value === key ? k : flips ? value.transpose(0, 1) : value;
-    const { inProjWeight, inProjBias, qProjWeight, kProjWeight, vProjWeight, biasK, biasV, numHeads, addZeroAttn, training } = this;
+    const {
+      inProjWeight,
+      inProjBias,
+      qProjWeight,
+      kProjWeight,
+      vProjWeight,
+      biasK,
+      biasV,
+      numHeads,
+      addZeroAttn,
+      training,
+    } = this;
     const [output, weights] = multiHeadAttentionForward(q, k, v, {
       ...options,
       inProjWeight,

@@ -8,7 +8,7 @@ import type { Tensor } from '../tensor.ts';
 import { batchNorm, instanceNorm } from './functional/normalization.ts';
 import { Module } from './module.ts';
 import { resetAffine } from './normalization.ts';
-import { checkWhole, factory, type FactoryOptions, readOptions } from './options.ts';
+import { checkWhole, type FactoryOptions, factory, readOptions } from './options.ts';
 import { Buffer, emptyParameter, type Parameter, take } from './parameter.ts';
 import { floatText, type Real, repr } from './text.ts';
 
@@ -44,14 +44,22 @@ abstract class RunningNorm extends Module {
   constructor(where: string, { numFeatures, options, usual }: Settings) {
     super();
     checkWhole(`${where}: numFeatures`, numFeatures);
-    const given = readOptions(where, options, { eps: 1e-5, momentum: 0.1, affine: usual, bias: true, trackRunningStats: usual, ...factory });
+    const given = readOptions(where, options, {
+      eps: 1e-5,
+      momentum: 0.1,
+      affine: usual,
+      bias: true,
+      trackRunningStats: usual,
+      ...factory,
+    });
     this.numFeatures = numFeatures;
     this.eps = given.eps;
     this.momentum = given.momentum as number | null;
     this.affine = given.affine;
     this.trackRunningStats = given.trackRunningStats;
     const type = { dtype: given.dtype ?? getDefaultDtype(), device: given.device ?? null };
-    const track = (make: () => Tensor): Buffer | null => (given.trackRunningStats ? take(make(), (data) => new Buffer(data)) : null);
+    const track = (make: () => Tensor): Buffer | null =>
+      given.trackRunningStats ? take(make(), (data) => new Buffer(data)) : null;
     this.weight = given.affine ? emptyParameter([numFeatures], given) : null;
     this.bias = given.affine && given.bias ? emptyParameter([numFeatures], given) : null;
     this.runningMean = track(() => zeros([numFeatures], type));
@@ -75,7 +83,11 @@ abstract class RunningNorm extends Module {
 
   protected checkDims(input: Tensor, wanted: readonly number[]): number {
     const dims = input.dim();
-    if (!wanted.includes(dims)) throw new TorchError('SHAPE', `${this.getName()}: the input must have ${wanted.join(' or ')} dimensions, this one has ${dims}`);
+    if (!wanted.includes(dims))
+      throw new TorchError(
+        'SHAPE',
+        `${this.getName()}: the input must have ${wanted.join(' or ')} dimensions, this one has ${dims}`,
+      );
     return dims;
   }
 
@@ -147,7 +159,10 @@ abstract class InstanceNorm extends RunningNorm {
     const isSingle = this.checkDims(input, [single, single + 1]) === single;
     const channels = input.size(-single);
     if (channels !== this.numFeatures && this.affine) {
-      throw new TorchError('SHAPE', `${this.getName()}: the input has ${channels} channels, the module was made for ${this.numFeatures}`);
+      throw new TorchError(
+        'SHAPE',
+        `${this.getName()}: the input has ${channels} channels, the module was made for ${this.numFeatures}`,
+      );
     }
     const output = instanceNorm(isSingle ? input.unsqueeze(0) : input, {
       runningMean: this.runningMean,

@@ -5,10 +5,16 @@ import { type Members, Module } from './module.ts';
 import { indent } from './text.ts';
 
 /** Modules by name, in order. */
-export type NamedModules = Readonly<Record<string, Module>> | ReadonlyMap<string, Module> | Iterable<readonly [string, Module]>;
+export type NamedModules =
+  | Readonly<Record<string, Module>>
+  | ReadonlyMap<string, Module>
+  | Iterable<readonly [string, Module]>;
 
 function entriesOf(modules: NamedModules): [string, Module][] {
-  const list = Symbol.iterator in modules ? [...(modules as Iterable<readonly [string, Module]>)] : Object.entries(modules as Record<string, Module>);
+  const list =
+    Symbol.iterator in modules
+      ? [...(modules as Iterable<readonly [string, Module]>)]
+      : Object.entries(modules as Record<string, Module>);
   return list.map(([name, module]) => [name, check('a container', module)]);
 }
 
@@ -42,7 +48,8 @@ export class Sequential extends Module {
   forward(input: Tensor): Tensor {
     const { steps } = this;
     let value: unknown = input;
-    for (let i = 0; i < steps.length; i++) value = ((steps[i] as [string, Module])[1] as unknown as Step).forward(value);
+    for (let i = 0; i < steps.length; i++)
+      value = ((steps[i] as [string, Module])[1] as unknown as Step).forward(value);
     return value as Tensor;
   }
 
@@ -111,7 +118,10 @@ export class ModuleList<T extends Module = Module> extends Module {
 
   /** A list has no forward of its own. */
   forward(): never {
-    throw new TorchError('NOT_CALLABLE', 'ModuleList: a list of modules computes nothing by itself; call its modules one by one, or use Sequential');
+    throw new TorchError(
+      'NOT_CALLABLE',
+      'ModuleList: a list of modules computes nothing by itself; call its modules one by one, or use Sequential',
+    );
   }
 
   /** Number of modules. */
@@ -182,7 +192,9 @@ export class ModuleList<T extends Module = Module> extends Module {
       else runs.push({ text, first: i, last: i });
     });
     if (runs.length === 0) return `${this.getName()}()`;
-    const lines = runs.map(({ text, first, last }) => indent(first === last ? `(${first}): ${text}` : `(${first}-${last}): ${last - first + 1} x ${text}`, 2));
+    const lines = runs.map(({ text, first, last }) =>
+      indent(first === last ? `(${first}): ${text}` : `(${first}-${last}): ${last - first + 1} x ${text}`, 2),
+    );
     return `${this.getName()}(\n  ${lines.join('\n  ')}\n)`;
   }
 }
@@ -202,7 +214,10 @@ export class ModuleDict<T extends Module = Module> extends Module {
 
   /** A dictionary has no forward of its own. */
   forward(): never {
-    throw new TorchError('NOT_CALLABLE', 'ModuleDict: modules by name compute nothing by themselves; call one of them, as in dict.get(name).forward(x)');
+    throw new TorchError(
+      'NOT_CALLABLE',
+      'ModuleDict: modules by name compute nothing by themselves; call one of them, as in dict.get(name).forward(x)',
+    );
   }
 
   /** Number of modules. */
@@ -213,7 +228,11 @@ export class ModuleDict<T extends Module = Module> extends Module {
   /** The module of that name. */
   get(name: string): T {
     const found = this.items.get(name);
-    if (found === undefined) throw new TorchError('NOT_FOUND', `ModuleDict: there is no module '${name}'; there are ${[...this.items.keys()].join(', ')}`);
+    if (found === undefined)
+      throw new TorchError(
+        'NOT_FOUND',
+        `ModuleDict: there is no module '${name}'; there are ${[...this.items.keys()].join(', ')}`,
+      );
     return found;
   }
 
@@ -223,7 +242,8 @@ export class ModuleDict<T extends Module = Module> extends Module {
 
   /** Adds or replaces a module. */
   set(name: string, module: T): this {
-    if (name === '' || name.includes('.')) throw new TorchError('BAD_ARGUMENT', `ModuleDict: the name '${name}' must not be empty and must not contain '.'`);
+    if (name === '' || name.includes('.'))
+      throw new TorchError('BAD_ARGUMENT', `ModuleDict: the name '${name}' must not be empty and must not contain '.'`);
     this.items.set(name, check('ModuleDict', module) as T);
     return this;
   }

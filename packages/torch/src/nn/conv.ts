@@ -1,11 +1,12 @@
 /** @file Convolutions and transposed convolutions of one, two and three dimensions. */
-import { conv1d, conv2d, conv3d, convTranspose1d, convTranspose2d, convTranspose3d } from '../generated/functions.ts';
+
 import { didYouMean, TorchError } from '../errors.ts';
+import { conv1d, conv2d, conv3d, convTranspose1d, convTranspose2d, convTranspose3d } from '../generated/functions.ts';
 import type { Tensor } from '../tensor.ts';
-import { pad, type PadMode } from './functional/convolution.ts';
+import { type PadMode, pad } from './functional/convolution.ts';
 import { resetWeightAndBias } from './linear.ts';
 import { Module } from './module.ts';
-import { checkWhole, expand, factory, type FactoryOptions, readOptions, type Size } from './options.ts';
+import { checkWhole, expand, type FactoryOptions, factory, readOptions, type Size } from './options.ts';
 import { emptyParameter, type Parameter } from './parameter.ts';
 import { repr, tupleText } from './text.ts';
 
@@ -65,16 +66,30 @@ abstract class ConvBase extends Module {
       bias: true,
       paddingMode: 'zeros',
       ...factory,
-    } as { stride: Size; padding: Size | string | null; outputPadding?: Size; dilation: Size; groups: number; bias: boolean; paddingMode: string } & typeof factory);
+    } as {
+      stride: Size;
+      padding: Size | string | null;
+      outputPadding?: Size;
+      dilation: Size;
+      groups: number;
+      bias: boolean;
+      paddingMode: string;
+    } & typeof factory);
     checkWhole(`${where}: inChannels`, inChannels);
     checkWhole(`${where}: outChannels`, outChannels);
     checkWhole(`${where}: groups`, given.groups, 1);
     if (inChannels % given.groups !== 0 || outChannels % given.groups !== 0) {
-      throw new TorchError('BAD_ARGUMENT', `${where}: inChannels (${inChannels}) and outChannels (${outChannels}) must be multiples of groups (${given.groups})`);
+      throw new TorchError(
+        'BAD_ARGUMENT',
+        `${where}: inChannels (${inChannels}) and outChannels (${outChannels}) must be multiples of groups (${given.groups})`,
+      );
     }
     const allowed = transposed ? ['zeros'] : paddingModes;
     if (!allowed.includes(given.paddingMode)) {
-      throw new TorchError('BAD_ARGUMENT', `${where}: paddingMode is one of ${allowed.join(', ')}, got '${given.paddingMode}'${didYouMean(given.paddingMode, allowed)}`);
+      throw new TorchError(
+        'BAD_ARGUMENT',
+        `${where}: paddingMode is one of ${allowed.join(', ')}, got '${given.paddingMode}'${didYouMean(given.paddingMode, allowed)}`,
+      );
     }
     const perDim = (name: string, value: Size): number[] => expand(`${where}: ${name}`, value, dims);
     this.inChannels = inChannels;
@@ -83,7 +98,10 @@ abstract class ConvBase extends Module {
     this.stride = perDim('stride', given.stride);
     this.dilation = perDim('dilation', given.dilation);
     this.outputPadding = perDim('outputPadding', given.outputPadding ?? 0);
-    this.padding = typeof given.padding === 'string' ? this.namedPadding(where, given.padding) : perDim('padding', given.padding ?? 0);
+    this.padding =
+      typeof given.padding === 'string'
+        ? this.namedPadding(where, given.padding)
+        : perDim('padding', given.padding ?? 0);
     this.groups = given.groups;
     this.paddingMode = given.paddingMode;
     const [outer, inner] = transposed ? [inChannels, outChannels] : [outChannels, inChannels];
@@ -93,8 +111,10 @@ abstract class ConvBase extends Module {
   }
 
   private namedPadding(where: string, padding: string): string {
-    if (padding !== 'same' && padding !== 'valid') throw new TorchError('BAD_ARGUMENT', `${where}: padding is numbers, 'same' or 'valid', got '${padding}'`);
-    if (padding === 'same' && this.stride.some((step) => step !== 1)) throw new TorchError('BAD_ARGUMENT', `${where}: padding 'same' needs a stride of 1, got ${repr(this.stride)}`);
+    if (padding !== 'same' && padding !== 'valid')
+      throw new TorchError('BAD_ARGUMENT', `${where}: padding is numbers, 'same' or 'valid', got '${padding}'`);
+    if (padding === 'same' && this.stride.some((step) => step !== 1))
+      throw new TorchError('BAD_ARGUMENT', `${where}: padding 'same' needs a stride of 1, got ${repr(this.stride)}`);
     return padding;
   }
 
@@ -134,15 +154,33 @@ type ConvOp = typeof conv2d;
 abstract class Conv extends ConvBase {
   protected run(op: ConvOp, input: Tensor): Tensor {
     const { weight, bias, stride, padding, dilation, groups } = this;
-    if (this.paddingMode !== 'zeros') return op(pad(input, this.sides(), { mode: this.paddingMode as PadMode }), weight, bias, stride, 0, dilation, groups);
-    return typeof padding === 'string' ? op(input, weight, bias, stride, padding, dilation, groups) : op(input, weight, bias, stride, padding, dilation, groups);
+    if (this.paddingMode !== 'zeros')
+      return op(
+        pad(input, this.sides(), { mode: this.paddingMode as PadMode }),
+        weight,
+        bias,
+        stride,
+        0,
+        dilation,
+        groups,
+      );
+    return typeof padding === 'string'
+      ? op(input, weight, bias, stride, padding, dilation, groups)
+      : op(input, weight, bias, stride, padding, dilation, groups);
   }
 }
 
 /** Convolution over sequences. @example new Conv1d(16, 32, 3, { padding: 1 }) */
 export class Conv1d extends Conv {
   constructor(inChannels: number, outChannels: number, kernelSize: Size, options?: ConvOptions) {
-    super('Conv1d', { dims: 1, inChannels, outChannels, kernelSize, transposed: false, options: options as Settings['options'] });
+    super('Conv1d', {
+      dims: 1,
+      inChannels,
+      outChannels,
+      kernelSize,
+      transposed: false,
+      options: options as Settings['options'],
+    });
   }
 
   forward(input: Tensor): Tensor {
@@ -153,7 +191,14 @@ export class Conv1d extends Conv {
 /** Convolution over images. @example new Conv2d(3, 64, 7, { stride: 2, padding: 3 }) */
 export class Conv2d extends Conv {
   constructor(inChannels: number, outChannels: number, kernelSize: Size, options?: ConvOptions) {
-    super('Conv2d', { dims: 2, inChannels, outChannels, kernelSize, transposed: false, options: options as Settings['options'] });
+    super('Conv2d', {
+      dims: 2,
+      inChannels,
+      outChannels,
+      kernelSize,
+      transposed: false,
+      options: options as Settings['options'],
+    });
   }
 
   forward(input: Tensor): Tensor {
@@ -164,7 +209,14 @@ export class Conv2d extends Conv {
 /** Convolution over volumes. */
 export class Conv3d extends Conv {
   constructor(inChannels: number, outChannels: number, kernelSize: Size, options?: ConvOptions) {
-    super('Conv3d', { dims: 3, inChannels, outChannels, kernelSize, transposed: false, options: options as Settings['options'] });
+    super('Conv3d', {
+      dims: 3,
+      inChannels,
+      outChannels,
+      kernelSize,
+      transposed: false,
+      options: options as Settings['options'],
+    });
   }
 
   forward(input: Tensor): Tensor {
@@ -178,7 +230,16 @@ type ConvTransposeOp = typeof convTranspose2d;
 abstract class ConvTranspose extends ConvBase {
   protected run(op: ConvTransposeOp, input: Tensor, outputSize: readonly number[] | null | undefined): Tensor {
     const { weight, bias, stride, padding, groups, dilation } = this;
-    return op(input, weight, bias, stride, padding as readonly number[], this.outputPaddingFor(input, outputSize), groups, dilation);
+    return op(
+      input,
+      weight,
+      bias,
+      stride,
+      padding as readonly number[],
+      this.outputPaddingFor(input, outputSize),
+      groups,
+      dilation,
+    );
   }
 
   private outputPaddingFor(input: Tensor, outputSize: readonly number[] | null | undefined): readonly number[] {
@@ -187,12 +248,25 @@ abstract class ConvTranspose extends ConvBase {
     const isBatched = input.dim() === dims + 2;
     const leading = isBatched ? 2 : 1;
     const wanted = outputSize.length === leading + dims ? outputSize.slice(leading) : outputSize;
-    if (wanted.length !== dims) throw new TorchError('SHAPE', `${this.getName()}: outputSize has ${dims} or ${leading + dims} numbers, got ${outputSize.length}`);
+    if (wanted.length !== dims)
+      throw new TorchError(
+        'SHAPE',
+        `${this.getName()}: outputSize has ${dims} or ${leading + dims} numbers, got ${outputSize.length}`,
+      );
     const own = input.shape.slice(leading);
     return wanted.map((size, i) => {
-      const [step, space, kernel, apart] = [this.stride, this.padding as readonly number[], this.kernelSize, this.dilation].map((list) => list[i] as number) as [number, number, number, number];
+      const [step, space, kernel, apart] = [
+        this.stride,
+        this.padding as readonly number[],
+        this.kernelSize,
+        this.dilation,
+      ].map((list) => list[i] as number) as [number, number, number, number];
       const least = ((own[i] as number) - 1) * step - 2 * space + apart * (kernel - 1) + 1;
-      if (size < least || size > least + step - 1) throw new TorchError('SHAPE', `${this.getName()}: outputSize[${i}] must be between ${least} and ${least + step - 1}, got ${size}`);
+      if (size < least || size > least + step - 1)
+        throw new TorchError(
+          'SHAPE',
+          `${this.getName()}: outputSize[${i}] must be between ${least} and ${least + step - 1}, got ${size}`,
+        );
       return size - least;
     });
   }
@@ -203,8 +277,12 @@ export interface OutputSizeOptions {
   outputSize?: readonly number[] | null | undefined;
 }
 
-function sizeOf(options: readonly number[] | OutputSizeOptions | null | undefined): readonly number[] | null | undefined {
-  return Array.isArray(options) ? (options as readonly number[]) : (options as OutputSizeOptions | null | undefined)?.outputSize;
+function sizeOf(
+  options: readonly number[] | OutputSizeOptions | null | undefined,
+): readonly number[] | null | undefined {
+  return Array.isArray(options)
+    ? (options as readonly number[])
+    : (options as OutputSizeOptions | null | undefined)?.outputSize;
 }
 
 /** Transposed convolution over sequences. */

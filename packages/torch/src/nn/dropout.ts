@@ -1,7 +1,16 @@
 /** @file Dropout layers: they do nothing after `eval()`. */
+
+import { dropout_, dropout as dropoutOp } from '../generated/functions.ts';
 import type { Tensor } from '../tensor.ts';
-import { dropout as dropoutOp, dropout_ } from '../generated/functions.ts';
-import { alphaDropout, checkProbability, dropout1d, dropout2d, dropout3d, type DropoutOptions as Settings, featureAlphaDropout } from './functional/dropout.ts';
+import {
+  alphaDropout,
+  checkProbability,
+  dropout1d,
+  dropout2d,
+  dropout3d,
+  featureAlphaDropout,
+  type DropoutOptions as Settings,
+} from './functional/dropout.ts';
 import { Module } from './module.ts';
 import { readOptions } from './options.ts';
 import { floatText, type Real, repr } from './text.ts';

@@ -8,7 +8,7 @@ import type { Tensor } from '../tensor.ts';
 import { type BagMode, checkPadding, embedding, embeddingBag } from './functional/embedding.ts';
 import { normal_ } from './init.ts';
 import { Module } from './module.ts';
-import { checkWhole, factory, type FactoryOptions, readOptions } from './options.ts';
+import { checkWhole, type FactoryOptions, factory, readOptions } from './options.ts';
 import { emptyParameter, Parameter } from './parameter.ts';
 import { type Real, realText, repr, toNumber } from './text.ts';
 
@@ -37,7 +37,15 @@ interface Given extends FactoryOptions {
   _weight: Tensor | null;
 }
 
-const defaults: Given = { paddingIdx: null, maxNorm: null, normType: null, scaleGradByFreq: false, sparse: false, _weight: null, ...factory };
+const defaults: Given = {
+  paddingIdx: null,
+  maxNorm: null,
+  normType: null,
+  scaleGradByFreq: false,
+  sparse: false,
+  _weight: null,
+  ...factory,
+};
 
 abstract class Table extends Module {
   readonly numEmbeddings: number;
@@ -67,7 +75,10 @@ abstract class Table extends Module {
       return;
     }
     if (values.shape.join() !== `${numEmbeddings},${embeddingDim}`) {
-      throw new TorchError('SHAPE', `${where}: the weight must be [${numEmbeddings}, ${embeddingDim}], got [${values.shape.join(', ')}]`);
+      throw new TorchError(
+        'SHAPE',
+        `${where}: the weight must be [${numEmbeddings}, ${embeddingDim}], got [${values.shape.join(', ')}]`,
+      );
     }
     this.weight = new Parameter(values, { requiresGrad: given._freeze !== true });
   }
@@ -79,9 +90,21 @@ abstract class Table extends Module {
     noGrad(() => scope(() => void this.weight.select(0, this.paddingIdx as number).zero_()));
   }
 
-  protected settings(): { paddingIdx: number | null; maxNorm: number | null; normType: number; scaleGradByFreq: boolean; sparse: boolean } {
+  protected settings(): {
+    paddingIdx: number | null;
+    maxNorm: number | null;
+    normType: number;
+    scaleGradByFreq: boolean;
+    sparse: boolean;
+  } {
     const { paddingIdx, scaleGradByFreq, sparse } = this;
-    return { paddingIdx, maxNorm: this.maxNorm === null ? null : toNumber(this.maxNorm), normType: toNumber(this.normType), scaleGradByFreq, sparse };
+    return {
+      paddingIdx,
+      maxNorm: this.maxNorm === null ? null : toNumber(this.maxNorm),
+      normType: toNumber(this.normType),
+      scaleGradByFreq,
+      sparse,
+    };
   }
 }
 
@@ -92,9 +115,16 @@ export class Embedding extends Table {
   }
 
   /** A table of given values, frozen unless told otherwise. */
-  static fromPretrained(values: Tensor, options?: Omit<EmbeddingOptions, '_weight' | '_freeze'> & { freeze?: boolean | undefined }): Embedding {
+  static fromPretrained(
+    values: Tensor,
+    options?: Omit<EmbeddingOptions, '_weight' | '_freeze'> & { freeze?: boolean | undefined },
+  ): Embedding {
     const { freeze = true, ...rest } = options ?? {};
-    if (values.dim() !== 2) throw new TorchError('SHAPE', `Embedding.fromPretrained: the values must have 2 dimensions, these have ${values.dim()}`);
+    if (values.dim() !== 2)
+      throw new TorchError(
+        'SHAPE',
+        `Embedding.fromPretrained: the values must have 2 dimensions, these have ${values.dim()}`,
+      );
     return new Embedding(values.size(0), values.size(1), { ...rest, _weight: values, _freeze: freeze });
   }
 
@@ -126,15 +156,29 @@ export class EmbeddingBag extends Table {
   readonly includeLastOffset: boolean;
 
   constructor(numEmbeddings: number, embeddingDim: number, options?: EmbeddingBagOptions) {
-    const given = readOptions('EmbeddingBag', options, { ...defaults, mode: 'mean' as BagMode, includeLastOffset: false });
+    const given = readOptions('EmbeddingBag', options, {
+      ...defaults,
+      mode: 'mean' as BagMode,
+      includeLastOffset: false,
+    });
     super('EmbeddingBag', numEmbeddings, embeddingDim, given);
     this.mode = given.mode;
     this.includeLastOffset = given.includeLastOffset;
   }
 
-  forward(input: Tensor, offsets?: Tensor | null | { offsets?: Tensor | null | undefined; perSampleWeights?: Tensor | null | undefined }, perSampleWeights?: Tensor | null): Tensor {
-    const bags = offsets === undefined || offsets === null || 'handle' in offsets ? { offsets, perSampleWeights } : offsets;
-    return embeddingBag(input, this.weight, { ...this.settings(), mode: this.mode, includeLastOffset: this.includeLastOffset, ...bags });
+  forward(
+    input: Tensor,
+    offsets?: Tensor | null | { offsets?: Tensor | null | undefined; perSampleWeights?: Tensor | null | undefined },
+    perSampleWeights?: Tensor | null,
+  ): Tensor {
+    const bags =
+      offsets === undefined || offsets === null || 'handle' in offsets ? { offsets, perSampleWeights } : offsets;
+    return embeddingBag(input, this.weight, {
+      ...this.settings(),
+      mode: this.mode,
+      includeLastOffset: this.includeLastOffset,
+      ...bags,
+    });
   }
 
   override extraRepr(): string {

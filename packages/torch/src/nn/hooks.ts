@@ -2,7 +2,10 @@
  * @file Hooks of modules. A module without hooks pays nothing: the first hook puts a wrapper over its `forward`, the
  * removal of the last one takes it away.
  */
-import type { Tensor } from '../tensor.ts';
+import { FunctionContext } from '../autograd/function.ts';
+import '../generated/methods.ts';
+import { unscoped } from '../scope.ts';
+import { Tensor } from '../tensor.ts';
 import type { Module } from './module.ts';
 
 /** Takes the module and the arguments of `forward`; may return other arguments (an array, or the only one). */
@@ -12,7 +15,11 @@ export type ForwardPreHook = (module: Module, inputs: unknown[]) => unknown;
 export type ForwardHook = (module: Module, inputs: unknown[], output: unknown) => unknown;
 
 /** Takes the module and the gradients of its inputs and outputs; may return other gradients of the inputs. */
-export type BackwardHook = (module: Module, gradInputs: (Tensor | null)[], gradOutputs: (Tensor | null)[]) => (Tensor | null)[] | Tensor | void;
+export type BackwardHook = (
+  module: Module,
+  gradInputs: (Tensor | null)[],
+  gradOutputs: (Tensor | null)[],
+) => (Tensor | null)[] | Tensor | void;
 
 /** Takes the module and the gradients of its outputs; may return others. */
 export type BackwardPreHook = (module: Module, gradOutputs: (Tensor | null)[]) => (Tensor | null)[] | Tensor | void;
@@ -36,7 +43,12 @@ export interface Hooks {
 type HookLists = Omit<Hooks, 'original'>;
 
 /** Adds a hook; hooks run in the order in which they were added. */
-export function addHook<K extends keyof HookLists>(module: Module, hooks: Hooks, kind: K, hook: HookLists[K][number]): HookHandle {
+export function addHook<K extends keyof HookLists>(
+  module: Module,
+  hooks: Hooks,
+  kind: K,
+  hook: HookLists[K][number],
+): HookHandle {
   const list = hooks[kind] as unknown[];
   if (count(hooks) === 0) wrap(module, hooks);
   list.push(hook);
@@ -72,10 +84,90 @@ function run(module: Module, hooks: Hooks, forward: (inputs: unknown[]) => unkno
     const changed = hook(module, inputs);
     if (changed !== undefined) inputs = Array.isArray(changed) ? (changed as unknown[]) : [changed];
   }
+  const watch = hooks.backward.length + hooks.backwardPre.length === 0 ? null : new BackwardWatch(module, hooks);
+  if (watch !== null) inputs = watch.enter(inputs);
   let output = forward(inputs);
   for (const hook of [...hooks.forward]) {
     const changed = hook(module, inputs, output);
     if (changed !== undefined) output = changed;
   }
-  return output;
+  return watch === null ? output : watch.leave(output);
+}
+
+type Grads = (Tensor | null)[];
+
+/** Sends tensors through a function of its own, so that backward comes by. */
+function pass(values: readonly unknown[], onGrads: (grads: Grads) => Grads): unknown[] {
+  const places = values.flatMap((value, i) => (value instanceof Tensor && value.requiresGrad ? [i] : []));
+  if (places.length === 0) return [...values];
+  const spread = (grads: readonly (Tensor | null)[]): Grads => {
+    const all: Grads = values.map(() => null);
+    places.forEach((place, i) => {
+      all[place] = grads[i] ?? null;
+    });
+    return all;
+  };
+  const passed = FunctionContext.run(
+    {
+      name: 'ModuleHook',
+      forward(ctx: FunctionContext, ...tensors: Tensor[]): Tensor[] {
+        ctx.setMaterializeGrads(false);
+        return tensors.map((tensor) => tensor.viewAs(tensor));
+      },
+      backward(_ctx: FunctionContext, ...grads: Tensor[]): Grads {
+        const changed = onGrads(spread(grads));
+        return places.map((place) => changed[place] ?? null);
+      },
+    },
+    places.map((place) => values[place] as Tensor),
+  );
+  const result = [...values];
+  places.forEach((place, i) => {
+    result[place] = passed[i];
+  });
+  return result;
+}
+
+function asGrads(changed: Grads | Tensor | void, before: Grads): Grads {
+  if (changed === undefined) return before;
+  return changed instanceof Tensor ? [changed] : changed;
+}
+
+/** One call of a module with backward hooks: gradients of its outputs come first, then those of its inputs. */
+class BackwardWatch {
+  private readonly module: Module;
+  private readonly hooks: Hooks;
+  private inputs: readonly unknown[] = [];
+  private gradOutputs: Grads = [];
+
+  constructor(module: Module, hooks: Hooks) {
+    this.module = module;
+    this.hooks = hooks;
+  }
+
+  enter(inputs: unknown[]): unknown[] {
+    this.inputs = inputs;
+    return pass(inputs, (grads) => this.report(grads));
+  }
+
+  leave(output: unknown): unknown {
+    const outputs = Array.isArray(output) ? (output as unknown[]) : [output];
+    const passed = pass(outputs, (grads) => {
+      let changed = grads;
+      for (const hook of [...this.hooks.backwardPre]) changed = asGrads(hook(this.module, changed), changed);
+      this.gradOutputs = changed.map((grad) => (grad === null ? null : unscoped(() => grad.alias()))); // this callback's scope ends before the other's begins
+      const reachesInputs = this.inputs.some((input) => input instanceof Tensor && input.requiresGrad);
+      if (!reachesInputs) this.report(this.inputs.map(() => null));
+      return changed;
+    });
+    return Array.isArray(output) ? passed : passed[0];
+  }
+
+  private report(gradInputs: Grads): Grads {
+    let changed = gradInputs;
+    for (const hook of [...this.hooks.backward])
+      changed = asGrads(hook(this.module, changed, this.gradOutputs), changed);
+    for (const grad of this.gradOutputs) grad?.dispose();
+    return changed;
+  }
 }

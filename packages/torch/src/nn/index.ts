@@ -9,7 +9,7 @@ export * from './embedding.ts';
 export * as functional from './functional/index.ts';
 export type { BackwardHook, BackwardPreHook, ForwardHook, ForwardPreHook, HookHandle } from './hooks.ts';
 export * as init from './init.ts';
-export { Bilinear, type BiasOptions, Identity, Linear } from './linear.ts';
+export { type BiasOptions, Bilinear, Identity, Linear } from './linear.ts';
 export * from './loss.ts';
 export { type Members, Module, type TensorModule, type WalkOptions } from './module.ts';
 export {

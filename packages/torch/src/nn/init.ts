@@ -72,12 +72,14 @@ export function dirac_<T extends Tensor>(target: T, options?: { groups?: number 
   checkOptions('dirac_', options, ['groups']);
   const groups = options?.groups ?? 1;
   const [outer = 0, inner = 0, ...kernel] = checkDims('dirac_', target, 3, 5);
-  if (outer % groups !== 0) throw new TorchError('SHAPE', `dirac_: the first dimension (${outer}) must be a multiple of groups (${groups})`);
+  if (outer % groups !== 0)
+    throw new TorchError('SHAPE', `dirac_: the first dimension (${outer}) must be a multiple of groups (${groups})`);
   const each = outer / groups;
   return fill(target, () => {
     target.zero_();
     for (let group = 0; group < groups; group++) {
-      for (let i = 0; i < Math.min(each, inner); i++) target.at(group * each + i, i, ...kernel.map((size) => Math.floor(size / 2))).fill_(1);
+      for (let i = 0; i < Math.min(each, inner); i++)
+        target.at(group * each + i, i, ...kernel.map((size) => Math.floor(size / 2))).fill_(1);
     }
   });
 }
@@ -95,11 +97,23 @@ export function calculateGain(nonlinearity: string, param?: number): number {
     case 'selu':
       return 3 / 4;
     default:
-      throw new TorchError('BAD_ARGUMENT', `calculateGain: there is no gain for '${nonlinearity}'${didYouMean(nonlinearity, [...linear, 'tanh', 'relu', 'leaky_relu', 'selu'])}`);
+      throw new TorchError(
+        'BAD_ARGUMENT',
+        `calculateGain: there is no gain for '${nonlinearity}'${didYouMean(nonlinearity, [...linear, 'tanh', 'relu', 'leaky_relu', 'selu'])}`,
+      );
   }
 }
 
-const linear = new Set(['linear', 'sigmoid', 'conv1d', 'conv2d', 'conv3d', 'conv_transpose1d', 'conv_transpose2d', 'conv_transpose3d']);
+const linear = new Set([
+  'linear',
+  'sigmoid',
+  'conv1d',
+  'conv2d',
+  'conv3d',
+  'conv_transpose1d',
+  'conv_transpose2d',
+  'conv_transpose3d',
+]);
 
 /** How many inputs and outputs one element of a weight connects: [fanIn, fanOut]. */
 export function calculateFanInAndFanOut(weight: Tensor): [number, number] {
@@ -109,7 +123,10 @@ export function calculateFanInAndFanOut(weight: Tensor): [number, number] {
 }
 
 /** Glorot's uniform initialisation. */
-export function xavierUniform_<T extends Tensor>(target: T, options?: RandomOptions & { gain?: number | undefined }): T {
+export function xavierUniform_<T extends Tensor>(
+  target: T,
+  options?: RandomOptions & { gain?: number | undefined },
+): T {
   checkOptions('xavierUniform_', options, ['gain', 'generator']);
   const [fanIn, fanOut] = calculateFanInAndFanOut(target);
   const bound = Math.sqrt(3) * ((options?.gain ?? 1) * Math.sqrt(2 / (fanIn + fanOut)));
@@ -126,7 +143,8 @@ export function xavierNormal_<T extends Tensor>(target: T, options?: RandomOptio
 function kaimingStd(where: string, target: Tensor, options: KaimingOptions | undefined): number {
   checkOptions(where, options, ['a', 'mode', 'nonlinearity', 'generator']);
   const mode: string = options?.mode ?? 'fan_in';
-  if (mode !== 'fan_in' && mode !== 'fan_out') throw new TorchError('BAD_ARGUMENT', `${where}: mode is 'fan_in' or 'fan_out', got '${mode}'`);
+  if (mode !== 'fan_in' && mode !== 'fan_out')
+    throw new TorchError('BAD_ARGUMENT', `${where}: mode is 'fan_in' or 'fan_out', got '${mode}'`);
   const fan = calculateFanInAndFanOut(target)[mode === 'fan_in' ? 0 : 1];
   return calculateGain(options?.nonlinearity ?? 'leaky_relu', options?.a ?? 0) / Math.sqrt(fan);
 }
@@ -159,7 +177,11 @@ export function truncNormal_<T extends Tensor>(target: T, options?: TruncNormalO
   const { mean = 0, std = 1, a = -2, b = 2 } = options ?? {};
   if (target.isMeta) return target;
   const inside = scope(() => {
-    const [high = 0, low = 0] = makeTensor([(b - mean) / std / Math.SQRT2, (a - mean) / std / Math.SQRT2], { dtype: float64 }).erf().toArray() as number[];
+    const [high = 0, low = 0] = makeTensor([(b - mean) / std / Math.SQRT2, (a - mean) / std / Math.SQRT2], {
+      dtype: float64,
+    })
+      .erf()
+      .toArray() as number[];
     return (high - low) / 2;
   });
   return fill(target, () => (inside > 0.3 ? redraw : reject)(target, { mean, std, a, b }, random(options)));
@@ -213,14 +235,19 @@ export function orthogonal_<T extends Tensor>(target: T, options?: RandomOptions
 }
 
 /** Normal, with a share of each column set to zero. */
-export function sparse_<T extends Tensor>(target: T, sparsity: number, options?: RandomOptions & { std?: number | undefined }): T {
+export function sparse_<T extends Tensor>(
+  target: T,
+  sparsity: number,
+  options?: RandomOptions & { std?: number | undefined },
+): T {
   checkOptions('sparse_', options, ['std', 'generator']);
   const [rows = 0, columns = 0] = checkDims('sparse_', target, 2, 2);
   if (target.isMeta) return target;
   return fill(target, () => {
     target.normal_(0, options?.std ?? 0.01, random(options));
     const zeros = Math.ceil(sparsity * rows);
-    for (let column = 0; column < columns; column++) target.select(1, column).indexFill_(0, randperm(rows).narrow(0, 0, zeros), 0);
+    for (let column = 0; column < columns; column++)
+      target.select(1, column).indexFill_(0, randperm(rows).narrow(0, 0, zeros), 0);
   });
 }
 

@@ -1,10 +1,11 @@
 /** @file Layers over all features: Linear, Bilinear, Identity. */
-import { bilinear, linear } from '../generated/functions.ts';
+
 import { TorchError } from '../errors.ts';
+import { bilinear, linear } from '../generated/functions.ts';
 import { Tensor } from '../tensor.ts';
 import { calculateFanInAndFanOut, kaimingUniform_, uniform_ } from './init.ts';
 import { Module } from './module.ts';
-import { checkWhole, factory, type FactoryOptions, readOptions } from './options.ts';
+import { checkWhole, type FactoryOptions, factory, readOptions } from './options.ts';
 import { emptyParameter, type Parameter } from './parameter.ts';
 import { repr } from './text.ts';
 
@@ -76,7 +77,8 @@ export class Bilinear extends Module {
 
   constructor(in1Features: number, in2Features: number, outFeatures: number, options?: BiasOptions) {
     super();
-    if (!(in1Features > 0)) throw new TorchError('BAD_ARGUMENT', `Bilinear: in1Features must be greater than 0, got ${in1Features}`);
+    if (!(in1Features > 0))
+      throw new TorchError('BAD_ARGUMENT', `Bilinear: in1Features must be greater than 0, got ${in1Features}`);
     const given = readOptions('Bilinear', options, { bias: true, ...factory });
     this.in1Features = in1Features;
     this.in2Features = in2Features;

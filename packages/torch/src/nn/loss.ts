@@ -4,6 +4,7 @@ import * as F from './functional/loss.ts';
 import { Module } from './module.ts';
 import { readOptions } from './options.ts';
 import { Buffer } from './parameter.ts';
+import { PairwiseDistance } from './shape.ts';
 import type { Real } from './text.ts';
 
 /** How the losses of a batch become one. */
@@ -124,7 +125,12 @@ export class CrossEntropyLoss extends Loss {
   readonly labelSmoothing: number;
 
   constructor(options?: ClassLossOptions & { labelSmoothing?: Real | undefined }) {
-    const given = readOptions('CrossEntropyLoss', options, { ...reduction, weight: null as Tensor | null, ignoreIndex: -100, labelSmoothing: 0 });
+    const given = readOptions('CrossEntropyLoss', options, {
+      ...reduction,
+      weight: null as Tensor | null,
+      ignoreIndex: -100,
+      labelSmoothing: 0,
+    });
     super('CrossEntropyLoss', given.reduction);
     this.weight = buffer(given.weight);
     this.ignoreIndex = given.ignoreIndex;
@@ -158,14 +164,22 @@ export class BCEWithLogitsLoss extends Loss {
   posWeight: Buffer | null;
 
   constructor(options?: LossOptions & { weight?: Tensor | null | undefined; posWeight?: Tensor | null | undefined }) {
-    const given = readOptions('BCEWithLogitsLoss', options, { ...reduction, weight: null as Tensor | null, posWeight: null as Tensor | null });
+    const given = readOptions('BCEWithLogitsLoss', options, {
+      ...reduction,
+      weight: null as Tensor | null,
+      posWeight: null as Tensor | null,
+    });
     super('BCEWithLogitsLoss', given.reduction);
     this.weight = buffer(given.weight);
     this.posWeight = buffer(given.posWeight);
   }
 
   forward(input: Tensor, target: Tensor): Tensor {
-    return F.binaryCrossEntropyWithLogits(input, target, { reduction: this.reduction, weight: this.weight, posWeight: this.posWeight });
+    return F.binaryCrossEntropyWithLogits(input, target, {
+      reduction: this.reduction,
+      weight: this.weight,
+      posWeight: this.posWeight,
+    });
   }
 }
 
@@ -175,7 +189,9 @@ export class PoissonNLLLoss extends Loss {
   readonly full: boolean;
   readonly eps: number;
 
-  constructor(options?: LossOptions & { logInput?: boolean | undefined; full?: boolean | undefined; eps?: Real | undefined }) {
+  constructor(
+    options?: LossOptions & { logInput?: boolean | undefined; full?: boolean | undefined; eps?: Real | undefined },
+  ) {
     const given = readOptions('PoissonNLLLoss', options, { ...reduction, logInput: true, full: false, eps: 1e-8 });
     super('PoissonNLLLoss', given.reduction);
     this.logInput = given.logInput;
@@ -294,8 +310,15 @@ export class MultiMarginLoss extends Loss {
   readonly margin: number;
   weight: Buffer | null;
 
-  constructor(options?: LossOptions & { p?: number | undefined; margin?: Real | undefined; weight?: Tensor | null | undefined }) {
-    const given = readOptions('MultiMarginLoss', options, { ...reduction, p: 1, margin: 1, weight: null as Tensor | null });
+  constructor(
+    options?: LossOptions & { p?: number | undefined; margin?: Real | undefined; weight?: Tensor | null | undefined },
+  ) {
+    const given = readOptions('MultiMarginLoss', options, {
+      ...reduction,
+      p: 1,
+      margin: 1,
+      weight: null as Tensor | null,
+    });
     super('MultiMarginLoss', given.reduction);
     this.p = given.p;
     this.margin = given.margin;
@@ -315,7 +338,14 @@ export class TripletMarginLoss extends Loss {
   readonly eps: number;
   readonly swap: boolean;
 
-  constructor(options?: LossOptions & { margin?: Real | undefined; p?: Real | undefined; eps?: Real | undefined; swap?: boolean | undefined }) {
+  constructor(
+    options?: LossOptions & {
+      margin?: Real | undefined;
+      p?: Real | undefined;
+      eps?: Real | undefined;
+      swap?: boolean | undefined;
+    },
+  ) {
     const given = readOptions('TripletMarginLoss', options, { ...reduction, margin: 1, p: 2, eps: 1e-6, swap: false });
     super('TripletMarginLoss', given.reduction);
     this.margin = given.margin;
@@ -330,22 +360,38 @@ export class TripletMarginLoss extends Loss {
   }
 }
 
+/** A distance between vectors: a function, or a module of two tensors. */
+export type Distance = ((a: Tensor, b: Tensor) => Tensor) | (Module & { forward(a: Tensor, b: Tensor): Tensor });
+
 /** TripletMarginLoss with a distance of one's own. */
 export class TripletMarginWithDistanceLoss extends Loss {
-  readonly distanceFunction: ((a: Tensor, b: Tensor) => Tensor) | null;
+  readonly distanceFunction: Distance;
   readonly margin: number;
   readonly swap: boolean;
 
-  constructor(options?: LossOptions & { distanceFunction?: ((a: Tensor, b: Tensor) => Tensor) | null | undefined; margin?: Real | undefined; swap?: boolean | undefined }) {
-    const given = readOptions('TripletMarginWithDistanceLoss', options, { ...reduction, distanceFunction: null as ((a: Tensor, b: Tensor) => Tensor) | null, margin: 1, swap: false });
+  constructor(
+    options?: LossOptions & {
+      distanceFunction?: Distance | null | undefined;
+      margin?: Real | undefined;
+      swap?: boolean | undefined;
+    },
+  ) {
+    const given = readOptions('TripletMarginWithDistanceLoss', options, {
+      ...reduction,
+      distanceFunction: null as Distance | null,
+      margin: 1,
+      swap: false,
+    });
     super('TripletMarginWithDistanceLoss', given.reduction);
-    this.distanceFunction = given.distanceFunction;
+    this.distanceFunction = given.distanceFunction ?? new PairwiseDistance();
     this.margin = given.margin;
     this.swap = given.swap;
   }
 
   forward(anchor: Tensor, positive: Tensor, negative: Tensor): Tensor {
-    const { reduction, distanceFunction, margin, swap } = this;
+    const { reduction, distanceFunction: distance, margin, swap } = this;
+    const distanceFunction =
+      typeof distance === 'function' ? distance : (a: Tensor, b: Tensor) => distance.forward(a, b);
     return F.tripletMarginWithDistanceLoss(anchor, positive, negative, { reduction, distanceFunction, margin, swap });
   }
 }
@@ -362,7 +408,12 @@ export class CTCLoss extends Loss {
     this.zeroInfinity = given.zeroInfinity;
   }
 
-  forward(logProbs: Tensor, targets: Tensor, inputLengths: Tensor | readonly number[], targetLengths: Tensor | readonly number[]): Tensor {
+  forward(
+    logProbs: Tensor,
+    targets: Tensor,
+    inputLengths: Tensor | readonly number[],
+    targetLengths: Tensor | readonly number[],
+  ): Tensor {
     const { reduction, blank, zeroInfinity } = this;
     return F.ctcLoss(logProbs, targets, { inputLengths, targetLengths, reduction, blank, zeroInfinity });
   }

@@ -14,9 +14,24 @@ import type { ToOptions } from '../op/convert.ts';
 import type { DTypeLike } from '../op/types.ts';
 import { disposeOwned, scope } from '../scope.ts';
 import { Tensor } from '../tensor.ts';
-import { addHook, type BackwardHook, type BackwardPreHook, type ForwardHook, type ForwardPreHook, type HookHandle, type Hooks } from './hooks.ts';
+import {
+  addHook,
+  type BackwardHook,
+  type BackwardPreHook,
+  type ForwardHook,
+  type ForwardPreHook,
+  type HookHandle,
+  type Hooks,
+} from './hooks.ts';
 import { Buffer, Parameter } from './parameter.ts';
-import { collectState, type LoadOptions, type LoadResult, loadState, type StateDict, type StateSource } from './state-dict.ts';
+import {
+  collectState,
+  type LoadOptions,
+  type LoadResult,
+  loadState,
+  type StateDict,
+  type StateSource,
+} from './state-dict.ts';
 import { indent } from './text.ts';
 
 /** What a module is made of, by name and in the order of definition. */
@@ -68,7 +83,7 @@ export abstract class Module {
   }
 
   private nameOf(field: string): string {
-    return this.exactNames?.has(field) === true ? field : field.replace(/(?<=[a-z0-9])[A-Z]+/g, (part) => `_${part.toLowerCase()}`);
+    return this.exactNames?.has(field) === true ? field : snakeCase(field);
   }
 
   /** All modules with their names, this one first under the name ''. A module used twice is named once. */
@@ -121,18 +136,25 @@ export abstract class Module {
     return this.namedBuffers(options).map(([, buffer]) => buffer);
   }
 
-  private namedTensors<T extends Tensor>(pick: (members: Members) => readonly (readonly [string, T])[], options?: WalkOptions): [string, T][] {
+  private namedTensors<T extends Tensor>(
+    pick: (members: Members) => readonly (readonly [string, T])[],
+    options?: WalkOptions,
+  ): [string, T][] {
     const found: [string, T][] = [];
-    const seen = new Set<T>();
-    const prefix = options?.prefix ?? '';
-    const modules = options?.recurse === false ? [[prefix, this] as const] : this.namedModules(options);
-    for (const [name, module] of modules) {
-      for (const [key, tensor] of pick(module.members())) {
-        if (options?.removeDuplicate !== false && seen.has(tensor)) continue;
+    const seen = new Set<object>();
+    const keepsDuplicates = options?.removeDuplicate === false;
+    const walk = (module: Module, prefix: string): void => {
+      if (!keepsDuplicates && seen.has(module)) return;
+      seen.add(module);
+      const members = module.members();
+      for (const [key, tensor] of pick(members)) {
+        if (!keepsDuplicates && seen.has(tensor)) continue;
         seen.add(tensor);
-        found.push([join(name, key), tensor]);
+        found.push([join(prefix, key), tensor]);
       }
-    }
+      if (options?.recurse !== false) for (const [key, child] of members.children) walk(child, join(prefix, key));
+    };
+    walk(this, options?.prefix ?? '');
     return found;
   }
 
@@ -141,8 +163,15 @@ export abstract class Module {
     let module: Module = this;
     for (const part of name === '' ? [] : name.split('.')) {
       const inside = module.members().children;
-      const found = inside.find(([key]) => key === part) ?? inside.find(([, child]) => child === Reflect.get(module, part));
-      if (found === undefined) throw notFound(this, 'submodule', name, inside.map(([key]) => key));
+      const found =
+        inside.find(([key]) => key === part) ?? inside.find(([, child]) => child === Reflect.get(module, part));
+      if (found === undefined)
+        throw notFound(
+          this,
+          'submodule',
+          name,
+          inside.map(([key]) => key),
+        );
       module = found[1];
     }
     return module;
@@ -158,17 +187,31 @@ export abstract class Module {
     return this.getTensor(name, 'buffer', (members) => members.buffers);
   }
 
-  private getTensor<T extends Tensor>(name: string, what: string, pick: (members: Members) => readonly (readonly [string, T])[]): T {
+  private getTensor<T extends Tensor>(
+    name: string,
+    what: string,
+    pick: (members: Members) => readonly (readonly [string, T])[],
+  ): T {
     const dot = name.lastIndexOf('.');
     const list = pick(this.getSubmodule(name.slice(0, Math.max(0, dot))).members());
     const found = list.find(([key]) => key === name.slice(dot + 1));
-    if (found === undefined) throw notFound(this, what, name, list.map(([key]) => key));
+    if (found === undefined)
+      throw notFound(
+        this,
+        what,
+        name,
+        list.map(([key]) => key),
+      );
     return found[1];
   }
 
   /** Registers a parameter under a name that is kept as it is. Same as assigning a field, for computed names. */
   registerParameter(name: string, parameter: Parameter | null): void {
-    if (parameter !== null && !(parameter instanceof Parameter)) throw new TorchError('BAD_ARGUMENT', `registerParameter: '${name}' is not a Parameter; wrap the tensor: new Parameter(tensor)`);
+    if (parameter !== null && !(parameter instanceof Parameter))
+      throw new TorchError(
+        'BAD_ARGUMENT',
+        `registerParameter: '${name}' is not a Parameter; wrap the tensor: new Parameter(tensor)`,
+      );
     this.register('registerParameter', name, parameter);
   }
 
@@ -179,7 +222,8 @@ export abstract class Module {
 
   /** Registers a module under a name that is kept as it is. Same as assigning a field, for computed names. */
   addModule(name: string, module: Module | null): void {
-    if (module !== null && !(module instanceof Module)) throw new TorchError('BAD_ARGUMENT', `addModule: '${name}' is not a Module`);
+    if (module !== null && !(module instanceof Module))
+      throw new TorchError('BAD_ARGUMENT', `addModule: '${name}' is not a Module`);
     this.register('addModule', name, module);
   }
 
@@ -189,8 +233,13 @@ export abstract class Module {
   }
 
   private register(where: string, name: string, value: Tensor | Module | null): void {
-    if (name === '' || name.includes('.')) throw new TorchError('BAD_ARGUMENT', `${where}: the name '${name}' must not be empty and must not contain '.'`);
-    if (name in this && this.exactNames?.has(name) !== true) throw new TorchError('BAD_ARGUMENT', `${where}: '${name}' is already a member of ${this.getName()}; choose another name`);
+    if (name === '' || name.includes('.'))
+      throw new TorchError('BAD_ARGUMENT', `${where}: the name '${name}' must not be empty and must not contain '.'`);
+    if (name in this && this.exactNames?.has(name) !== true)
+      throw new TorchError(
+        'BAD_ARGUMENT',
+        `${where}: '${name}' is already a member of ${this.getName()}; choose another name`,
+      );
     (this.exactNames ??= new Set()).add(name);
     Object.defineProperty(this, name, { value, writable: true, enumerable: true, configurable: true });
   }
@@ -239,16 +288,29 @@ export abstract class Module {
 
   /** Drops all gradients; with `setToNone: false` they become zeros. */
   zeroGrad(options?: { setToNone?: boolean | undefined }): void {
-    native.zeroGrads(this.parameters().map((parameter) => parameter.handle), options?.setToNone ?? true);
+    native.zeroGrads(
+      this.parameters().map((parameter) => parameter.handle),
+      options?.setToNone ?? true,
+    );
   }
 
   /** Moves parameters and buffers to a device, a floating-point type, or both. @example model.to('cuda', bfloat16) */
   to(target: DTypeLike | Device | ToOptions, dtype?: DTypeLike): this {
-    const options: ToOptions = target instanceof DType ? { dtype: target } : typeof target === 'object' ? target : dtypes.has(target) ? { dtype: target as DTypeLike } : { device: target };
+    const options: ToOptions =
+      target instanceof DType
+        ? { dtype: target }
+        : typeof target === 'object'
+          ? target
+          : dtypes.has(target)
+            ? { dtype: target as DTypeLike }
+            : { device: target };
     const wanted = options.dtype ?? dtype;
     const type = wanted === undefined ? undefined : toDType(wanted);
-    if (type !== undefined && !type.isFloatingPoint && !type.isComplex) throw new TorchError('DTYPE', `to: a module's type is floating point or complex, got ${type.name}`);
-    return this.transform((tensor) => tensor.to({ ...options, dtype: tensor.isFloatingPoint() || tensor.isComplex() ? type : undefined }));
+    if (type !== undefined && !type.isFloatingPoint && !type.isComplex)
+      throw new TorchError('DTYPE', `to: a module's type is floating point or complex, got ${type.name}`);
+    return this.transform((tensor) =>
+      tensor.to({ ...options, dtype: tensor.isFloatingPoint() || tensor.isComplex() ? type : undefined }),
+    );
   }
 
   /** Parameters and buffers on another device with their shapes but no values: what a module built on 'meta' needs before loading. */
@@ -377,6 +439,17 @@ Object.defineProperty(Module.prototype, Symbol.for('nodejs.util.inspect.custom')
   },
 });
 
+const snakeNames = new Map<string, string>();
+
+function snakeCase(field: string): string {
+  let name = snakeNames.get(field);
+  if (name === undefined) {
+    name = field.replace(/(?<=[a-z0-9])[A-Z]+/g, (part) => `_${part.toLowerCase()}`);
+    snakeNames.set(field, name);
+  }
+  return name;
+}
+
 function join(prefix: string, name: string): string {
   return prefix === '' ? name : `${prefix}.${name}`;
 }
@@ -389,7 +462,10 @@ function replace(tensor: Parameter | Buffer, by: Tensor): void {
 }
 
 function notFound(module: Module, what: string, name: string, known: readonly string[]): TorchError {
-  return new TorchError('NOT_FOUND', `${module.getName()} has no ${what} '${name}'; there ${known.length === 0 ? 'is none at that place' : `are ${known.join(', ')}`}`);
+  return new TorchError(
+    'NOT_FOUND',
+    `${module.getName()} has no ${what} '${name}'; there ${known.length === 0 ? 'is none at that place' : `are ${known.join(', ')}`}`,
+  );
 }
 
 function copyModule(module: Module, copies: Map<object, object>): Module {
@@ -397,7 +473,8 @@ function copyModule(module: Module, copies: Map<object, object>): Module {
   if (known !== undefined) return known as Module;
   const made = Object.create(Object.getPrototypeOf(module) as object) as Module;
   copies.set(module, made);
-  for (const [key, value] of Object.entries(module)) Reflect.set(made, key, key === 'hooks' ? null : copyValue(value, copies));
+  for (const [key, value] of Object.entries(module))
+    Reflect.set(made, key, key === 'hooks' ? null : copyValue(value, copies));
   return made;
 }
 
@@ -417,7 +494,8 @@ function copyValue(value: unknown, copies: Map<object, object>): unknown {
 
 function copyTensor(tensor: Tensor): Tensor {
   return noGrad(() => {
-    if (tensor instanceof Parameter) return scope(() => new Parameter(tensor.clone(), { requiresGrad: tensor.requiresGrad }));
+    if (tensor instanceof Parameter)
+      return scope(() => new Parameter(tensor.clone(), { requiresGrad: tensor.requiresGrad }));
     if (tensor instanceof Buffer) return scope(() => new Buffer(tensor.clone(), { persistent: tensor.persistent }));
     return tensor.clone();
   });

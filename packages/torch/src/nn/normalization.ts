@@ -1,11 +1,12 @@
 /** @file Normalisation of features and channels without running statistics. */
-import { layerNorm, rmsNorm } from '../generated/functions.ts';
+
 import { TorchError } from '../errors.ts';
+import { layerNorm, rmsNorm } from '../generated/functions.ts';
 import type { Tensor } from '../tensor.ts';
 import { groupNorm, localResponseNorm } from './functional/normalization.ts';
 import { ones_, zeros_ } from './init.ts';
 import { Module } from './module.ts';
-import { checkWhole, factory, type FactoryOptions, readOptions, type Size } from './options.ts';
+import { checkWhole, type FactoryOptions, factory, readOptions, type Size } from './options.ts';
 import { emptyParameter, type Parameter } from './parameter.ts';
 import { floatText, type Real, repr, tupleText } from './text.ts';
 
@@ -111,7 +112,11 @@ export class GroupNorm extends Module {
   constructor(numGroups: number, numChannels: number, options?: GroupNormOptions) {
     super();
     checkWhole('GroupNorm: numGroups', numGroups, 1);
-    if (numChannels % numGroups !== 0) throw new TorchError('BAD_ARGUMENT', `GroupNorm: numChannels (${numChannels}) must be a multiple of numGroups (${numGroups})`);
+    if (numChannels % numGroups !== 0)
+      throw new TorchError(
+        'BAD_ARGUMENT',
+        `GroupNorm: numChannels (${numChannels}) must be a multiple of numGroups (${numGroups})`,
+      );
     const given = readOptions('GroupNorm', options, { eps: 1e-5, affine: true, bias: true, ...factory });
     this.numGroups = numGroups;
     this.numChannels = numChannels;

@@ -15,7 +15,12 @@ export class PackedSequence {
   readonly sortedIndices: Tensor | null;
   readonly unsortedIndices: Tensor | null;
 
-  constructor(data: Tensor, batchSizes: Tensor, sortedIndices: Tensor | null = null, unsortedIndices: Tensor | null = null) {
+  constructor(
+    data: Tensor,
+    batchSizes: Tensor,
+    sortedIndices: Tensor | null = null,
+    unsortedIndices: Tensor | null = null,
+  ) {
     this.data = data;
     this.batchSizes = batchSizes;
     this.sortedIndices = sortedIndices;
@@ -44,7 +49,11 @@ export class PackedSequence {
 }
 
 function invert(permutation: Tensor): Tensor {
-  return emptyLike(permutation).scatter_(0, permutation, arange(0, permutation.numel(), { device: permutation.device }));
+  return emptyLike(permutation).scatter_(
+    0,
+    permutation,
+    arange(0, permutation.numel(), { device: permutation.device }),
+  );
 }
 
 /** How sequences lie, and whether they are sorted by length already. */
@@ -54,7 +63,11 @@ export interface PackOptions {
 }
 
 /** Packs padded sequences, given their lengths. @example packPaddedSequence(x, [5, 3, 2]) */
-export function packPaddedSequence(input: Tensor, lengths: Tensor | readonly number[], options?: PackOptions): PackedSequence {
+export function packPaddedSequence(
+  input: Tensor,
+  lengths: Tensor | readonly number[],
+  options?: PackOptions,
+): PackedSequence {
   checkOptions('packPaddedSequence', options, ['batchFirst', 'enforceSorted']);
   const batchFirst = options?.batchFirst ?? false;
   const sizes = lengths instanceof Tensor ? lengths.to(int64) : makeTensor([...lengths], { dtype: int64 });
@@ -65,7 +78,10 @@ export function packPaddedSequence(input: Tensor, lengths: Tensor | readonly num
 }
 
 function packed(input: Tensor, lengths: Tensor, batchFirst: boolean, indices: Tensor | null): PackedSequence {
-  const [data, batchSizes] = callOp('aten::_pack_padded_sequence', [input, lengths.to('cpu'), batchFirst]) as [Tensor, Tensor];
+  const [data, batchSizes] = callOp('aten::_pack_padded_sequence', [input, lengths.to('cpu'), batchFirst]) as [
+    Tensor,
+    Tensor,
+  ];
   return new PackedSequence(data, batchSizes, indices);
 }
 
@@ -82,10 +98,22 @@ export function padPackedSequence(sequence: PackedSequence, options?: UnpackOpti
   const { batchFirst = false, paddingValue = 0 } = options ?? {};
   const longest = sequence.batchSizes.size(0);
   const total = options?.totalLength ?? longest;
-  if (total < longest) throw new TorchError('BAD_ARGUMENT', `padPackedSequence: totalLength (${total}) must be at least the longest sequence (${longest})`);
-  const [padded, lengths] = callOp('aten::_pad_packed_sequence', [sequence.data, sequence.batchSizes, batchFirst, paddingValue, total]) as [Tensor, Tensor];
+  if (total < longest)
+    throw new TorchError(
+      'BAD_ARGUMENT',
+      `padPackedSequence: totalLength (${total}) must be at least the longest sequence (${longest})`,
+    );
+  const [padded, lengths] = callOp('aten::_pad_packed_sequence', [
+    sequence.data,
+    sequence.batchSizes,
+    batchFirst,
+    paddingValue,
+    total,
+  ]) as [Tensor, Tensor];
   const order = sequence.unsortedIndices;
-  return order === null ? [padded, lengths] : [padded.indexSelect(batchFirst ? 0 : 1, order), lengths.indexSelect(0, order.to('cpu'))];
+  return order === null
+    ? [padded, lengths]
+    : [padded.indexSelect(batchFirst ? 0 : 1, order), lengths.indexSelect(0, order.to('cpu'))];
 }
 
 /** How sequences are padded. */
@@ -98,11 +126,19 @@ export interface PadSequenceOptions {
 /** Pads sequences of different lengths to one tensor. */
 export function padSequence(sequences: readonly Tensor[], options?: PadSequenceOptions): Tensor {
   checkOptions('padSequence', options, ['batchFirst', 'paddingValue', 'paddingSide']);
-  return padSequenceOp(sequences, options?.batchFirst ?? false, options?.paddingValue ?? 0, options?.paddingSide ?? 'right');
+  return padSequenceOp(
+    sequences,
+    options?.batchFirst ?? false,
+    options?.paddingValue ?? 0,
+    options?.paddingSide ?? 'right',
+  );
 }
 
 /** Packs sequences of different lengths. */
-export function packSequence(sequences: readonly Tensor[], options?: Pick<PackOptions, 'enforceSorted'>): PackedSequence {
+export function packSequence(
+  sequences: readonly Tensor[],
+  options?: Pick<PackOptions, 'enforceSorted'>,
+): PackedSequence {
   const lengths = sequences.map((sequence) => sequence.size(0));
   return packPaddedSequence(padSequence(sequences), lengths, options);
 }

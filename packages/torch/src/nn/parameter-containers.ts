@@ -41,7 +41,8 @@ export class ParameterList extends Module {
   /** The parameter at a position; negative ones count from the end. */
   at(index: number): Parameter {
     const found = this.items.at(index);
-    if (found === undefined) throw new TorchError('INDEX', `ParameterList: there is no parameter ${index}: it has ${this.length}`);
+    if (found === undefined)
+      throw new TorchError('INDEX', `ParameterList: there is no parameter ${index}: it has ${this.length}`);
     return found;
   }
 
@@ -99,7 +100,11 @@ export class ParameterDict extends Module {
   /** The parameter of that name. */
   get(name: string): Parameter {
     const found = this.items.get(name);
-    if (found === undefined) throw new TorchError('NOT_FOUND', `ParameterDict: there is no parameter '${name}'; there are ${[...this.items.keys()].join(', ')}`);
+    if (found === undefined)
+      throw new TorchError(
+        'NOT_FOUND',
+        `ParameterDict: there is no parameter '${name}'; there are ${[...this.items.keys()].join(', ')}`,
+      );
     return found;
   }
 
@@ -109,14 +114,21 @@ export class ParameterDict extends Module {
 
   /** Adds or replaces a parameter. */
   set(name: string, value: Tensor): this {
-    if (name === '' || name.includes('.')) throw new TorchError('BAD_ARGUMENT', `ParameterDict: the name '${name}' must not be empty and must not contain '.'`);
+    if (name === '' || name.includes('.'))
+      throw new TorchError(
+        'BAD_ARGUMENT',
+        `ParameterDict: the name '${name}' must not be empty and must not contain '.'`,
+      );
     this.items.set(name, check('ParameterDict', value));
     return this;
   }
 
   /** Adds or replaces parameters. */
   update(values: Readonly<Record<string, Tensor>> | Iterable<readonly [string, Tensor]>): this {
-    const entries = Symbol.iterator in values ? (values as Iterable<readonly [string, Tensor]>) : Object.entries(values as Record<string, Tensor>);
+    const entries =
+      Symbol.iterator in values
+        ? (values as Iterable<readonly [string, Tensor]>)
+        : Object.entries(values as Record<string, Tensor>);
     for (const [name, value] of entries) this.set(name, value);
     return this;
   }

@@ -1,5 +1,5 @@
 /** @file Pooling layers. */
-import type { Tensor } from '../tensor.ts';
+import { FloatScalar, type Tensor } from '../tensor.ts';
 import {
   adaptiveAvgPool1d,
   adaptiveAvgPool2d,
@@ -47,7 +47,13 @@ abstract class MaxPool extends Module {
 
   constructor(where: string, kernelSize: Size, options: MaxPoolOptions | undefined) {
     super();
-    const given = readOptions(where, options, { stride: null as Size | null, padding: null as Size | null, dilation: null as Size | null, returnIndices: false, ceilMode: false });
+    const given = readOptions(where, options, {
+      stride: null as Size | null,
+      padding: null as Size | null,
+      dilation: null as Size | null,
+      returnIndices: false,
+      ceilMode: false,
+    });
     this.kernelSize = kernelSize;
     this.stride = given.stride ?? kernelSize;
     this.padding = given.padding ?? 0;
@@ -176,7 +182,11 @@ abstract class AvgPool extends Module {
   readonly countIncludePad: boolean;
   readonly divisorOverride: number | null;
 
-  constructor(where: string, kernelSize: Size, options: (AvgPoolOptions & { divisorOverride?: number | null | undefined }) | undefined) {
+  constructor(
+    where: string,
+    kernelSize: Size,
+    options: (AvgPoolOptions & { divisorOverride?: number | null | undefined }) | undefined,
+  ) {
     super();
     const dims = where === 'AvgPool1d' ? 1 : 0;
     const given = readOptions(where, options, {
@@ -185,7 +195,13 @@ abstract class AvgPool extends Module {
       ceilMode: false,
       countIncludePad: true,
       ...(dims === 1 ? {} : { divisorOverride: null as number | null }),
-    } as { stride: Size | null; padding: Size | null; ceilMode: boolean; countIncludePad: boolean; divisorOverride?: number | null });
+    } as {
+      stride: Size | null;
+      padding: Size | null;
+      ceilMode: boolean;
+      countIncludePad: boolean;
+      divisorOverride?: number | null;
+    });
     const shown = (value: Size): Size => (dims === 1 ? expand(`${where}: a size`, value, 1) : value);
     this.kernelSize = shown(kernelSize);
     this.stride = shown(given.stride ?? kernelSize);
@@ -218,7 +234,15 @@ export class AvgPool2d extends AvgPool {
   }
 
   forward(input: Tensor): Tensor {
-    return avgPool2d(input, this.kernelSize, this.stride, this.padding, this.ceilMode, this.countIncludePad, this.divisorOverride);
+    return avgPool2d(
+      input,
+      this.kernelSize,
+      this.stride,
+      this.padding,
+      this.ceilMode,
+      this.countIncludePad,
+      this.divisorOverride,
+    );
   }
 }
 
@@ -229,7 +253,15 @@ export class AvgPool3d extends AvgPool {
   }
 
   forward(input: Tensor): Tensor {
-    return avgPool3d(input, this.kernelSize, this.stride, this.padding, this.ceilMode, this.countIncludePad, this.divisorOverride);
+    return avgPool3d(
+      input,
+      this.kernelSize,
+      this.stride,
+      this.padding,
+      this.ceilMode,
+      this.countIncludePad,
+      this.divisorOverride,
+    );
   }
 }
 
@@ -371,7 +403,7 @@ export class LPPool3d extends LPPool {
 /** The size of the output, or its ratio to the input's. */
 export interface FractionalMaxPoolOptions {
   outputSize?: Size | null | undefined;
-  outputRatio?: Size | null | undefined;
+  outputRatio?: Size | FloatScalar | null | undefined;
   returnIndices?: boolean | undefined;
   _randomSamples?: Tensor | null | undefined;
 }
@@ -384,12 +416,13 @@ abstract class FractionalMaxPool extends Module {
     super();
     const { _randomSamples: randomSamples, ...given } = readOptions(where, options, {
       outputSize: null as Size | null,
-      outputRatio: null as Size | null,
+      outputRatio: null as Size | FloatScalar | null,
       returnIndices: false,
       _randomSamples: null as Tensor | null,
     });
     this.kernelSize = kernelSize;
-    this.options = { ...given, randomSamples };
+    const outputRatio = given.outputRatio instanceof FloatScalar ? given.outputRatio.float : given.outputRatio;
+    this.options = { ...given, outputRatio, randomSamples };
   }
 }
 

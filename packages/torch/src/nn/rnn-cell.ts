@@ -6,7 +6,7 @@ import type { Tensor } from '../tensor.ts';
 import { uniform_ } from './init.ts';
 import type { BiasOptions } from './linear.ts';
 import { Module } from './module.ts';
-import { checkWhole, factory, type FactoryOptions, readOptions } from './options.ts';
+import { checkWhole, type FactoryOptions, factory, readOptions } from './options.ts';
 import { emptyParameter, type Parameter } from './parameter.ts';
 import { type Hidden, hiddenOf } from './rnn.ts';
 
@@ -19,7 +19,12 @@ abstract class CellBase extends Module {
   biasIh: Parameter | null;
   biasHh: Parameter | null;
 
-  constructor(where: string, inputSize: number, hiddenSize: number, given: FactoryOptions & { bias: boolean; gates: number }) {
+  constructor(
+    where: string,
+    inputSize: number,
+    hiddenSize: number,
+    given: FactoryOptions & { bias: boolean; gates: number },
+  ) {
     super();
     checkWhole(`${where}: inputSize`, inputSize);
     checkWhole(`${where}: hiddenSize`, hiddenSize);
@@ -43,7 +48,8 @@ abstract class CellBase extends Module {
   /** The input with a batch dimension, and whether it had one. */
   protected batched(input: Tensor): [Tensor, boolean] {
     const dims = input.dim();
-    if (dims !== 1 && dims !== 2) throw new TorchError('SHAPE', `${this.getName()}: the input must have 1 or 2 dimensions, this one has ${dims}`);
+    if (dims !== 1 && dims !== 2)
+      throw new TorchError('SHAPE', `${this.getName()}: the input must have 1 or 2 dimensions, this one has ${dims}`);
     return dims === 2 ? [input, true] : [input.unsqueeze(0), false];
   }
 
@@ -61,9 +67,14 @@ abstract class CellBase extends Module {
 export class RNNCell extends CellBase {
   readonly nonlinearity: string;
 
-  constructor(inputSize: number, hiddenSize: number, options?: BiasOptions & { nonlinearity?: 'tanh' | 'relu' | undefined }) {
+  constructor(
+    inputSize: number,
+    hiddenSize: number,
+    options?: BiasOptions & { nonlinearity?: 'tanh' | 'relu' | undefined },
+  ) {
     const given = readOptions('RNNCell', options, { bias: true, nonlinearity: 'tanh', ...factory });
-    if (given.nonlinearity !== 'tanh' && given.nonlinearity !== 'relu') throw new TorchError('BAD_ARGUMENT', `RNNCell: nonlinearity is 'tanh' or 'relu', got '${given.nonlinearity}'`);
+    if (given.nonlinearity !== 'tanh' && given.nonlinearity !== 'relu')
+      throw new TorchError('BAD_ARGUMENT', `RNNCell: nonlinearity is 'tanh' or 'relu', got '${given.nonlinearity}'`);
     super('RNNCell', inputSize, hiddenSize, { ...given, gates: 1 });
     this.nonlinearity = given.nonlinearity;
   }
@@ -83,12 +94,22 @@ export class RNNCell extends CellBase {
 /** One step of a GRU. */
 export class GRUCell extends CellBase {
   constructor(inputSize: number, hiddenSize: number, options?: BiasOptions) {
-    super('GRUCell', inputSize, hiddenSize, { ...readOptions('GRUCell', options, { bias: true, ...factory }), gates: 3 });
+    super('GRUCell', inputSize, hiddenSize, {
+      ...readOptions('GRUCell', options, { bias: true, ...factory }),
+      gates: 3,
+    });
   }
 
   forward(given: Tensor, hx?: Hidden<Tensor>): Tensor {
     const [input, isBatched] = this.batched(given);
-    const next = gruCell(input, this.state(input, hiddenOf(hx)), this.weightIh, this.weightHh, this.biasIh, this.biasHh);
+    const next = gruCell(
+      input,
+      this.state(input, hiddenOf(hx)),
+      this.weightIh,
+      this.weightHh,
+      this.biasIh,
+      this.biasHh,
+    );
     return isBatched ? next : next.squeeze(0);
   }
 }
@@ -96,14 +117,24 @@ export class GRUCell extends CellBase {
 /** One step of an LSTM. @example [h, c] = cell.forward(x, [h, c]) */
 export class LSTMCell extends CellBase {
   constructor(inputSize: number, hiddenSize: number, options?: BiasOptions) {
-    super('LSTMCell', inputSize, hiddenSize, { ...readOptions('LSTMCell', options, { bias: true, ...factory }), gates: 4 });
+    super('LSTMCell', inputSize, hiddenSize, {
+      ...readOptions('LSTMCell', options, { bias: true, ...factory }),
+      gates: 4,
+    });
   }
 
   forward(given: Tensor, hx?: Hidden<readonly [Tensor, Tensor]>): [Tensor, Tensor] {
     const [input, isBatched] = this.batched(given);
     const states = hiddenOf(hx);
     const h = this.state(input, states?.[0] ?? null);
-    const [nextH, nextC] = lstmCell(input, [h, states === null ? h : this.state(input, states[1])], this.weightIh, this.weightHh, this.biasIh, this.biasHh);
+    const [nextH, nextC] = lstmCell(
+      input,
+      [h, states === null ? h : this.state(input, states[1])],
+      this.weightIh,
+      this.weightHh,
+      this.biasIh,
+      this.biasHh,
+    );
     return isBatched ? [nextH, nextC] : [nextH.squeeze(0), nextC.squeeze(0)];
   }
 }

@@ -5,9 +5,9 @@ import { TorchError } from '../errors.ts';
 import { Tensor } from '../tensor.ts';
 import { uniform_ } from './init.ts';
 import { Module } from './module.ts';
-import { checkWhole, factory, type FactoryOptions, readOptions } from './options.ts';
-import { emptyParameter, type Parameter } from './parameter.ts';
+import { checkWhole, type FactoryOptions, factory, readOptions } from './options.ts';
 import { PackedSequence } from './packed-sequence.ts';
+import { emptyParameter, type Parameter } from './parameter.ts';
 import { floatText, type Real } from './text.ts';
 
 /** What recurrent layers can be told. */
@@ -69,8 +69,13 @@ abstract class RNNBase extends Module {
     checkWhole(`${where}: inputSize`, inputSize, 1);
     checkWhole(`${where}: hiddenSize`, hiddenSize, 1);
     checkWhole(`${where}: numLayers`, given.numLayers, 1);
-    if (!(given.dropout >= 0 && given.dropout <= 1)) throw new TorchError('BAD_ARGUMENT', `${where}: dropout must be between 0 and 1, got ${given.dropout}`);
-    if (projSize < 0 || projSize >= hiddenSize) throw new TorchError('BAD_ARGUMENT', `${where}: projSize (${projSize}) must be smaller than hiddenSize (${hiddenSize})`);
+    if (!(given.dropout >= 0 && given.dropout <= 1))
+      throw new TorchError('BAD_ARGUMENT', `${where}: dropout must be between 0 and 1, got ${given.dropout}`);
+    if (projSize < 0 || projSize >= hiddenSize)
+      throw new TorchError(
+        'BAD_ARGUMENT',
+        `${where}: projSize (${projSize}) must be smaller than hiddenSize (${hiddenSize})`,
+      );
     this.inputSize = inputSize;
     this.hiddenSize = hiddenSize;
     this.numLayers = given.numLayers;
@@ -114,24 +119,40 @@ abstract class RNNBase extends Module {
 
   /** A state of zeros. */
   protected zeroState(input: Tensor, batch: number, size: number): Tensor {
-    return zeros([this.numLayers * (this.bidirectional ? 2 : 1), batch, size], { dtype: input.dtype, device: input.device });
+    return zeros([this.numLayers * (this.bidirectional ? 2 : 1), batch, size], {
+      dtype: input.dtype,
+      device: input.device,
+    });
   }
 
   protected checkInput(input: Tensor): void {
     const weight = this.weights()[0] as Parameter;
-    if (input.size(-1) !== this.inputSize) throw new TorchError('SHAPE', `${this.getName()}: the input's last dimension must be inputSize (${this.inputSize}), got ${input.size(-1)}`);
-    if (input.dtype !== weight.dtype) throw new TorchError('DTYPE', `${this.getName()}: the input is ${input.dtype.name}, the weights are ${weight.dtype.name}; convert one of them with to()`);
+    if (input.size(-1) !== this.inputSize)
+      throw new TorchError(
+        'SHAPE',
+        `${this.getName()}: the input's last dimension must be inputSize (${this.inputSize}), got ${input.size(-1)}`,
+      );
+    if (input.dtype !== weight.dtype)
+      throw new TorchError(
+        'DTYPE',
+        `${this.getName()}: the input is ${input.dtype.name}, the weights are ${weight.dtype.name}; convert one of them with to()`,
+      );
   }
 
   protected checkState(state: Tensor, batch: number, size: number): void {
     const wanted = [this.numLayers * (this.bidirectional ? 2 : 1), batch, size];
-    if (state.shape.join() !== wanted.join()) throw new TorchError('SHAPE', `${this.getName()}: a state must be [${wanted.join(', ')}], got [${state.shape.join(', ')}]`);
+    if (state.shape.join() !== wanted.join())
+      throw new TorchError(
+        'SHAPE',
+        `${this.getName()}: a state must be [${wanted.join(', ')}], got [${state.shape.join(', ')}]`,
+      );
   }
 
   /** Adds the batch dimension that a single sequence lacks; says how to take it away again. */
   protected batched(input: Tensor): { input: Tensor; batch: number; isBatched: boolean; batchDim: number } {
     const dims = input.dim();
-    if (dims !== 2 && dims !== 3) throw new TorchError('SHAPE', `${this.getName()}: the input must have 2 or 3 dimensions, this one has ${dims}`);
+    if (dims !== 2 && dims !== 3)
+      throw new TorchError('SHAPE', `${this.getName()}: the input must have 2 or 3 dimensions, this one has ${dims}`);
     const batchDim = this.batchFirst ? 0 : 1;
     const wide = dims === 3 ? input : input.unsqueeze(batchDim);
     this.checkInput(wide);
@@ -154,7 +175,11 @@ type OneStateOp = typeof gru;
 
 /** What layers with one state have in common. */
 abstract class OneStateRNN extends RNNBase {
-  protected run<I extends Tensor | PackedSequence>(op: OneStateOp, given: I, hx: Hidden<Tensor> | undefined): [I, Tensor] {
+  protected run<I extends Tensor | PackedSequence>(
+    op: OneStateOp,
+    given: I,
+    hx: Hidden<Tensor> | undefined,
+  ): [I, Tensor] {
     const state = hiddenOf(hx);
     const { bias, numLayers, dropout, training, bidirectional } = this;
     if (given instanceof PackedSequence) {
@@ -162,13 +187,34 @@ abstract class OneStateRNN extends RNNBase {
       const batch = given.numSequences;
       const first = state === null ? this.zeroState(given.data, batch, this.hiddenSize) : given.sort(state);
       this.checkState(first, batch, this.hiddenSize);
-      const [output, last] = op(given.data, given.batchSizes, first, this.weights(), bias, numLayers, dropout, training, bidirectional);
+      const [output, last] = op(
+        given.data,
+        given.batchSizes,
+        first,
+        this.weights(),
+        bias,
+        numLayers,
+        dropout,
+        training,
+        bidirectional,
+      );
       return [given.withData(output) as I, given.unsort(last)];
     }
     const { input, batch, isBatched, batchDim } = this.batched(given);
-    const first = state === null ? this.zeroState(input, batch, this.hiddenSize) : isBatched ? state : state.unsqueeze(1);
+    const first =
+      state === null ? this.zeroState(input, batch, this.hiddenSize) : isBatched ? state : state.unsqueeze(1);
     this.checkState(first, batch, this.hiddenSize);
-    const [output, last] = op(input, first, this.weights(), bias, numLayers, dropout, training, bidirectional, this.batchFirst);
+    const [output, last] = op(
+      input,
+      first,
+      this.weights(),
+      bias,
+      numLayers,
+      dropout,
+      training,
+      bidirectional,
+      this.batchFirst,
+    );
     return (isBatched ? [output, last] : [output.squeeze(batchDim), last.squeeze(1)]) as [I, Tensor];
   }
 }
@@ -177,9 +223,14 @@ abstract class OneStateRNN extends RNNBase {
 export class RNN extends OneStateRNN {
   readonly nonlinearity: string;
 
-  constructor(inputSize: number, hiddenSize: number, options?: RNNOptions & { nonlinearity?: 'tanh' | 'relu' | undefined }) {
+  constructor(
+    inputSize: number,
+    hiddenSize: number,
+    options?: RNNOptions & { nonlinearity?: 'tanh' | 'relu' | undefined },
+  ) {
     const given = readOptions('RNN', options, { ...defaults, nonlinearity: 'tanh' });
-    if (given.nonlinearity !== 'tanh' && given.nonlinearity !== 'relu') throw new TorchError('BAD_ARGUMENT', `RNN: nonlinearity is 'tanh' or 'relu', got '${given.nonlinearity}'`);
+    if (given.nonlinearity !== 'tanh' && given.nonlinearity !== 'relu')
+      throw new TorchError('BAD_ARGUMENT', `RNN: nonlinearity is 'tanh' or 'relu', got '${given.nonlinearity}'`);
     super('RNN', { inputSize, hiddenSize, gates: 1 }, given);
     this.nonlinearity = given.nonlinearity;
   }
@@ -211,19 +262,47 @@ export class LSTM extends RNNBase {
     const { bias, numLayers, dropout, training, bidirectional } = this;
     if (given instanceof PackedSequence) {
       this.checkInput(given.data);
-      const first = this.states(given.data, given.numSequences, states === null ? null : [given.sort(states[0]), given.sort(states[1])]);
-      const [output, h, c] = lstm(given.data, given.batchSizes, first, this.weights(), bias, numLayers, dropout, training, bidirectional);
+      const first = this.states(
+        given.data,
+        given.numSequences,
+        states === null ? null : [given.sort(states[0]), given.sort(states[1])],
+      );
+      const [output, h, c] = lstm(
+        given.data,
+        given.batchSizes,
+        first,
+        this.weights(),
+        bias,
+        numLayers,
+        dropout,
+        training,
+        bidirectional,
+      );
       return [given.withData(output) as I, [given.unsort(h), given.unsort(c)]];
     }
     const { input, batch, isBatched, batchDim } = this.batched(given);
     const wide = states === null || isBatched ? states : ([states[0].unsqueeze(1), states[1].unsqueeze(1)] as const);
-    const [output, h, c] = lstm(input, this.states(input, batch, wide), this.weights(), bias, numLayers, dropout, training, bidirectional, this.batchFirst);
-    return (isBatched ? [output, [h, c]] : [output.squeeze(batchDim), [h.squeeze(1), c.squeeze(1)]]) as [I, [Tensor, Tensor]];
+    const [output, h, c] = lstm(
+      input,
+      this.states(input, batch, wide),
+      this.weights(),
+      bias,
+      numLayers,
+      dropout,
+      training,
+      bidirectional,
+      this.batchFirst,
+    );
+    return (isBatched ? [output, [h, c]] : [output.squeeze(batchDim), [h.squeeze(1), c.squeeze(1)]]) as [
+      I,
+      [Tensor, Tensor],
+    ];
   }
 
   private states(input: Tensor, batch: number, given: readonly [Tensor, Tensor] | null): [Tensor, Tensor] {
     const outputSize = this.projSize > 0 ? this.projSize : this.hiddenSize;
-    if (given === null) return [this.zeroState(input, batch, outputSize), this.zeroState(input, batch, this.hiddenSize)];
+    if (given === null)
+      return [this.zeroState(input, batch, outputSize), this.zeroState(input, batch, this.hiddenSize)];
     this.checkState(given[0], batch, outputSize);
     this.checkState(given[1], batch, this.hiddenSize);
     return [given[0], given[1]];

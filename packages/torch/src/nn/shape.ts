@@ -1,8 +1,16 @@
 /** @file Layers that rearrange, resize and compare. */
-import { channelShuffle, cosineSimilarity, flatten, pairwiseDistance, pixelShuffle, pixelUnshuffle, unflatten } from '../generated/functions.ts';
+import {
+  channelShuffle,
+  cosineSimilarity,
+  flatten,
+  pairwiseDistance,
+  pixelShuffle,
+  pixelUnshuffle,
+  unflatten,
+} from '../generated/functions.ts';
 import type { Tensor } from '../tensor.ts';
 import { fold, unfold } from './functional/convolution.ts';
-import { interpolate, type InterpolateMode } from './functional/vision.ts';
+import { type InterpolateMode, interpolate } from './functional/vision.ts';
 import { Module } from './module.ts';
 import { readOptions, type Size } from './options.ts';
 import { floatText, type Real, repr, toNumber } from './text.ts';
@@ -129,7 +137,12 @@ export class Upsample extends Module {
       recomputeScaleFactor: null as boolean | null,
     });
     this.size = given.size;
-    this.scaleFactor = given.scaleFactor === null ? null : Array.isArray(given.scaleFactor) ? given.scaleFactor.map(toNumber) : toNumber(given.scaleFactor as Real);
+    this.scaleFactor =
+      given.scaleFactor === null
+        ? null
+        : Array.isArray(given.scaleFactor)
+          ? given.scaleFactor.map(toNumber)
+          : toNumber(given.scaleFactor as Real);
     this.mode = given.mode;
     this.alignCorners = given.alignCorners;
     this.recomputeScaleFactor = given.recomputeScaleFactor;
@@ -142,7 +155,12 @@ export class Upsample extends Module {
 
   override extraRepr(): string {
     const factor = this.scaleFactor;
-    const text = factor === null ? '' : typeof factor === 'number' ? floatText(factor) : `(${factor.map(floatText).join(', ')}${factor.length === 1 ? ',' : ''})`;
+    const text =
+      factor === null
+        ? ''
+        : typeof factor === 'number'
+          ? floatText(factor)
+          : `(${factor.map(floatText).join(', ')}${factor.length === 1 ? ',' : ''})`;
     return `${factor === null ? `size=${repr(this.size)}` : `scale_factor=${text}`}, mode=${repr(this.mode)}`;
   }
 }
@@ -178,7 +196,11 @@ abstract class Windows extends Module {
 
   constructor(where: string, kernelSize: Size, options: WindowOptions | undefined) {
     super();
-    const given = readOptions(where, options, { dilation: null as Size | null, padding: null as Size | null, stride: null as Size | null });
+    const given = readOptions(where, options, {
+      dilation: null as Size | null,
+      padding: null as Size | null,
+      stride: null as Size | null,
+    });
     this.kernelSize = kernelSize;
     this.dilation = given.dilation ?? 1;
     this.padding = given.padding ?? 0;

@@ -41,7 +41,9 @@ export function collectState(module: Module, prefix: string, keepVars: boolean):
 /** Loads a state into a module. */
 export function loadState(module: Module, source: StateSource, options?: LoadOptions): LoadResult {
   checkOptions('loadStateDict', options, ['strict', 'assign']);
-  const given = new Map<string, Tensor>(source instanceof Map ? source : Object.entries(source as Readonly<Record<string, Tensor>>));
+  const given = new Map<string, Tensor>(
+    source instanceof Map ? source : Object.entries(source as Readonly<Record<string, Tensor>>),
+  );
   const wanted = entries(module, '');
   const names = new Set(wanted.map(([name]) => name));
   const missingKeys = wanted.map(([name]) => name).filter((name) => !given.has(name));
@@ -50,11 +52,15 @@ export function loadState(module: Module, source: StateSource, options?: LoadOpt
   const problems = [...misfits];
   if (options?.strict !== false) {
     if (missingKeys.length > 0) problems.push(`missing: ${missingKeys.join(', ')}`);
-    if (unexpectedKeys.length > 0) problems.push(`unexpected: ${unexpectedKeys.map((name) => name + didYouMean(name, missingKeys)).join(', ')}`);
+    if (unexpectedKeys.length > 0)
+      problems.push(`unexpected: ${unexpectedKeys.map((name) => name + didYouMean(name, missingKeys)).join(', ')}`);
   }
   if (problems.length > 0) {
     const wayOut = misfits.length > 0 ? '' : '; pass { strict: false } to load what fits';
-    throw new TorchError('STATE_DICT', `loadStateDict: the state does not fit ${module.getName()}${wayOut}\n  ${problems.join('\n  ')}`);
+    throw new TorchError(
+      'STATE_DICT',
+      `loadStateDict: the state does not fit ${module.getName()}${wayOut}\n  ${problems.join('\n  ')}`,
+    );
   }
   noGrad(() => {
     for (const [name, tensor] of wanted) {

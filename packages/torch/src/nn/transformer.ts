@@ -12,7 +12,7 @@ import { xavierUniform_ } from './init.ts';
 import { Linear } from './linear.ts';
 import { Module, type TensorModule } from './module.ts';
 import { LayerNorm } from './normalization.ts';
-import { factory, type FactoryOptions, readOptions } from './options.ts';
+import { type FactoryOptions, factory, readOptions } from './options.ts';
 import type { Real } from './text.ts';
 
 /** 'relu', 'gelu', or a function or module of one tensor. */
@@ -56,7 +56,10 @@ function activationOf(where: string, given: Activation | null): ((input: Tensor)
   if (given === null || given === 'relu') return (input) => relu(input);
   if (given === 'gelu') return (input) => gelu(input);
   if (typeof given === 'function' || given instanceof Module) return given;
-  throw new TorchError('BAD_ARGUMENT', `${where}: activation is 'relu', 'gelu', or a function or module of one tensor, got ${String(given)}`);
+  throw new TorchError(
+    'BAD_ARGUMENT',
+    `${where}: activation is 'relu', 'gelu', or a function or module of one tensor, got ${String(given)}`,
+  );
 }
 
 /** What both kinds of layers have in common. */
@@ -76,7 +79,11 @@ abstract class TransformerLayer extends Module {
   readonly normFirst: boolean;
   activation: ((input: Tensor) => Tensor) | TensorModule;
 
-  constructor(where: string, sizes: { dModel: number; nhead: number; isDecoder: boolean }, options: TransformerLayerOptions | undefined) {
+  constructor(
+    where: string,
+    sizes: { dModel: number; nhead: number; isDecoder: boolean },
+    options: TransformerLayerOptions | undefined,
+  ) {
     super();
     const given = readOptions(where, options, defaults);
     const { dModel, nhead, isDecoder } = sizes;
@@ -106,7 +113,12 @@ abstract class TransformerLayer extends Module {
   }
 
   protected attend(attention: MultiheadAttention, query: Tensor, memory: Tensor, masks: Masks): Tensor {
-    return attention.forward(query, memory, memory, { attnMask: masks.mask, keyPaddingMask: masks.padding, isCausal: masks.isCausal ?? false, needWeights: false })[0];
+    return attention.forward(query, memory, memory, {
+      attnMask: masks.mask,
+      keyPaddingMask: masks.padding,
+      isCausal: masks.isCausal ?? false,
+      needWeights: false,
+    })[0];
   }
 }
 
@@ -152,7 +164,14 @@ export interface DecoderCall {
   memoryIsCausal?: boolean | undefined;
 }
 
-const decoderCall = ['tgtMask', 'memoryMask', 'tgtKeyPaddingMask', 'memoryKeyPaddingMask', 'tgtIsCausal', 'memoryIsCausal'];
+const decoderCall = [
+  'tgtMask',
+  'memoryMask',
+  'tgtKeyPaddingMask',
+  'memoryKeyPaddingMask',
+  'tgtIsCausal',
+  'memoryIsCausal',
+];
 
 /** Self-attention, attention to the encoder's output, and feed-forward. */
 export class TransformerDecoderLayer extends TransformerLayer {
@@ -163,8 +182,16 @@ export class TransformerDecoderLayer extends TransformerLayer {
   forward(tgt: Tensor, memory: Tensor, options?: DecoderCall): Tensor {
     checkOptions('TransformerDecoderLayer.forward', options, decoderCall);
     const own: Masks = { mask: options?.tgtMask, padding: options?.tgtKeyPaddingMask, isCausal: options?.tgtIsCausal };
-    const cross: Masks = { mask: options?.memoryMask, padding: options?.memoryKeyPaddingMask, isCausal: options?.memoryIsCausal };
-    const [attention, norm, last] = [this.multiheadAttn as MultiheadAttention, this.norm3 as LayerNorm, this.dropout3 as Dropout];
+    const cross: Masks = {
+      mask: options?.memoryMask,
+      padding: options?.memoryKeyPaddingMask,
+      isCausal: options?.memoryIsCausal,
+    };
+    const [attention, norm, last] = [
+      this.multiheadAttn as MultiheadAttention,
+      this.norm3 as LayerNorm,
+      this.dropout3 as Dropout,
+    ];
     const attend = (x: Tensor): Tensor => this.dropout1.forward(this.attend(this.selfAttn, x, x, own));
     const consult = (x: Tensor): Tensor => this.dropout2.forward(this.attend(attention, x, memory, cross));
     if (this.normFirst) {
@@ -186,7 +213,12 @@ function clones<T extends Module>(layer: T, count: number): ModuleList<T> {
 function detectCausal(mask: Tensor | null, given: boolean | null | undefined, length: number): boolean {
   if (given !== null && given !== undefined) return given;
   if (mask === null || mask.shape.join() !== `${length},${length}`) return false;
-  return mask.eq(squareSubsequentMask(length, { dtype: mask.dtype, device: mask.device })).all().itemValue() === true;
+  return (
+    mask
+      .eq(squareSubsequentMask(length, { dtype: mask.dtype, device: mask.device }))
+      .all()
+      .itemValue() === true
+  );
 }
 
 function squareSubsequentMask(size: number, { dtype, device }: FactoryOptions): Tensor {
@@ -216,7 +248,11 @@ export class TransformerEncoder extends Module {
   readonly numLayers: number;
   norm: TensorModule | null;
 
-  constructor(encoderLayer: TransformerEncoderLayer, numLayers: number, options?: TransformerEncoderOptions | TensorModule | null) {
+  constructor(
+    encoderLayer: TransformerEncoderLayer,
+    numLayers: number,
+    options?: TransformerEncoderOptions | TensorModule | null,
+  ) {
     super();
     this.layers = clones(encoderLayer, numLayers);
     this.numLayers = numLayers;
@@ -234,7 +270,10 @@ export class TransformerEncoder extends Module {
   }
 }
 
-function normOf(where: string, options: TransformerEncoderOptions | TensorModule | null | undefined): TensorModule | null {
+function normOf(
+  where: string,
+  options: TransformerEncoderOptions | TensorModule | null | undefined,
+): TensorModule | null {
   if (options instanceof Module) return options;
   checkOptions(where, options ?? undefined, ['norm']);
   return options?.norm ?? null;
@@ -246,7 +285,11 @@ export class TransformerDecoder extends Module {
   readonly numLayers: number;
   norm: TensorModule | null;
 
-  constructor(decoderLayer: TransformerDecoderLayer, numLayers: number, options?: TransformerEncoderOptions | TensorModule | null) {
+  constructor(
+    decoderLayer: TransformerDecoderLayer,
+    numLayers: number,
+    options?: TransformerEncoderOptions | TensorModule | null,
+  ) {
     super();
     this.layers = clones(decoderLayer, numLayers);
     this.numLayers = numLayers;
@@ -290,19 +333,28 @@ export class Transformer extends Module {
 
   constructor(options?: TransformerOptions) {
     super();
-    const { dModel, nhead, numEncoderLayers, numDecoderLayers, customEncoder, customDecoder, ...layer } = readOptions('Transformer', options, {
-      dModel: 512,
-      nhead: 8,
-      numEncoderLayers: 6,
-      numDecoderLayers: 6,
-      customEncoder: null as Module | null,
-      customDecoder: null as Module | null,
-      ...defaults,
-    });
+    const { dModel, nhead, numEncoderLayers, numDecoderLayers, customEncoder, customDecoder, ...layer } = readOptions(
+      'Transformer',
+      options,
+      {
+        dModel: 512,
+        nhead: 8,
+        numEncoderLayers: 6,
+        numDecoderLayers: 6,
+        customEncoder: null as Module | null,
+        customDecoder: null as Module | null,
+        ...defaults,
+      },
+    );
     const forLayer = { ...layer, activation: layer.activation ?? 'relu' } as const;
-    const norm = (): LayerNorm => new LayerNorm(dModel, { eps: layer.layerNormEps, bias: layer.bias, dtype: layer.dtype, device: layer.device });
-    this.encoder = (customEncoder as TransformerEncoder | null) ?? new TransformerEncoder(new TransformerEncoderLayer(dModel, nhead, forLayer), numEncoderLayers, norm());
-    this.decoder = (customDecoder as TransformerDecoder | null) ?? new TransformerDecoder(new TransformerDecoderLayer(dModel, nhead, forLayer), numDecoderLayers, norm());
+    const norm = (): LayerNorm =>
+      new LayerNorm(dModel, { eps: layer.layerNormEps, bias: layer.bias, dtype: layer.dtype, device: layer.device });
+    this.encoder =
+      (customEncoder as TransformerEncoder | null) ??
+      new TransformerEncoder(new TransformerEncoderLayer(dModel, nhead, forLayer), numEncoderLayers, norm());
+    this.decoder =
+      (customDecoder as TransformerDecoder | null) ??
+      new TransformerDecoder(new TransformerDecoderLayer(dModel, nhead, forLayer), numDecoderLayers, norm());
     this.dModel = dModel;
     this.nhead = nhead;
     this.batchFirst = layer.batchFirst;
@@ -313,8 +365,16 @@ export class Transformer extends Module {
     const { srcMask, srcKeyPaddingMask, srcIsCausal, ...rest } = options ?? {};
     checkOptions('Transformer.forward', rest, [...decoderCall, 'srcMask', 'srcKeyPaddingMask', 'srcIsCausal']);
     const batchDim = this.batchFirst ? 0 : 1;
-    if (src.dim() === 3 && src.size(batchDim) !== tgt.size(batchDim)) throw new TorchError('SHAPE', `Transformer: src has a batch of ${src.size(batchDim)}, tgt of ${tgt.size(batchDim)}; they must be equal`);
-    if (src.size(-1) !== this.dModel || tgt.size(-1) !== this.dModel) throw new TorchError('SHAPE', `Transformer: the last dimension of src (${src.size(-1)}) and tgt (${tgt.size(-1)}) must be dModel (${this.dModel})`);
+    if (src.dim() === 3 && src.size(batchDim) !== tgt.size(batchDim))
+      throw new TorchError(
+        'SHAPE',
+        `Transformer: src has a batch of ${src.size(batchDim)}, tgt of ${tgt.size(batchDim)}; they must be equal`,
+      );
+    if (src.size(-1) !== this.dModel || tgt.size(-1) !== this.dModel)
+      throw new TorchError(
+        'SHAPE',
+        `Transformer: the last dimension of src (${src.size(-1)}) and tgt (${tgt.size(-1)}) must be dModel (${this.dModel})`,
+      );
     const memory = this.encoder.forward(src, { mask: srcMask, srcKeyPaddingMask, isCausal: srcIsCausal });
     return this.decoder.forward(tgt, memory, rest);
   }

@@ -1,7 +1,7 @@
 /** @file What is done to many parameters at once: clipping of gradients, and all of them in one vector. */
 import { native } from '../addon.ts';
 import { noGrad } from '../autograd/modes.ts';
-import { cat, clamp, linalgVectorNorm, stack } from '../generated/functions.ts';
+import { cat, linalgVectorNorm, stack } from '../generated/functions.ts';
 import '../generated/methods.ts';
 import { tensor as makeTensor } from '../creation.ts';
 import { float32 } from '../dtype.ts';
@@ -54,21 +54,24 @@ export interface ClipOptions {
  */
 export function clipGradNorm_(parameters: Tensors, maxNorm: number, options?: ClipOptions): Tensor {
   checkOptions('clipGradNorm_', options, ['normType', 'errorIfNonfinite']);
-  const normType = options?.normType ?? 2;
-  return inScope(() => {
-    const groups = [...gradientsOf(parameters).values()];
-    const first = groups[0]?.[0];
-    if (first === undefined) return makeTensor(0, { dtype: float32 });
-    const norms = groups.flatMap((group) => (foreach('norm.Scalar', group, normType, null) as number[]).map((handle) => Tensor.adopt(handle)));
-    const isOneGroup = groups.length === 1;
-    const total = linalgVectorNorm(stack(isOneGroup ? norms : norms.map((norm) => norm.to(first))), normType);
-    if (options?.errorIfNonfinite === true && !Number.isFinite(total.item())) {
-      throw new TorchError('NOT_FINITE', `clipGradNorm_: the norm of the gradients is ${total.item()}; look for the loss that became infinite, or leave errorIfNonfinite out`);
+  const all = parameters instanceof Tensor ? [parameters] : parameters;
+  const handles = Array.from(all, (parameter) => parameter.handle);
+  if (options?.errorIfNonfinite === true) {
+    const before = inScope(() =>
+      getTotalNorm(
+        native.gradsOf(handles).map((handle) => Tensor.adopt(handle)),
+        options.normType,
+      ).item(),
+    );
+    if (!Number.isFinite(before)) {
+      throw new TorchError(
+        'NOT_FINITE',
+        `clipGradNorm_: the norm of the gradients is ${before}; look for the loss that became infinite, or leave errorIfNonfinite out`,
+      );
     }
-    const factor = clamp(total.add(1e-6).reciprocal().mul(maxNorm), null, 1);
-    for (const group of groups) foreach('mul_.Tensor', group, (isOneGroup ? factor : factor.to((group[0] as Tensor).device)).handle);
-    return total;
-  });
+  }
+  const norm = native.clipGradNorm(handles, maxNorm, options?.normType ?? 2);
+  return norm === undefined ? makeTensor(0, { dtype: float32 }) : Tensor.adopt(norm);
 }
 
 /** The norm of several tensors together. */
@@ -76,7 +79,10 @@ export function getTotalNorm(tensors: Tensors, normType = 2): Tensor {
   return inScope(() => {
     const all = tensors instanceof Tensor ? [tensors] : [...tensors];
     if (all.length === 0) return makeTensor(0, { dtype: float32 });
-    return linalgVectorNorm(stack(all.map((one) => linalgVectorNorm(one, normType).to((all[0] as Tensor).device))), normType);
+    return linalgVectorNorm(
+      stack(all.map((one) => linalgVectorNorm(one, normType).to((all[0] as Tensor).device))),
+      normType,
+    );
   });
 }
 
@@ -101,7 +107,11 @@ export function parametersToVector(parameters: Iterable<Tensor>): Tensor {
 export function vectorToParameters(vector: Tensor, parameters: Iterable<Tensor>): void {
   const all = [...parameters];
   const needed = all.reduce((sum, parameter) => sum + parameter.numel(), 0);
-  if (vector.numel() !== needed) throw new TorchError('SHAPE', `vectorToParameters: the parameters have ${needed} elements, the vector ${vector.numel()}`);
+  if (vector.numel() !== needed)
+    throw new TorchError(
+      'SHAPE',
+      `vectorToParameters: the parameters have ${needed} elements, the vector ${vector.numel()}`,
+    );
   inScope(() => {
     let start = 0;
     for (const parameter of all) {

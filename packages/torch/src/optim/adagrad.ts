@@ -1,6 +1,13 @@
 /** @file Adagrad. */
 import { native } from '../addon.ts';
-import { type BaseOptions, checkNotNegative, type GivenOptions, type Kind, Optimizer, type ParamsInput } from './optimizer.ts';
+import {
+  type BaseOptions,
+  checkNotNegative,
+  type GivenOptions,
+  type Kind,
+  Optimizer,
+  type ParamsInput,
+} from './optimizer.ts';
 
 /** Options of Adagrad. */
 export interface AdagradOptions extends BaseOptions {
@@ -14,7 +21,8 @@ const kind: Kind<AdagradOptions> = {
   name: 'Adagrad',
   defaults: { lr: 1e-2, lrDecay: 0, weightDecay: 0, initialAccumulatorValue: 0, eps: 1e-10, maximize: false },
   step: (bucket, numbers, rate) => native.adagradStep(bucket, numbers, rate),
-  check: (options) => checkNotNegative('Adagrad', options, ['lrDecay', 'weightDecay', 'initialAccumulatorValue', 'eps']),
+  check: (options) =>
+    checkNotNegative('Adagrad', options, ['lrDecay', 'weightDecay', 'initialAccumulatorValue', 'eps']),
   slots: (options) => [
     { name: 'step', kind: 'number' },
     { name: 'sum', kind: 'like', begin: options.initialAccumulatorValue },

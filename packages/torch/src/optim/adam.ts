@@ -1,6 +1,14 @@
 /** @file Adam and AdamW. */
 import { native } from '../addon.ts';
-import { type BaseOptions, checkBetas, checkNotNegative, type GivenOptions, type Kind, Optimizer, type ParamsInput } from './optimizer.ts';
+import {
+  type BaseOptions,
+  checkBetas,
+  checkNotNegative,
+  type GivenOptions,
+  type Kind,
+  Optimizer,
+  type ParamsInput,
+} from './optimizer.ts';
 
 /** Options of Adam. */
 export interface AdamOptions extends BaseOptions {
@@ -45,7 +53,11 @@ function kindOf<O extends AdamWOptions>(name: string, defaults: O, isDecoupled: 
 }
 
 const common = { lr: 1e-3, betas: [0.9, 0.999], eps: 1e-8, amsgrad: false, maximize: false };
-const adam = kindOf<AdamOptions>('Adam', { ...common, weightDecay: 0, decoupledWeightDecay: false }, (options) => options.decoupledWeightDecay);
+const adam = kindOf<AdamOptions>(
+  'Adam',
+  { ...common, weightDecay: 0, decoupledWeightDecay: false },
+  (options) => options.decoupledWeightDecay,
+);
 const adamW = kindOf<AdamWOptions>('AdamW', { ...common, weightDecay: 1e-2 }, () => true);
 
 /** Adam. @example new Adam(model.parameters(), { lr: 1e-3 }) */

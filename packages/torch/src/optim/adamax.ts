@@ -1,6 +1,14 @@
 /** @file Adamax. */
 import { native } from '../addon.ts';
-import { type BaseOptions, checkBetas, checkNotNegative, type GivenOptions, type Kind, Optimizer, type ParamsInput } from './optimizer.ts';
+import {
+  type BaseOptions,
+  checkBetas,
+  checkNotNegative,
+  type GivenOptions,
+  type Kind,
+  Optimizer,
+  type ParamsInput,
+} from './optimizer.ts';
 
 /** Options of Adamax. */
 export interface AdamaxOptions extends BaseOptions {

@@ -6,7 +6,15 @@ export { LRScheduler, type ScheduleOptions, type ScheduleState } from './lr-sche
 export * from './lr-schedules.ts';
 export * from './nadam.ts';
 export * from './one-cycle-lr.ts';
-export { type BaseOptions, type GivenOptions, type GroupInput, Optimizer, type OptimizerState, type ParamGroup, type ParamsInput } from './optimizer.ts';
+export {
+  type BaseOptions,
+  type GivenOptions,
+  type GroupInput,
+  Optimizer,
+  type OptimizerState,
+  type ParamGroup,
+  type ParamsInput,
+} from './optimizer.ts';
 export * from './radam.ts';
 export * from './reduce-lr-on-plateau.ts';
 export * from './rmsprop.ts';

@@ -27,7 +27,8 @@ export abstract class LRScheduler {
   protected stepCount = 0;
 
   constructor(optimizer: AnyOptimizer, lastEpoch: number) {
-    if (!(optimizer instanceof Optimizer)) throw new TorchError('BAD_ARGUMENT', `${new.target.name}: the first argument is an optimizer`);
+    if (!(optimizer instanceof Optimizer))
+      throw new TorchError('BAD_ARGUMENT', `${new.target.name}: the first argument is an optimizer`);
     this.optimizer = optimizer;
     this.lastEpoch = lastEpoch;
   }
@@ -37,7 +38,10 @@ export abstract class LRScheduler {
     this.optimizer.paramGroups.forEach((group, i) => {
       if (this.lastEpoch === -1) group.initialLr ??= rateOf(group);
       else if (group.initialLr === undefined) {
-        throw new TorchError('BAD_ARGUMENT', `${this.constructor.name}: group ${i} has no initialLr, so lastEpoch (${this.lastEpoch}) cannot be resumed; load the optimizer's state first, or leave lastEpoch out`);
+        throw new TorchError(
+          'BAD_ARGUMENT',
+          `${this.constructor.name}: group ${i} has no initialLr, so lastEpoch (${this.lastEpoch}) cannot be resumed; load the optimizer's state first, or leave lastEpoch out`,
+        );
       }
     });
     this.baseLrs = this.optimizer.paramGroups.map((group) => group.initialLr as number);
@@ -93,7 +97,9 @@ export abstract class LRScheduler {
 
   /** Everything needed to go on later, except functions. */
   stateDict(): ScheduleState {
-    return Object.fromEntries(Object.entries(this).filter(([key, value]) => key !== 'optimizer' && key !== 'isInitial' && isPlain(value)));
+    return Object.fromEntries(
+      Object.entries(this).filter(([key, value]) => key !== 'optimizer' && key !== 'isInitial' && isPlain(value)),
+    );
   }
 
   /** Goes on where `stateDict` was taken. */
@@ -125,5 +131,8 @@ export function perGroup<T>(where: string, optimizer: AnyOptimizer, value: T | r
   const count = optimizer.paramGroups.length;
   if (!Array.isArray(value)) return new Array<T>(count).fill(value as T);
   if (value.length === count) return [...(value as readonly T[])];
-  throw new TorchError('BAD_ARGUMENT', `${where}: ${value.length} values were given, the optimizer has ${count} groups; give one value, or one per group`);
+  throw new TorchError(
+    'BAD_ARGUMENT',
+    `${where}: ${value.length} values were given, the optimizer has ${count} groups; give one value, or one per group`,
+  );
 }

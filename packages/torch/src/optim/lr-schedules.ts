@@ -8,7 +8,11 @@ import { type AnyOptimizer, LRScheduler, perGroup, type ScheduleOptions } from '
 export class LambdaLR extends LRScheduler {
   private readonly lambdas: ((epoch: number) => number)[];
 
-  constructor(optimizer: AnyOptimizer, lrLambda: ((epoch: number) => number) | readonly ((epoch: number) => number)[], options?: ScheduleOptions) {
+  constructor(
+    optimizer: AnyOptimizer,
+    lrLambda: ((epoch: number) => number) | readonly ((epoch: number) => number)[],
+    options?: ScheduleOptions,
+  ) {
     super(optimizer, readOptions('LambdaLR', options, { lastEpoch: -1 }).lastEpoch);
     this.lambdas = perGroup('LambdaLR: lrLambda', optimizer, lrLambda);
     this.begin();
@@ -23,14 +27,20 @@ export class LambdaLR extends LRScheduler {
 export class MultiplicativeLR extends LRScheduler {
   private readonly lambdas: ((epoch: number) => number)[];
 
-  constructor(optimizer: AnyOptimizer, lrLambda: ((epoch: number) => number) | readonly ((epoch: number) => number)[], options?: ScheduleOptions) {
+  constructor(
+    optimizer: AnyOptimizer,
+    lrLambda: ((epoch: number) => number) | readonly ((epoch: number) => number)[],
+    options?: ScheduleOptions,
+  ) {
     super(optimizer, readOptions('MultiplicativeLR', options, { lastEpoch: -1 }).lastEpoch);
     this.lambdas = perGroup('MultiplicativeLR: lrLambda', optimizer, lrLambda);
     this.begin();
   }
 
   protected getLr(): number[] {
-    return this.isInitial ? this.rates() : this.rates().map((rate, i) => rate * (this.lambdas[i] as (epoch: number) => number)(this.lastEpoch));
+    return this.isInitial
+      ? this.rates()
+      : this.rates().map((rate, i) => rate * (this.lambdas[i] as (epoch: number) => number)(this.lastEpoch));
   }
 }
 
@@ -62,7 +72,11 @@ export class MultiStepLR extends LRScheduler {
   readonly milestones: readonly number[];
   readonly gamma: number;
 
-  constructor(optimizer: AnyOptimizer, milestones: readonly number[], options?: ScheduleOptions & { gamma?: Real | undefined }) {
+  constructor(
+    optimizer: AnyOptimizer,
+    milestones: readonly number[],
+    options?: ScheduleOptions & { gamma?: Real | undefined },
+  ) {
     const given = readOptions('MultiStepLR', options, { gamma: 0.1, lastEpoch: -1 });
     super(optimizer, given.lastEpoch);
     this.milestones = [...milestones].sort((a, b) => a - b);
@@ -86,7 +100,10 @@ export class ConstantLR extends LRScheduler {
   readonly factor: number;
   readonly totalIters: number;
 
-  constructor(optimizer: AnyOptimizer, options?: ScheduleOptions & { factor?: Real | undefined; totalIters?: number | undefined }) {
+  constructor(
+    optimizer: AnyOptimizer,
+    options?: ScheduleOptions & { factor?: Real | undefined; totalIters?: number | undefined },
+  ) {
     const given = readOptions('ConstantLR', options, { factor: 1 / 3, totalIters: 5, lastEpoch: -1 });
     super(optimizer, given.lastEpoch);
     checkFactor('ConstantLR: factor', given.factor, 0);
@@ -107,7 +124,8 @@ export class ConstantLR extends LRScheduler {
 }
 
 function checkFactor(where: string, factor: number, least: number): void {
-  if (!(factor <= 1 && factor >= least)) throw new TorchError('BAD_ARGUMENT', `${where} must be between 0 and 1, got ${factor}`);
+  if (!(factor <= 1 && factor >= least))
+    throw new TorchError('BAD_ARGUMENT', `${where} must be between 0 and 1, got ${factor}`);
 }
 
 /** Linear from one factor to another over `totalIters` steps: a warm-up. @example new LinearLR(optimizer, { startFactor: 0.01, totalIters: 100 }) */
@@ -116,7 +134,14 @@ export class LinearLR extends LRScheduler {
   readonly endFactor: number;
   readonly totalIters: number;
 
-  constructor(optimizer: AnyOptimizer, options?: ScheduleOptions & { startFactor?: Real | undefined; endFactor?: Real | undefined; totalIters?: number | undefined }) {
+  constructor(
+    optimizer: AnyOptimizer,
+    options?: ScheduleOptions & {
+      startFactor?: Real | undefined;
+      endFactor?: Real | undefined;
+      totalIters?: number | undefined;
+    },
+  ) {
     const given = readOptions('LinearLR', options, { startFactor: 1 / 3, endFactor: 1, totalIters: 5, lastEpoch: -1 });
     super(optimizer, given.lastEpoch);
     checkFactor('LinearLR: startFactor', given.startFactor, Number.MIN_VALUE);
@@ -137,7 +162,9 @@ export class LinearLR extends LRScheduler {
 
   protected override closedForm(): number[] {
     const { startFactor, endFactor, totalIters, lastEpoch } = this;
-    return this.baseLrs.map((rate) => rate * (startFactor + ((endFactor - startFactor) * Math.min(totalIters, lastEpoch)) / totalIters));
+    return this.baseLrs.map(
+      (rate) => rate * (startFactor + ((endFactor - startFactor) * Math.min(totalIters, lastEpoch)) / totalIters),
+    );
   }
 }
 
@@ -165,7 +192,10 @@ export class PolynomialLR extends LRScheduler {
   readonly totalIters: number;
   readonly power: number;
 
-  constructor(optimizer: AnyOptimizer, options?: ScheduleOptions & { totalIters?: number | undefined; power?: Real | undefined }) {
+  constructor(
+    optimizer: AnyOptimizer,
+    options?: ScheduleOptions & { totalIters?: number | undefined; power?: Real | undefined },
+  ) {
     const given = readOptions('PolynomialLR', options, { totalIters: 5, power: 1, lastEpoch: -1 });
     super(optimizer, given.lastEpoch);
     this.totalIters = given.totalIters;
@@ -202,9 +232,12 @@ export class CosineAnnealingLR extends LRScheduler {
   protected getLr(): number[] {
     const { tMax, etaMin, lastEpoch } = this;
     if (this.isInitial) return this.rates();
-    if (this.stepCount === 1 && lastEpoch > 0) return this.baseLrs.map((rate) => etaMin + ((rate - etaMin) * (1 + Math.cos((lastEpoch * Math.PI) / tMax))) / 2);
+    if (this.stepCount === 1 && lastEpoch > 0)
+      return this.baseLrs.map((rate) => etaMin + ((rate - etaMin) * (1 + Math.cos((lastEpoch * Math.PI) / tMax))) / 2);
     if ((lastEpoch - 1 - tMax) % (2 * tMax) === 0) {
-      return this.rates().map((rate, i) => rate + (((this.baseLrs[i] as number) - etaMin) * (1 - Math.cos(Math.PI / tMax))) / 2);
+      return this.rates().map(
+        (rate, i) => rate + (((this.baseLrs[i] as number) - etaMin) * (1 - Math.cos(Math.PI / tMax))) / 2,
+      );
     }
     const ratio = (1 + Math.cos((Math.PI * lastEpoch) / tMax)) / (1 + Math.cos((Math.PI * (lastEpoch - 1)) / tMax));
     return this.rates().map((rate) => ratio * (rate - etaMin) + etaMin);

@@ -1,6 +1,14 @@
 /** @file NAdam. */
 import { native } from '../addon.ts';
-import { type BaseOptions, checkBetas, checkNotNegative, type GivenOptions, type Kind, Optimizer, type ParamsInput } from './optimizer.ts';
+import {
+  type BaseOptions,
+  checkBetas,
+  checkNotNegative,
+  type GivenOptions,
+  type Kind,
+  Optimizer,
+  type ParamsInput,
+} from './optimizer.ts';
 
 /** Options of NAdam. */
 export interface NAdamOptions extends BaseOptions {
@@ -14,7 +22,15 @@ export interface NAdamOptions extends BaseOptions {
 
 const kind: Kind<NAdamOptions> = {
   name: 'NAdam',
-  defaults: { lr: 2e-3, betas: [0.9, 0.999], eps: 1e-8, weightDecay: 0, momentumDecay: 4e-3, decoupledWeightDecay: false, maximize: false },
+  defaults: {
+    lr: 2e-3,
+    betas: [0.9, 0.999],
+    eps: 1e-8,
+    weightDecay: 0,
+    momentumDecay: 4e-3,
+    decoupledWeightDecay: false,
+    maximize: false,
+  },
   step: (bucket, numbers, rate) => native.nadamStep(bucket, numbers, rate),
   check(options) {
     checkNotNegative('NAdam', options, ['eps', 'weightDecay', 'momentumDecay']);

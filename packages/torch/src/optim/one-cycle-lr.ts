@@ -55,9 +55,18 @@ export class OneCycleLR extends LRScheduler {
     });
     super(optimizer, given.lastEpoch);
     const steps = given.totalSteps ?? (given.epochs ?? NaN) * (given.stepsPerEpoch ?? NaN);
-    if (!Number.isInteger(steps) || steps <= 0) throw new TorchError('MISSING_ARGUMENT', `OneCycleLR: give totalSteps, or epochs and stepsPerEpoch, as whole numbers above 0, got ${steps}`);
-    if (!(given.pctStart >= 0 && given.pctStart <= 1)) throw new TorchError('BAD_ARGUMENT', `OneCycleLR: pctStart must be between 0 and 1, got ${given.pctStart}`);
-    if (given.annealStrategy !== 'cos' && given.annealStrategy !== 'linear') throw new TorchError('BAD_ARGUMENT', `OneCycleLR: annealStrategy is 'cos' or 'linear', got '${given.annealStrategy}'`);
+    if (!Number.isInteger(steps) || steps <= 0)
+      throw new TorchError(
+        'MISSING_ARGUMENT',
+        `OneCycleLR: give totalSteps, or epochs and stepsPerEpoch, as whole numbers above 0, got ${steps}`,
+      );
+    if (!(given.pctStart >= 0 && given.pctStart <= 1))
+      throw new TorchError('BAD_ARGUMENT', `OneCycleLR: pctStart must be between 0 and 1, got ${given.pctStart}`);
+    if (given.annealStrategy !== 'cos' && given.annealStrategy !== 'linear')
+      throw new TorchError(
+        'BAD_ARGUMENT',
+        `OneCycleLR: annealStrategy is 'cos' or 'linear', got '${given.annealStrategy}'`,
+      );
     this.totalSteps = steps;
     this.isCosine = given.annealStrategy === 'cos';
     this.cycleMomentum = given.cycleMomentum;
@@ -66,25 +75,39 @@ export class OneCycleLR extends LRScheduler {
     const high = perGroup('OneCycleLR: maxMomentum', optimizer, given.maxMomentum ?? 0.95);
     const low = perGroup('OneCycleLR: baseMomentum', optimizer, given.baseMomentum ?? 0.85);
     if (this.cycleMomentum && !('momentum' in optimizer.defaults) && !('betas' in optimizer.defaults)) {
-      throw new TorchError('BAD_ARGUMENT', 'OneCycleLR: the optimizer has neither momentum nor betas; pass { cycleMomentum: false }');
+      throw new TorchError(
+        'BAD_ARGUMENT',
+        'OneCycleLR: the optimizer has neither momentum nor betas; pass { cycleMomentum: false }',
+      );
     }
     this.bounds = optimizer.paramGroups.map((group, i) => {
       const first = given.lastEpoch === -1 ? (largest[i] as number) / given.divFactor : (group.initialLr ?? NaN);
       if (given.lastEpoch === -1) group.initialLr = first;
-      return { first, max: largest[i] as number, min: first / given.finalDivFactor, maxMomentum: high[i] as number, baseMomentum: low[i] as number };
+      return {
+        first,
+        max: largest[i] as number,
+        min: first / given.finalDivFactor,
+        maxMomentum: high[i] as number,
+        baseMomentum: low[i] as number,
+      };
     });
     this.begin();
   }
 
   protected getLr(): number[] {
     const step = this.lastEpoch;
-    if (step > this.totalSteps) throw new TorchError('BAD_ARGUMENT', `OneCycleLR: step ${step} is beyond totalSteps (${this.totalSteps}); make the cycle longer, or stop calling step()`);
+    if (step > this.totalSteps)
+      throw new TorchError(
+        'BAD_ARGUMENT',
+        `OneCycleLR: step ${step} is beyond totalSteps (${this.totalSteps}); make the cycle longer, or stop calling step()`,
+      );
     const number = this.phases.findIndex((phase, i) => step <= phase.end || i === this.phases.length - 1);
     const phase = this.phases[number] as Phase;
     const start = number === 0 ? 0 : (this.phases[number - 1] as Phase).end;
     const share = (step - start) / (phase.end - start);
     return this.bounds.map((bounds, i) => {
-      if (this.cycleMomentum) this.setMomentum(i, this.between(bounds[phase.momentum[0]], bounds[phase.momentum[1]], share));
+      if (this.cycleMomentum)
+        this.setMomentum(i, this.between(bounds[phase.momentum[0]], bounds[phase.momentum[1]], share));
       return this.between(bounds[phase.rate[0]], bounds[phase.rate[1]], share);
     });
   }

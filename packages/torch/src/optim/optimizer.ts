@@ -22,7 +22,13 @@ export interface BaseOptions {
 
 /** Options as callers write them: all can be left out. */
 export type GivenOptions<O> = { [K in keyof O]?: Loose<O[K]> | undefined };
-type Loose<V> = V extends number ? number | FloatScalar : V extends readonly number[] ? readonly (number | FloatScalar)[] : V extends number | Tensor ? Rate : V;
+type Loose<V> = V extends number
+  ? number | FloatScalar
+  : V extends readonly number[]
+    ? readonly (number | FloatScalar)[]
+    : V extends number | Tensor
+      ? Rate
+      : V;
 
 /** Parameters with options of their own. */
 export type GroupInput<O> = GivenOptions<O> & { params: Tensor | Iterable<Tensor | readonly [string, Tensor]> };
@@ -93,8 +99,13 @@ export abstract class Optimizer<O extends BaseOptions = BaseOptions> {
   constructor(kind: Kind<O>, params: ParamsInput<O>, options: GivenOptions<O> | undefined) {
     this.kind = kind;
     this.defaults = readGroup(kind, options, kind.defaults);
-    const given = Array.isArray(params) ? (params as unknown[]) : params instanceof Tensor ? [params] : [...(params as Iterable<unknown>)];
-    if (given.length === 0) throw new TorchError('BAD_ARGUMENT', `${kind.name}: the list of parameters is empty; pass model.parameters()`);
+    const given = Array.isArray(params)
+      ? (params as unknown[])
+      : params instanceof Tensor
+        ? [params]
+        : [...(params as Iterable<unknown>)];
+    if (given.length === 0)
+      throw new TorchError('BAD_ARGUMENT', `${kind.name}: the list of parameters is empty; pass model.parameters()`);
     const isGroups = typeof given[0] === 'object' && given[0] !== null && 'params' in given[0];
     if (isGroups) for (const group of given) this.addParamGroup(group as GroupInput<O>);
     else this.addParamGroup({ params: given } as unknown as GroupInput<O>);
@@ -109,12 +120,24 @@ export abstract class Optimizer<O extends BaseOptions = BaseOptions> {
     const tensors = items.map((item) => (Array.isArray(item) ? item[1] : item) as Tensor);
     const known = new Set(this.paramGroups.flatMap((group) => group.params));
     for (const tensor of tensors) {
-      if (!(tensor instanceof Tensor)) throw new TorchError('BAD_ARGUMENT', `${name}: parameters are tensors, got ${tensor === null ? 'null' : typeof tensor}; pass model.parameters()`);
-      if (!tensor.isLeaf) throw new TorchError('NOT_LEAF', `${name}: a parameter is the result of an operator and cannot be optimized; pass the tensors it was made of`);
-      if (known.has(tensor)) throw new TorchError('BAD_ARGUMENT', `${name}: a parameter is given twice; each may be in one group only`);
+      if (!(tensor instanceof Tensor))
+        throw new TorchError(
+          'BAD_ARGUMENT',
+          `${name}: parameters are tensors, got ${tensor === null ? 'null' : typeof tensor}; pass model.parameters()`,
+        );
+      if (!tensor.isLeaf)
+        throw new TorchError(
+          'NOT_LEAF',
+          `${name}: a parameter is the result of an operator and cannot be optimized; pass the tensors it was made of`,
+        );
+      if (known.has(tensor))
+        throw new TorchError('BAD_ARGUMENT', `${name}: a parameter is given twice; each may be in one group only`);
       known.add(tensor);
     }
-    const group = { params: tensors, ...readGroup(this.kind, options as unknown as GivenOptions<O>, this.defaults) } as ParamGroup<O>;
+    const group = {
+      params: tensors,
+      ...readGroup(this.kind, options as unknown as GivenOptions<O>, this.defaults),
+    } as ParamGroup<O>;
     if (paramNames.length > 0) group.paramNames = paramNames;
     this.paramGroups.push(group);
     this.prepared.push(null);
@@ -149,7 +172,11 @@ export abstract class Optimizer<O extends BaseOptions = BaseOptions> {
     if (known !== null && known !== undefined && known.key === key) return known;
     const slots = this.kind.slots(group);
     const numberType = getDefaultDtype() === float64 ? float64 : float32;
-    const codes = slots.flatMap((slot) => [kinds[slot.kind], slot.begin ?? 0, (slot.kind === 'number' ? numberType : float32).code]);
+    const codes = slots.flatMap((slot) => [
+      kinds[slot.kind],
+      slot.begin ?? 0,
+      (slot.kind === 'number' ? numberType : float32).code,
+    ]);
     const places = new Map<string, number[]>();
     group.params.forEach((tensor, i) => {
       const place = `${tensor.device} ${tensor.dtype.name}`;
@@ -157,10 +184,15 @@ export abstract class Optimizer<O extends BaseOptions = BaseOptions> {
       if (list === undefined) places.set(place, [i]);
       else list.push(i);
     });
-    const buckets = [...places.values()].map((positions): Bucket => ({
-      native: native.createBucket(positions.map((i) => (group.params[i] as Tensor).handle), codes),
-      positions,
-    }));
+    const buckets = [...places.values()].map(
+      (positions): Bucket => ({
+        native: native.createBucket(
+          positions.map((i) => (group.params[i] as Tensor).handle),
+          codes,
+        ),
+        positions,
+      }),
+    );
     const made = { buckets, slots, key };
     this.prepared[g] = made;
     if (known !== null && known !== undefined) scope(() => this.writeState(made, this.readState(known)));
@@ -187,7 +219,11 @@ export abstract class Optimizer<O extends BaseOptions = BaseOptions> {
   private writeState({ buckets, slots }: Prepared, state: ReadonlyMap<number, Readonly<Record<string, Tensor>>>): void {
     for (const { native: bucket, positions } of buckets) {
       slots.forEach((slot, s) => {
-        native.setBucketState(bucket, s, positions.map((position) => state.get(position)?.[slot.name]?.handle ?? null));
+        native.setBucketState(
+          bucket,
+          s,
+          positions.map((position) => state.get(position)?.[slot.name]?.handle ?? null),
+        );
       });
     }
   }
@@ -218,31 +254,42 @@ export abstract class Optimizer<O extends BaseOptions = BaseOptions> {
   /** Goes on where `stateDict` was taken. Options and state are copied. */
   loadStateDict(source: OptimizerState): void {
     const { name } = this.kind;
-    const sizes = (groups: readonly { readonly params: readonly unknown[] }[]): string => groups.map((group) => group.params.length).join(', ');
+    const sizes = (groups: readonly { readonly params: readonly unknown[] }[]): string =>
+      groups.map((group) => group.params.length).join(', ');
     if (sizes(source.paramGroups) !== sizes(this.paramGroups)) {
-      throw new TorchError('STATE_DICT', `${name}.loadStateDict: the groups of this optimizer have ${sizes(this.paramGroups)} parameters, those of the state ${sizes(source.paramGroups)}`);
+      throw new TorchError(
+        'STATE_DICT',
+        `${name}.loadStateDict: the groups of this optimizer have ${sizes(this.paramGroups)} parameters, those of the state ${sizes(source.paramGroups)}`,
+      );
     }
     source.paramGroups.forEach((saved, g) => {
       const group = this.paramGroups[g] as ParamGroup<O>;
       const { params: indices, ...options } = saved;
-      checkState(name, group.params, indices.map((index) => source.state[index]));
+      checkState(
+        name,
+        group.params,
+        indices.map((index) => source.state[index]),
+      );
       Object.assign(group, options);
       this.kind.check(group);
       const prepared = this.prepare(g);
-      noGrad(() => scope(() => {
-        const state = new Map<number, Record<string, Tensor>>();
-        indices.forEach((index, i) => {
-          const record = source.state[index];
-          if (record !== undefined) state.set(i, adapt(record, group.params[i] as Tensor, prepared.slots));
-        });
-        this.writeState(prepared, state);
-      }));
+      noGrad(() =>
+        scope(() => {
+          const state = new Map<number, Record<string, Tensor>>();
+          indices.forEach((index, i) => {
+            const record = source.state[index];
+            if (record !== undefined) state.set(i, adapt(record, group.params[i] as Tensor, prepared.slots));
+          });
+          this.writeState(prepared, state);
+        }),
+      );
     });
   }
 
   /** Frees what the optimizer remembers. */
   dispose(): void {
-    for (const prepared of this.prepared) for (const bucket of prepared?.buckets ?? []) native.clearBucket(bucket.native);
+    for (const prepared of this.prepared)
+      for (const bucket of prepared?.buckets ?? []) native.clearBucket(bucket.native);
     this.prepared = this.paramGroups.map(() => null);
   }
 
@@ -252,10 +299,11 @@ export abstract class Optimizer<O extends BaseOptions = BaseOptions> {
 
   /** The optimizer as PyTorch prints it. */
   toString(): string {
-    const groups = this.paramGroups.map(({ params: _, paramNames: __, ...options }, g) => {
-      const lines = Object.keys(options)
+    const groups = this.paramGroups.map((group, g) => {
+      const lines = Object.keys(group)
+        .filter((key) => key !== 'params' && key !== 'paramNames')
         .sort()
-        .map((key) => `    ${key}: ${show(options[key])}`);
+        .map((key) => `    ${key}: ${show(group[key])}`);
       return `Parameter Group ${g}\n${lines.join('\n')}\n`;
     });
     return `${this.constructor.name} (\n${groups.join('\n')})`;
@@ -270,11 +318,19 @@ function show(value: unknown): string {
 function readGroup<O extends BaseOptions>(kind: Kind<O>, given: GivenOptions<O> | undefined, defaults: O): O {
   checkOptions(kind.name, given, Object.keys(kind.defaults));
   const { lr, ...rest } = (given ?? {}) as Record<string, unknown>;
-  const plain = Object.fromEntries(Object.entries(rest).map(([key, value]) => [key, Array.isArray(value) ? value.map(unmark) : value]));
-  const options = { ...readOptions(kind.name, plain as never, { ...defaults, lr: 0 } as unknown as O), lr: lr === undefined ? defaults.lr : unmark(lr) } as O;
+  const plain = Object.fromEntries(
+    Object.entries(rest).map(([key, value]) => [key, Array.isArray(value) ? value.map(unmark) : value]),
+  );
+  const options = {
+    ...readOptions(kind.name, plain as never, { ...defaults, lr: 0 } as unknown as O),
+    lr: lr === undefined ? defaults.lr : unmark(lr),
+  } as O;
   const rate: unknown = options.lr;
   if (rate instanceof Tensor ? rate.numel() !== 1 : !(typeof rate === 'number' && rate >= 0)) {
-    throw new TorchError('BAD_ARGUMENT', `${kind.name}: lr is a number of at least 0, or a tensor of one element, got ${rate instanceof Tensor ? `a tensor of ${rate.numel()}` : String(rate)}`);
+    throw new TorchError(
+      'BAD_ARGUMENT',
+      `${kind.name}: lr is a number of at least 0, or a tensor of one element, got ${rate instanceof Tensor ? `a tensor of ${rate.numel()}` : String(rate)}`,
+    );
   }
   kind.check(options);
   return options;
@@ -295,11 +351,18 @@ export function checkNotNegative(where: string, options: object, names: readonly
 /** Refuses betas that are not two numbers from 0 up to 1. */
 export function checkBetas(where: string, betas: readonly number[]): void {
   if (Array.isArray(betas) && betas.length === 2 && betas.every((beta) => beta >= 0 && beta < 1)) return;
-  throw new TorchError('BAD_ARGUMENT', `${where}: betas are two numbers of at least 0 and less than 1, got ${JSON.stringify(betas)}`);
+  throw new TorchError(
+    'BAD_ARGUMENT',
+    `${where}: betas are two numbers of at least 0 and less than 1, got ${JSON.stringify(betas)}`,
+  );
 }
 
 /** Like the parameter where it has its shape; numbers stay as they are. */
-function adapt(record: Readonly<Record<string, Tensor>>, parameter: Tensor, slots: readonly Slot[]): Record<string, Tensor> {
+function adapt(
+  record: Readonly<Record<string, Tensor>>,
+  parameter: Tensor,
+  slots: readonly Slot[],
+): Record<string, Tensor> {
   const made: Record<string, Tensor> = {};
   for (const slot of slots) {
     const value = record[slot.name];
@@ -311,11 +374,18 @@ function adapt(record: Readonly<Record<string, Tensor>>, parameter: Tensor, slot
   return made;
 }
 
-function checkState(where: string, params: readonly Tensor[], records: readonly (Readonly<Record<string, Tensor>> | undefined)[]): void {
+function checkState(
+  where: string,
+  params: readonly Tensor[],
+  records: readonly (Readonly<Record<string, Tensor>> | undefined)[],
+): void {
   const misfits = records.flatMap((record, i) => {
     const shape = (params[i] as Tensor).shape.join(', ');
-    const wrong = Object.entries(record ?? {}).filter(([, value]) => !(value instanceof Tensor) || (value.dim() > 0 && value.shape.join(', ') !== shape));
+    const wrong = Object.entries(record ?? {}).filter(
+      ([, value]) => !(value instanceof Tensor) || (value.dim() > 0 && value.shape.join(', ') !== shape),
+    );
     return wrong.map(([name]) => `${name} of parameter ${i} does not have the shape [${shape}]`);
   });
-  if (misfits.length > 0) throw new TorchError('STATE_DICT', `${where}.loadStateDict: the state does not fit\n  ${misfits.join('\n  ')}`);
+  if (misfits.length > 0)
+    throw new TorchError('STATE_DICT', `${where}.loadStateDict: the state does not fit\n  ${misfits.join('\n  ')}`);
 }

@@ -38,7 +38,8 @@ export class ReduceLROnPlateau {
   private lastLr: number[];
 
   constructor(optimizer: AnyOptimizer, options?: PlateauOptions) {
-    if (!(optimizer instanceof Optimizer)) throw new TorchError('BAD_ARGUMENT', 'ReduceLROnPlateau: the first argument is an optimizer');
+    if (!(optimizer instanceof Optimizer))
+      throw new TorchError('BAD_ARGUMENT', 'ReduceLROnPlateau: the first argument is an optimizer');
     const given = readOptions('ReduceLROnPlateau', options, {
       mode: 'min',
       factor: 0.1,
@@ -49,9 +50,15 @@ export class ReduceLROnPlateau {
       minLr: null as number | readonly number[] | null,
       eps: 1e-8,
     });
-    if (!(given.factor < 1)) throw new TorchError('BAD_ARGUMENT', `ReduceLROnPlateau: factor must be less than 1, got ${given.factor}`);
-    if (given.mode !== 'min' && given.mode !== 'max') throw new TorchError('BAD_ARGUMENT', `ReduceLROnPlateau: mode is 'min' or 'max', got '${given.mode}'`);
-    if (given.thresholdMode !== 'rel' && given.thresholdMode !== 'abs') throw new TorchError('BAD_ARGUMENT', `ReduceLROnPlateau: thresholdMode is 'rel' or 'abs', got '${given.thresholdMode}'`);
+    if (!(given.factor < 1))
+      throw new TorchError('BAD_ARGUMENT', `ReduceLROnPlateau: factor must be less than 1, got ${given.factor}`);
+    if (given.mode !== 'min' && given.mode !== 'max')
+      throw new TorchError('BAD_ARGUMENT', `ReduceLROnPlateau: mode is 'min' or 'max', got '${given.mode}'`);
+    if (given.thresholdMode !== 'rel' && given.thresholdMode !== 'abs')
+      throw new TorchError(
+        'BAD_ARGUMENT',
+        `ReduceLROnPlateau: thresholdMode is 'rel' or 'abs', got '${given.thresholdMode}'`,
+      );
     this.optimizer = optimizer;
     this.mode = given.mode;
     this.factor = given.factor;
@@ -87,7 +94,8 @@ export class ReduceLROnPlateau {
 
   private isBetter(value: number): boolean {
     const { best, threshold, mode } = this;
-    if (this.thresholdMode === 'rel') return mode === 'min' ? value < best * (1 - threshold) : value > best * (threshold + 1);
+    if (this.thresholdMode === 'rel')
+      return mode === 'min' ? value < best * (1 - threshold) : value > best * (threshold + 1);
     return mode === 'min' ? value < best - threshold : value > best + threshold;
   }
 

@@ -1,6 +1,13 @@
 /** @file RMSprop. */
 import { native } from '../addon.ts';
-import { type BaseOptions, checkNotNegative, type GivenOptions, type Kind, Optimizer, type ParamsInput } from './optimizer.ts';
+import {
+  type BaseOptions,
+  checkNotNegative,
+  type GivenOptions,
+  type Kind,
+  Optimizer,
+  type ParamsInput,
+} from './optimizer.ts';
 
 /** Options of RMSprop. */
 export interface RMSpropOptions extends BaseOptions {

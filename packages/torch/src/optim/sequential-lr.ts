@@ -8,13 +8,25 @@ export class SequentialLR extends LRScheduler {
   private readonly schedules: readonly LRScheduler[];
   readonly milestones: readonly number[];
 
-  constructor(optimizer: AnyOptimizer, schedulers: readonly LRScheduler[], milestones: readonly number[], options?: ScheduleOptions) {
+  constructor(
+    optimizer: AnyOptimizer,
+    schedulers: readonly LRScheduler[],
+    milestones: readonly number[],
+    options?: ScheduleOptions,
+  ) {
     super(optimizer, readOptions('SequentialLR', options, { lastEpoch: -1 }).lastEpoch + 1);
     if (schedulers.length === 0 || milestones.length !== schedulers.length - 1) {
-      throw new TorchError('BAD_ARGUMENT', `SequentialLR: ${schedulers.length} schedules need ${Math.max(0, schedulers.length - 1)} milestones, got ${milestones.length}`);
+      throw new TorchError(
+        'BAD_ARGUMENT',
+        `SequentialLR: ${schedulers.length} schedules need ${Math.max(0, schedulers.length - 1)} milestones, got ${milestones.length}`,
+      );
     }
     for (const schedule of schedulers) {
-      if (!(schedule instanceof LRScheduler) || schedule.optimizer !== optimizer) throw new TorchError('BAD_ARGUMENT', 'SequentialLR: all schedules must be of this optimizer, and depend on the step alone');
+      if (!(schedule instanceof LRScheduler) || schedule.optimizer !== optimizer)
+        throw new TorchError(
+          'BAD_ARGUMENT',
+          'SequentialLR: all schedules must be of this optimizer, and depend on the step alone',
+        );
     }
     this.schedules = schedulers;
     this.milestones = [...milestones];
@@ -66,7 +78,8 @@ export class ChainedScheduler {
   readonly schedulers: readonly LRScheduler[];
 
   constructor(schedulers: readonly LRScheduler[]) {
-    if (schedulers.length === 0) throw new TorchError('BAD_ARGUMENT', 'ChainedScheduler: at least one schedule is needed');
+    if (schedulers.length === 0)
+      throw new TorchError('BAD_ARGUMENT', 'ChainedScheduler: at least one schedule is needed');
     this.schedulers = schedulers;
   }
 
@@ -87,6 +100,8 @@ export class ChainedScheduler {
 
   /** Goes on where `stateDict` was taken. */
   loadStateDict(state: ScheduleState): void {
-    (state['schedules'] as ScheduleState[]).forEach((saved, i) => (this.schedulers[i] as LRScheduler).loadStateDict(saved));
+    (state['schedules'] as ScheduleState[]).forEach((saved, i) =>
+      (this.schedulers[i] as LRScheduler).loadStateDict(saved),
+    );
   }
 }

@@ -1,7 +1,14 @@
 /** @file Stochastic gradient descent. */
 import { native } from '../addon.ts';
 import { TorchError } from '../errors.ts';
-import { type BaseOptions, checkNotNegative, type GivenOptions, type Kind, Optimizer, type ParamsInput } from './optimizer.ts';
+import {
+  type BaseOptions,
+  checkNotNegative,
+  type GivenOptions,
+  type Kind,
+  Optimizer,
+  type ParamsInput,
+} from './optimizer.ts';
 
 /** Options of SGD. */
 export interface SGDOptions extends BaseOptions {
@@ -18,7 +25,10 @@ const kind: Kind<SGDOptions> = {
   check(options) {
     checkNotNegative('SGD', options, ['momentum', 'weightDecay']);
     if (options.nesterov && (options.momentum <= 0 || options.dampening !== 0)) {
-      throw new TorchError('BAD_ARGUMENT', `SGD: nesterov needs a momentum above 0 and no dampening, got momentum ${options.momentum} and dampening ${options.dampening}`);
+      throw new TorchError(
+        'BAD_ARGUMENT',
+        `SGD: nesterov needs a momentum above 0 and no dampening, got momentum ${options.momentum} and dampening ${options.dampening}`,
+      );
     }
   },
   slots: () => [{ name: 'momentum_buffer', kind: 'later' }],

@@ -1,11 +1,19 @@
 /** @file Convolutions, padding, and unfolding of windows. */
-import { col2im, im2col, pad as padOp } from '../../generated/functions.ts';
+
 import { checkOptions, didYouMean, TorchError } from '../../errors.ts';
-import { type Scalar, type Tensor } from '../../tensor.ts';
+import { col2im, im2col, pad as padOp } from '../../generated/functions.ts';
 import { callOp } from '../../op/call.ts';
+import { type Scalar, type Tensor } from '../../tensor.ts';
 import { expand, type Size } from '../options.ts';
 
-export { conv1d, conv2d, conv3d, convTranspose1d, convTranspose2d, convTranspose3d } from '../../generated/functions.ts';
+export {
+  conv1d,
+  conv2d,
+  conv3d,
+  convTranspose1d,
+  convTranspose2d,
+  convTranspose3d,
+} from '../../generated/functions.ts';
 
 /** What is put around a tensor: one value, its mirror image, its border, or its other end. */
 export type PadMode = 'constant' | 'reflect' | 'replicate' | 'circular';
@@ -13,11 +21,19 @@ export type PadMode = 'constant' | 'reflect' | 'replicate' | 'circular';
 const modes: readonly string[] = ['constant', 'reflect', 'replicate', 'circular'];
 
 /** Adds `padding` elements around: [left, right] of the last dimension, then [top, bottom] of the one before, and so on. */
-export function pad(input: Tensor, padding: readonly number[], options?: { mode?: PadMode | undefined; value?: Scalar | undefined }): Tensor {
+export function pad(
+  input: Tensor,
+  padding: readonly number[],
+  options?: { mode?: PadMode | undefined; value?: Scalar | undefined },
+): Tensor {
   checkOptions('pad', options, ['mode', 'value']);
   const mode: string = options?.mode ?? 'constant';
   if (mode === 'constant') return callOp('aten::constant_pad_nd', [input, padding, options?.value ?? 0]) as Tensor;
-  if (!modes.includes(mode)) throw new TorchError('BAD_ARGUMENT', `pad: mode is one of ${modes.join(', ')}, got '${mode}'${didYouMean(mode, modes)}`);
+  if (!modes.includes(mode))
+    throw new TorchError(
+      'BAD_ARGUMENT',
+      `pad: mode is one of ${modes.join(', ')}, got '${mode}'${didYouMean(mode, modes)}`,
+    );
   return padOp(input, padding, mode);
 }
 
@@ -30,7 +46,11 @@ export interface WindowOptions {
 
 function windows(where: string, options: WindowOptions | undefined): [number[], number[], number[]] {
   checkOptions(where, options, ['dilation', 'padding', 'stride']);
-  return [expand(`${where}: dilation`, options?.dilation ?? 1, 2), expand(`${where}: padding`, options?.padding ?? 0, 2), expand(`${where}: stride`, options?.stride ?? 1, 2)];
+  return [
+    expand(`${where}: dilation`, options?.dilation ?? 1, 2),
+    expand(`${where}: padding`, options?.padding ?? 0, 2),
+    expand(`${where}: stride`, options?.stride ?? 1, 2),
+  ];
 }
 
 /** The windows of an image as columns. */
@@ -40,5 +60,10 @@ export function unfold(input: Tensor, kernelSize: Size, options?: WindowOptions)
 
 /** Adds columns up to an image: the reverse of `unfold`. */
 export function fold(input: Tensor, outputSize: Size, kernelSize: Size, options?: WindowOptions): Tensor {
-  return col2im(input, expand('fold: outputSize', outputSize, 2), expand('fold: kernelSize', kernelSize, 2), ...windows('fold', options));
+  return col2im(
+    input,
+    expand('fold: outputSize', outputSize, 2),
+    expand('fold: kernelSize', kernelSize, 2),
+    ...windows('fold', options),
+  );
 }

@@ -1,11 +1,11 @@
 /** @file Dropout: elements or whole channels set to zero at random. */
 import {
-  alphaDropout as alphaDropoutOp,
   alphaDropout_,
-  dropout as dropoutOp,
+  alphaDropout as alphaDropoutOp,
   dropout_,
-  featureAlphaDropout as featureAlphaDropoutOp,
+  dropout as dropoutOp,
   featureAlphaDropout_,
+  featureAlphaDropout as featureAlphaDropoutOp,
   featureDropout,
   featureDropout_,
 } from '../../generated/functions.ts';
@@ -22,7 +22,8 @@ export interface DropoutOptions {
 
 /** Refuses what is not a probability. */
 export function checkProbability(where: string, p: number): void {
-  if (!(p >= 0 && p <= 1)) throw new TorchError('BAD_ARGUMENT', `${where}: the probability p must be between 0 and 1, got ${p}`);
+  if (!(p >= 0 && p <= 1))
+    throw new TorchError('BAD_ARGUMENT', `${where}: the probability p must be between 0 and 1, got ${p}`);
 }
 
 type Drop = (input: Tensor, p: number, training: boolean) => Tensor;
@@ -42,7 +43,8 @@ export function dropout(input: Tensor, options?: DropoutOptions): Tensor {
 /** Drops channels of sequences. */
 export function dropout1d(input: Tensor, options?: DropoutOptions): Tensor {
   const dims = input.dim();
-  if (dims !== 2 && dims !== 3) throw new TorchError('SHAPE', `dropout1d: the input must have 2 or 3 dimensions, this one has ${dims}`);
+  if (dims !== 2 && dims !== 3)
+    throw new TorchError('SHAPE', `dropout1d: the input must have 2 or 3 dimensions, this one has ${dims}`);
   if (dims === 3) return drop('dropout1d', [featureDropout, featureDropout_], input, options);
   return drop('dropout1d', [featureDropout, featureDropout_], input.unsqueeze(0), options).squeeze(0);
 }

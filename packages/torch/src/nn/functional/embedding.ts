@@ -1,5 +1,10 @@
 /** @file Rows of a table by number, and sums of them. */
-import { arange, embedding as embeddingOp, embeddingBag as embeddingBagOp, embeddingRenorm_ } from '../../generated/functions.ts';
+import {
+  arange,
+  embeddingBag as embeddingBagOp,
+  embedding as embeddingOp,
+  embeddingRenorm_,
+} from '../../generated/functions.ts';
 import '../../generated/methods.ts';
 import { noGrad } from '../../autograd/modes.ts';
 import { checkOptions, didYouMean, TorchError } from '../../errors.ts';
@@ -25,7 +30,8 @@ function renorm(weight: Tensor, indices: Tensor, maxNorm: number, normType: numb
 /** A row number that may count from the end. */
 export function checkPadding(where: string, paddingIdx: number | null | undefined, rows: number): number | null {
   if (paddingIdx === undefined || paddingIdx === null) return null;
-  if (!Number.isInteger(paddingIdx) || paddingIdx >= rows || paddingIdx < -rows) throw new TorchError('INDEX', `${where}: paddingIdx ${paddingIdx} must be between ${-rows} and ${rows - 1}`);
+  if (!Number.isInteger(paddingIdx) || paddingIdx >= rows || paddingIdx < -rows)
+    throw new TorchError('INDEX', `${where}: paddingIdx ${paddingIdx} must be between ${-rows} and ${rows - 1}`);
   return paddingIdx < 0 ? paddingIdx + rows : paddingIdx;
 }
 
@@ -57,16 +63,42 @@ const modes: Readonly<Record<string, number>> = { sum: 0, mean: 1, max: 2 };
 
 /** Sums, means or maxima of bags of rows: the rows of `input` are bags, or `offsets` says where bags begin. */
 export function embeddingBag(input: Tensor, weight: Tensor, options?: EmbeddingBagOptions): Tensor {
-  checkOptions('embeddingBag', options, ['offsets', 'paddingIdx', 'maxNorm', 'normType', 'scaleGradByFreq', 'mode', 'sparse', 'perSampleWeights', 'includeLastOffset']);
+  checkOptions('embeddingBag', options, [
+    'offsets',
+    'paddingIdx',
+    'maxNorm',
+    'normType',
+    'scaleGradByFreq',
+    'mode',
+    'sparse',
+    'perSampleWeights',
+    'includeLastOffset',
+  ]);
   const { maxNorm, normType = 2, scaleGradByFreq = false, mode = 'mean', sparse = false } = options ?? {};
   const code = modes[mode];
-  if (code === undefined) throw new TorchError('BAD_ARGUMENT', `embeddingBag: mode is 'sum', 'mean' or 'max', got '${mode}'${didYouMean(mode, Object.keys(modes))}`);
-  if (mode === 'max' && (scaleGradByFreq || sparse)) throw new TorchError('BAD_ARGUMENT', "embeddingBag: mode 'max' allows neither scaleGradByFreq nor sparse");
-  if (options?.perSampleWeights && mode !== 'sum') throw new TorchError('BAD_ARGUMENT', `embeddingBag: perSampleWeights go with mode 'sum' only, not with '${mode}'`);
+  if (code === undefined)
+    throw new TorchError(
+      'BAD_ARGUMENT',
+      `embeddingBag: mode is 'sum', 'mean' or 'max', got '${mode}'${didYouMean(mode, Object.keys(modes))}`,
+    );
+  if (mode === 'max' && (scaleGradByFreq || sparse))
+    throw new TorchError('BAD_ARGUMENT', "embeddingBag: mode 'max' allows neither scaleGradByFreq nor sparse");
+  if (options?.perSampleWeights && mode !== 'sum')
+    throw new TorchError('BAD_ARGUMENT', `embeddingBag: perSampleWeights go with mode 'sum' only, not with '${mode}'`);
   const bags = bagsOf(input, options);
   if (maxNorm !== undefined && maxNorm !== null) renorm(weight, bags.indices, maxNorm, normType);
   const paddingIdx = checkPadding('embeddingBag', options?.paddingIdx, weight.size(0));
-  return embeddingBagOp(weight, bags.indices, bags.offsets, scaleGradByFreq, code, sparse, bags.weights, bags.last, paddingIdx)[0];
+  return embeddingBagOp(
+    weight,
+    bags.indices,
+    bags.offsets,
+    scaleGradByFreq,
+    code,
+    sparse,
+    bags.weights,
+    bags.last,
+    paddingIdx,
+  )[0];
 }
 
 interface Bags {
@@ -80,15 +112,32 @@ function bagsOf(input: Tensor, options: EmbeddingBagOptions | undefined): Bags {
   const weights = options?.perSampleWeights ?? null;
   const offsets = options?.offsets ?? null;
   if (weights !== null && weights.shape.join() !== input.shape.join()) {
-    throw new TorchError('SHAPE', `embeddingBag: perSampleWeights [${weights.shape.join(', ')}] must have the shape of the input, [${input.shape.join(', ')}]`);
+    throw new TorchError(
+      'SHAPE',
+      `embeddingBag: perSampleWeights [${weights.shape.join(', ')}] must have the shape of the input, [${input.shape.join(', ')}]`,
+    );
   }
   const dims = input.dim();
   if (dims === 2) {
-    if (offsets !== null) throw new TorchError('BAD_ARGUMENT', 'embeddingBag: the rows of an input of 2 dimensions are the bags, so offsets must be left out');
+    if (offsets !== null)
+      throw new TorchError(
+        'BAD_ARGUMENT',
+        'embeddingBag: the rows of an input of 2 dimensions are the bags, so offsets must be left out',
+      );
     const starts = arange(0, input.numel(), input.size(1), { dtype: input.dtype, device: input.device });
-    return { indices: input.reshape(-1), offsets: starts, weights: weights === null ? null : weights.reshape(-1), last: false };
+    return {
+      indices: input.reshape(-1),
+      offsets: starts,
+      weights: weights === null ? null : weights.reshape(-1),
+      last: false,
+    };
   }
-  if (dims !== 1) throw new TorchError('SHAPE', `embeddingBag: the input must have 1 or 2 dimensions, this one has ${dims}`);
-  if (offsets === null || offsets.dim() !== 1) throw new TorchError('MISSING_ARGUMENT', 'embeddingBag: an input of 1 dimension needs offsets, a tensor of 1 dimension');
+  if (dims !== 1)
+    throw new TorchError('SHAPE', `embeddingBag: the input must have 1 or 2 dimensions, this one has ${dims}`);
+  if (offsets === null || offsets.dim() !== 1)
+    throw new TorchError(
+      'MISSING_ARGUMENT',
+      'embeddingBag: an input of 1 dimension needs offsets, a tensor of 1 dimension',
+    );
   return { indices: input, offsets, weights, last: options?.includeLastOffset ?? false };
 }

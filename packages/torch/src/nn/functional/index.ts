@@ -1,4 +1,6 @@
 /** @file `nn.functional`: what modules compute, without the modules. */
+
+export { bilinear, cosineSimilarity, linear, oneHot, pairwiseDistance, pdist } from '../../generated/functions.ts';
 export * from './activation.ts';
 export * from './attention.ts';
 export * from './convolution.ts';
@@ -8,4 +10,3 @@ export * from './loss.ts';
 export * from './normalization.ts';
 export * from './pooling.ts';
 export * from './vision.ts';
-export { bilinear, cosineSimilarity, linear, oneHot, pairwiseDistance, pdist } from '../../generated/functions.ts';

@@ -1,12 +1,12 @@
 /** @file Losses. `reduction` is 'mean' (the default), 'sum' or 'none'. */
 import {
+  binaryCrossEntropy as bceOp,
+  binaryCrossEntropyWithLogits as bceWithLogitsOp,
   broadcastTensors,
   clampMin,
   cosineEmbeddingLoss as cosineEmbeddingLossOp,
   crossEntropyLoss,
   ctcLoss as ctcLossOp,
-  binaryCrossEntropy as bceOp,
-  binaryCrossEntropyWithLogits as bceWithLogitsOp,
   hingeEmbeddingLoss as hingeEmbeddingLossOp,
   huberLoss as huberLossOp,
   klDiv as klDivOp,
@@ -15,8 +15,8 @@ import {
   marginRankingLoss as marginRankingLossOp,
   minimum,
   mseLoss as mseLossOp,
-  multiMarginLoss as multiMarginLossOp,
   multilabelMarginLoss as multilabelMarginLossOp,
+  multiMarginLoss as multiMarginLossOp,
   nllLossNd,
   onesLike,
   pairwiseDistance,
@@ -44,7 +44,10 @@ const codes: Readonly<Record<string, number>> = { none: 0, mean: 1, sum: 2 };
 export function reductionCode(where: string, reduction: string | undefined): number {
   const found = codes[reduction ?? 'mean'];
   if (found !== undefined) return found;
-  throw new TorchError('BAD_ARGUMENT', `${where}: reduction is 'mean', 'sum' or 'none', got '${reduction}'${didYouMean(String(reduction), Object.keys(codes))}`);
+  throw new TorchError(
+    'BAD_ARGUMENT',
+    `${where}: reduction is 'mean', 'sum' or 'none', got '${reduction}'${didYouMean(String(reduction), Object.keys(codes))}`,
+  );
 }
 
 function reduce(where: string, losses: Tensor, reduction: string | undefined): Tensor {
@@ -53,7 +56,11 @@ function reduce(where: string, losses: Tensor, reduction: string | undefined): T
 }
 
 function weighed(where: string, losses: Tensor, { weight, reduction }: LossOptions & { weight: Tensor }): Tensor {
-  if (!sameShape(losses, weight)) throw new TorchError('SHAPE', `${where}: weight has the shape of the input, [${losses.shape.join(', ')}], got [${weight.shape.join(', ')}]`);
+  if (!sameShape(losses, weight))
+    throw new TorchError(
+      'SHAPE',
+      `${where}: weight has the shape of the input, [${losses.shape.join(', ')}], got [${weight.shape.join(', ')}]`,
+    );
   return reduce(where, losses.mul(weight), reduction);
 }
 
@@ -71,25 +78,39 @@ export function l1Loss(input: Tensor, target: Tensor, options?: LossOptions & { 
   checkOptions('l1Loss', options, ['reduction', 'weight']);
   const [a, b] = pair(input, target);
   if (options?.weight !== undefined) {
-    const losses = weighed('l1Loss', l1LossOp(a, b, 0), { weight: options.weight, reduction: options.reduction === 'none' ? 'none' : 'sum' });
+    const losses = weighed('l1Loss', l1LossOp(a, b, 0), {
+      weight: options.weight,
+      reduction: options.reduction === 'none' ? 'none' : 'sum',
+    });
     return (options.reduction ?? 'mean') === 'mean' ? losses.div(options.weight.sum()) : losses;
   }
   return l1LossOp(a, b, reductionCode('l1Loss', options?.reduction));
 }
 
 /** Mean squared error. @example F.mseLoss(model.forward(x), y) */
-export function mseLoss(input: Tensor, target: Tensor, options?: LossOptions & { weight?: Tensor | undefined }): Tensor {
+export function mseLoss(
+  input: Tensor,
+  target: Tensor,
+  options?: LossOptions & { weight?: Tensor | undefined },
+): Tensor {
   checkOptions('mseLoss', options, ['reduction', 'weight']);
   const [a, b] = pair(input, target);
   if (options?.weight !== undefined) {
-    const losses = weighed('mseLoss', a.sub(b).pow(2), { weight: options.weight, reduction: options.reduction === 'none' ? 'none' : 'sum' });
+    const losses = weighed('mseLoss', a.sub(b).pow(2), {
+      weight: options.weight,
+      reduction: options.reduction === 'none' ? 'none' : 'sum',
+    });
     return (options.reduction ?? 'mean') === 'mean' ? losses.div(options.weight.sum()) : losses;
   }
   return mseLossOp(a, b, reductionCode('mseLoss', options?.reduction));
 }
 
 /** Squared below `beta`, absolute above. */
-export function smoothL1Loss(input: Tensor, target: Tensor, options?: LossOptions & { beta?: number | undefined }): Tensor {
+export function smoothL1Loss(
+  input: Tensor,
+  target: Tensor,
+  options?: LossOptions & { beta?: number | undefined },
+): Tensor {
   checkOptions('smoothL1Loss', options, ['reduction', 'beta']);
   const [a, b] = pair(input, target);
   const code = reductionCode('smoothL1Loss', options?.reduction);
@@ -98,19 +119,30 @@ export function smoothL1Loss(input: Tensor, target: Tensor, options?: LossOption
 }
 
 /** Squared below `delta`, absolute (times `delta`) above. */
-export function huberLoss(input: Tensor, target: Tensor, options?: LossOptions & { delta?: number | undefined; weight?: Tensor | undefined }): Tensor {
+export function huberLoss(
+  input: Tensor,
+  target: Tensor,
+  options?: LossOptions & { delta?: number | undefined; weight?: Tensor | undefined },
+): Tensor {
   checkOptions('huberLoss', options, ['reduction', 'delta', 'weight']);
   const [a, b] = pair(input, target);
   const delta = options?.delta ?? 1;
-  if (options?.weight !== undefined) return weighed('huberLoss', huberLossOp(a, b, 0, delta), { weight: options.weight, reduction: options.reduction });
+  if (options?.weight !== undefined)
+    return weighed('huberLoss', huberLossOp(a, b, 0, delta), { weight: options.weight, reduction: options.reduction });
   return huberLossOp(a, b, reductionCode('huberLoss', options?.reduction), delta);
 }
 
 /** Kullback-Leibler divergence of log-probabilities from a target; 'batchmean' divides by the batch size. */
-export function klDiv(input: Tensor, target: Tensor, options?: { reduction?: Reduction | 'batchmean' | undefined; logTarget?: boolean | undefined }): Tensor {
+export function klDiv(
+  input: Tensor,
+  target: Tensor,
+  options?: { reduction?: Reduction | 'batchmean' | undefined; logTarget?: boolean | undefined },
+): Tensor {
   checkOptions('klDiv', options, ['reduction', 'logTarget']);
   const perBatch = options?.reduction === 'batchmean';
-  const sum = klDivOp(input, target, perBatch ? 2 : reductionCode('klDiv', options?.reduction), { logTarget: options?.logTarget ?? false });
+  const sum = klDivOp(input, target, perBatch ? 2 : reductionCode('klDiv', options?.reduction), {
+    logTarget: options?.logTarget ?? false,
+  });
   return perBatch && input.dim() !== 0 ? sum.div(input.size(0)) : sum;
 }
 
@@ -125,14 +157,31 @@ export interface ClassLossOptions extends LossOptions {
 /** Negative log-likelihood of classes, given log-probabilities. */
 export function nllLoss(input: Tensor, target: Tensor, options?: ClassLossOptions): Tensor {
   checkOptions('nllLoss', options, ['reduction', 'weight', 'ignoreIndex']);
-  return nllLossNd(input, target, options?.weight ?? null, reductionCode('nllLoss', options?.reduction), options?.ignoreIndex ?? -100);
+  return nllLossNd(
+    input,
+    target,
+    options?.weight ?? null,
+    reductionCode('nllLoss', options?.reduction),
+    options?.ignoreIndex ?? -100,
+  );
 }
 
 /** Cross entropy of unnormalised scores and classes (or probabilities of classes). @example F.crossEntropy(logits, labels) */
-export function crossEntropy(input: Tensor, target: Tensor, options?: ClassLossOptions & { labelSmoothing?: number | undefined }): Tensor {
+export function crossEntropy(
+  input: Tensor,
+  target: Tensor,
+  options?: ClassLossOptions & { labelSmoothing?: number | undefined },
+): Tensor {
   if (options === undefined) return crossEntropyLoss(input, target);
   checkOptions('crossEntropy', options, ['reduction', 'weight', 'ignoreIndex', 'labelSmoothing']);
-  return crossEntropyLoss(input, target, options.weight ?? null, reductionCode('crossEntropy', options.reduction), options.ignoreIndex ?? -100, options.labelSmoothing ?? 0);
+  return crossEntropyLoss(
+    input,
+    target,
+    options.weight ?? null,
+    reductionCode('crossEntropy', options.reduction),
+    options.ignoreIndex ?? -100,
+    options.labelSmoothing ?? 0,
+  );
 }
 
 /** What binary losses can be told. */
@@ -145,7 +194,10 @@ export interface BinaryLossOptions extends LossOptions {
 export function binaryCrossEntropy(input: Tensor, target: Tensor, options?: BinaryLossOptions): Tensor {
   checkOptions('binaryCrossEntropy', options, ['reduction', 'weight']);
   if (!sameShape(input, target)) {
-    throw new TorchError('SHAPE', `binaryCrossEntropy: input [${input.shape.join(', ')}] and target [${target.shape.join(', ')}] must have the same shape; reshape one of them`);
+    throw new TorchError(
+      'SHAPE',
+      `binaryCrossEntropy: input [${input.shape.join(', ')}] and target [${target.shape.join(', ')}] must have the same shape; reshape one of them`,
+    );
   }
   const weight = options?.weight ?? null;
   const wide = weight === null || sameShape(weight, target) ? weight : weight.expandAs(target);
@@ -153,12 +205,25 @@ export function binaryCrossEntropy(input: Tensor, target: Tensor, options?: Bina
 }
 
 /** Binary cross entropy of unnormalised scores. */
-export function binaryCrossEntropyWithLogits(input: Tensor, target: Tensor, options?: BinaryLossOptions & { posWeight?: Tensor | null | undefined }): Tensor {
+export function binaryCrossEntropyWithLogits(
+  input: Tensor,
+  target: Tensor,
+  options?: BinaryLossOptions & { posWeight?: Tensor | null | undefined },
+): Tensor {
   checkOptions('binaryCrossEntropyWithLogits', options, ['reduction', 'weight', 'posWeight']);
   if (!sameShape(input, target)) {
-    throw new TorchError('SHAPE', `binaryCrossEntropyWithLogits: input [${input.shape.join(', ')}] and target [${target.shape.join(', ')}] must have the same shape; reshape one of them`);
+    throw new TorchError(
+      'SHAPE',
+      `binaryCrossEntropyWithLogits: input [${input.shape.join(', ')}] and target [${target.shape.join(', ')}] must have the same shape; reshape one of them`,
+    );
   }
-  return bceWithLogitsOp(input, target, options?.weight ?? null, options?.posWeight ?? null, reductionCode('binaryCrossEntropyWithLogits', options?.reduction));
+  return bceWithLogitsOp(
+    input,
+    target,
+    options?.weight ?? null,
+    options?.posWeight ?? null,
+    reductionCode('binaryCrossEntropyWithLogits', options?.reduction),
+  );
 }
 
 /** What `poissonNllLoss` can be told. */
@@ -176,7 +241,12 @@ export function poissonNllLoss(input: Tensor, target: Tensor, options?: PoissonN
 }
 
 /** Negative log-likelihood of normally distributed values with mean `input` and variance `variance`. */
-export function gaussianNllLoss(input: Tensor, target: Tensor, variance: Tensor | number, options?: LossOptions & { full?: boolean | undefined; eps?: number | undefined }): Tensor {
+export function gaussianNllLoss(
+  input: Tensor,
+  target: Tensor,
+  variance: Tensor | number,
+  options?: LossOptions & { full?: boolean | undefined; eps?: number | undefined },
+): Tensor {
   checkOptions('gaussianNllLoss', options, ['reduction', 'full', 'eps']);
   const { full = false, eps = 1e-6, reduction } = options ?? {};
   const size = fitVariance(input, typeof variance === 'number' ? onesLike(input).mul(variance) : variance).clone();
@@ -186,34 +256,72 @@ export function gaussianNllLoss(input: Tensor, target: Tensor, variance: Tensor 
 }
 
 function fitVariance(input: Tensor, variance: Tensor): Tensor {
-  if (variance.lt(0).any().itemValue()) throw new TorchError('BAD_ARGUMENT', 'gaussianNllLoss: the variance has negative elements');
+  if (variance.lt(0).any().itemValue())
+    throw new TorchError('BAD_ARGUMENT', 'gaussianNllLoss: the variance has negative elements');
   if (sameShape(input, variance)) return variance;
   const [wanted, given] = [input.shape, variance.shape];
   if (given.length === wanted.length - 1 && given.every((size, i) => size === wanted[i])) return variance.unsqueeze(-1);
   const different = given.filter((size, i) => size !== wanted[i]);
   if (given.length === wanted.length && different.length === 1 && different[0] === 1) return variance;
-  throw new TorchError('SHAPE', `gaussianNllLoss: a variance of shape [${given.join(', ')}] does not fit an input of shape [${wanted.join(', ')}]`);
+  throw new TorchError(
+    'SHAPE',
+    `gaussianNllLoss: a variance of shape [${given.join(', ')}] does not fit an input of shape [${wanted.join(', ')}]`,
+  );
 }
 
 /** Makes pairs that are alike (1) close and others (-1) at least `margin` apart. */
-export function hingeEmbeddingLoss(input: Tensor, target: Tensor, options?: LossOptions & { margin?: number | undefined }): Tensor {
+export function hingeEmbeddingLoss(
+  input: Tensor,
+  target: Tensor,
+  options?: LossOptions & { margin?: number | undefined },
+): Tensor {
   checkOptions('hingeEmbeddingLoss', options, ['reduction', 'margin']);
-  return hingeEmbeddingLossOp(input, target, options?.margin ?? 1, reductionCode('hingeEmbeddingLoss', options?.reduction));
+  return hingeEmbeddingLossOp(
+    input,
+    target,
+    options?.margin ?? 1,
+    reductionCode('hingeEmbeddingLoss', options?.reduction),
+  );
 }
 
 /** Makes `input1` larger than `input2` where the target is 1, smaller where it is -1. */
-export function marginRankingLoss(input1: Tensor, input2: Tensor, target: Tensor, options?: LossOptions & { margin?: number | undefined }): Tensor {
+export function marginRankingLoss(
+  input1: Tensor,
+  input2: Tensor,
+  target: Tensor,
+  options?: LossOptions & { margin?: number | undefined },
+): Tensor {
   checkOptions('marginRankingLoss', options, ['reduction', 'margin']);
   if (input1.dim() !== input2.dim() || input1.dim() !== target.dim()) {
-    throw new TorchError('SHAPE', `marginRankingLoss: all tensors must have the same number of dimensions, got ${input1.dim()}, ${input2.dim()} and ${target.dim()}`);
+    throw new TorchError(
+      'SHAPE',
+      `marginRankingLoss: all tensors must have the same number of dimensions, got ${input1.dim()}, ${input2.dim()} and ${target.dim()}`,
+    );
   }
-  return marginRankingLossOp(input1, input2, target, options?.margin ?? 0, reductionCode('marginRankingLoss', options?.reduction));
+  return marginRankingLossOp(
+    input1,
+    input2,
+    target,
+    options?.margin ?? 0,
+    reductionCode('marginRankingLoss', options?.reduction),
+  );
 }
 
 /** Makes pairs that are alike (1) point the same way and others (-1) differ by more than `margin`. */
-export function cosineEmbeddingLoss(input1: Tensor, input2: Tensor, target: Tensor, options?: LossOptions & { margin?: number | undefined }): Tensor {
+export function cosineEmbeddingLoss(
+  input1: Tensor,
+  input2: Tensor,
+  target: Tensor,
+  options?: LossOptions & { margin?: number | undefined },
+): Tensor {
   checkOptions('cosineEmbeddingLoss', options, ['reduction', 'margin']);
-  return cosineEmbeddingLossOp(input1, input2, target, options?.margin ?? 0, reductionCode('cosineEmbeddingLoss', options?.reduction));
+  return cosineEmbeddingLossOp(
+    input1,
+    input2,
+    target,
+    options?.margin ?? 0,
+    reductionCode('cosineEmbeddingLoss', options?.reduction),
+  );
 }
 
 /** Logistic loss of targets 1 and -1. */
@@ -231,7 +339,10 @@ export function multilabelMarginLoss(input: Tensor, target: Tensor, options?: Lo
 /** Logistic loss of several classes at once. */
 export function multilabelSoftMarginLoss(input: Tensor, target: Tensor, options?: BinaryLossOptions): Tensor {
   checkOptions('multilabelSoftMarginLoss', options, ['reduction', 'weight']);
-  const losses = target.mul(logSigmoid(input)).add(target.neg().add(1).mul(logSigmoid(input.neg()))).neg();
+  const losses = target
+    .mul(logSigmoid(input))
+    .add(target.neg().add(1).mul(logSigmoid(input.neg())))
+    .neg();
   const weighty = options?.weight === undefined || options.weight === null ? losses : losses.mul(options.weight);
   return reduce('multilabelSoftMarginLoss', weighty.sum([-1]).div(input.size(-1)), options?.reduction);
 }
@@ -260,11 +371,26 @@ export interface TripletMarginLossOptions extends LossOptions {
 }
 
 /** Makes the anchor closer to the positive example than to the negative one, by `margin`. */
-export function tripletMarginLoss(anchor: Tensor, positive: Tensor, negative: Tensor, options?: TripletMarginLossOptions): Tensor {
+export function tripletMarginLoss(
+  anchor: Tensor,
+  positive: Tensor,
+  negative: Tensor,
+  options?: TripletMarginLossOptions,
+): Tensor {
   checkOptions('tripletMarginLoss', options, ['reduction', 'margin', 'p', 'eps', 'swap']);
   const { margin = 1, p = 2, eps = 1e-6, swap = false, reduction } = options ?? {};
-  if (margin <= 0) throw new TorchError('BAD_ARGUMENT', `tripletMarginLoss: margin must be greater than 0, got ${margin}`);
-  return tripletMarginLossOp(anchor, positive, negative, margin, p, eps, swap, reductionCode('tripletMarginLoss', reduction));
+  if (margin <= 0)
+    throw new TorchError('BAD_ARGUMENT', `tripletMarginLoss: margin must be greater than 0, got ${margin}`);
+  return tripletMarginLossOp(
+    anchor,
+    positive,
+    negative,
+    margin,
+    p,
+    eps,
+    swap,
+    reductionCode('tripletMarginLoss', reduction),
+  );
 }
 
 /** What `tripletMarginWithDistanceLoss` can be told. */
@@ -275,7 +401,12 @@ export interface TripletDistanceOptions extends LossOptions {
 }
 
 /** `tripletMarginLoss` with a distance of one's own. */
-export function tripletMarginWithDistanceLoss(anchor: Tensor, positive: Tensor, negative: Tensor, options?: TripletDistanceOptions): Tensor {
+export function tripletMarginWithDistanceLoss(
+  anchor: Tensor,
+  positive: Tensor,
+  negative: Tensor,
+  options?: TripletDistanceOptions,
+): Tensor {
   checkOptions('tripletMarginWithDistanceLoss', options, ['reduction', 'distanceFunction', 'margin', 'swap']);
   const { margin = 1, swap = false, reduction } = options ?? {};
   const distance = options?.distanceFunction ?? ((a: Tensor, b: Tensor) => pairwiseDistance(a, b));

@@ -37,13 +37,14 @@ export interface MaxPoolOptions {
   returnIndices?: boolean | undefined;
 }
 
-type MaxPool<R> = (input: Tensor, kernelSize: Size, stride: Size, padding: Size, dilation: Size, ceilMode: boolean) => R;
+/** The operator, and the one that also gives positions. */
+type MaxPoolOps = readonly [typeof maxPool2dOp, typeof maxPool2dWithIndices];
 
-function maxPool(where: string, ops: [MaxPool<Tensor>, MaxPool<[Tensor, Tensor]>]): MaxPoolFunction {
+function maxPool(where: string, ops: MaxPoolOps): MaxPoolFunction {
   return ((input: Tensor, kernelSize: Size, options?: MaxPoolOptions) => {
     checkOptions(where, options, ['stride', 'padding', 'dilation', 'ceilMode', 'returnIndices']);
     const { stride, padding = 0, dilation = 1, ceilMode = false, returnIndices = false } = options ?? {};
-    return returnIndices ? ops[1](input, kernelSize, stride ?? kernelSize, padding, dilation, ceilMode) : ops[0](input, kernelSize, stride ?? kernelSize, padding, dilation, ceilMode);
+    return ops[returnIndices ? 1 : 0](input, kernelSize, stride ?? kernelSize, padding, dilation, ceilMode);
   }) as MaxPoolFunction;
 }
 
@@ -68,7 +69,11 @@ export type OutputSize = number | null | readonly (number | null)[];
 function fillSize(input: Tensor, size: OutputSize, count: number): number[] {
   const own = input.shape.slice(-count);
   if (!Array.isArray(size)) return own.map((value) => (size as number | null) ?? value);
-  if (size.length !== count) throw new TorchError('BAD_ARGUMENT', `adaptive pooling: outputSize is a number or an array of ${count}, got ${JSON.stringify(size)}`);
+  if (size.length !== count)
+    throw new TorchError(
+      'BAD_ARGUMENT',
+      `adaptive pooling: outputSize is a number or an array of ${count}, got ${JSON.stringify(size)}`,
+    );
   return own.map((value, i) => (size as readonly (number | null)[])[i] ?? value);
 }
 
@@ -88,7 +93,11 @@ export interface AdaptiveMaxPoolFunction {
   (input: Tensor, outputSize: OutputSize, options?: { returnIndices?: boolean | undefined }): Tensor;
 }
 
-function adaptiveMaxPool(where: string, count: number, op: (input: Tensor, size: number[]) => [Tensor, Tensor]): AdaptiveMaxPoolFunction {
+function adaptiveMaxPool(
+  where: string,
+  count: number,
+  op: (input: Tensor, size: number[]) => [Tensor, Tensor],
+): AdaptiveMaxPoolFunction {
   return ((input: Tensor, outputSize: OutputSize, options?: { returnIndices?: boolean | undefined }) => {
     checkOptions(where, options, ['returnIndices']);
     const both = op(input, fillSize(input, outputSize, count));
@@ -109,7 +118,12 @@ export interface LpPoolOptions {
   ceilMode?: boolean | undefined;
 }
 
-function lpPool(where: string, count: number, input: Tensor, options: LpPoolOptions & { normType: number; kernelSize: Size }): Tensor {
+function lpPool(
+  where: string,
+  count: number,
+  input: Tensor,
+  options: LpPoolOptions & { normType: number; kernelSize: Size },
+): Tensor {
   checkOptions(where, options, ['normType', 'kernelSize', 'stride', 'ceilMode']);
   const { normType, kernelSize, stride, ceilMode = false } = options;
   if (normType === 0) throw new TorchError('BAD_ARGUMENT', `${where}: normType must not be 0`);
@@ -120,7 +134,11 @@ function lpPool(where: string, count: number, input: Tensor, options: LpPoolOpti
   const mean = ([avgPool1d, avgPool2d, avgPool3d] as const)[count - 1] as typeof avgPool2d;
   const sums = mean(input.pow(normType), kernelSize, step, 0, ceilMode);
   const cells = expand(`${where}: kernelSize`, kernelSize, count).reduce((product, size) => product * size, 1);
-  return sums.sign().mul(sums.abs().relu()).mul(cells).pow(1 / normType);
+  return sums
+    .sign()
+    .mul(sums.abs().relu())
+    .mul(cells)
+    .pow(1 / normType);
 }
 
 /** The norm of order `normType` over windows of one dimension. */
@@ -147,17 +165,29 @@ export interface MaxUnpoolOptions {
 }
 
 /** The output's size, the kernel, the stride and the padding, one number per dimension. */
-function unpoolSizes(where: string, input: Tensor, count: number, options: MaxUnpoolOptions): [number[], number[], number[]] {
+function unpoolSizes(
+  where: string,
+  input: Tensor,
+  count: number,
+  options: MaxUnpoolOptions,
+): [number[], number[], number[]] {
   checkOptions(where, options, ['kernelSize', 'stride', 'padding', 'outputSize']);
   const kernel = expand(`${where}: kernelSize`, options.kernelSize, count);
   const stride = expand(`${where}: stride`, options.stride ?? options.kernelSize, count);
   const padding = expand(`${where}: padding`, options.padding ?? 0, count);
   const own = input.shape.slice(-count);
-  const natural = own.map((size, i) => (size - 1) * (stride[i] as number) + (kernel[i] as number) - 2 * (padding[i] as number));
+  const natural = own.map(
+    (size, i) => (size - 1) * (stride[i] as number) + (kernel[i] as number) - 2 * (padding[i] as number),
+  );
   const given = options.outputSize?.slice(-count);
   if (given === undefined) return [natural, stride, padding];
-  const fits = given.length === count && given.every((size, i) => Math.abs(size - (natural[i] as number)) < (stride[i] as number));
-  if (!fits) throw new TorchError('SHAPE', `${where}: outputSize [${given.join(', ')}] must differ from [${natural.join(', ')}] by less than the stride [${stride.join(', ')}]`);
+  const fits =
+    given.length === count && given.every((size, i) => Math.abs(size - (natural[i] as number)) < (stride[i] as number));
+  if (!fits)
+    throw new TorchError(
+      'SHAPE',
+      `${where}: outputSize [${given.join(', ')}] must differ from [${natural.join(', ')}] by less than the stride [${stride.join(', ')}]`,
+    );
   return [given, stride, padding];
 }
 
@@ -185,29 +215,44 @@ export interface FractionalMaxPoolOptions {
   randomSamples?: Tensor | null | undefined;
 }
 
-function fractional(where: string, count: number, input: Tensor, given: FractionalMaxPoolOptions & { kernelSize: Size }): Tensor | [Tensor, Tensor] {
+function fractional(
+  where: string,
+  count: number,
+  input: Tensor,
+  given: FractionalMaxPoolOptions & { kernelSize: Size },
+): Tensor | [Tensor, Tensor] {
   const { kernelSize, ...options } = given;
   checkOptions(where, options, ['outputSize', 'outputRatio', 'returnIndices', 'randomSamples']);
   const own = input.shape.slice(-count);
   let size: number[];
-  if (options.outputSize !== undefined && options.outputSize !== null) size = expand(`${where}: outputSize`, options.outputSize, count);
+  if (options.outputSize !== undefined && options.outputSize !== null)
+    size = expand(`${where}: outputSize`, options.outputSize, count);
   else if (options.outputRatio !== undefined && options.outputRatio !== null) {
     const ratio = expand(`${where}: outputRatio`, options.outputRatio, count);
     size = own.map((value, i) => Math.trunc(value * (ratio[i] as number)));
   } else throw new TorchError('MISSING_ARGUMENT', `${where}: give outputSize or outputRatio`);
   const batch = input.dim() === count + 1 ? 1 : input.size(0);
-  const samples = options.randomSamples ?? rand([batch, input.size(-count - 1), count], { dtype: input.dtype, device: input.device });
+  const samples =
+    options.randomSamples ?? rand([batch, input.size(-count - 1), count], { dtype: input.dtype, device: input.device });
   const op = count === 2 ? fractionalMaxPool2dOp : fractionalMaxPool3dOp;
   const both = op(input, expand(`${where}: kernelSize`, kernelSize, count), size, samples);
   return options.returnIndices === true ? both : both[0];
 }
 
 /** Maxima over windows with random borders. */
-export function fractionalMaxPool2d(input: Tensor, kernelSize: Size, options: FractionalMaxPoolOptions): Tensor | [Tensor, Tensor] {
+export function fractionalMaxPool2d(
+  input: Tensor,
+  kernelSize: Size,
+  options: FractionalMaxPoolOptions,
+): Tensor | [Tensor, Tensor] {
   return fractional('fractionalMaxPool2d', 2, input, { ...options, kernelSize });
 }
 
 /** Maxima over windows with random borders. */
-export function fractionalMaxPool3d(input: Tensor, kernelSize: Size, options: FractionalMaxPoolOptions): Tensor | [Tensor, Tensor] {
+export function fractionalMaxPool3d(
+  input: Tensor,
+  kernelSize: Size,
+  options: FractionalMaxPoolOptions,
+): Tensor | [Tensor, Tensor] {
   return fractional('fractionalMaxPool3d', 3, input, { ...options, kernelSize });
 }

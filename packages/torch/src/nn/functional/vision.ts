@@ -1,6 +1,7 @@
 /** @file Images resized, sampled and rearranged. */
-import { affineGridGenerator, gridSampler } from '../../generated/functions.ts';
+
 import { checkOptions, didYouMean, TorchError } from '../../errors.ts';
+import { affineGridGenerator, gridSampler } from '../../generated/functions.ts';
 import { callOp } from '../../op/call.ts';
 import type { Tensor } from '../../tensor.ts';
 import type { Size } from '../options.ts';
@@ -9,7 +10,15 @@ import { adaptiveAvgPool1d, adaptiveAvgPool2d, adaptiveAvgPool3d } from './pooli
 export { channelShuffle, pixelShuffle, pixelUnshuffle } from '../../generated/functions.ts';
 
 /** How values between pixels are found. */
-export type InterpolateMode = 'nearest' | 'nearest-exact' | 'linear' | 'bilinear' | 'bicubic' | 'trilinear' | 'area' | 'lanczos';
+export type InterpolateMode =
+  | 'nearest'
+  | 'nearest-exact'
+  | 'linear'
+  | 'bilinear'
+  | 'bicubic'
+  | 'trilinear'
+  | 'area'
+  | 'lanczos';
 
 /** The new size, or its ratio to the old one, and how. */
 export interface InterpolateOptions {
@@ -41,25 +50,54 @@ const smoothed: Readonly<Record<string, string>> = {
   bicubic2: '_upsample_bicubic2d_aa.vec',
   lanczos2: '_upsample_lanczos2d_aa.vec',
 };
-const modes: readonly string[] = ['nearest', 'nearest-exact', 'linear', 'bilinear', 'bicubic', 'trilinear', 'area', 'lanczos'];
+const modes: readonly string[] = [
+  'nearest',
+  'nearest-exact',
+  'linear',
+  'bilinear',
+  'bicubic',
+  'trilinear',
+  'area',
+  'lanczos',
+];
 
 function perDimension(what: string, value: Size, dims: number): number[] {
   if (typeof value === 'number') return new Array<number>(dims).fill(value);
   if (value.length === dims) return [...value];
-  throw new TorchError('SHAPE', `interpolate: ${what} has ${value.length} numbers, the input has ${dims} dimensions to resize (all but the first two)`);
+  throw new TorchError(
+    'SHAPE',
+    `interpolate: ${what} has ${value.length} numbers, the input has ${dims} dimensions to resize (all but the first two)`,
+  );
 }
 
 /** Resizes all dimensions but the first two. @example F.interpolate(images, { scaleFactor: 2, mode: 'bilinear' }) */
 export function interpolate(input: Tensor, options: InterpolateOptions): Tensor {
-  checkOptions('interpolate', options, ['size', 'scaleFactor', 'mode', 'alignCorners', 'recomputeScaleFactor', 'antialias']);
+  checkOptions('interpolate', options, [
+    'size',
+    'scaleFactor',
+    'mode',
+    'alignCorners',
+    'recomputeScaleFactor',
+    'antialias',
+  ]);
   const { mode = 'nearest', antialias = false } = options;
-  if (!modes.includes(mode)) throw new TorchError('BAD_ARGUMENT', `interpolate: mode is one of ${modes.join(', ')}, got '${mode}'${didYouMean(mode, modes)}`);
+  if (!modes.includes(mode))
+    throw new TorchError(
+      'BAD_ARGUMENT',
+      `interpolate: mode is one of ${modes.join(', ')}, got '${mode}'${didYouMean(mode, modes)}`,
+    );
   const size = options.size ?? null;
   const factor = options.scaleFactor ?? null;
   const takesCorners = !['nearest', 'nearest-exact', 'area'].includes(mode);
-  if (!takesCorners && options.alignCorners !== undefined && options.alignCorners !== null) throw new TorchError('BAD_ARGUMENT', `interpolate: alignCorners goes with linear, bilinear, bicubic and trilinear, not with '${mode}'`);
-  if ((size === null) === (factor === null)) throw new TorchError('MISSING_ARGUMENT', 'interpolate: give one of size and scaleFactor');
-  if (options.recomputeScaleFactor === true && size !== null) throw new TorchError('BAD_ARGUMENT', 'interpolate: recomputeScaleFactor means nothing with a size');
+  if (!takesCorners && options.alignCorners !== undefined && options.alignCorners !== null)
+    throw new TorchError(
+      'BAD_ARGUMENT',
+      `interpolate: alignCorners goes with linear, bilinear, bicubic and trilinear, not with '${mode}'`,
+    );
+  if ((size === null) === (factor === null))
+    throw new TorchError('MISSING_ARGUMENT', 'interpolate: give one of size and scaleFactor');
+  if (options.recomputeScaleFactor === true && size !== null)
+    throw new TorchError('BAD_ARGUMENT', 'interpolate: recomputeScaleFactor means nothing with a size');
   const dims = input.dim() - 2;
   let target = size === null ? null : perDimension('size', size, dims);
   let factors = factor === null ? null : perDimension('scaleFactor', factor, dims);
@@ -70,7 +108,11 @@ export function interpolate(input: Tensor, options: InterpolateOptions): Tensor 
   }
   if (mode === 'area') return area(input, target as number[]);
   const name = (antialias ? smoothed : takesCorners ? cornered : plain)[mode + dims];
-  if (name === undefined) throw new TorchError('SHAPE', `interpolate: mode '${mode}'${antialias ? ' with antialias' : ''} does not resize ${dims} dimensions (an input of ${dims + 2})`);
+  if (name === undefined)
+    throw new TorchError(
+      'SHAPE',
+      `interpolate: mode '${mode}'${antialias ? ' with antialias' : ''} does not resize ${dims} dimensions (an input of ${dims + 2})`,
+    );
   const given = takesCorners ? [input, target, options.alignCorners ?? false, factors] : [input, target, factors];
   return callOp(`aten::${name}`, given) as Tensor;
 }
@@ -95,17 +137,31 @@ export function gridSample(input: Tensor, grid: Tensor, options?: GridSampleOpti
   const { mode = 'bilinear', paddingMode = 'zeros', alignCorners = false } = options ?? {};
   const how = ['bilinear', 'nearest', 'bicubic'].indexOf(mode);
   const outside = ['zeros', 'border', 'reflection'].indexOf(paddingMode);
-  if (how < 0) throw new TorchError('BAD_ARGUMENT', `gridSample: mode is 'bilinear', 'nearest' or 'bicubic', got '${mode}'`);
-  if (outside < 0) throw new TorchError('BAD_ARGUMENT', `gridSample: paddingMode is 'zeros', 'border' or 'reflection', got '${paddingMode}'`);
+  if (how < 0)
+    throw new TorchError('BAD_ARGUMENT', `gridSample: mode is 'bilinear', 'nearest' or 'bicubic', got '${mode}'`);
+  if (outside < 0)
+    throw new TorchError(
+      'BAD_ARGUMENT',
+      `gridSample: paddingMode is 'zeros', 'border' or 'reflection', got '${paddingMode}'`,
+    );
   return gridSampler(input, grid, how, outside, alignCorners);
 }
 
 /** The grid of an affine map, for `gridSample`. */
-export function affineGrid(theta: Tensor, size: readonly number[], options?: { alignCorners?: boolean | undefined }): Tensor {
+export function affineGrid(
+  theta: Tensor,
+  size: readonly number[],
+  options?: { alignCorners?: boolean | undefined },
+): Tensor {
   checkOptions('affineGrid', options, ['alignCorners']);
   const dims = size.length - 2;
-  if (dims !== 2 && dims !== 3) throw new TorchError('SHAPE', `affineGrid: size has 4 or 5 numbers, got ${size.length}`);
+  if (dims !== 2 && dims !== 3)
+    throw new TorchError('SHAPE', `affineGrid: size has 4 or 5 numbers, got ${size.length}`);
   const [, rows, columns] = theta.shape;
-  if (theta.dim() !== 3 || rows !== dims || columns !== dims + 1) throw new TorchError('SHAPE', `affineGrid: theta is [N, ${dims}, ${dims + 1}] for a size of ${size.length} numbers, got [${theta.shape.join(', ')}]`);
+  if (theta.dim() !== 3 || rows !== dims || columns !== dims + 1)
+    throw new TorchError(
+      'SHAPE',
+      `affineGrid: theta is [N, ${dims}, ${dims + 1}] for a size of ${size.length} numbers, got [${theta.shape.join(', ')}]`,
+    );
   return affineGridGenerator(theta, size, options?.alignCorners ?? false);
 }

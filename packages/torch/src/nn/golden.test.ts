@@ -1,0 +1,143 @@
+/** @file Every module of golden/modules.jsonl: construction under a seed, output, gradients, buffers and printed text. */
+import { readFileSync } from 'node:fs';
+import { fileURLToPath } from 'node:url';
+import { describe, expect, test } from 'vitest';
+import { float, loadSafetensors, manualSeed, nn, scope, Tensor } from '../index.ts';
+
+/** A value as the file writes it. */
+type Json = null | boolean | string | number | readonly Json[] | { readonly [key: string]: Json };
+type Record_ = { readonly [key: string]: Json };
+
+interface Case {
+  readonly case: number;
+  readonly module: string;
+  readonly training: boolean;
+  readonly args: readonly Json[];
+  readonly options: Record_;
+  readonly state: Record_;
+  readonly input: readonly Json[];
+  readonly inputOptions: Record_;
+  readonly text: string;
+  readonly output: Json;
+  readonly grads: Record_;
+  readonly inputGrads: readonly Json[];
+  readonly stateAfter?: Record_;
+}
+
+const golden = (name: string): string => fileURLToPath(new URL(`../../../../testdata/golden/${name}`, import.meta.url));
+const cases = readFileSync(golden('modules.jsonl'), 'utf8')
+  .trim()
+  .split('\n')
+  .map((line) => JSON.parse(line) as Case);
+const stored = loadSafetensors(golden('modules.safetensors'));
+
+/** Numbers with a point become `float()` or, where `marks` is false, plain numbers: both must do. */
+function decode(item: Case, value: Json, marks: boolean): unknown {
+  if (Array.isArray(value)) return (value as readonly Json[]).map((each) => decode(item, each, marks));
+  if (typeof value !== 'object' || value === null) return value;
+  const [key, content] = Object.entries(value)[0] as [string, Json];
+  if (key === 'tensor') return (stored.get(`${item.case}.${String(content)}`) as Tensor).clone();
+  if (key === 'float') return marks ? float(Number(content)) : Number(content);
+  return content;
+}
+
+function decodeAll(item: Case, values: Record_, marks: boolean): Record<string, unknown> {
+  return Object.fromEntries(Object.entries(values).map(([key, value]) => [key, decode(item, value, marks)]));
+}
+
+function numbers(x: Tensor): number[] {
+  const flat = (value: unknown): number[] => (Array.isArray(value) ? value.flatMap(flat) : [Number(value)]);
+  return flat(x.toArray());
+}
+
+/** Where two tensors differ, or nothing. Sums that cancel to nothing keep the rounding of their terms. */
+function difference(got: unknown, want: Tensor, isExact = false): string {
+  if (!(got instanceof Tensor)) return 'not a tensor';
+  if (got.dtype !== want.dtype) return `dtype ${got.dtype.name}, expected ${want.dtype.name}`;
+  if (got.shape.join() !== want.shape.join()) return `shape [${got.shape}], expected [${want.shape}]`;
+  const expected = numbers(want);
+  const found = numbers(got).findIndex((x, i) => {
+    const y = expected[i] as number;
+    const allowed = isExact || !want.isFloatingPoint() ? 0 : 1e-5 * Math.max(Math.abs(x), Math.abs(y)) + 1e-6;
+    return !(Object.is(x, y) || Math.abs(x - y) <= allowed);
+  });
+  return found < 0 ? '' : `element ${found}: ${numbers(got)[found]}, expected ${expected[found]}`;
+}
+
+function compare(item: Case, got: unknown, want: Json, where: string): string[] {
+  if (want === null) return got === null ? [] : [`${where}: expected null`];
+  if (Array.isArray(want))
+    return want.flatMap((each, i) => compare(item, (got as unknown[])[i], each as Json, `${where}[${i}]`));
+  const text = difference(got, decode(item, want, false) as Tensor);
+  return text === '' ? [] : [`${where}: ${text}`];
+}
+
+function tensorsIn(value: unknown): Tensor[] {
+  if (value instanceof Tensor) return [value];
+  return Array.isArray(value) ? value.flatMap(tensorsIn) : [];
+}
+
+type AnyModule = nn.Module & { forward(...inputs: unknown[]): unknown };
+
+function build(item: Case, marks: boolean): AnyModule {
+  const type = (nn as unknown as Record<string, new (...args: unknown[]) => AnyModule>)[item.module];
+  if (type === undefined) throw new Error(`no class ${item.module}`);
+  const { inputSize, hiddenSize, ...options } = decodeAll(item, item.options, marks);
+  const sizes = inputSize === undefined ? [] : [inputSize, hiddenSize];
+  manualSeed(0);
+  return new type(
+    ...item.args.map((arg) => decode(item, arg, marks)),
+    ...sizes,
+    ...(Object.keys(options).length > 0 ? [options] : []),
+  ).train(item.training);
+}
+
+/** Runs one case and returns what is wrong. */
+function run(item: Case, marks: boolean): string[] {
+  const wrong: string[] = [];
+  const module = build(item, marks);
+  const state = module.stateDict();
+  if ([...state.keys()].join() !== Object.keys(item.state).join())
+    wrong.push(`state has ${[...state.keys()].join()}, expected ${Object.keys(item.state).join()}`);
+  for (const [name, want] of Object.entries(item.state)) {
+    const text = difference(state.get(name), decode(item, want, false) as Tensor, true);
+    if (text !== '') wrong.push(`state ${name}: ${text}`);
+  }
+  if (module.toString() !== item.text) wrong.push(`prints ${module.toString()}, expected ${item.text}`);
+  const inputs = item.input.map((value) => decode(item, value, marks));
+  const leaves = tensorsIn(inputs).filter((each) => each.isFloatingPoint());
+  for (const leaf of leaves) leaf.requiresGrad_();
+  const options = decodeAll(item, item.inputOptions, marks);
+  const output = module.forward(...inputs, ...(Object.keys(options).length > 0 ? [options] : []));
+  wrong.push(...compare(item, output, item.output, 'output'));
+  const sums = tensorsIn(output)
+    .filter((each) => each.requiresGrad)
+    .map((each) => each.sum());
+  if (sums.length > 0) sums.reduce((sum, each) => sum.add(each)).backward();
+  const parameters = new Map(module.namedParameters());
+  for (const [name, want] of Object.entries(item.grads))
+    wrong.push(...compare(item, parameters.get(name)?.grad, want, `gradient of ${name}`));
+  item.inputGrads.forEach((want, i) =>
+    wrong.push(...compare(item, leaves[i]?.grad ?? null, want, `gradient of input ${i}`)),
+  );
+  const after = module.stateDict();
+  for (const [name, want] of Object.entries(item.state)) {
+    const changed = item.stateAfter?.[name];
+    const text = difference(after.get(name), decode(item, changed ?? want, false) as Tensor, changed === undefined);
+    if (text !== '') wrong.push(`${name} afterwards: ${text}`);
+  }
+  module.dispose();
+  return wrong;
+}
+
+describe('modules as PyTorch has them', () => {
+  const byModule = new Map<string, Case[]>();
+  for (const item of cases) byModule.set(item.module, [...(byModule.get(item.module) ?? []), item]);
+  test('334 cases of 79 classes', () => expect([cases.length, byModule.size]).toEqual([334, 79]));
+  test.each([...byModule])('%s', (_, items) => {
+    const wrong = items.flatMap((item) =>
+      [true, false].flatMap((marks) => scope(() => run(item, marks).map((text) => `case ${item.case}: ${text}`))),
+    );
+    expect(wrong).toEqual([]);
+  });
+});

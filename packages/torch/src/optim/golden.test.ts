@@ -1,0 +1,57 @@
+/** @file Every optimizer of golden/optim.jsonl: the parameters after each of five steps. */
+import { readFileSync } from 'node:fs';
+import { fileURLToPath } from 'node:url';
+import { expect, test } from 'vitest';
+import { float, loadSafetensors, optim, scope, type Tensor } from '../index.ts';
+
+type Json = null | boolean | number | string | readonly Json[] | { readonly [key: string]: Json };
+
+interface Case {
+  readonly case: number;
+  readonly optimizer: string;
+  readonly options: { readonly [key: string]: Json };
+  readonly params: readonly Json[];
+  readonly grads: readonly (readonly Json[])[];
+  readonly after: readonly (readonly Json[])[];
+}
+
+const golden = (name: string): string => fileURLToPath(new URL(`../../../../testdata/golden/${name}`, import.meta.url));
+const cases = readFileSync(golden('optim.jsonl'), 'utf8')
+  .trim()
+  .split('\n')
+  .map((line) => JSON.parse(line) as Case);
+const stored = loadSafetensors(golden('optim.safetensors'));
+
+function decode(item: Case, value: Json): unknown {
+  if (Array.isArray(value)) return (value as readonly Json[]).map((each) => decode(item, each));
+  if (typeof value !== 'object' || value === null) return value;
+  const [key, content] = Object.entries(value)[0] as [string, Json];
+  if (key === 'tensor') return (stored.get(`${item.case}.${String(content)}`) as Tensor).clone();
+  return key === 'float' ? float(Number(content)) : content;
+}
+
+type Type = new (params: Tensor[], options: object) => optim.Optimizer;
+
+test.each(cases.map((item) => [`${item.optimizer} ${JSON.stringify(item.options)}`, item] as const))(
+  '%s',
+  (_, item) => {
+    const params = item.params.map((value) => (decode(item, value) as Tensor).requiresGrad_());
+    const type = (optim as unknown as Record<string, Type>)[item.optimizer] as Type;
+    const options = Object.fromEntries(Object.entries(item.options).map(([key, value]) => [key, decode(item, value)]));
+    using optimizer = new type(params, options);
+    item.grads.forEach((grads, step) =>
+      scope(() => {
+        grads.forEach((grad, i) => {
+          (params[i] as Tensor).grad = decode(item, grad) as Tensor;
+        });
+        optimizer.step();
+        params.forEach((param, i) => {
+          const want = Array.from((decode(item, item.after[step]?.[i] as Json) as Tensor).toTypedArray(), Number);
+          Array.from(param.toTypedArray(), Number).forEach((value, e) => {
+            expect(Math.abs(value - (want[e] as number))).toBeLessThanOrEqual(1e-12 * Math.abs(value));
+          });
+        });
+      }),
+    );
+  },
+);

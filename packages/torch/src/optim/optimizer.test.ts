@@ -1,0 +1,237 @@
+/** @file Groups, state, gradients and memory: what all optimizers share. */
+import { describe, expect, test } from 'vitest';
+import {
+  float32,
+  float64,
+  liveTensors,
+  manualSeed,
+  nn,
+  ones,
+  optim,
+  randn,
+  scope,
+  type Tensor,
+  TorchError,
+  tensor,
+  zeros,
+} from '../index.ts';
+
+const types = [
+  optim.SGD,
+  optim.Adam,
+  optim.AdamW,
+  optim.Adagrad,
+  optim.RMSprop,
+  optim.Adamax,
+  optim.NAdam,
+  optim.RAdam,
+] as const;
+type Type = new (params: Iterable<Tensor>, options?: object) => optim.Optimizer;
+const all = types.map((type) => [type.name, type as unknown as Type] as const);
+
+function codeOf(body: () => unknown): string {
+  try {
+    body();
+  } catch (error) {
+    if (error instanceof TorchError) return error.code;
+    throw error;
+  }
+  return 'no error';
+}
+
+function model(seed = 0): nn.Sequential {
+  manualSeed(seed);
+  return new nn.Sequential(new nn.Linear(3, 4), new nn.Tanh(), new nn.Linear(4, 1));
+}
+
+function train(net: nn.Sequential, optimizer: optim.Optimizer, steps: number, x: Tensor): number {
+  let loss = NaN;
+  for (let i = 0; i < steps; i++) {
+    loss = scope(() => {
+      const value = net.forward(x).square().mean();
+      value.backward();
+      optimizer.step();
+      optimizer.zeroGrad();
+      return value.item();
+    });
+  }
+  return loss;
+}
+
+const x = randn([8, 3]);
+
+describe.each(all)('%s', (name, type) => {
+  const options = name === 'SGD' ? { lr: 0.05, momentum: 0.9 } : { lr: 0.02 };
+
+  test('brings a loss down, inside scopes, and leaves nothing behind', () => {
+    const net = model();
+    const optimizer = new type(net.parameters(), options);
+    const first = train(net, optimizer, 2, x);
+    const live = liveTensors();
+    expect(train(net, optimizer, 60, x)).toBeLessThan(first * 0.5);
+    expect(liveTensors()).toBe(live);
+    optimizer.dispose();
+    net.dispose();
+  });
+
+  test('goes on exactly where its state was saved', () => {
+    const [a, b] = [model(1), model(1)];
+    const first = new type(a.parameters(), options);
+    train(a, first, 5, x);
+    b.loadStateDict(a.stateDict());
+    const second = new type(b.parameters(), { lr: 1 });
+    second.loadStateDict(first.stateDict());
+    expect(second.paramGroups[0]?.lr).toBe(options.lr);
+    train(a, first, 5, x);
+    train(b, second, 5, x);
+    for (const [key, value] of a.stateDict()) expect(b.stateDict().get(key)?.equal(value), key).toBe(true);
+  });
+
+  test('skips parameters without a gradient and counts steps of each', () => {
+    const [p, q] = [ones([2]).requiresGrad_(), ones([2]).requiresGrad_()];
+    const optimizer = new type([p, q], options);
+    p.grad = ones([2]);
+    optimizer.step();
+    expect(q.toArray()).toEqual([1, 1]);
+    expect(optimizer.stateOf(q)).toEqual({});
+    q.grad = ones([2]);
+    optimizer.step();
+    expect(q.toArray()).not.toEqual([1, 1]);
+    const count = optimizer.stateOf(p)['step']?.item();
+    expect([count, optimizer.stateOf(q)['step']?.item()]).toEqual(name === 'SGD' ? [undefined, undefined] : [2, 1]);
+  });
+
+  test('takes parameters of several types', () => {
+    const [p, q] = [ones([2]).requiresGrad_(), ones([2], { dtype: float64 }).requiresGrad_()];
+    const optimizer = new type([p, q], options);
+    [p.grad, q.grad] = [ones([2]), ones([2], { dtype: float64 })];
+    optimizer.step();
+    expect(p.at(0).item()).toBeCloseTo(q.at(0).item(), 5);
+  });
+
+  test('takes the learning rate as a tensor', () => {
+    const [p, q] = [ones([2]).requiresGrad_(), ones([2]).requiresGrad_()];
+    [p.grad, q.grad] = [ones([2]), ones([2])];
+    const rate = tensor(0.25, { dtype: float32 });
+    new type([p], { lr: rate }).step();
+    new type([q], { lr: 0.25 }).step();
+    expect(p.at(0).item()).toBeCloseTo(q.at(0).item(), 6);
+  });
+
+  test('can go up instead of down', () => {
+    const p = ones([1]).requiresGrad_();
+    p.grad = ones([1]);
+    new type([p], { ...options, maximize: true }).step();
+    expect(p.item()).toBeGreaterThan(1);
+  });
+});
+
+describe('groups', () => {
+  test('have options of their own and can be added', () => {
+    const [p, q, r] = [ones([1]).requiresGrad_(), ones([1]).requiresGrad_(), ones([1]).requiresGrad_()];
+    const optimizer = new optim.SGD([{ params: [p] }, { params: q, lr: 0.5 }], { lr: 0.1 });
+    optimizer.addParamGroup({ params: [r], lr: 1, weightDecay: 1 });
+    for (const one of [p, q, r]) one.grad = ones([1]);
+    optimizer.step();
+    expect([p, q, r].map((one) => one.item())).toEqual([0.8999999761581421, 0.5, -1]);
+    (optimizer.paramGroups[0] as { lr: number }).lr = 0;
+    optimizer.step();
+    expect(p.item()).toBe(0.8999999761581421);
+  });
+
+  test('can name their parameters', () => {
+    const net = new nn.Linear(1, 1);
+    expect(new optim.SGD(net.namedParameters()).paramGroups[0]?.paramNames).toEqual(['weight', 'bias']);
+  });
+
+  test('are printed', () => {
+    expect(new optim.SGD([ones([1])], { lr: 0.1 }).toString()).toMatchInlineSnapshot(`
+      "SGD (
+      Parameter Group 0
+          dampening: 0
+          lr: 0.1
+          maximize: false
+          momentum: 0
+          nesterov: false
+          weightDecay: 0
+      )"
+    `);
+  });
+
+  test('refuse what makes no sense', () => {
+    const p = ones([1]).requiresGrad_();
+    expect(() => new optim.Adam([p], { learningRate: 1 } as object)).toThrowErrorMatchingInlineSnapshot(
+      `[TorchError: Adam: unknown option 'learningRate'; it takes lr, betas, eps, amsgrad, maximize, weightDecay, decoupledWeightDecay]`,
+    );
+    expect(() => new optim.Adam([p], { betas: [0.9, 1] })).toThrowErrorMatchingInlineSnapshot(
+      `[TorchError: Adam: betas are two numbers of at least 0 and less than 1, got [0.9,1]]`,
+    );
+    expect(codeOf(() => new optim.SGD([p], { lr: -1 }))).toBe('BAD_ARGUMENT');
+    expect(codeOf(() => new optim.SGD([p], { nesterov: true }))).toBe('BAD_ARGUMENT');
+    expect(codeOf(() => new optim.SGD([]))).toBe('BAD_ARGUMENT');
+    expect(codeOf(() => new optim.SGD([p, p]))).toBe('BAD_ARGUMENT');
+    expect(codeOf(() => new optim.SGD([p.mul(2)]))).toBe('NOT_LEAF');
+    expect(codeOf(() => new optim.SGD([1 as unknown as Tensor]))).toBe('BAD_ARGUMENT');
+  });
+});
+
+describe('state', () => {
+  test('has the names of PyTorch and shares memory', () => {
+    const p = ones([2]).requiresGrad_();
+    const optimizer = new optim.AdamW([p], { amsgrad: true });
+    p.grad = ones([2]);
+    optimizer.step();
+    const { state, paramGroups } = optimizer.stateDict();
+    expect(Object.keys(state[0] ?? {})).toEqual(['step', 'exp_avg', 'exp_avg_sq', 'max_exp_avg_sq']);
+    expect(paramGroups[0]?.params).toEqual([0]);
+    state[0]?.['exp_avg']?.zero_();
+    expect(optimizer.stateOf(p)['exp_avg']?.toArray()).toEqual([0, 0]);
+  });
+
+  test('that does not fit is refused', () => {
+    const [a, b] = [new optim.Adam([ones([2]).requiresGrad_()]), new optim.Adam([ones([3]).requiresGrad_()])];
+    const parameter = a.paramGroups[0]?.params[0] as Tensor;
+    parameter.grad = ones([2]);
+    a.step();
+    expect(() => b.loadStateDict(a.stateDict())).toThrow(/exp_avg of parameter 0 does not have the shape \[3\]/);
+    expect(codeOf(() => new optim.Adam([zeros([1]), zeros([1])]).loadStateDict(a.stateDict()))).toBe('STATE_DICT');
+  });
+
+  test('survives a change of what is remembered', () => {
+    const p = ones([2]).requiresGrad_();
+    const optimizer = new optim.RMSprop([p]);
+    p.grad = ones([2]);
+    optimizer.step();
+    (optimizer.paramGroups[0] as { momentum: number }).momentum = 0.9;
+    optimizer.step();
+    expect(optimizer.stateOf(p)['step']?.item()).toBe(2);
+    expect(Object.keys(optimizer.stateOf(p))).toContain('momentum_buffer');
+  });
+});
+
+test('sparse gradients: SGD takes them, others say what to do', () => {
+  const table = new nn.Embedding(4, 2, { sparse: true });
+  table
+    .forward(tensor([1, 1]))
+    .sum()
+    .backward();
+  const before = table.weight.detach().clone();
+  expect(() => new optim.Adam(table.parameters()).step()).toThrow(/use SGD/);
+  new optim.SGD(table.parameters(), { lr: 0.5 }).step();
+  expect(table.weight.sub(before).toArray()).toEqual([
+    [0, 0],
+    [-1, -1],
+    [0, 0],
+    [0, 0],
+  ]);
+});
+
+test('gradients are dropped, or made zero', () => {
+  const p = ones([2]).requiresGrad_();
+  const optimizer = new optim.SGD([p]);
+  p.grad = ones([2]);
+  optimizer.zeroGrad({ setToNone: false });
+  expect(p.grad.toArray()).toEqual([0, 0]);
+  optimizer.zeroGrad();
+  expect(p.grad).toBeNull();
+});
