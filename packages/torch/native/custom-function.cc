@@ -1,5 +1,6 @@
 // Custom functions: a graph node whose backward is a TypeScript function.
 #include "callback.h"
+#include "node.h"
 
 #include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/custom_function.h>
@@ -63,16 +64,6 @@ struct FunctionNode final : Node {
   std::vector<torch::autograd::VariableInfo> outputs;
   std::vector<bool> needs;
 };
-
-// Versions differ in how a node is owned.
-template <typename T, typename... A>
-auto make_node(A&&... arguments) {
-  if constexpr (std::is_same_v<OwnedNode, std::shared_ptr<Node>>) {
-    return std::shared_ptr<T>(new T(std::forward<A>(arguments)...), [](T* node) { deleteNode(node); });
-  } else {
-    return c10::make_intrusive<T>(std::forward<A>(arguments)...);
-  }
-}
 
 using Set = std::unordered_set<at::TensorImpl*>;
 using Outputs = std::vector<std::optional<at::Tensor>>;

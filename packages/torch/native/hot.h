@@ -150,4 +150,8 @@ inline auto hot_functional(F&& call, const Ts&... tensors) {
   return call();
 }
 
+// linear and layer_norm with the same kernels in fewer steps (linear.cc).
+at::Tensor hot_linear(const at::Tensor& input, const at::Tensor& weight, const std::optional<at::Tensor>& bias);
+at::Tensor hot_layer_norm(const at::Tensor& input, const HotInts& shape, const std::optional<at::Tensor>& weight, const std::optional<at::Tensor>& bias, double eps, bool cudnn);
+
 }  // namespace pw

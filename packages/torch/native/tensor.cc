@@ -5,6 +5,7 @@
 #include <ATen/ScalarOps.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
+#include <ATen/ops/zeros.h>
 #include <ATen/ops/alias.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/csrc/autograd/variable.h>
@@ -74,6 +75,7 @@ at::ScalarType dtype_of(int32_t code) {
 at::Tensor plain(const at::Tensor& tensor) {
   c10::InferenceMode guard;
   if (tensor.is_meta()) throw CodedError("META", "a meta tensor has a shape but no values");
+  if (tensor._is_zerotensor()) return at::zeros(tensor.sizes(), tensor.options().device(at::kCPU));  // a gradient that is zero has no memory
   return tensor.detach().to(at::kCPU).resolve_conj().resolve_neg().contiguous();
 }
 
@@ -109,6 +111,7 @@ PW_ENTRY(from_data, 5) {
 // A new ArrayBuffer with the tensor's values in order.
 PW_ENTRY(to_buffer, 1) {
   const at::Tensor source = plain(args.tensor(0));
+  if (source.nbytes() > 0 && source.const_data_ptr() == nullptr) throw CodedError("NO_STORAGE", "the tensor's memory was freed by resizing its storage");
   void* data = nullptr;
   napi_value buffer;
   check(args.napi, napi_create_arraybuffer(args.napi, source.nbytes(), &data, &buffer), "memory for an ArrayBuffer");
@@ -119,7 +122,7 @@ PW_ENTRY(to_buffer, 1) {
 // An ArrayBuffer over the tensor's own memory; the memory lives as long as the buffer does.
 PW_ENTRY(share_buffer, 1) {
   const at::Tensor& tensor = args.tensor(0);
-  if (!tensor.is_cpu() || !tensor.is_contiguous() || tensor.layout() != at::kStrided || tensor.is_conj() || tensor.is_neg()) {
+  if (!tensor.is_cpu() || !tensor.is_contiguous() || tensor.layout() != at::kStrided || tensor.is_conj() || tensor.is_neg() || tensor._is_zerotensor()) {
     throw CodedError("NOT_SHAREABLE", "only a contiguous CPU tensor can share its memory; use toTypedArray(), or contiguous() first");
   }
   napi_value buffer;

@@ -580,7 +580,7 @@ static napi_value linear(napi_env napi, napi_callback_info info) {
     const at::Tensor& a0 = args.tensor(0);
     const at::Tensor& a1 = args.tensor(1);
     const auto a2 = args.optional_tensor(2);
-    return args.wrap(hot_functional([&] { return at::_ops::linear::call(a0, a1, a2); }, a0, a1, a2));
+    return args.wrap(hot_linear(a0, a1, a2));
   });
 }
 
@@ -592,7 +592,7 @@ static napi_value layer_norm(napi_env napi, napi_callback_info info) {
     const auto a2 = args.optional_tensor(2);
     const auto a3 = args.optional_tensor(3);
     const auto a4 = args.number(4, "eps");
-    return args.wrap(hot_functional([&] { return at::_ops::layer_norm::call(a0, a1, a2, a3, a4, true); }, a0, a2, a3));
+    return args.wrap(hot_layer_norm(a0, a1, a2, a3, a4, true));
   });
 }
 

@@ -1,0 +1,111 @@
+// linear and layer_norm in fewer steps. libtorch's linear is a transpose and an addmm, each with its own dispatch, graph node and saved tensors, which at small
+// sizes costs more than the product. Here it is one node with the same kernels in the same order, so the same bits;
+// whatever is out of the ordinary goes to libtorch's.
+#include "hot.h"
+#include "node.h"
+
+#include <ATen/ops/_unsafe_view.h>
+#include <ATen/ops/addmm.h>
+#include <ATen/ops/layer_norm_ops.h>
+#include <ATen/ops/linear.h>
+#include <ATen/ops/mm.h>
+#include <ATen/ops/native_layer_norm_ops.h>
+#include <ATen/ops/reshape.h>
+#include <ATen/ops/sum.h>
+#include <ATen/ops/t.h>
+#include <ATen/ops/view.h>
+#include <torch/csrc/autograd/saved_variable.h>
+
+namespace pw {
+namespace {
+
+using torch::autograd::SavedVariable;
+using torch::autograd::variable_list;
+
+at::Tensor as_matrix(const at::Tensor& tensor) { return tensor.dim() == 2 ? tensor : tensor.reshape({-1, tensor.size(-1)}); }
+
+// Gradients of input, weight and bias: the formulas of addmm and t, with the transposes cancelled.
+struct LinearBackward final : torch::autograd::Node {
+  std::string name() const override { return "LinearBackward0"; }
+
+  variable_list apply(variable_list&& gradients) override {
+    std::lock_guard<std::mutex> lock(mutex_);
+    variable_list result(3);
+    if (!gradients[0].defined()) return result;
+    const at::Tensor gradient = as_matrix(gradients[0]);
+    if (task_should_compute_output(0)) {
+      const at::Tensor matrix = gradient.mm(weight.unpack(getptr()));
+      result[0] = sizes.size() == 2 ? matrix : matrix.view(sizes);
+    }
+    if (task_should_compute_output(1)) result[1] = gradient.t().mm(as_matrix(input.unpack(getptr())));
+    if (task_should_compute_output(2)) result[2] = gradient.sum(0);
+    return result;
+  }
+
+  void release_variables() override {
+    std::lock_guard<std::mutex> lock(mutex_);
+    input.reset_data();
+    weight.reset_data();
+  }
+
+  SavedVariable input, weight;
+  c10::SmallVector<int64_t, 4> sizes;  // of the input
+};
+
+bool is_ordinary(const at::Tensor& tensor) {
+  return tensor.layout() == at::kStrided && at::isFloatingType(tensor.scalar_type()) && !tensor.is_neg() && tensor.is_contiguous();
+}
+
+// The forward kernels, below autograd: what it is called with is held by the caller, so views need no record.
+at::Tensor forward(const at::Tensor& input, const at::Tensor& weight, const std::optional<at::Tensor>& bias) {
+  at::AutoDispatchBelowADInplaceOrView below;
+  const bool flat = input.dim() == 2;
+  const at::Tensor matrix = flat ? input : input.view({-1, input.size(-1)});
+  at::Tensor product = bias.has_value() ? at::addmm(*bias, matrix, weight.t()) : at::mm(matrix, weight.t());
+  if (flat) return product;
+  c10::SmallVector<int64_t, 4> sizes(input.sizes().begin(), input.sizes().end());
+  sizes.back() = weight.size(0);
+  return at::_unsafe_view(product, sizes);
+}
+
+bool has_forward_gradient(const at::Tensor& tensor) {
+  const auto* meta = static_cast<const torch::autograd::AutogradMeta*>(tensor.unsafeGetTensorImpl()->autograd_meta());
+  return meta != nullptr && meta->fw_grad_ != nullptr;
+}
+
+}  // namespace
+
+at::Tensor hot_linear(const at::Tensor& input, const at::Tensor& weight, const std::optional<at::Tensor>& bias) {
+  const bool ordinary = hot_default_dispatch() && input.dim() >= 2 && weight.dim() == 2 && is_ordinary(input) && is_ordinary(weight) &&
+    input.numel() > 0 && weight.numel() > 0 && input.size(-1) == weight.size(1) && !has_forward_gradient(input) && !has_forward_gradient(weight) &&
+    (!bias.has_value() || (bias->dim() == 1 && is_ordinary(*bias) && !has_forward_gradient(*bias)));
+  if (!ordinary) return at::linear(input, weight, bias);
+  at::Tensor output = forward(input, weight, bias);
+  if (!c10::GradMode::is_enabled()) return output;
+  const bool input_grad = input.requires_grad(), weight_grad = weight.requires_grad(), bias_grad = bias.has_value() && bias->requires_grad();
+  if (!input_grad && !weight_grad && !bias_grad) return output;
+  auto node = make_node<LinearBackward>();
+  torch::autograd::edge_list edges;
+  edges.reserve(3);
+  edges.emplace_back(torch::autograd::impl::gradient_edge(input));
+  edges.emplace_back(torch::autograd::impl::gradient_edge(weight));
+  if (bias.has_value()) edges.emplace_back(torch::autograd::impl::gradient_edge(*bias));
+  else edges.emplace_back();
+  node->set_next_edges(std::move(edges));
+  if (weight_grad) node->input = SavedVariable(input, false);
+  if (input_grad) {
+    node->weight = SavedVariable(weight, false);
+    node->sizes.assign(input.sizes().begin(), input.sizes().end());
+  }
+  const uint32_t number = node->add_input_metadata(output);
+  torch::autograd::impl::set_gradient_edge(output, {OwnedNode(node), number});
+  return output;
+}
+
+// libtorch's layer_norm only calls native_layer_norm and drops two results; autocast knows it by the outer name.
+at::Tensor hot_layer_norm(const at::Tensor& input, const HotInts& shape, const std::optional<at::Tensor>& weight, const std::optional<at::Tensor>& bias, double eps, bool cudnn) {
+  if (!hot_default_dispatch()) return at::_ops::layer_norm::call(input, shape, weight, bias, eps, cudnn);
+  return hot_functional([&] { return std::get<0>(at::_ops::native_layer_norm::call(input, shape, weight, bias, eps)); }, input, weight, bias);
+}
+
+}  // namespace pw
