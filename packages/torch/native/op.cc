@@ -4,6 +4,7 @@
 
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/jit_type.h>
+#include <c10/core/DefaultDtype.h>
 #include <c10/util/complex.h>
 
 namespace pw {
@@ -392,12 +393,24 @@ PW_ENTRY(has_kernel, 3) {
   return from_bool(args.napi, op.has_value() && op->hasKernelForDispatchKey(c10::parseDispatchKey(args.string(2))));
 }
 
+// The type of floating-point numbers where nothing else is said: one for the whole process, as libtorch has it.
+PW_ENTRY(get_default_dtype, 1) { return from_int32(args.napi, static_cast<int32_t>(c10::get_default_dtype_as_scalartype())); }
+
+PW_ENTRY(set_default_dtype, 1) {
+  const int32_t code = args.int32(0);
+  if (code < 0 || code >= static_cast<int32_t>(at::ScalarType::Undefined)) throw CodedError("DTYPE", "unknown dtype code " + std::to_string(code));
+  c10::set_default_dtype(c10::scalarTypeToTypeMeta(static_cast<at::ScalarType>(code)));
+  return undefined(args.napi);
+}
+
 void init_ops(Env& env, napi_value exports) {
   add_exports(env, exports, {
     {"bindOp", bind_op},
     {"overloadsOf", overloads_of},
     {"listOps", list_ops},
     {"hasKernel", has_kernel},
+    {"getDefaultDtype", get_default_dtype},
+    {"setDefaultDtype", set_default_dtype},
   });
 }
 

@@ -78,6 +78,8 @@ export interface Native {
   overloadsOf(name: string): string[];
   listOps(): NativeSchema[];
   hasKernel(name: string, overload: string, key: string): boolean;
+  getDefaultDtype(): number;
+  setDefaultDtype(code: number): void;
 
   backward(roots: number[], grads: (number | null)[] | null, retain: boolean | null, create: boolean, inputs: number[] | null): void;
   gradOf(

@@ -1,4 +1,5 @@
 /** @file The types of tensor elements, and which JavaScript array holds each. */
+import { native } from './addon.ts';
 import { didYouMean, TorchError } from './errors.ts';
 
 /** The name of an element type, as in PyTorch. */
@@ -143,16 +144,20 @@ export function toDType(value: DType | DTypeName): DType {
   return found;
 }
 
-let floatDefault = float32;
-
 /** The type that floating-point numbers get when nothing else is said. */
 export function getDefaultDtype(): DType {
-  return floatDefault;
+  return dtypeOfCode(native.getDefaultDtype());
 }
 
-/** Sets the type that floating-point numbers get when nothing else is said. @example setDefaultDtype(float64) */
+/**
+ * Sets the type that floating-point numbers get when nothing else is said, in every thread of the process.
+ *
+ * @example setDefaultDtype(float64)
+ */
 export function setDefaultDtype(value: DType | DTypeName): void {
   const dtype = toDType(value);
-  if (!dtype.isFloatingPoint) throw new TorchError('DTYPE', `setDefaultDtype: ${dtype.name} is not a floating-point type`);
-  floatDefault = dtype;
+  if (!dtype.isFloatingPoint || dtype.itemSize < 2) {
+    throw new TorchError('DTYPE', `setDefaultDtype: ${dtype.name} cannot be the default; use float32, float64, float16 or bfloat16`);
+  }
+  native.setDefaultDtype(dtype.code);
 }
