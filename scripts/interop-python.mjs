@@ -31,8 +31,14 @@ async function parent() {
       MASTER_ADDR: '127.0.0.1',
       MASTER_PORT: String(await freePort()),
     };
-    const node = run('node', process.execPath, [fileURLToPath(import.meta.url), '--role', 'node'], { ...env, RANK: String(nodeIs) });
-    const other = run('python', python, [join(root, 'scripts/interop-python.py')], { ...env, RANK: String(1 - nodeIs) });
+    const node = run('node', process.execPath, [fileURLToPath(import.meta.url), '--role', 'node'], {
+      ...env,
+      RANK: String(nodeIs),
+    });
+    const other = run('python', python, [join(root, 'scripts/interop-python.py')], {
+      ...env,
+      RANK: String(1 - nodeIs),
+    });
     const codes = await Promise.all([node, other]);
     const ok = codes.every((code) => code === 0);
     failed ||= !ok;
@@ -52,7 +58,8 @@ function findPython() {
     return python;
   }
   const python = values.python ?? process.env['PIPEWRIGHT_PYTHON'];
-  if (python === undefined) fail('give an interpreter that can import torch with --python, or let --install DIR make one');
+  if (python === undefined)
+    fail('give an interpreter that can import torch with --python, or let --install DIR make one');
   const found = spawnSync(python, ['-c', 'import torch; print(torch.__version__)'], { encoding: 'utf8' });
   if (found.status !== 0) fail(`${python} cannot import torch: ${found.stderr.trim().split('\n').at(-1)}`);
   console.log(`python has torch ${found.stdout.trim()}, node libtorch ${libtorchVersion()}`);
@@ -62,12 +69,18 @@ function findPython() {
 function libtorchVersion() {
   const script = `import('${new URL('../packages/torch/dist/addon.js', import.meta.url).href}').then((m) => console.log(m.native.torchVersion()))`;
   const found = spawnSync(process.execPath, ['-e', script], { encoding: 'utf8' });
-  if (found.status !== 0) fail(`the addon does not load; run npm start once (${found.stderr.trim().split('\n').at(-1)})`);
+  if (found.status !== 0)
+    fail(`the addon does not load; run npm start once (${found.stderr.trim().split('\n').at(-1)})`);
   return found.stdout.trim().split('+')[0] ?? '';
 }
 
 /** One rank; its lines are printed with its name. Resolves to its exit code. */
-function run(/** @type {string} */ name, /** @type {string} */ file, /** @type {string[]} */ args, /** @type {NodeJS.ProcessEnv} */ env) {
+function run(
+  /** @type {string} */ name,
+  /** @type {string} */ file,
+  /** @type {string[]} */ args,
+  /** @type {NodeJS.ProcessEnv} */ env,
+) {
   return new Promise((done) => {
     const child = spawn(file, args, { env, stdio: ['ignore', 'pipe', 'pipe'] });
     for (const stream of [child.stdout, child.stderr]) {
@@ -98,28 +111,51 @@ async function freePort() {
 
 /** What the Node rank does; scripts/interop-python.py does the same in Python. */
 async function nodeRank() {
-  const torch = await import('../packages/torch/dist/index.js');
-  const distributed = await import('../packages/torch/dist/distributed/index.js');
-  const { tensor, zeros } = torch;
+  const torch = await import('@pipewright/torch');
+  const { distributed, tensor, zeros } = torch;
   const group = distributed.initProcessGroup({ backend: 'gloo', timeoutMs: 60_000 });
   const { rank } = group;
   const peer = 1 - rank;
   /** @type {(what: string, got: unknown, wanted: unknown) => void} */
   const check = (what, got, wanted) => {
-    if (JSON.stringify(got) !== JSON.stringify(wanted)) throw new Error(`${what}: got ${JSON.stringify(got)}, wanted ${JSON.stringify(wanted)}`);
+    if (JSON.stringify(got) !== JSON.stringify(wanted))
+      throw new Error(`${what}: got ${JSON.stringify(got)}, wanted ${JSON.stringify(wanted)}`);
     console.log(`${what}: ok`);
   };
-  for (const [i, dtype] of /** @type {const} */ (['float32', 'float64', 'int64', 'bool', 'bfloat16', 'uint8']).entries()) {
-    const mine = tensor([[rank, 1, 2], [3, 4, 5 + rank]]).to(dtype);
+  for (const [i, dtype] of /** @type {const} */ ([
+    'float32',
+    'float64',
+    'int64',
+    'bool',
+    'bfloat16',
+    'uint8',
+  ]).entries()) {
+    const mine = tensor([
+      [rank, 1, 2],
+      [3, 4, 5 + rank],
+    ]).to(dtype);
     const work = group.isend(mine, peer, { tag: i });
     const got = group.recv(zeros([2, 3], { dtype }), peer, { tag: i });
     work.wait();
-    const wanted = tensor([[peer, 1, 2], [3, 4, 5 + peer]]).to(dtype);
+    const wanted = tensor([
+      [peer, 1, 2],
+      [3, 4, 5 + peer],
+    ]).to(dtype);
     check(`send and recv ${dtype}`, got.to('float32').toArray(), wanted.to('float32').toArray());
   }
-  const turned = tensor([[1, 2, 3], [4, 5, 6]], { dtype: 'float32' }).t();
+  const turned = tensor(
+    [
+      [1, 2, 3],
+      [4, 5, 6],
+    ],
+    { dtype: 'float32' },
+  ).t();
   const turnedWork = group.isend(turned, peer, { tag: 50 });
-  check('not contiguous', group.recv(zeros([3, 2]), peer, { tag: 50 }).toArray(), [[1, 4], [2, 5], [3, 6]]);
+  check('not contiguous', group.recv(zeros([3, 2]), peer, { tag: 50 }).toArray(), [
+    [1, 4],
+    [2, 5],
+    [3, 6],
+  ]);
   turnedWork.wait();
   const x = tensor([rank + 1, 10], { dtype: 'float32' });
   group.allReduce(x);
@@ -130,10 +166,24 @@ async function nodeRank() {
   const b = tensor([rank * 7, 1], { dtype: 'float64' });
   group.broadcast(b, 1);
   check('broadcast', b.toArray(), [7, 1]);
-  check('allGather', group.allGather(tensor([rank, rank * 2])).map((t) => t.toArray()), [[0, 0], [1, 2]]);
-  const scattered = group.reduceScatter([tensor([1 + rank], { dtype: 'float32' }), tensor([10 + rank], { dtype: 'float32' })]);
+  check(
+    'allGather',
+    group.allGather(tensor([rank, rank * 2])).map((t) => t.toArray()),
+    [
+      [0, 0],
+      [1, 2],
+    ],
+  );
+  const scattered = group.reduceScatter([
+    tensor([1 + rank], { dtype: 'float32' }),
+    tensor([10 + rank], { dtype: 'float32' }),
+  ]);
   check('reduceScatter', scattered.toArray(), [rank === 0 ? 3 : 21]);
-  check('allToAll', group.allToAll([tensor([rank * 10]), tensor([rank * 10 + 1])]).map((t) => t.toArray()), [[rank], [10 + rank]]);
+  check(
+    'allToAll',
+    group.allToAll([tensor([rank * 10]), tensor([rank * 10 + 1])]).map((t) => t.toArray()),
+    [[rank], [10 + rank]],
+  );
   const big = torch.ones([1 << 20]).mul(rank + 1);
   group.allReduce(big);
   check('4 MB', big.sum().item(), 3 * (1 << 20));

@@ -20,7 +20,7 @@ export interface RankData {
 export interface RankEnd {
   readonly result: unknown;
   readonly code: number | null;
-  readonly signal: NodeJS.Signals | null;
+  readonly signal: string | null;
   readonly stderr: string;
 }
 
@@ -38,20 +38,31 @@ export async function runThreads(count: number, data: RankData, options?: object
 }
 
 /** Starts a scenario on threads. */
-export async function startThreads(count: number, data: RankData, options?: object): Promise<ReturnType<Distributed['spawnThreads']>> {
+export async function startThreads(
+  count: number,
+  data: RankData,
+  options?: object,
+): Promise<ReturnType<Distributed['spawnThreads']>> {
   const { spawnThreads } = await loadBuilt();
   return spawnThreads(count, ranks, data, options);
 }
 
 /** Runs a scenario on processes that find each other through TCP or a file, and returns how each ended. */
-export async function runProcesses(count: number, data: RankData, rendezvous: 'tcp' | 'file' = 'tcp'): Promise<RankEnd[]> {
+export async function runProcesses(
+  count: number,
+  data: RankData,
+  rendezvous: 'tcp' | 'file' = 'tcp',
+): Promise<RankEnd[]> {
   const folder = mkdtempSync(join(tmpdir(), 'pipewright-'));
   const port = await freePort();
   try {
     const file = rendezvous === 'file' ? { file: join(folder, 'store') } : {};
     return await Promise.all(
       Array.from({ length: count }, (_, rank) =>
-        runProcess({ ...data, ...file }, { RANK: String(rank), WORLD_SIZE: String(count), MASTER_ADDR: '127.0.0.1', MASTER_PORT: String(port) }),
+        runProcess(
+          { ...data, ...file },
+          { RANK: String(rank), WORLD_SIZE: String(count), MASTER_ADDR: '127.0.0.1', MASTER_PORT: String(port) },
+        ),
       ),
     );
   } finally {
@@ -60,10 +71,15 @@ export async function runProcesses(count: number, data: RankData, rendezvous: 't
 }
 
 /** Runs a scenario on processes and returns the results by rank; an error where one failed. */
-export async function processResults(count: number, data: RankData, rendezvous: 'tcp' | 'file' = 'tcp'): Promise<unknown[]> {
+export async function processResults(
+  count: number,
+  data: RankData,
+  rendezvous: 'tcp' | 'file' = 'tcp',
+): Promise<unknown[]> {
   const ends = await runProcesses(count, data, rendezvous);
   const failed = ends.findIndex((end) => end.code !== 0);
-  if (failed >= 0) throw new Error(`rank ${failed} ended with ${ends[failed]?.code ?? ends[failed]?.signal}: ${ends[failed]?.stderr}`);
+  if (failed >= 0)
+    throw new Error(`rank ${failed} ended with ${ends[failed]?.code ?? ends[failed]?.signal}: ${ends[failed]?.stderr}`);
   return ends.map((end) => end.result);
 }
 

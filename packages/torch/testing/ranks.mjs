@@ -5,8 +5,8 @@
 import process from 'node:process';
 import { pathToFileURL } from 'node:url';
 import { parentPort } from 'node:worker_threads';
-import { callOp, liveTensors, scope, tensor, zeros } from '../dist/index.js';
 import * as distributed from '../dist/distributed/index.js';
+import { callOp, liveTensors, scope, tensor, zeros } from '../dist/index.js';
 
 /** Deterministic small numbers, exact in every dtype. */
 export function numbers(seed, count) {
@@ -103,7 +103,16 @@ const scenarios = {
       for (const n of [1, 5, 0, 100_000, 3]) channel.send(n, callOp('aten::arange', [n]).to('float32'));
       channel.sendMessage(7, { tensors: [tensor([[1, 2]]), null, tensor(true)], header: { name: 'x'.repeat(70_000) } });
       channel.send(8, callOp('aten::ones', [[3, 0, 2]]).to('bfloat16'));
-      channel.send(9, tensor([[1, 2], [3, 4]], { dtype: 'float64' }).transpose(0, 1));
+      channel.send(
+        9,
+        tensor(
+          [
+            [1, 2],
+            [3, 4],
+          ],
+          { dtype: 'float64' },
+        ).transpose(0, 1),
+      );
       return channel.recvObject();
     }
     const sums = [3, 100_000, 0, 5, 1].map((n) => {
@@ -148,7 +157,9 @@ const scenarios = {
     const timer = setInterval(() => ticks++, 1);
     await new Promise((resolve) => setTimeout(resolve, 20));
     group.isend(a, (group.rank + group.size - 1) % group.size, { tag: 4 });
-    const sent = group.isend(tensor([group.rank], { dtype: 'float32' }), (group.rank + group.size - 1) % group.size, { tag: 3 });
+    const sent = group.isend(tensor([group.rank], { dtype: 'float32' }), (group.rank + group.size - 1) % group.size, {
+      tag: 3,
+    });
     await second.done();
     await work.done();
     first.wait();
@@ -156,7 +167,14 @@ const scenarios = {
     clearInterval(timer);
     const rest = zeros([1]);
     group.recv(rest, (group.rank + 1) % group.size, { tag: 4 });
-    return { a: a.item(), b: b.item(), got: target.item(), again: work.wait().item(), over: work.isCompleted(), loop: ticks > 0 };
+    return {
+      a: a.item(),
+      b: b.item(),
+      got: target.item(),
+      again: work.wait().item(),
+      over: work.isCompleted(),
+      loop: ticks > 0,
+    };
   },
 
   /** Waits for what never comes. */

@@ -13,7 +13,9 @@ const open: Group[] = [];
 /** A group whose ranks are all in this thread. */
 function groupOf(size: number, options: { bound?: number; timeoutMs?: number } = {}): Group[] {
   const name = `here-${made++}`;
-  const ranks = Array.from({ length: size }, (_, rank) => threadGroup({ name, rank, size, timeoutMs: 200, ...options }));
+  const ranks = Array.from({ length: size }, (_, rank) =>
+    threadGroup({ name, rank, size, timeoutMs: 200, ...options }),
+  );
   open.push(...ranks);
   return ranks;
 }
@@ -66,11 +68,26 @@ describe('hand-over', () => {
 
   test('views, no elements, no dimensions, every dtype', () => {
     const [a, b] = pair();
-    const view = tensor([[1, 2], [3, 4]]).transpose(0, 1);
+    const view = tensor([
+      [1, 2],
+      [3, 4],
+    ]).transpose(0, 1);
     a.channel(1).send(1, view);
     const got = b.channel(0).recv(1);
-    expect([got.toArray(), got.stride()]).toEqual([[[1, 3], [2, 4]], [1, 2]]);
-    for (const one of [zeros([0, 3]), tensor(7), tensor([true]), tensor([1.5], { dtype: 'bfloat16' }), tensor([2n ** 60n])]) {
+    expect([got.toArray(), got.stride()]).toEqual([
+      [
+        [1, 3],
+        [2, 4],
+      ],
+      [1, 2],
+    ]);
+    for (const one of [
+      zeros([0, 3]),
+      tensor(7),
+      tensor([true]),
+      tensor([1.5], { dtype: 'bfloat16' }),
+      tensor([2n ** 60n]),
+    ]) {
       a.channel(1).send(2, one);
       const back = b.channel(0).recv(2, { dtype: one.dtype, shape: one.shape });
       expect(back.toArray()).toEqual(one.toArray());
@@ -107,7 +124,13 @@ describe('messages', () => {
   test('are found by tag, in order within a tag', () => {
     const [a, b] = pair();
     const to = a.channel(1);
-    for (const [tag, value] of [[5, 1], [6, 2], [5, 3], [7, 4]] as const) to.send(tag, tensor(value));
+    for (const [tag, value] of [
+      [5, 1],
+      [6, 2],
+      [5, 3],
+      [7, 4],
+    ] as const)
+      to.send(tag, tensor(value));
     const from = b.channel(0);
     expect([from.has(7), from.has(8), from.has()]).toEqual([true, false, true]);
     expect([7, 5, 6, 5].map((tag) => from.recv(tag).item())).toEqual([4, 1, 2, 3]);
@@ -119,7 +142,11 @@ describe('messages', () => {
     a.channel(1).sendMessage(9, { tensors: [tensor(1), null], header: { names: ['x'] } });
     a.channel(1).sendMessage(3, {});
     const first = b.channel(0).recvMessage();
-    expect([first.tag, first.header, first.tensors.map((t) => t?.item() ?? null)]).toEqual([9, { names: ['x'] }, [1, null]]);
+    expect([first.tag, first.header, first.tensors.map((t) => t?.item() ?? null)]).toEqual([
+      9,
+      { names: ['x'] },
+      [1, null],
+    ]);
     expect(b.channel(0).recvMessage()).toEqual({ tag: 3, tensors: [], header: undefined });
   });
 
@@ -134,9 +161,7 @@ describe('messages', () => {
   test('a stated dtype or shape is checked', () => {
     const [a, b] = pair();
     a.channel(1).send(1, zeros([2, 3]));
-    expect(() => b.channel(0).recv(1, { dtype: 'int64', shape: [3, 2] })).toThrow(
-      "Channel.recv in group 'here-",
-    );
+    expect(() => b.channel(0).recv(1, { dtype: 'int64', shape: [3, 2] })).toThrow("Channel.recv in group 'here-");
     a.channel(1).send(1, zeros([2, 3]));
     expect(() => b.channel(0).recv(1, { dtype: 'int64', shape: [3, 2] })).toThrow(
       'rank 1 from rank 0 with tag 1: the message has dtype float32, expected int64 and shape [2, 3], expected [3, 2]',
@@ -154,7 +179,9 @@ describe('messages', () => {
     const never = b.channel(0).recvMessageAsync(2, { signal: aborter.signal });
     setTimeout(() => aborter.abort(new Error('changed my mind')), 20);
     await expect(never).rejects.toThrow('changed my mind');
-    await expect(b.channel(0).recvAsync(2, { timeoutMs: 30 })).rejects.toThrow(/waited \d+ ms for rank 0 with tag 2: no message came/);
+    await expect(b.channel(0).recvAsync(2, { timeoutMs: 30 })).rejects.toThrow(
+      /waited \d+ ms for rank 0 with tag 2: no message came/,
+    );
   });
 });
 
@@ -171,7 +198,14 @@ describe('limits', () => {
     }
     expect(error).toBeInstanceOf(DistributedError);
     const { code, group, rank, peer, tag, operation, waitedMs, message } = error as DistributedError;
-    expect({ code, group, rank, peer, tag, operation }).toEqual({ code: 'TIMED_OUT', group: b.name, rank: 1, peer: 0, tag: 7, operation: 'Channel.recv' });
+    expect({ code, group, rank, peer, tag, operation }).toEqual({
+      code: 'TIMED_OUT',
+      group: b.name,
+      rank: 1,
+      peer: 0,
+      tag: 7,
+      operation: 'Channel.recv',
+    });
     expect(waitedMs).toBeGreaterThanOrEqual(50);
     expect(message.replace(/\d+ ms/, 'N ms').replace(b.name, 'G')).toMatchInlineSnapshot(
       `"Channel.recv in group 'G': rank 1 waited N ms for rank 0 with tag 7: no message with tag 7 came, but 2 with other tags (3, 4); see what that rank is doing, or give a longer timeoutMs"`,
@@ -182,7 +216,9 @@ describe('limits', () => {
     const [a, b] = pair({ bound: 2, timeoutMs: 60 });
     a.channel(1).send(1, tensor(1));
     a.channel(1).send(2, tensor(2));
-    expect(() => a.channel(1).send(3, tensor(3))).toThrow(/Channel.send .* waited \d+ ms to rank 1 with tag 3: the receiver has 2 messages it has not taken/);
+    expect(() => a.channel(1).send(3, tensor(3))).toThrow(
+      /Channel.send .* waited \d+ ms to rank 1 with tag 3: the receiver has 2 messages it has not taken/,
+    );
     b.channel(0).recv(1);
     a.channel(1).send(3, tensor(3));
     expect(b.channel(0).recv(3).item()).toBe(3);
@@ -193,7 +229,9 @@ describe('limits', () => {
     a.channel(1).send(1, tensor(1));
     a.close();
     expect(b.channel(0).recv(1).item()).toBe(1);
-    expect(() => b.channel(0).recv(1)).toThrow(/rank 1 for rank 0 with tag 1: rank 0 has left the group; the first error of that rank is the cause/);
+    expect(() => b.channel(0).recv(1)).toThrow(
+      /rank 1 for rank 0 with tag 1: rank 0 has left the group; the first error of that rank is the cause/,
+    );
     expect(() => b.barrier()).toThrow(/barrier in group '.*': rank 1: rank 0 has left the group and did not take part/);
   });
 
@@ -210,23 +248,33 @@ describe('limits', () => {
 
   test('a closed group, a rank twice, sizes that differ', () => {
     const [a, b] = pair();
-    expect(() => threadGroup({ name: a.name, rank: 0, size: 2 })).toThrow('rank 0 has joined this thread group already');
+    expect(() => threadGroup({ name: a.name, rank: 0, size: 2 })).toThrow(
+      'rank 0 has joined this thread group already',
+    );
     expect(() => threadGroup({ name: a.name, rank: 0, size: 3 })).toThrow('this thread group has 2 ranks, not 3');
     b.close();
     expect(() => b.channel(0).recv(1)).toThrow(`the group '${b.name}' is closed`);
-    expect(() => threadGroup({ name: a.name, rank: 1, size: 2 })).toThrow('rank 1 has left this thread group; use another name');
+    expect(() => threadGroup({ name: a.name, rank: 1, size: 2 })).toThrow(
+      'rank 1 has left this thread group; use another name',
+    );
   });
 
   test('bad arguments say what to do', () => {
     const [a] = pair();
     expect(() => a.channel(2)).toThrow("channel: 2 is not a rank of group '");
-    expect(() => a.channel(1).send(-1, zeros([1]))).toThrow('Channel.send: the tag is -1; give a whole number, at least 0');
+    expect(() => a.channel(1).send(-1, zeros([1]))).toThrow(
+      'Channel.send: the tag is -1; give a whole number, at least 0',
+    );
     expect(() => a.channel(1).send(1.5, zeros([1]))).toThrow('the tag is 1.5');
     expect(() => a.channel(1).recv(1, { dtyp: 'x' } as object)).toThrow("did you mean 'dtype'?");
     expect(() => a.send('x' as never, 1)).toThrow('send: expected a tensor, got string');
     expect(() => a.send(zeros([1]), 1, { tag: 2 ** 31 })).toThrow('give a whole number from 0 to');
-    expect(() => a.allReduce(zeros([1], { dtype: 'int64' }), { op: 'avg' })).toThrow('allReduce: int64 has no average; use sum, or convert to float32');
-    expect(() => a.allReduce(zeros([1]), { op: 'mean' as never })).toThrow('allReduce: op is mean; give sum, avg, product, min, max');
+    expect(() => a.allReduce(zeros([1], { dtype: 'int64' }), { op: 'avg' })).toThrow(
+      'allReduce: int64 has no average; use sum, or convert to float32',
+    );
+    expect(() => a.allReduce(zeros([1]), { op: 'mean' as never })).toThrow(
+      'allReduce: op is mean; give sum, avg, product, min, max',
+    );
     expect(() => a.allGather(zeros([1]).to('meta'))).toThrow('a meta tensor has a shape but no values');
     expect(() => a.reduceScatter([zeros([1])])).toThrow('expected 2 tensors, one per rank; got 1 tensors');
     expect(() => a.newGroup([0, 0])).toThrow('newGroup: ranks are [0, 0]');
@@ -244,7 +292,11 @@ describe('collectives', () => {
     expect(values[2]?.toArray()).toEqual([6, 30]);
     works[0]?.wait();
     works[1]?.wait();
-    expect(values.map((value) => value.toArray())).toEqual([[6, 30], [6, 30], [6, 30]]);
+    expect(values.map((value) => value.toArray())).toEqual([
+      [6, 30],
+      [6, 30],
+      [6, 30],
+    ]);
   });
 
   test('add in the order of the ranks, whoever does it', () => {
@@ -263,11 +315,14 @@ describe('collectives', () => {
   test('ranks that call different things are told at once', () => {
     const [a, b] = pair({ timeoutMs: 5000 });
     const work = a.allReduce(zeros([2]), { asyncOp: true });
-    const told = /rank 0 called allReduce with sum, rank 1 called broadcast from rank 0: all ranks must call the same collectives in the same order/;
+    const told =
+      /rank 0 called allReduce with sum, rank 1 called broadcast from rank 0: all ranks must call the same collectives in the same order/;
     expect(() => b.broadcast(zeros([2]), 0)).toThrow(told);
     expect(() => work.wait()).toThrow(told);
     const other = a.allReduce(zeros([2]), { asyncOp: true });
-    expect(() => b.allReduce(zeros([3]))).toThrow(/one rank has float32\[2\], another float32\[3\]; both sides must agree on dtype and shape/);
+    expect(() => b.allReduce(zeros([3]))).toThrow(
+      /one rank has float32\[2\], another float32\[3\]; both sides must agree on dtype and shape/,
+    );
     expect(() => other.wait()).toThrow('one rank has');
   });
 

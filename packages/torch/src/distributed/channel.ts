@@ -104,7 +104,8 @@ export class Channel {
     checkTag('Channel.sendMessage', tag);
     checkOptions('Channel.sendMessage', message, ['tensors', 'header', 'tag']);
     const tensors = message.tensors ?? [];
-    if (tensors.length > 65_535) throw new TorchError('BAD_ARGUMENT', `Channel.sendMessage: ${tensors.length} tensors; 65,535 are the most`);
+    if (tensors.length > 65_535)
+      throw new TorchError('BAD_ARGUMENT', `Channel.sendMessage: ${tensors.length} tensors; 65,535 are the most`);
     const handles = tensors.map((tensor) => (tensor === null ? null : tensor.handle));
     const header = message.header === undefined ? null : toJson('Channel.sendMessage', message.header);
     this.push(tag, TENSORS, { handles, header });

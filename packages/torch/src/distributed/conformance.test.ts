@@ -13,7 +13,19 @@ interface Case {
 }
 
 const kinds = ['allReduce', 'reduce', 'broadcast', 'allGather', 'reduceScatter', 'allToAll', 'sendRecv'] as const;
-const dtypes = ['float32', 'float64', 'float16', 'bfloat16', 'int64', 'int32', 'int16', 'int8', 'uint8', 'bool', 'complex64'];
+const dtypes = [
+  'float32',
+  'float64',
+  'float16',
+  'bfloat16',
+  'int64',
+  'int32',
+  'int16',
+  'int8',
+  'uint8',
+  'bool',
+  'complex64',
+];
 
 const arbCase: fc.Arbitrary<Case> = fc
   .record({
@@ -50,7 +62,12 @@ function reduceValues(values: number[], { op, dtype }: Case): number {
   const sum = values.reduce((a, b) => a + b, 0);
   if (op === 'sum') return sum;
   // The average of 16-bit floats is rounded to what they can hold; the others are exact or nearly so.
-  if (op === 'avg') return dtype === 'bfloat16' ? roundTo(sum / values.length, 8) : dtype === 'float16' ? roundTo(sum / values.length, 11) : sum / values.length;
+  if (op === 'avg')
+    return dtype === 'bfloat16'
+      ? roundTo(sum / values.length, 8)
+      : dtype === 'float16'
+        ? roundTo(sum / values.length, 11)
+        : sum / values.length;
   if (op === 'product') return values.reduce((a, b) => a * b, 1);
   return op === 'min' ? Math.min(...values) : Math.max(...values);
 }
@@ -70,7 +87,12 @@ function model(one: Case, index: number, rank: number, size: number): number[] {
   const ranks = Array.from({ length: size }, (_, i) => i);
   const reduced = (part: number): number[] => {
     const inputs = ranks.map((from) => input(from, part));
-    return Array.from({ length: count }, (_, i) => reduceValues(inputs.map((values) => values[i] as number), one));
+    return Array.from({ length: count }, (_, i) =>
+      reduceValues(
+        inputs.map((values) => values[i] as number),
+        one,
+      ),
+    );
   };
   const root = one.root % size;
   const result = {
@@ -91,7 +113,8 @@ function expectModel(cases: readonly Case[], results: unknown[]): void {
     for (const [index, one] of cases.entries()) {
       const got = lists[index] as number[];
       const wanted = model(one, index, rank, size);
-      const close = got.length === wanted.length && got.every((value, i) => Math.abs(value - (wanted[i] as number)) <= 1e-5);
+      const close =
+        got.length === wanted.length && got.every((value, i) => Math.abs(value - (wanted[i] as number)) <= 1e-5);
       if (!close) expect({ rank, one, got: got.slice(0, 20) }).toEqual({ rank, one, got: wanted.slice(0, 20) });
     }
   }
@@ -128,7 +151,13 @@ describe.each(runners)('$name', ({ run, sizes, numRuns }) => {
     });
 
     test('objects travel as JSON', () => {
-      const common = { broadcast: { by: 1, list: [1, 'two', null] }, gathered: [[0, 'x'], [1, 'x']] };
+      const common = {
+        broadcast: { by: 1, list: [1, 'two', null] },
+        gathered: [
+          [0, 'x'],
+          [1, 'x'],
+        ],
+      };
       expect(both.map((rank) => rank['objects'])).toEqual([
         { got: { from: 1 }, ...common },
         { got: { from: 0 }, ...common },
@@ -149,13 +178,19 @@ describe.each(runners)('$name', ({ run, sizes, numRuns }) => {
           parts: [[[1, 2]], null, true],
           header: 70_000,
           empty: [[3, 0, 2], 'bfloat16'],
-          turned: [[1, 3], [2, 4]],
+          turned: [
+            [1, 3],
+            [2, 4],
+          ],
         },
       ]);
     });
 
     test('a rank can send to itself', () => {
-      expect(both.map((rank) => rank['self'])).toEqual([[0, 2], [1, 2]]);
+      expect(both.map((rank) => rank['self'])).toEqual([
+        [0, 2],
+        [1, 2],
+      ]);
     });
 
     test('work is waited for later, asynchronously and in any order, while the event loop runs', () => {
@@ -200,7 +235,9 @@ describe.each(runners)('$name', ({ run, sizes, numRuns }) => {
     expect(results[2]).toBe('absent');
     for (const error of results.slice(0, 2)) {
       expect(error.code).toBe('TIMED_OUT');
-      expect(error.message).toMatch(/^barrier in group '.+': rank \d waited \d+ ms: (missing ranks: 2|not all ranks did their part)/);
+      expect(error.message).toMatch(
+        /^barrier in group '.+': rank \d waited \d+ ms: (missing ranks: 2|not all ranks did their part)/,
+      );
     }
   });
 });

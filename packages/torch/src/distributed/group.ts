@@ -1,6 +1,7 @@
 /** @file The process group of all backends, over the addon's groups. */
-import { callOp } from '../op/call.ts';
+
 import { checkOptions, TorchError } from '../errors.ts';
+import { callOp } from '../op/call.ts';
 import { Tensor } from '../tensor.ts';
 import { Channel, type ChannelEnd, type RecvOptions, type SendOptions } from './channel.ts';
 import { DistributedError, explain, type OperationDetails } from './errors.ts';
@@ -113,7 +114,11 @@ export class Group implements ProcessGroup {
   sendAny(tensor: Tensor, peer: number, options?: SendOptions & { readonly tag?: number | undefined }): void {
     checkOptions('sendAny', options, ['tag', 'give']);
     this.checkTensor('sendAny', tensor, false);
-    this.channel(peer).send(options?.tag ?? 0, tensor, options?.give === undefined ? undefined : { give: options.give });
+    this.channel(peer).send(
+      options?.tag ?? 0,
+      tensor,
+      options?.give === undefined ? undefined : { give: options.give },
+    );
   }
 
   recvAny(peer: number, options?: RecvOptions & { readonly tag?: number | undefined }): Tensor {
@@ -268,7 +273,12 @@ export class Group implements ProcessGroup {
     const name = `${this.name}/${options?.name ?? ''}#${this.subgroups++}`;
     const rank = chosen.indexOf(this.rank);
     if (rank < 0) return null;
-    return this.parts.makeGroup(name, rank, chosen.length, checkTimeout('newGroup', options?.timeoutMs, this.timeoutMs));
+    return this.parts.makeGroup(
+      name,
+      rank,
+      chosen.length,
+      checkTimeout('newGroup', options?.timeoutMs, this.timeoutMs),
+    );
   }
 
   abort(reason: string): void {
@@ -286,7 +296,8 @@ export class Group implements ProcessGroup {
     } catch (error) {
       const code = error instanceof TorchError ? error.code : '';
       // Whoever is gone or aborted takes no more messages.
-      if (!['ABORTED', 'PEER_LOST', 'TERMINATED'].includes(code)) throw explain(error, this.details({ operation: 'close' }));
+      if (!['ABORTED', 'PEER_LOST', 'TERMINATED'].includes(code))
+        throw explain(error, this.details({ operation: 'close' }));
     } finally {
       this.open = false;
       if (this.endpoint !== undefined) dist.endpointClose(this.endpoint);
@@ -357,29 +368,46 @@ export class Group implements ProcessGroup {
     this.checkPeer(operation, peer);
     const tag = options?.tag ?? 0;
     if (Number.isInteger(tag) && tag >= 0 && tag <= LARGEST_TAG) return tag;
-    throw new TorchError('BAD_ARGUMENT', `${operation}: the tag is ${String(tag)}; give a whole number from 0 to ${LARGEST_TAG}`);
+    throw new TorchError(
+      'BAD_ARGUMENT',
+      `${operation}: the tag is ${String(tag)}; give a whole number from 0 to ${LARGEST_TAG}`,
+    );
   }
 
   private checkPeer(operation: string, peer: number, allowSelf = this.backend === 'thread'): void {
     if (!Number.isInteger(peer) || peer < 0 || peer >= this.size) {
-      throw new TorchError('RANK', `${operation}: ${String(peer)} is not a rank of group '${this.name}', which has ranks 0 to ${this.size - 1}`);
+      throw new TorchError(
+        'RANK',
+        `${operation}: ${String(peer)} is not a rank of group '${this.name}', which has ranks 0 to ${this.size - 1}`,
+      );
     }
     if (peer === this.rank && !allowSelf) {
-      throw new TorchError('RANK', `${operation}: rank ${peer} cannot send to itself over ${this.backend}; use channel(${peer})`);
+      throw new TorchError(
+        'RANK',
+        `${operation}: rank ${peer} cannot send to itself over ${this.backend}; use channel(${peer})`,
+      );
     }
   }
 
   private checkTensor(operation: string, tensor: Tensor, placed = true): void {
-    if (!(tensor instanceof Tensor)) throw new TorchError('BAD_ARGUMENT', `${operation}: expected a tensor, got ${typeof tensor}`);
+    if (!(tensor instanceof Tensor))
+      throw new TorchError('BAD_ARGUMENT', `${operation}: expected a tensor, got ${typeof tensor}`);
     const { device } = tensor;
-    if (tensor.layout !== 'strided') throw new TorchError('BAD_ARGUMENT', `${operation}: the tensor is ${tensor.layout}; use toDense() first`);
+    if (tensor.layout !== 'strided')
+      throw new TorchError('BAD_ARGUMENT', `${operation}: the tensor is ${tensor.layout}; use toDense() first`);
     if (device === 'meta') throw new TorchError('META', `${operation}: a meta tensor has a shape but no values`);
     if (!placed) return;
     if (this.backend === 'gloo' && device !== 'cpu') {
-      throw new TorchError('DEVICE', `${operation}: gloo takes CPU tensors, this one is on ${device}; use cpu(), or the nccl backend`);
+      throw new TorchError(
+        'DEVICE',
+        `${operation}: gloo takes CPU tensors, this one is on ${device}; use cpu(), or the nccl backend`,
+      );
     }
     if (this.backend === 'nccl' && !device.startsWith('cuda')) {
-      throw new TorchError('DEVICE', `${operation}: nccl takes CUDA tensors, this one is on ${device}; use cuda(), or the gloo backend`);
+      throw new TorchError(
+        'DEVICE',
+        `${operation}: nccl takes CUDA tensors, this one is on ${device}; use cuda(), or the gloo backend`,
+      );
     }
   }
 
@@ -396,7 +424,10 @@ export class Group implements ProcessGroup {
       const got = `${tensor.dtype.name}[${tensor.shape.join(', ')}]`;
       if (got === expected) continue;
       const hint = operation === 'allToAll' ? '; give outputs where shapes differ' : '';
-      throw new TorchError('SHAPE', `${operation}: tensor ${i} is ${got}, tensor 0 is ${expected}; all must be alike over ${this.backend}${hint}`);
+      throw new TorchError(
+        'SHAPE',
+        `${operation}: tensor ${i} is ${got}, tensor 0 is ${expected}; all must be alike over ${this.backend}${hint}`,
+      );
     }
   }
 
@@ -405,7 +436,10 @@ export class Group implements ProcessGroup {
     const op = options?.op ?? 'sum';
     const code = opCodes[op];
     if (code === undefined) {
-      throw new TorchError('BAD_ARGUMENT', `${operation}: op is ${String(op)}; give ${Object.keys(opCodes).join(', ')}`);
+      throw new TorchError(
+        'BAD_ARGUMENT',
+        `${operation}: op is ${String(op)}; give ${Object.keys(opCodes).join(', ')}`,
+      );
     }
     for (const tensor of tensors) {
       this.checkTensor(operation, tensor);
@@ -413,8 +447,10 @@ export class Group implements ProcessGroup {
       const refuse = (why: string): DistributedError =>
         new DistributedError('DTYPE', `${operation}: ${dtype.name} ${why}`, this.details({ operation }));
       if (!reducible.has(dtype.name)) throw refuse('cannot be reduced; convert it first, for example to float32');
-      if (op === 'avg' && !dtype.isFloatingPoint && !dtype.isComplex) throw refuse('has no average; use sum, or convert to float32');
-      if (dtype.isComplex && op !== 'sum' && op !== 'avg') throw refuse(`numbers cannot be reduced with ${op}; use sum or avg`);
+      if (op === 'avg' && !dtype.isFloatingPoint && !dtype.isComplex)
+        throw refuse('has no average; use sum, or convert to float32');
+      if (dtype.isComplex && op !== 'sum' && op !== 'avg')
+        throw refuse(`numbers cannot be reduced with ${op}; use sum or avg`);
     }
     return code;
   }

@@ -29,7 +29,17 @@ export interface InitOptions {
 let world: ProcessGroup | undefined;
 let worldStore: Store | undefined;
 
-const known = ['backend', 'rank', 'worldSize', 'store', 'masterAddr', 'masterPort', 'name', 'timeoutMs', 'networkInterface'];
+const known = [
+  'backend',
+  'rank',
+  'worldSize',
+  'store',
+  'masterAddr',
+  'masterPort',
+  'name',
+  'timeoutMs',
+  'networkInterface',
+];
 
 /**
  * Joins the default group of this thread and returns it.
@@ -39,7 +49,10 @@ const known = ['backend', 'rank', 'worldSize', 'store', 'masterAddr', 'masterPor
 export function initProcessGroup(options: InitOptions = {}): ProcessGroup {
   checkOptions('initProcessGroup', options, known);
   if (world !== undefined) {
-    throw new TorchError('ALREADY_INITIALIZED', `initProcessGroup: the default group is '${world.name}' already; call destroyProcessGroup() first`);
+    throw new TorchError(
+      'ALREADY_INITIALIZED',
+      `initProcessGroup: the default group is '${world.name}' already; call destroyProcessGroup() first`,
+    );
   }
   const threads = process.env['PIPEWRIGHT_THREAD_GROUP'];
   const backend = options.backend ?? (threads === undefined ? 'gloo' : 'thread');
@@ -48,15 +61,28 @@ export function initProcessGroup(options: InitOptions = {}): ProcessGroup {
   const timeoutMs = checkTimeout('initProcessGroup', options.timeoutMs);
   if (backend === 'thread') {
     const name = options.name ?? threads;
-    if (name === undefined) throw new TorchError('BAD_ARGUMENT', 'initProcessGroup: give the name of the thread group, or start the threads with spawnThreads');
+    if (name === undefined)
+      throw new TorchError(
+        'BAD_ARGUMENT',
+        'initProcessGroup: give the name of the thread group, or start the threads with spawnThreads',
+      );
     world = threadGroup({ name, rank, size, timeoutMs });
   } else if (backend === 'gloo' || backend === 'nccl') {
     const make = backend === 'gloo' ? glooGroup : ncclGroup;
     const name = options.name ?? 'default';
     const { networkInterface } = options;
-    world = make(rendezvous(options, { backend, rank, size, timeoutMs }), { name, rank, size, timeoutMs, networkInterface });
+    world = make(rendezvous(options, { backend, rank, size, timeoutMs }), {
+      name,
+      rank,
+      size,
+      timeoutMs,
+      networkInterface,
+    });
   } else {
-    throw new TorchError('BAD_ARGUMENT', `initProcessGroup: backend is ${String(backend)}; give 'gloo', 'nccl' or 'thread'`);
+    throw new TorchError(
+      'BAD_ARGUMENT',
+      `initProcessGroup: backend is ${String(backend)}; give 'gloo', 'nccl' or 'thread'`,
+    );
   }
   return world;
 }
@@ -142,5 +168,8 @@ function fromEnvironment(name: string, option: string): number {
 }
 
 function missing(name: string, option: string): TorchError {
-  return new TorchError('BAD_ARGUMENT', `initProcessGroup: neither the option ${option} nor the variable ${name} is set; start with torchrun or spawnThreads, or give the option`);
+  return new TorchError(
+    'BAD_ARGUMENT',
+    `initProcessGroup: neither the option ${option} nor the variable ${name} is set; start with torchrun or spawnThreads, or give the option`,
+  );
 }

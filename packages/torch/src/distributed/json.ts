@@ -21,13 +21,21 @@ function checkJson(where: string, value: unknown, path: string, above: Set<objec
   const isArray = Array.isArray(value);
   const prototype: unknown = Object.getPrototypeOf(value);
   if (!isArray && prototype !== Object.prototype && prototype !== null) {
-    throw refuse(where, path, `a ${value.constructor?.name ?? 'class instance'}, which JSON would turn into a plain object`);
+    throw refuse(
+      where,
+      path,
+      `a ${value.constructor?.name ?? 'class instance'}, which JSON would turn into a plain object`,
+    );
   }
   above.add(value);
-  for (const [key, item] of Object.entries(value)) checkJson(where, item, isArray ? `${path}[${key}]` : `${path}.${key}`, above);
+  for (const [key, item] of Object.entries(value))
+    checkJson(where, item, isArray ? `${path}[${key}]` : `${path}.${key}`, above);
   above.delete(value);
 }
 
 function refuse(where: string, path: string, what: string): TorchError {
-  return new TorchError('NOT_JSON', `${where}: ${path} is ${what}; send plain objects, arrays, strings and finite numbers`);
+  return new TorchError(
+    'NOT_JSON',
+    `${where}: ${path} is ${what}; send plain objects, arrays, strings and finite numbers`,
+  );
 }

@@ -46,7 +46,10 @@ export function threadGroup(options: ThreadGroupOptions): Group {
   checkOptions('threadGroup', options, ['name', 'rank', 'size', 'timeoutMs', 'bound']);
   const bound = options.bound ?? 0;
   if (!Number.isInteger(bound) || bound < 0) {
-    throw new TorchError('BAD_ARGUMENT', `threadGroup: bound is ${String(bound)}; give a number of messages, 0 for no bound`);
+    throw new TorchError(
+      'BAD_ARGUMENT',
+      `threadGroup: bound is ${String(bound)}; give a number of messages, 0 for no bound`,
+    );
   }
   const { name, rank, size, timeoutMs } = checkGroup('threadGroup', options);
   return explained('threadGroup', { name, rank }, () => {
@@ -147,20 +150,30 @@ export function cancelWaits(name: string, reason: string, options?: { readonly r
 function installNccl(): void {
   const addon = loadCudaAddon() as { installNccl?: (registry: bigint) => void } | null;
   if (addon?.installNccl === undefined) {
-    throw new TorchError('NO_NCCL', 'ncclGroup: the CUDA addon with NCCL is not here; see: npx pipewright doctor, or use the gloo backend');
+    throw new TorchError(
+      'NO_NCCL',
+      'ncclGroup: the CUDA addon with NCCL is not here; see: npx pipewright doctor, or use the gloo backend',
+    );
   }
   addon.installNccl(dist.backendRegistry());
 }
 
-function checkGroup(where: string, options: GroupOptions): { name: string; rank: number; size: number; timeoutMs: number } {
+function checkGroup(
+  where: string,
+  options: GroupOptions,
+): { name: string; rank: number; size: number; timeoutMs: number } {
   const { rank, size, name = 'default' } = options;
   if (!Number.isInteger(size) || size < 1) {
     throw new TorchError('RANK', `${where}: size is ${String(size)}; give the number of ranks, at least 1`);
   }
   if (!Number.isInteger(rank) || rank < 0 || rank >= size) {
-    throw new TorchError('RANK', `${where}: rank is ${String(rank)}; in a group of ${size} it is from 0 to ${size - 1}`);
+    throw new TorchError(
+      'RANK',
+      `${where}: rank is ${String(rank)}; in a group of ${size} it is from 0 to ${size - 1}`,
+    );
   }
-  if (typeof name !== 'string' || name === '') throw new TorchError('BAD_ARGUMENT', `${where}: name is ${String(name)}; give a non-empty string`);
+  if (typeof name !== 'string' || name === '')
+    throw new TorchError('BAD_ARGUMENT', `${where}: name is ${String(name)}; give a non-empty string`);
   return { name, rank, size, timeoutMs: checkTimeout(where, options.timeoutMs) };
 }
 

@@ -18,7 +18,9 @@ describe('a process that ends', () => {
       expect(error, end?.stderr).toBeDefined();
       expect(error.code).toBe('PEER_LOST');
       expect(error.peer).toBe(2);
-      expect(error.message).toMatch(/Channel.recv in group 'default': rank \d for rank 2 with tag 1: the connection to rank 2 is lost/);
+      expect(error.message).toMatch(
+        /Channel.recv in group 'default': rank \d for rank 2 with tag 1: the connection to rank 2 is lost/,
+      );
       expect(error.ms).toBeLessThan(10_000);
       expect(end?.code).toBe(0);
     }

@@ -53,8 +53,12 @@ describe.each(kinds)('a %s store', (_name, make) => {
   test('a key that nobody sets is an error in time', () => {
     const { one } = make();
     const start = Date.now();
-    expect(() => one.get('never', { timeoutMs: 120 })).toThrow(/^Store.get\('never'\): nobody set it within 120 ms in /);
-    expect(() => one.wait(['never', 'ever'], { timeoutMs: 120 })).toThrow(/^Store.wait\('never', 'ever'\): nobody set it within 120 ms in /);
+    expect(() => one.get('never', { timeoutMs: 120 })).toThrow(
+      /^Store.get\('never'\): nobody set it within 120 ms in /,
+    );
+    expect(() => one.wait(['never', 'ever'], { timeoutMs: 120 })).toThrow(
+      /^Store.wait\('never', 'ever'\): nobody set it within 120 ms in /,
+    );
     expect(Date.now() - start).toBeLessThan(5000);
     one.set('still', 'usable');
     expect(one.getText('still')).toBe('usable');
@@ -69,7 +73,9 @@ test('hash stores are found by name', () => {
 });
 
 test('a server that does not answer', () => {
-  expect(() => tcpStore('127.0.0.1', 1, { timeoutMs: 300 })).toThrow(/^tcpStore: no store answered at 127\.0\.0\.1:1 within 300 ms; is the rank that serves it running\?/);
+  expect(() => tcpStore('127.0.0.1', 1, { timeoutMs: 300 })).toThrow(
+    /^tcpStore: no store answered at 127\.0\.0\.1:1 within 300 ms; is the rank that serves it running\?/,
+  );
 });
 
 test('a port that is in use', () => {

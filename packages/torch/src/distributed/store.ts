@@ -21,7 +21,11 @@ export interface TcpStoreOptions extends StoreOptions {
 export const defaultTimeoutMs = 300_000;
 
 /** Checks a time limit, or gives the default one. */
-export function checkTimeout(where: string, timeoutMs: number | undefined, otherwise: number = defaultTimeoutMs): number {
+export function checkTimeout(
+  where: string,
+  timeoutMs: number | undefined,
+  otherwise: number = defaultTimeoutMs,
+): number {
   if (timeoutMs === undefined) return otherwise;
   if (typeof timeoutMs === 'number' && timeoutMs >= 0) return Math.min(Math.ceil(timeoutMs), 1e12);
   throw new TorchError('BAD_ARGUMENT', `${where}: timeoutMs is ${String(timeoutMs)}; give milliseconds, at least 0`);
@@ -99,9 +103,7 @@ export class Store {
 
   /** Sets `wanted` if the value is `expected`; returns the value afterwards. */
   compareSet(key: string, expected: string, wanted: string): string {
-    return new TextDecoder().decode(
-      dist.storeCompareSet(this.handle, checkKey('compareSet', key), expected, wanted),
-    );
+    return new TextDecoder().decode(dist.storeCompareSet(this.handle, checkKey('compareSet', key), expected, wanted));
   }
 
   /** Number of keys, those of the store's own bookkeeping included. */
@@ -148,7 +150,8 @@ export class Store {
  */
 export function tcpStore(host: string, port: number, options?: TcpStoreOptions): Store {
   checkOptions('tcpStore', options, ['server', 'ranks', 'wait', 'timeoutMs']);
-  if (typeof host !== 'string' || host === '') throw new TorchError('BAD_ARGUMENT', `tcpStore: host is ${String(host)}; give a name or an address`);
+  if (typeof host !== 'string' || host === '')
+    throw new TorchError('BAD_ARGUMENT', `tcpStore: host is ${String(host)}; give a name or an address`);
   if (!Number.isInteger(port) || port < 0 || port > 65535) {
     throw new TorchError('BAD_ARGUMENT', `tcpStore: port is ${String(port)}; give a whole number from 0 to 65535`);
   }
@@ -171,17 +174,29 @@ export function tcpStore(host: string, port: number, options?: TcpStoreOptions):
 /** A store in this process, shared by all its threads under one name. @example hashStore('train') */
 export function hashStore(name: string, options?: StoreOptions): Store {
   checkOptions('hashStore', options, ['timeoutMs']);
-  return new Store(dist.hashStore(checkKey('hashStore', name)), `hash:${name}`, checkTimeout('hashStore', options?.timeoutMs));
+  return new Store(
+    dist.hashStore(checkKey('hashStore', name)),
+    `hash:${name}`,
+    checkTimeout('hashStore', options?.timeoutMs),
+  );
 }
 
 /** A store in a file that all ranks can reach; it must not exist from an earlier run. @example fileStore('/tmp/run1', 4) */
 export function fileStore(path: string, ranks: number, options?: StoreOptions): Store {
   checkOptions('fileStore', options, ['timeoutMs']);
-  if (!Number.isInteger(ranks) || ranks < 1) throw new TorchError('BAD_ARGUMENT', `fileStore: ranks is ${ranks}; give how many use the file`);
-  return new Store(dist.fileStore(checkKey('fileStore', path), ranks), `file:${path}`, checkTimeout('fileStore', options?.timeoutMs));
+  if (!Number.isInteger(ranks) || ranks < 1)
+    throw new TorchError('BAD_ARGUMENT', `fileStore: ranks is ${ranks}; give how many use the file`);
+  return new Store(
+    dist.fileStore(checkKey('fileStore', path), ranks),
+    `file:${path}`,
+    checkTimeout('fileStore', options?.timeoutMs),
+  );
 }
 
 function checkKey(method: string, key: string): string {
   if (typeof key === 'string' && key !== '') return key;
-  throw new TorchError('BAD_ARGUMENT', `${method}: ${key === '' ? 'an empty string' : String(key)} is not a key; give a non-empty string`);
+  throw new TorchError(
+    'BAD_ARGUMENT',
+    `${method}: ${key === '' ? 'an empty string' : String(key)} is not a key; give a non-empty string`,
+  );
 }

@@ -14,7 +14,10 @@ import { TorchError } from '../errors.ts';
  */
 export function setNumThreads(count: number): void {
   if (!Number.isInteger(count) || count < 1 || count > 4096) {
-    throw new TorchError('BAD_ARGUMENT', `setNumThreads: ${String(count)} is not a number of threads; give a whole number, at least 1`);
+    throw new TorchError(
+      'BAD_ARGUMENT',
+      `setNumThreads: ${String(count)} is not a number of threads; give a whole number, at least 1`,
+    );
   }
   native.setNumThreads(count);
 }

@@ -4,7 +4,9 @@ import { loadBuilt, runThreads, startThreads } from '../../testing/launch.ts';
 import type { NativeDistributed } from './native.ts';
 
 const built = await loadBuilt();
-const { dist } = (await import(new URL('../../dist/distributed/native.js', import.meta.url).href)) as { dist: NativeDistributed };
+const { dist } = (await import(new URL('../../dist/distributed/native.js', import.meta.url).href)) as {
+  dist: NativeDistributed;
+};
 
 interface Ended {
   readonly code: string;
@@ -67,16 +69,19 @@ describe('a rank that fails', () => {
 });
 
 describe('terminate', () => {
-  test.each(['recv', 'channel', 'barrier', 'store'])('ends threads blocked in %s at once, and leaves nothing', async (what) => {
-    const before = dist.liveGroups();
-    const ranks = await blocked(3, what);
-    const start = Date.now();
-    await ranks.terminate();
-    expect(Date.now() - start).toBeLessThan(3000);
-    const error = await rejection(ranks.done);
-    expect(error.message).toMatch(/^rank \d: /);
-    expect(dist.liveGroups()).toEqual(before);
-  });
+  test.each(['recv', 'channel', 'barrier', 'store'])(
+    'ends threads blocked in %s at once, and leaves nothing',
+    async (what) => {
+      const before = dist.liveGroups();
+      const ranks = await blocked(3, what);
+      const start = Date.now();
+      await ranks.terminate();
+      expect(Date.now() - start).toBeLessThan(3000);
+      const error = await rejection(ranks.done);
+      expect(error.message).toMatch(/^rank \d: /);
+      expect(dist.liveGroups()).toEqual(before);
+    },
+  );
 
   test('one terminated thread: its peers get an error that names it', async () => {
     const ranks = await blocked(2, 'channel');
@@ -112,7 +117,9 @@ describe('from another thread', () => {
     const error = await rejection(ranks.done);
     expect(error.rank).toBe(1);
     expect(error.code).toBe('CANCELLED');
-    expect(error.message).toMatch(/Channel.recv in group '.+': rank 1 waited \d+ ms for rank 0 with tag 9: the user pressed stop/);
+    expect(error.message).toMatch(
+      /Channel.recv in group '.+': rank 1 waited \d+ ms for rank 0 with tag 9: the user pressed stop/,
+    );
   });
 
   test('abortGroup ends all, also what has yet to start', async () => {
@@ -131,5 +138,7 @@ test('ranks share the cores', async () => {
 
 test('bad arguments', () => {
   expect(() => built.spawnThreads(0, 'x')).toThrow('spawnThreads: 0 is not a number of ranks');
-  expect(() => built.spawnThreads(1, 'x', null, { treadsPerRank: 1 } as object)).toThrow("did you mean 'threadsPerRank'?");
+  expect(() => built.spawnThreads(1, 'x', null, { treadsPerRank: 1 } as object)).toThrow(
+    "did you mean 'threadsPerRank'?",
+  );
 });

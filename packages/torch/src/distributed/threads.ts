@@ -66,7 +66,10 @@ let groups = 0;
 export function spawnThreads(count: number, module: string | URL, data?: unknown, options?: SpawnOptions): ThreadRanks {
   checkOptions('spawnThreads', options, ['name', 'threadsPerRank', 'env', 'graceMs']);
   if (!Number.isInteger(count) || count < 1) {
-    throw new TorchError('BAD_ARGUMENT', `spawnThreads: ${String(count)} is not a number of ranks; give a whole number, at least 1`);
+    throw new TorchError(
+      'BAD_ARGUMENT',
+      `spawnThreads: ${String(count)} is not a number of ranks; give a whole number, at least 1`,
+    );
   }
   const name = options?.name ?? `threads-${process.pid}-${groups++}`;
   const graceMs = options?.graceMs ?? 2000;
@@ -115,7 +118,12 @@ export function spawnThreads(count: number, module: string | URL, data?: unknown
   };
 }
 
-function startThread(rank: number, count: number, start: ThreadStart, options: SpawnOptions & { name: string }): Worker {
+function startThread(
+  rank: number,
+  count: number,
+  start: ThreadStart,
+  options: SpawnOptions & { name: string },
+): Worker {
   const env: NodeJS.ProcessEnv = {
     ...process.env,
     ...options.env,
@@ -146,7 +154,10 @@ function watch(worker: Worker): Promise<unknown> {
     worker.on('exit', (code) => {
       if (report?.kind === 'result' && crash === undefined) resolve(report.value);
       else if (report?.kind === 'error') reject(revive(report.error));
-      else reject(crash ?? new TorchError('RANK_ENDED', `the thread ended with exit code ${code} before its work was done`));
+      else
+        reject(
+          crash ?? new TorchError('RANK_ENDED', `the thread ended with exit code ${code} before its work was done`),
+        );
     });
   });
 }
