@@ -1,8 +1,10 @@
 // Gradients: the engine's two calls, the modes, and a walk over the graph.
 #include "callback.h"
+#include "direct-run.h"
 
 #include <ATen/autocast_mode.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/ones_like.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/variable.h>
@@ -20,7 +22,18 @@ PW_ENTRY(backward, 5) {
   const bool retain = args.missing(2) ? create : args.boolean(2);
   if (!args.missing(4)) inputs = args.tensors(4);
   const RecomputeRun run(false);
-  run_engine(*args.env, [&] { torch::autograd::backward(roots, gradients, retain, create, inputs); });
+  if (create || !inputs.empty()) {
+    run_engine(*args.env, [&] { torch::autograd::backward(roots, gradients, retain, create, inputs); });
+    return nullptr;
+  }
+  torch::autograd::edge_list edges;
+  edges.reserve(roots.size());
+  gradients.resize(roots.size());
+  for (size_t i = 0; i < roots.size(); ++i) {
+    edges.push_back(torch::autograd::impl::gradient_edge(roots[i]));
+    if (!gradients[i].defined()) gradients[i] = at::ones_like(roots[i], at::MemoryFormat::Preserve);
+  }
+  run_backward(*args.env, edges, gradients, retain);
   return nullptr;
 }
 

@@ -1,14 +1,14 @@
-// The backward of a stage in two halves. The input half is one engine run that stops at the parameters' branches and
-// captures the gradients arriving there; then the edges from those places towards the inputs are cut, so that the
-// weight half is one plain accumulating run from all of them: no path is walked twice, shared weights included.
+// The backward of a stage in two halves. For the input half the edges towards parameters are taken out of the graph where
+// a parameter's branch meets the way from the inputs to the outputs, and the edges to the inputs lead to nodes of ours;
+// a plain engine run then computes what the inputs get and nothing else, and hooks note the gradients that arrive at the
+// meeting places. For the weight half those edges are back and the others gone: one plain accumulating run from all the
+// meeting places. No path is walked twice, shared weights included, and gradients do not flow beyond the inputs.
 #include "callback.h"
+#include "direct-run.h"
 
 #include <ATen/ops/ones_like.h>
-#include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/variable.h>
-
-#include <unordered_map>
 
 namespace pw {
 namespace {
@@ -20,65 +20,224 @@ using torch::autograd::variable_list;
 
 // What the weight half needs; owned by the TypeScript object through a handle.
 struct Pending {
+  std::mutex mutex;  // engine threads of several devices may add at once
   edge_list roots;
   variable_list gradients;
 };
 
-struct Mark {
-  bool input = false;      // leads to a stage input
-  bool weight = false;     // leads to a leaf that accumulates
-  bool target = false;     // is a stage input
-  bool done = false;
+// Stands in for a stage input: keeps the gradient that arrives, after the hooks of the tensor.
+struct CaptureNode final : Node {
+  explicit CaptureNode(const at::Tensor& input, Edge edge) : original(std::move(edge)) { add_input_metadata(input); }
+  variable_list apply(variable_list&& gradients) override {
+    captured = std::move(gradients[0]);
+    return {};
+  }
+  std::string name() const override { return "StageInput"; }
+  std::vector<std::unique_ptr<torch::autograd::FunctionPreHook>>& tensor_pre_hooks() noexcept override {
+    // A leaf's hooks are all its own; a computed tensor's sit on its node, by output, and expect all of them.
+    return original.function->next_edges().empty() ? original.function->tensor_pre_hooks() : Node::tensor_pre_hooks();
+  }
+  Edge original;
+  at::Tensor captured;
 };
 
-using Marks = std::unordered_map<Node*, Mark>;
+// The hooks of a computed tensor, called with a list in which only its own gradient is defined.
+struct ForwardedHooks final : torch::autograd::FunctionPreHook {
+  explicit ForwardedHooks(Edge edge) : original(std::move(edge)) {}
+  variable_list operator()(const variable_list& gradients) override {
+    variable_list all(original.function->num_inputs());
+    all[original.input_nr] = gradients[0];
+    for (const auto& hook : original.function->tensor_pre_hooks()) all = (*hook)(all);
+    const auto retained = original.function->retains_grad_hooks().find(original.input_nr);
+    if (retained != original.function->retains_grad_hooks().end()) all = (*retained->second)(all);
+    return {all[original.input_nr]};
+  }
+  Edge original;
+};
 
-// Marks every node that can be reached from the roots, children before parents.
-void mark(const edge_list& roots, Marks& marks, std::vector<Node*>& order) {
-  struct Frame {
-    Node* node;
-    size_t next;
-  };
-  std::vector<Frame> path;
-  for (const Edge& root : roots) {
-    Node* start = root.function.get();
-    if (start == nullptr || marks[start].done) continue;
-    path.push_back({start, 0});
-    while (!path.empty()) {
-      Frame& top = path.back();
-      Node* node = top.node;
-      const edge_list& edges = node->next_edges();
-      Mark& mine = marks[node];
-      if (mine.target || top.next == edges.size()) {
-        if (mine.target) {
-          mine.input = true;
-        } else if (edges.empty()) {
-          mine.weight = true;  // an accumulator
-        } else {
-          for (const Edge& edge : edges) {
-            if (!edge.is_valid()) continue;
-            const Mark& child = marks[edge.function.get()];
-            mine.input |= child.input;
-            mine.weight |= child.weight;
-          }
-        }
-        mine.done = true;
-        order.push_back(node);
-        path.pop_back();
-        continue;
-      }
-      Node* child = edges[top.next++].function.get();
-      if (child != nullptr && !marks[child].done) path.push_back({child, 0});
+// Notes the gradients that arrive at a meeting place, after the tensors' own hooks.
+struct MeetingHook final : torch::autograd::FunctionPreHook {
+  MeetingHook(Node* at, Pending& pending) : node(at), half(pending) {}
+  variable_list operator()(const variable_list& gradients) override {
+    std::lock_guard<std::mutex> lock(half.mutex);
+    for (uint32_t k = 0; k < gradients.size(); ++k) {
+      if (!gradients[k].defined()) continue;
+      half.roots.emplace_back(node->getptr(), k);
+      half.gradients.push_back(gradients[k]);
     }
+    return gradients;
+  }
+  Node* node;
+  Pending& half;  // outlives the engine's run; the hook is taken away after it
+};
+
+template <typename T, typename... A>
+auto make_node(A&&... arguments) {
+  if constexpr (std::is_same_v<OwnedNode, std::shared_ptr<Node>>) {
+    return std::shared_ptr<T>(new T(std::forward<A>(arguments)...), [](T* node) { deleteNode(node); });
+  } else {
+    return c10::make_intrusive<T>(std::forward<A>(arguments)...);
   }
 }
+using CapturePtr = decltype(make_node<CaptureNode>(std::declval<const at::Tensor&>(), std::declval<Edge>()));
+
+// Every node that can be reached from the roots without passing an input, children before parents.
+class Walk {
+ public:
+  struct Target {
+    Edge edge;
+    CapturePtr capture;
+  };
+  struct Visit {
+    bool input = false;   // leads to a stage input
+    bool weight = false;  // leads to a leaf that accumulates
+    bool done = false;
+  };
+
+  void run(const edge_list& roots, const std::vector<Target>& inputs) {
+    targets_ = &inputs;
+    table_.clear();
+    visits_.clear();
+    order_.clear();
+    for (const Edge& root : roots) {
+      if (target(root) == nullptr) descend(root.function.get());
+    }
+  }
+
+  // The input that an edge leads to, or nothing.
+  const Target* target(const Edge& edge) const {
+    for (const Target& candidate : *targets_) {
+      if (candidate.edge.function.get() == edge.function.get() && candidate.edge.input_nr == edge.input_nr) return &candidate;
+    }
+    return nullptr;
+  }
+
+  const Visit& of(Node* node) { return visits_[table_.find(node)]; }
+  const std::vector<uint32_t>& order() const { return order_; }
+  const Visit& at(uint32_t index) const { return visits_[index]; }
+  Node* node(uint32_t index) const { return table_.at(index); }
+
+ private:
+  struct Frame {
+    uint32_t index;
+    uint32_t next;
+  };
+
+  uint32_t add(Node* node) {
+    const uint32_t index = table_.add(node);
+    if (index == visits_.size()) visits_.emplace_back();
+    return index;
+  }
+
+  void descend(Node* root) {
+    const uint32_t start = add(root);
+    if (visits_[start].done) return;
+    path_.push_back({start, 0});
+    while (!path_.empty()) {
+      Frame& top = path_.back();
+      const uint32_t index = top.index;
+      const edge_list& edges = table_.at(index)->next_edges();
+      if (top.next < edges.size()) {
+        const Edge& edge = edges[top.next++];
+        if (!edge.is_valid()) continue;
+        if (target(edge) != nullptr) {
+          visits_[index].input = true;
+          continue;
+        }
+        const uint32_t child = add(edge.function.get());
+        if (!visits_[child].done) {
+          --top.next;  // come back to this edge when the child is known
+          path_.push_back({child, 0});
+          continue;
+        }
+        visits_[index].input |= visits_[child].input;
+        visits_[index].weight |= visits_[child].weight;
+        continue;
+      }
+      if (edges.empty()) visits_[index].weight = true;  // an accumulator
+      visits_[index].done = true;
+      order_.push_back(index);
+      path_.pop_back();
+    }
+  }
+
+  const std::vector<Target>* targets_ = nullptr;
+  NodeTable table_;
+  std::vector<Visit> visits_;
+  std::vector<uint32_t> order_;
+  std::vector<Frame> path_;
+};
+
+// The changes made to the graph for the input half.
+class Cuts {
+ public:
+  Cuts(Pending& half, size_t nodes) : half_(half) {
+    changed_.reserve(2 * nodes);
+    meetings_.reserve(nodes);
+    passed_.reserve(nodes);
+  }
+
+  // Takes the edges of one node towards parameters out, and leads those towards inputs to the captures.
+  void cut(Walk& walk, Node* node) {
+    edge_list& edges = node->next_edges();
+    bool meets = false;
+    for (uint32_t k = 0; k < edges.size(); ++k) {
+      Edge& edge = edges[k];
+      if (!edge.is_valid()) continue;
+      if (const Walk::Target* target = walk.target(edge)) {
+        changed_.push_back({node, k, edge, false});
+        edge = Edge(target->capture, 0);
+      } else if (!walk.of(edge.function.get()).input) {
+        changed_.push_back({node, k, std::move(edge), true});
+        edge = Edge();
+        meets = true;
+      }
+    }
+    if (meets) {
+      node->add_tensor_pre_hook(std::make_unique<MeetingHook>(node, half_));
+      meetings_.push_back(node->getptr());
+    } else {
+      passed_.push_back(node->getptr());
+    }
+  }
+
+  // Puts everything back as it was.
+  void undo() {
+    for (Change& change : changed_) change.node->next_edges()[change.at] = std::move(change.edge);
+    for (const auto& node : meetings_) node->tensor_pre_hooks().pop_back();
+  }
+
+  // Leaves what the weight half needs, and frees what only the input half did.
+  void finish() {
+    for (const auto& node : meetings_) {
+      for (Edge& edge : node->next_edges()) {
+        if (edge.is_valid()) edge = Edge();
+      }
+      node->tensor_pre_hooks().clear();  // they have run
+      if (!node->retains_grad_hooks().empty()) node->retains_grad_hooks().clear();
+    }
+    for (Change& change : changed_) {
+      if (change.weight) change.node->next_edges()[change.at] = std::move(change.edge);
+    }
+    for (const auto& node : passed_) node->release_variables();
+  }
+
+ private:
+  struct Change {
+    Node* node;
+    uint32_t at;
+    Edge edge;
+    bool weight;
+  };
+  Pending& half_;
+  std::vector<Change> changed_;
+  std::vector<OwnedNode> meetings_, passed_;
+};
 
 }  // namespace
 
-struct PendingTable {
-  HandleTable<std::shared_ptr<Pending>> table;
-};
-static thread_local PendingTable pending;
+static thread_local HandleTable<std::shared_ptr<Pending>> pending;
+static thread_local Walk walk;  // its memory is used again
 
 // (outputs, gradients, inputs): [gradients of the inputs (null where there is none), handle of the weight half]
 PW_ENTRY(input_backward, 3) {
@@ -88,116 +247,81 @@ PW_ENTRY(input_backward, 3) {
   variable_list gradients;
   for (size_t i = 0; i < outputs.size(); ++i) {
     if (!outputs[i].defined() || !outputs[i].requires_grad()) continue;
-    at::Tensor gradient = given[i];
-    if (!gradient.defined()) {
-      if (outputs[i].numel() != 1) throw CodedError("BAD_ARGUMENT", "inputBackward: an output of more than one element needs a gradient");
-      gradient = at::ones_like(outputs[i], at::MemoryFormat::Preserve);
-    }
     roots.push_back(torch::autograd::impl::gradient_edge(outputs[i]));
-    gradients.push_back(std::move(gradient));
+    gradients.push_back(given[i].defined() ? given[i] : at::ones_like(outputs[i], at::MemoryFormat::Preserve));
   }
 
-  Marks marks;
-  marks.reserve(256);
-  edge_list captures;
-  std::vector<size_t> capture_of;  // for each capture of an input: which input
+  std::vector<Walk::Target> targets;
+  std::vector<int> target_of(inputs.size(), -1);
   for (size_t i = 0; i < inputs.size(); ++i) {
     if (!inputs[i].defined() || !inputs[i].requires_grad()) continue;
     Edge edge = torch::autograd::impl::gradient_edge(inputs[i]);
-    marks[edge.function.get()].target = true;
-    captures.push_back(std::move(edge));
-    capture_of.push_back(i);
+    for (size_t t = 0; t < targets.size(); ++t) {
+      if (targets[t].edge.function == edge.function && targets[t].edge.input_nr == edge.input_nr) target_of[i] = static_cast<int>(t);
+    }
+    if (target_of[i] >= 0) continue;
+    auto capture = make_node<CaptureNode>(inputs[i], edge);
+    if (!edge.function->next_edges().empty()) capture->add_tensor_pre_hook(std::make_unique<ForwardedHooks>(edge));
+    target_of[i] = static_cast<int>(targets.size());
+    targets.push_back({std::move(edge), std::move(capture)});
   }
-  std::vector<Node*> order;
-  order.reserve(256);
-  mark(roots, marks, order);
 
+  walk.run(roots, targets);
   auto half = std::make_shared<Pending>();
-  std::vector<at::Tensor> result(inputs.size());
   edge_list input_roots;
   variable_list input_gradients;
   for (size_t i = 0; i < roots.size(); ++i) {
-    const Mark& root = marks[roots[i].function.get()];
-    if (root.input) {
+    if (const Walk::Target* target = walk.target(roots[i])) {
+      input_roots.emplace_back(target->capture, 0);
+      input_gradients.push_back(gradients[i]);
+    } else if (walk.of(roots[i].function.get()).input) {
       input_roots.push_back(roots[i]);
       input_gradients.push_back(gradients[i]);
-    } else if (root.weight) {
+    } else {
       half->roots.push_back(roots[i]);
       half->gradients.push_back(gradients[i]);
     }
   }
 
   if (!input_roots.empty()) {
-    // Where a parameter's branch meets the way from the inputs to the outputs.
-    const size_t input_captures = captures.size();
-    std::vector<Node*> meetings;
-    for (Node* node : order) {
-      const Mark& mine = marks[node];
-      if (!mine.input || !mine.weight || mine.target) continue;
-      bool meets = false;
-      for (const Edge& edge : node->next_edges()) {
-        if (!edge.is_valid()) continue;
-        const Mark& child = marks[edge.function.get()];
-        meets |= child.weight && !child.input;
-      }
-      if (!meets) continue;
-      meetings.push_back(node);
-      for (uint32_t k = 0; k < node->num_inputs(); ++k) captures.emplace_back(node->getptr(), k);
+    Cuts cuts(*half, walk.order().size());
+    for (const uint32_t index : walk.order()) {
+      if (walk.at(index).input) cuts.cut(walk, walk.node(index));
     }
-    variable_list captured;
-    const RecomputeRun run(true);  // what checkpoints recompute serves the weight half too
-    run_engine(*args.env, [&] { captured = torch::autograd::Engine::get_default_engine().execute(input_roots, input_gradients, true, false, false, captures); });
-    for (size_t i = 0; i < input_captures; ++i) result[capture_of[i]] = captured[i];
-    for (size_t i = input_captures; i < captures.size(); ++i) {
-      if (!captured[i].defined()) continue;
-      half->roots.push_back(captures[i]);
-      half->gradients.push_back(captured[i]);
+    try {
+      const RecomputeRun run(true);  // what checkpoints recompute serves the weight half too
+      run_backward(*args.env, input_roots, input_gradients, true);
+    } catch (...) {
+      cuts.undo();
+      throw;
     }
-    for (Node* node : meetings) {
-      for (size_t k = 0; k < node->num_outputs(); ++k) {
-        const Edge& edge = node->next_edge(k);
-        if (edge.is_valid() && marks[edge.function.get()].input) marks[node].done = false;
-      }
-    }
-    // What only the input half needed can go now. Parents come after children in `order`; a node that loses its last
-    // owner here was not needed any more, so go from the roots down and never touch a node after its owners were cut.
-    std::vector<OwnedNode> owners;
-    owners.reserve(order.size());
-    for (Node* node : order) owners.push_back(node->getptr());
-    for (Node* node : order) {
-      const Mark& mine = marks[node];
-      if (!mine.input || mine.target) continue;
-      if (mine.done) {
-        node->release_variables();
-      } else {
-        for (size_t k = 0; k < node->num_outputs(); ++k) {
-          const Edge& edge = node->next_edge(k);
-          if (edge.is_valid() && marks[edge.function.get()].input) node->set_next_edge(k, Edge());
-        }
-      }
-    }
+    cuts.finish();
+  }
+  std::vector<at::Tensor> result(inputs.size());
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (target_of[i] >= 0) result[i] = targets[static_cast<size_t>(target_of[i])].capture->captured;
   }
   napi_value pair;
   napi_create_array_with_length(args.napi, 2, &pair);
   napi_set_element(args.napi, pair, 0, from_tensors(*args.env, result));
-  napi_set_element(args.napi, pair, 1, from_int32(args.napi, pending.table.add(std::move(half))));
+  napi_set_element(args.napi, pair, 1, from_int32(args.napi, pending.add(std::move(half))));
   return pair;
 }
 
 // (handle): accumulates the gradients of the parameters. A handle is used once.
 PW_ENTRY(weight_backward, 1) {
-  std::shared_ptr<Pending>* found = pending.table.find(args.int32(0));
+  std::shared_ptr<Pending>* found = pending.find(args.int32(0));
   if (found == nullptr) throw CodedError("STALE_HANDLE", "this weight half was run or dropped already");
-  std::shared_ptr<Pending> half = *found;
-  pending.table.remove(args.int32(0));
+  const std::shared_ptr<Pending> half = *found;
+  pending.remove(args.int32(0));
   if (!half->roots.empty()) {
     const RecomputeRun run(false);
-    run_engine(*args.env, [&] { torch::autograd::Engine::get_default_engine().execute(half->roots, half->gradients, false, false, true, {}); });
+    run_backward(*args.env, half->roots, half->gradients, false);
   }
   return undefined(args.napi);
 }
 
-PW_ENTRY(drop_weight_backward, 1) { return from_bool(args.napi, pending.table.remove(args.int32(0))); }
+PW_ENTRY(drop_weight_backward, 1) { return from_bool(args.napi, pending.remove(args.int32(0))); }
 
 void init_split_backward(Env& env, napi_value exports) {
   add_exports(env, exports, {

@@ -1,5 +1,6 @@
 /** @file Gradients: accumulated into leaves by `backward`, returned by `grad`. */
 import { native } from '../addon.ts';
+import { dtypeOfCode } from '../dtype.ts';
 import { checkOptions, TorchError } from '../errors.ts';
 import { Tensor } from '../tensor.ts';
 import { collectCallbacks } from './callbacks.ts';
@@ -91,39 +92,53 @@ Tensor.prototype.backward = function (this: Tensor, gradient?: Tensor | null, op
 export function listOf(where: string, name: string, value: Tensor | readonly Tensor[]): readonly Tensor[] {
   const list: readonly Tensor[] = value instanceof Tensor ? [value] : value;
   if (!Array.isArray(list) || list.length === 0) throw new TorchError('BAD_ARGUMENT', `${where}: ${name} must be a tensor or an array of at least one`);
-  list.forEach((item, i) => {
+  for (let i = 0; i < list.length; i++) {
+    const item: unknown = list[i];
     if (!(item instanceof Tensor)) throw new TorchError('BAD_ARGUMENT', `${where}: ${name}[${i}] is not a tensor but ${item === null ? 'null' : `a ${typeof item}`}`);
-  });
+  }
   return list;
 }
+
+const meta = native.metaArray;
+const SIZES = 16;
+const rootSizes = new Float64Array(64);
 
 /** Checks roots and their gradients against each other; handles of the gradients, null where one is made of ones. */
 export function gradientsOf(where: string, roots: readonly Tensor[], given: readonly (Tensor | null)[] | undefined): (number | null)[] {
   if (given !== undefined && given.length !== roots.length) {
     throw new TorchError('BAD_ARGUMENT', `${where}: ${given.length} gradients for ${roots.length} tensors; give one for each, null for a scalar`);
   }
-  return roots.map((root, i) => {
-    if (!root.requiresGrad) {
-      throw new TorchError('NO_GRAD', `${where}: tensor ${i} does not require a gradient: nothing it was computed from does, or it was computed inside noGrad()`);
+  const handles = new Array<number | null>(roots.length);
+  for (let i = 0; i < roots.length; i++) handles[i] = checkedGradient(where, i, roots[i] as Tensor, given?.[i] ?? null);
+  return handles;
+}
+
+/** One look at each tensor's description: this runs in every step. */
+function checkedGradient(where: string, i: number, root: Tensor, gradient: Tensor | null): number | null {
+  native.meta(root.handle);
+  if (meta[4] !== 1) {
+    throw new TorchError('NO_GRAD', `${where}: tensor ${i} does not require a gradient: nothing it was computed from does, or it was computed inside noGrad()`);
+  }
+  const isComplex = dtypeOfCode(meta[1] as number).isComplex;
+  const dims = meta[0] as number;
+  if (gradient === null) {
+    if (meta[8] !== 1) {
+      throw new TorchError('SHAPE', `${where}: tensor ${i} has shape [${root.shape.join(', ')}], and only a scalar needs no gradient; give its gradient, or reduce it with sum() or mean()`);
     }
-    const gradient = given?.[i] ?? null;
-    if (gradient === null) {
-      if (root.numel() !== 1) {
-        throw new TorchError('SHAPE', `${where}: tensor ${i} has shape [${root.shape.join(', ')}], and only a scalar needs no gradient; give its gradient, or reduce it with sum() or mean()`);
-      }
-      if (root.dtype.isComplex) throw new TorchError('DTYPE', `${where}: tensor ${i} is complex, so its gradient must be given`);
-      return null;
-    }
-    const shape = root.shape;
-    const other = gradient.shape;
-    if (shape.length !== other.length || shape.some((size, d) => size !== other[d])) {
-      throw new TorchError('SHAPE', `${where}: gradient ${i} has shape [${other.join(', ')}], its tensor [${shape.join(', ')}]; they must be the same`);
-    }
-    if (gradient.dtype.isComplex !== root.dtype.isComplex) {
-      throw new TorchError('DTYPE', `${where}: gradient ${i} is ${gradient.dtype.name}, its tensor ${root.dtype.name}; both must be complex, or none`);
-    }
-    return gradient.handle;
-  });
+    if (isComplex) throw new TorchError('DTYPE', `${where}: tensor ${i} is complex, so its gradient must be given`);
+    return null;
+  }
+  for (let d = 0; d < dims; d++) rootSizes[d] = meta[SIZES + d] as number;
+  native.meta(gradient.handle);
+  let same = meta[0] === dims;
+  for (let d = 0; d < dims && same; d++) same = rootSizes[d] === meta[SIZES + d];
+  if (!same) {
+    throw new TorchError('SHAPE', `${where}: gradient ${i} has shape [${gradient.shape.join(', ')}], its tensor [${root.shape.join(', ')}]; they must be the same`);
+  }
+  if (dtypeOfCode(meta[1] as number).isComplex !== isComplex) {
+    throw new TorchError('DTYPE', `${where}: gradient ${i} is ${gradient.dtype.name}, its tensor ${root.dtype.name}; both must be complex, or none`);
+  }
+  return gradient.handle;
 }
 
 function handles(tensors: readonly Tensor[]): number[] {

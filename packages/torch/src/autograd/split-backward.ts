@@ -64,7 +64,7 @@ export class WeightBackward {
   }
 }
 
-const net = new FinalizationRegistry<number>((handle) => native.dropWeightBackward(handle));
+const net = new FinalizationRegistry<number>((handle) => native.dropWeightBackward(handle)); // a net only: run or drop each half
 
 /**
  * Computes the gradients of the inputs only. `weights.run()` later accumulates those of the parameters; both halves
@@ -78,9 +78,9 @@ export function inputBackward(options: InputBackwardOptions): InputBackwardResul
   if (options.gradOutputs !== undefined && options.gradOutputs.length !== outputs.length) {
     throw new TorchError('BAD_ARGUMENT', `inputBackward: ${options.gradOutputs.length} gradients for ${outputs.length} outputs; give one for each, null for a scalar`);
   }
-  const kept = outputs.map((output, i) => ({ output, gradient: options.gradOutputs?.[i] ?? null })).filter(({ output }) => output.requiresGrad);
-  const roots = kept.map(({ output }) => output);
-  const gradients = gradientsOf('inputBackward', roots, kept.map(({ gradient }) => gradient));
+  const roots = outputs.every((output) => output.requiresGrad) ? outputs : outputs.filter((output) => output.requiresGrad);
+  const given = roots === outputs ? options.gradOutputs : options.gradOutputs?.filter((_, i) => outputs[i]?.requiresGrad);
+  const gradients = gradientsOf('inputBackward', roots, given);
   const inputs = (options.inputs ?? []).map((input, i) => {
     if (input !== null && !(input instanceof Tensor)) throw new TorchError('BAD_ARGUMENT', `inputBackward: inputs[${i}] is not a tensor but a ${typeof input}; give null for it`);
     return input === null ? null : input.handle;
