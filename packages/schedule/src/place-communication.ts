@@ -88,7 +88,7 @@ class Placer {
   run(): Int32Array[] {
     for (let rank = this.rows.length - 1; rank >= 0; rank--) this.wake(rank);
     do {
-      while (this.readyCount > 0) this.runRank(this.ready[--this.readyCount]!);
+      this.runReady();
     } while (this.breakCircles());
     return this.out;
   }
@@ -122,46 +122,56 @@ class Placer {
     });
   }
 
-  /** Goes on with a rank until it has to wait. */
-  private runRank(rank: number): void {
+  /** Goes on with all ranks that can, each until it has to wait. */
+  private runReady(): void {
+    const { rows, out: outs, length: lengths, cursor, ready } = this;
     const { inPeer, outPeer, rankOf, stop, marks, width, stageShift, fieldMask, sent, simple } = this;
-    const row = this.rows[rank]!;
-    const out = this.out[rank]!;
-    let length = this.length[rank]!;
-    let slot = this.cursor[rank]!;
-    for (; slot < row.length; slot++) {
-      const word = row[slot]!;
-      const code = word & 15;
-      if (code === Code.Composite || (!simple && code <= Code.B)) {
-        this.length[rank] = length;
-        this.cursor[rank] = slot;
-        if (!this.runParts(rank, word)) return;
-        length = this.length[rank]!;
-        continue;
+    nextRank: while (this.readyCount > 0) {
+      const rank = ready[--this.readyCount]!;
+      const row = rows[rank]!;
+      const out = outs[rank]!;
+      let length = lengths[rank]!;
+      let slot = cursor[rank]!;
+      if (simple && sent[rank]! >= 0 && (row[slot]! & 15) !== Code.Composite) {
+        sent[rank] = -1; // the only send of a plain action was performed while the rank was stopped there
+        slot++;
       }
-      if (code !== Code.F && code !== Code.B && code !== Code.I) {
-        if (code !== Code.Bubble) out[length++] = word;
-        continue;
-      }
-      // A plain action, at most one message in and one out: what runParts does, written out.
-      const forward = code === Code.F;
-      const stage = word >>> stageShift;
-      const field = (word >>> 4) & fieldMask;
-      const received = forward ? 1 : 2;
-      if (sent[rank]! < 0) {
+      for (; slot < row.length; slot++) {
+        const word = row[slot]!;
+        const code = word & 15;
+        if (code === Code.Composite || (!simple && code <= Code.B)) {
+          lengths[rank] = length;
+          cursor[rank] = slot;
+          if (!this.runParts(rank, word)) continue nextRank;
+          length = lengths[rank]!;
+          continue;
+        }
+        if (code !== Code.F && code !== Code.B && code !== Code.I) {
+          if (code !== Code.Bubble) out[length++] = word;
+          continue;
+        }
+        // A plain action, at most one message in and one out: what runParts does, written out.
+        const forward = code === Code.F;
+        const stage = word >>> stageShift;
+        const field = (word >>> 4) & fieldMask;
+        const received = forward ? 1 : 2;
         const source = forward ? inPeer[stage]! : outPeer[stage]!;
         if (source !== Peer.None && (marks[stage * width + field]! & received) === 0) {
           const recvWord = (word & ~15) | (forward ? Code.RecvF : Code.RecvB);
           const sender = rankOf[source]!;
-          if (stop[sender] !== ((recvWord - 1 + ((source - stage) << stageShift)) | 0)) {
-            this.length[rank] = length;
-            this.cursor[rank] = slot;
+          const sendWord = (recvWord - 1 + ((source - stage) << stageShift)) | 0;
+          if (stop[sender] !== sendWord) {
+            lengths[rank] = length;
+            cursor[rank] = slot;
             stop[rank] = recvWord;
             if (stop[sender] !== 0) this.breakPair(rank, sender);
-            return;
+            continue nextRank;
           }
           out[length++] = recvWord;
-          this.finishSend(sender);
+          outs[sender]![lengths[sender]!++] = sendWord;
+          sent[sender]!++;
+          stop[sender] = 0;
+          ready[this.readyCount++] = sender;
         }
         out[length++] = word;
         const target = forward ? outPeer[stage]! : inPeer[stage]!;
@@ -170,23 +180,22 @@ class Placer {
         const receiver = rankOf[target]!;
         const recvWord = (sendWord + 1 + ((target - stage) << stageShift)) | 0;
         if (stop[receiver] !== recvWord) {
-          this.length[rank] = length;
-          this.cursor[rank] = slot;
+          lengths[rank] = length;
+          cursor[rank] = slot;
           sent[rank] = 0;
           stop[rank] = sendWord;
           if (stop[receiver] !== 0) this.breakPair(rank, receiver);
-          return;
+          continue nextRank;
         }
         marks[target * width + field]! |= received;
-        this.out[receiver]![this.length[receiver]!++] = recvWord;
-        this.wake(receiver);
+        outs[receiver]![lengths[receiver]!++] = recvWord;
+        stop[receiver] = 0;
+        ready[this.readyCount++] = receiver;
         out[length++] = sendWord;
-      } else {
-        sent[rank] = -1; // its only send was performed while it was stopped there
       }
+      lengths[rank] = length;
+      cursor[rank] = slot;
     }
-    this.length[rank] = length;
-    this.cursor[rank] = slot;
   }
 
   /** Any action: receives of all parts, the action, sends of all parts. False if the rank has to wait; it comes back here. */
@@ -257,14 +266,21 @@ class Placer {
   private trySend(rank: number): boolean {
     const word = this.stop[rank]!;
     for (const target of this.targetsOf(word)) if (!this.isThere(target, word)) return false;
-    this.force(rank);
+    this.perform(rank);
     return true;
   }
 
   /** Performs the send a rank is stopped at; receives that are not there yet are put where their ranks stand. */
   private force(rank: number): void {
+    this.settler.noteForced(rank);
+    this.perform(rank);
+  }
+
+  private perform(rank: number): void {
     const word = this.stop[rank]!;
-    for (const target of this.targetsOf(word)) this.take(target, word);
+    const only = ((word & 15) === Code.SendF ? this.outPeer : this.inPeer)[word >>> this.stageShift]!;
+    if (only >= 0) this.take(only, word);
+    else for (const target of this.targetsOf(word)) this.take(target, word);
     this.finishSend(rank);
   }
 
@@ -364,12 +380,10 @@ class Placer {
   private breakCircle(circle: Int32Array): void {
     const sender = this.chooseSender(circle);
     if (sender < 0) return;
-    const ranks = new Int32Array(circle.length);
-    ranks.set(circle.subarray(sender));
-    ranks.set(circle.subarray(0, sender), circle.length - sender);
-    const words = ranks.map((rank) => this.stop[rank]!);
-    this.force(ranks[0]!);
-    if (this.simple) this.settler.suspect({ ranks, words });
+    const rank = circle[sender]!;
+    const receiver = this.waitsFor(rank);
+    this.force(rank);
+    if (this.simple) this.settler.noteCircle(circle, receiver);
   }
 
   /**

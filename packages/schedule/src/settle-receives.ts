@@ -2,7 +2,7 @@
  * @file Moves receives that were put early in vain.
  *
  * When three or more ranks wait in a circle, one send of it gets its receive early; which one turns out best is only seen
- * later: another send of the same circle may need its receive early anyway, and then the first one was not needed.
+ * later: another send of the same circle may get its receive early too, and then the first one may not have been needed.
  */
 
 import { Code } from './packed.ts';
@@ -21,111 +21,92 @@ export interface RowsSoFar {
   isUse(word: number, receive: number): boolean;
 }
 
-/** A receive that may stand too early. */
-interface Suspect {
+/** A receive that stands early because of a circle. */
+interface EarlyReceive {
   readonly rank: number;
+  readonly word: number;
   slot: number;
-  /** Cells each rank had when it was put: what has to do with it is near. */
-  readonly before: Int32Array;
-  readonly circle: Circle;
-}
-
-/** Ranks that waited for each other, each for the next one, and what each of them stood at; the sender comes first. */
-export interface Circle {
-  readonly ranks: Int32Array;
-  readonly words: Int32Array;
 }
 
 const mostVisits = 10_000;
-/** Cells may have moved forward by a few places since a suspect was put. */
-const slack = 16;
 
-/** Keeps the suspects and moves them later as far as no circle closes. */
+/** Remembers early receives and moves them later as far as no circle closes. */
 export class ReceiveSettler {
-  private suspects: Suspect[] = [];
   private readonly rows: RowsSoFar;
+  private readonly early: EarlyReceive[] = [];
+  private doubtful: Set<EarlyReceive> = new Set();
+  /** Per rank the early receive of the last circle it was in, and what it stood at then. */
+  private readonly circleOf: Int32Array;
+  private readonly stoodAt: Int32Array;
 
   constructor(rows: RowsSoFar) {
     this.rows = rows;
+    this.circleOf = new Int32Array(rows.stop.length);
+    this.stoodAt = new Int32Array(rows.stop.length);
   }
 
-  /** Notes that the last cell of the second rank of a circle is a receive put early for the first rank's send. */
-  suspect(circle: Circle): void {
-    const rank = circle.ranks[1]!;
-    this.suspects.push({ rank, slot: this.rows.length[rank]! - 1, before: this.rows.length.slice(), circle });
+  /** Notes a circle; the last cell of `receiver` is the receive that was put early to break it. */
+  noteCircle(circle: Int32Array, receiver: number): void {
+    const { circleOf, stoodAt } = this;
+    const { stop, length, out } = this.rows;
+    for (let i = 0; i < circle.length; i++) {
+      const rank = circle[i]!;
+      this.noteForced(rank); // two circles through one stop: the first break may have been in vain
+      circleOf[rank] = this.early.length;
+      stoodAt[rank] = stop[rank]!;
+    }
+    const slot = length[receiver]! - 1;
+    this.early.push({ rank: receiver, word: out[receiver]![slot]!, slot });
   }
 
-  /** Moves the suspects whose circle is over; call it when no rank is in the middle of anything. */
+  /** Notes that the send a rank stands at gets its receive early. */
+  noteForced(rank: number): void {
+    const word = this.rows.stop[rank]!;
+    if (word !== 0 && this.stoodAt[rank] === word) this.doubtful.add(this.early[this.circleOf[rank]!]!);
+  }
+
+  /** Moves the doubtful receives; call it when no rank is in the middle of anything. */
   settle(): void {
-    if (this.suspects.length === 0) return;
-    const over = this.suspects.filter((suspect) => this.isOver(suspect));
-    if (over.length === 0) return;
-    const doubtful = over.filter((suspect) => !this.isNeeded(suspect));
+    if (this.doubtful.size === 0) return;
+    const open = new Set<EarlyReceive>();
     // One that moves may let another one move, so they are gone through until nothing moves.
-    for (let moved = doubtful.length > 0; moved; ) {
+    for (let moved = true; moved; ) {
       moved = false;
-      for (const suspect of doubtful) if (this.moveLater(suspect)) moved = true;
+      for (const receive of this.doubtful) {
+        receive.slot = this.find(receive.rank, receive.word, receive.slot);
+        const from = receive.slot;
+        if (this.moveLater(receive)) open.add(receive);
+        if (receive.slot !== from) moved = true;
+      }
     }
-    this.suspects = this.suspects.filter((suspect) => !over.includes(suspect));
+    this.doubtful = open;
   }
 
-  /** Whether no rank of the circle stands where it stood. */
-  private isOver({ circle: { ranks, words } }: Suspect): boolean {
-    for (let i = 0; i < ranks.length; i++) if (this.rows.stop[ranks[i]!] === words[i]) return false;
-    return true;
-  }
-
-  /** Whether the circle would close again without the early receive: everybody else got what it waited for only afterwards. */
-  private isNeeded({ circle: { ranks, words }, before }: Suspect): boolean {
-    for (let i = 0; i < ranks.length; i++) {
-      if (i === 1) continue;
-      const rank = ranks[i]!;
-      const wanted = this.rows.partner(words[(i === 0 ? ranks.length : i) - 1]!);
-      if (!this.isAfter(rank, words[i]!, wanted, before[rank]! - slack)) return false;
-    }
-    return true;
-  }
-
-  /** Whether a row has one cell before another, looked for from a slot on. */
-  private isAfter(rank: number, first: number, second: number, from: number): boolean {
-    const row = this.rows.out[rank]!;
-    for (let slot = Math.max(0, from); slot < this.rows.length[rank]!; slot++) {
-      if (row[slot] === first) return true;
-      if (row[slot] === second) return false;
-    }
-    return false;
-  }
-
-  /** Moves one suspect as far as possible; whether it moved. */
-  private moveLater(suspect: Suspect): boolean {
-    const { rank } = suspect;
-    const row = this.rows.out[rank]!;
-    const length = this.rows.length[rank]!;
-    const from = suspect.slot;
+  /** Moves a receive as far as possible; whether the cells after it are not there yet. */
+  private moveLater(receive: EarlyReceive): boolean {
+    const row = this.rows.out[receive.rank]!;
+    const length = this.rows.length[receive.rank]!;
     for (;;) {
-      let end = suspect.slot + 1;
+      let end = receive.slot + 1;
       while (end < length && isReceive(row[end]!)) end++;
-      if (end >= length || this.rows.isUse(row[end]!, row[suspect.slot]!) || this.leadsTo(suspect, end))
-        return suspect.slot !== from;
-      const word = row[suspect.slot]!;
-      row.copyWithin(suspect.slot, suspect.slot + 1, end + 1);
-      row[end] = word;
-      for (const other of this.suspects)
-        if (other !== suspect && other.rank === rank && other.slot > suspect.slot && other.slot <= end) other.slot--;
-      suspect.slot = end;
+      if (end >= length) return true;
+      if (this.rows.isUse(row[end]!, receive.word) || this.leadsTo(receive, end)) return false;
+      row.copyWithin(receive.slot, receive.slot + 1, end + 1);
+      row[end] = receive.word;
+      receive.slot = end;
     }
   }
 
-  /** Whether some message of the cells up to `end` happens only after the suspect's, for other reasons than its place in the row. */
-  private leadsTo(suspect: Suspect, end: number): boolean {
+  /** Whether a message of the cells up to `end` happens only after this one, for other reasons than its place in the row. */
+  private leadsTo(receive: EarlyReceive, end: number): boolean {
     const { out, length } = this.rows;
-    const { rank, slot, before } = suspect;
-    const messages = out[rank]!.subarray(slot + 1, end + 1);
-    if (!messages.some(isMessage)) return false;
-    const receive = out[rank]![slot]!;
-    const sender = this.rows.partnerRank(receive);
+    const { rank, slot, word: own } = receive;
+    if (!out[rank]!.subarray(slot + 1, end + 1).some(isMessage)) return false;
+    const sender = this.rows.partnerRank(own);
     const visited = new Set<number>();
-    const open: [rank: number, slot: number][] = [[sender, this.find(sender, this.rows.partner(receive), before) + 1]];
+    const open: [rank: number, slot: number][] = [
+      [sender, this.find(sender, this.rows.partner(own), length[sender]!) + 1],
+    ];
     // Nearest first: what closes a circle is usually a few messages away.
     for (let next = 0; next < open.length; next++) {
       const [r, from] = open[next]!;
@@ -144,19 +125,19 @@ export class ReceiveSettler {
       const partner = this.rows.partner(word);
       const partnerRank = this.rows.partnerRank(word);
       visited.add(partner);
-      const there = this.find(partnerRank, partner, before);
+      const there = this.find(partnerRank, partner, length[partnerRank]!);
       if (partnerRank === rank && there > slot && there <= end) return true;
       open.push([partnerRank, there + 1]);
     }
     return false;
   }
 
-  /** Where a cell stands, looked for around the place where its rank was. */
-  private find(rank: number, word: number, before: Int32Array): number {
+  /** Where a cell stands, looked for around a slot. */
+  private find(rank: number, word: number, near: number): number {
     const row = this.rows.out[rank]!;
     const length = this.rows.length[rank]!;
-    let up = before[rank]!;
-    let down = up - 1;
+    let up = near;
+    let down = near - 1;
     while (up < length || down >= 0) {
       if (up < length && row[up++] === word) return up - 1;
       if (down >= 0 && row[down--] === word) return down + 1;
