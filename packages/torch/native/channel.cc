@@ -80,10 +80,12 @@ void Inbox::push(int source, Message&& message, const Wait* wait) {
   {
     std::unique_lock<std::mutex> lock(mutex_);
     std::deque<Message>& queue = queues_[source];
+    if (!closed_.empty()) throw CodedError("PEER_LOST", closed_);
     while (bound_ != 0 && queue.size() >= bound_ && wait != nullptr) {
       ++waiting_for_room_;
       room_.wait_until(lock, wait->slice());
       --waiting_for_room_;
+      if (!closed_.empty()) throw CodedError("PEER_LOST", closed_);
       if (queue.size() < bound_) break;
       const Stop stop = wait->check();
       if (stop != Stop::none) wait->fail(stop, "the receiver has " + std::to_string(queue.size()) + " messages it has not taken");
@@ -183,10 +185,10 @@ void Inbox::lose(int source, const std::string& why) {
   arrived_.notify_all();
 }
 
-void Inbox::clear() {
-  std::vector<std::deque<Message>> doomed;
+void Inbox::close(const std::string& why) {
+  std::vector<std::deque<Message>> doomed(queues_.size());
   std::lock_guard<std::mutex> lock(mutex_);
-  doomed.resize(queues_.size());
+  if (closed_.empty()) closed_ = why;
   doomed.swap(queues_);
   room_.notify_all();
 }

@@ -31,7 +31,7 @@ class Inbox {
   bool has(int source, uint8_t space, int64_t tag);
   size_t pending();
   void lose(int source, const std::string& why);               // nothing more will come from there
-  void clear();
+  void close(const std::string& why);                          // the receiver is gone: drops what is here, refuses more
 
  private:
   bool pop(int source, uint8_t space, int64_t tag, Message& out);
@@ -43,6 +43,7 @@ class Inbox {
   std::condition_variable arrived_, room_;
   std::vector<std::deque<Message>> queues_;
   std::vector<std::string> lost_;
+  std::string closed_;
   std::atomic<uint64_t> arrivals_{0};
   int blocked_ = 0, waiting_for_room_ = 0;
 };

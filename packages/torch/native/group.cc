@@ -8,6 +8,7 @@
 #include <torch/csrc/distributed/c10d/exception.h>
 
 #include <cstdlib>
+#include <thread>
 
 namespace pw {
 namespace {
@@ -231,16 +232,37 @@ bool Pending::is_over() {
     std::lock_guard<std::mutex> lock(mutex_);
     if (over_) return true;
     if (busy_) return false;
+    if (how_ == How::interrupt) {
+      if (!watched_) finish_on_pool();
+      watched_ = true;
+      return false;
+    }
   }
   switch (how_) {
     case How::thread: return static_cast<ThreadWork&>(*work_).poll();
     case How::plain: return work_->isCompleted();
-    case How::signal: {
+    default: {
       std::lock_guard<std::mutex> lock(signal_->mutex);
       return signal_->set;
     }
-    default: return false;
   }
+}
+
+void Pending::poll(const Wait& wait) {
+  while (!work_->isCompleted()) {
+    wait.check_or_throw("not all ranks did their part");
+    std::this_thread::sleep_for(std::chrono::microseconds(200));
+  }
+}
+
+void Pending::finish_on_pool() {
+  run_on_pool([self = shared_from_this()] {
+    try {
+      self->finish(Wait(nullptr, self->group->control, INT64_MAX));
+    } catch (...) {
+      // whoever waits is told
+    }
+  });
 }
 
 // --- handles --------------------------------------------------------------------------------------------------------------
@@ -393,6 +415,15 @@ PW_ENTRY(work_wait, 2) {
 PW_ENTRY(work_done, 3) {
   std::shared_ptr<Pending> pending = pending_of(*args.env, args.int32(0));
   const int64_t timeout = args.int64(1);
+  if (pending->is_plain()) {
+    // A stream waits for it, and that must be the stream of this thread.
+    return promise(*args.env, args.number(2),
+      [pending, timeout](const StopFlag& stop) { pending->poll(Wait(nullptr, pending->group->control, timeout, stop)); },
+      [pending](Env& env) {
+        pending->finish(Wait(env.napi, pending->group->control, 0));
+        return undefined(env.napi);
+      });
+  }
   return promise(*args.env, args.number(2),
     [pending, timeout](const StopFlag& stop) { pending->finish(Wait(nullptr, pending->group->control, timeout, stop)); },
     [](Env& env) { return undefined(env.napi); });
@@ -410,14 +441,7 @@ PW_ENTRY(work_release, 1) {
   if (found == nullptr) return nullptr;
   std::shared_ptr<Pending> pending = std::move(*found);
   table.remove(args.int32(0));
-  if (pending->is_over()) return nullptr;
-  run_on_pool([pending] {
-    try {
-      pending->finish(Wait(nullptr, pending->group->control, INT64_MAX));
-    } catch (...) {
-      // nobody asked for the result
-    }
-  });
+  if (!pending->is_over()) pending->finish_on_pool();
   return nullptr;
 }
 

@@ -30,13 +30,16 @@ struct Group {
 };
 
 // An operation under way. It keeps its tensors until it is over, also when nobody waits for it.
-class Pending {
+class Pending : public std::enable_shared_from_this<Pending> {
  public:
   enum class Kind : uint8_t { send, receive, collective };
   Pending(std::shared_ptr<Group> owner, c10::intrusive_ptr<c10d::Work> operation, Kind operation_kind);
 
   void finish(const Wait& wait);        // returns when it is over; may be called again after a time-out
-  bool is_over();
+  bool is_over();                       // where only a wait can tell, begins one on a helper thread
+  bool is_plain() const { return how_ == How::plain; }
+  void poll(const Wait& wait);          // of a plain one: returns when it is over, without finishing it
+  void finish_on_pool();                // for a result that nobody is waiting for
 
   const std::shared_ptr<Group> group;
   const Kind kind;
@@ -64,7 +67,7 @@ class Pending {
   std::shared_ptr<Signal> signal_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  bool busy_ = false, over_ = false;
+  bool busy_ = false, over_ = false, watched_ = false;
   std::exception_ptr error_;
 };
 

@@ -107,7 +107,7 @@ void ThreadHub::leave(int rank, const std::string& why) {
     last = ++left_ == size;
   }
   for (int other = 0; other < size; ++other) inboxes_[other]->lose(rank, why);
-  inboxes_[rank]->clear();
+  inboxes_[rank]->close(why);
   if (last) forget(name);
 }
 

@@ -85,13 +85,10 @@ void Control::cancel(const std::string& why) {
 }
 
 void Control::abort(const std::string& why) {
-  {
-    std::lock_guard<std::mutex> lock(mutex_);
-    if (aborted) return;
-    reason_ = why;
-    aborted = true;
-  }
-  if (on_abort) on_abort();
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (aborted) return;
+  reason_ = why;
+  aborted = true;
 }
 
 int abort_waits(const std::string& name, int rank, const std::string& why) {

@@ -27,7 +27,6 @@ class Control {
   const int rank;
   std::atomic<uint64_t> cancels{0};   // ends the waits of the moment
   std::atomic<bool> aborted{false};   // ends all waits from now on
-  std::function<void()> on_abort;     // set before the control is shared
 
   std::string reason() const;
   void cancel(const std::string& why);

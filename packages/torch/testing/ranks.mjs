@@ -157,6 +157,11 @@ const scenarios = {
     const timer = setInterval(() => ticks++, 1);
     await new Promise((resolve) => setTimeout(resolve, 20));
     group.isend(a, (group.rank + group.size - 1) % group.size, { tag: 4 });
+    // Asking is enough to learn of it.
+    const asked = group.isend(a, (group.rank + group.size - 1) % group.size, { tag: 6 });
+    group.recv(zeros([1]), (group.rank + 1) % group.size, { tag: 6 });
+    for (let i = 0; i < 2000 && !asked.isCompleted(); i++) await new Promise((resolve) => setTimeout(resolve, 1));
+    const known = asked.isCompleted();
     const sent = group.isend(tensor([group.rank], { dtype: 'float32' }), (group.rank + group.size - 1) % group.size, {
       tag: 3,
     });

@@ -232,6 +232,9 @@ describe('limits', () => {
     expect(() => b.channel(0).recv(1)).toThrow(
       /rank 1 for rank 0 with tag 1: rank 0 has left the group; the first error of that rank is the cause/,
     );
+    expect(() => b.channel(0).send(1, zeros([1]))).toThrow(
+      /Channel.send in group '.*': rank 1 to rank 0 with tag 1: rank 0 has left the group/,
+    );
     expect(() => b.barrier()).toThrow(/barrier in group '.*': rank 1: rank 0 has left the group and did not take part/);
   });
 
@@ -267,6 +270,12 @@ describe('limits', () => {
     );
     expect(() => a.channel(1).send(1.5, zeros([1]))).toThrow('the tag is 1.5');
     expect(() => a.channel(1).recv(1, { dtyp: 'x' } as object)).toThrow("did you mean 'dtype'?");
+    expect(() => a.channel(1).send(1, {} as never)).toThrow(
+      'Channel.send: expected a tensor of this thread, got object',
+    );
+    expect(() => a.channel(1).sendMessage(1, { tensors: [undefined as never] })).toThrow(
+      'expected a tensor of this thread, got nothing',
+    );
     expect(() => a.send('x' as never, 1)).toThrow('send: expected a tensor, got string');
     expect(() => a.send(zeros([1]), 1, { tag: 2 ** 31 })).toThrow('give a whole number from 0 to');
     expect(() => a.allReduce(zeros([1], { dtype: 'int64' }), { op: 'avg' })).toThrow(

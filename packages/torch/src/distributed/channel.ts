@@ -68,6 +68,7 @@ export class Channel {
   /** Sends one tensor. Never blocks, unless the group was made with a bound. */
   send(tag: number, tensor: Tensor, options?: SendOptions): void {
     if (tag !== tag >>> 0) checkTag('Channel.send', tag);
+    if (!(tensor instanceof Tensor)) throw notTensor('Channel.send', tensor);
     try {
       dist.endpointSend(this.end.endpoint(), this.peer, TENSORS, tag, tensor.handle, null, this.end.timeoutMs);
     } catch (error) {
@@ -106,7 +107,11 @@ export class Channel {
     const tensors = message.tensors ?? [];
     if (tensors.length > 65_535)
       throw new TorchError('BAD_ARGUMENT', `Channel.sendMessage: ${tensors.length} tensors; 65,535 are the most`);
-    const handles = tensors.map((tensor) => (tensor === null ? null : tensor.handle));
+    const handles = tensors.map((tensor) => {
+      if (tensor === null) return null;
+      if (!(tensor instanceof Tensor)) throw notTensor('Channel.sendMessage', tensor);
+      return tensor.handle;
+    });
     const header = message.header === undefined ? null : toJson('Channel.sendMessage', message.header);
     this.push(tag, TENSORS, { handles, header });
     if (options !== undefined) this.give(options, tensors);
@@ -221,6 +226,13 @@ function unpack(message: NativeMessage): Message {
     tensors: handles.map((handle) => (handle === null ? null : Tensor.adopt(handle))),
     header: header === '' ? undefined : (JSON.parse(header) as Json),
   };
+}
+
+function notTensor(where: string, value: unknown): TorchError {
+  return new TorchError(
+    'BAD_ARGUMENT',
+    `${where}: expected a tensor of this thread, got ${value === undefined ? 'nothing' : typeof value}`,
+  );
 }
 
 /** Tags are whole numbers from 0 to 2^53 - 1. */

@@ -162,10 +162,17 @@ export function tcpStore(host: string, port: number, options?: TcpStoreOptions):
     const handle = dist.tcpStore(host, port, server, options?.ranks ?? -1, timeoutMs, options?.wait === true);
     return new Store(handle, `tcp://${host}:${dist.storePort(handle)}`, timeoutMs);
   } catch (error) {
-    const what = server
-      ? `could not serve a store at ${host}:${port}`
-      : `no store answered at ${host}:${port} within ${timeoutMs} ms`;
-    const hint = server ? 'is the port in use?' : 'is the rank that serves it running?';
+    const late = error instanceof TorchError && error.code === 'TIMED_OUT';
+    const what = !server
+      ? `no store answered at ${host}:${port} within ${timeoutMs} ms`
+      : late
+        ? `not all of ${options?.ranks ?? 0} ranks came to ${host}:${port} within ${timeoutMs} ms`
+        : `could not serve a store at ${host}:${port}`;
+    const hint = !server
+      ? 'is the rank that serves it running?'
+      : late
+        ? 'are all ranks running, with the same address?'
+        : 'is the port in use?';
     const code = error instanceof TorchError ? error.code : 'LIBTORCH';
     throw new TorchError(code, `tcpStore: ${what}; ${hint} (${(error as Error).message})`, { cause: error });
   }

@@ -69,7 +69,7 @@ export class Work<T = void> {
     return this.handle === 0 ? this.settled() : this.finish();
   }
 
-  /** Whether `wait()` would return at once. Over gloo, sends and receives tell only after a wait has begun. */
+  /** Whether `wait()` would return at once. */
   isCompleted(): boolean {
     return this.handle === 0 || dist.workIsOver(this.handle);
   }
