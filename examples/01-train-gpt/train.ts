@@ -54,8 +54,8 @@ for (let step = 1; step <= steps; step++) {
   // Everything made inside is freed at the end of the scope; the number that comes out is not a tensor.
   const loss = scope(() => {
     const [inputs, targets] = nextBatch();
-    const logits = model.forward(inputs);
-    const value = nn.functional.crossEntropy(logits.flatten(0, 1), targets.flatten());
+    // A scope of its own: what backward does not need is free before backward begins.
+    const value = scope(() => nn.functional.crossEntropy(model.forward(inputs).flatten(0, 1), targets.flatten()));
     optimizer.zeroGrad();
     value.backward();
     nn.utils.clipGradNorm_(model.parameters(), 1);

@@ -15,6 +15,7 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include <cmath>
+#include <cstdio>
 
 namespace pw {
 
@@ -31,7 +32,9 @@ struct HotInts {
 
 inline int64_t hot_whole(double number, const char* what) {
   if (!(number >= -9223372036854775808.0 && number < 9223372036854775808.0) || number != static_cast<double>(static_cast<int64_t>(number))) {
-    throw CodedError("BAD_ARGUMENT", std::string("argument '") + what + "': expected an integer, got " + std::to_string(number));
+    char text[32];
+    std::snprintf(text, sizeof text, "%.15g", number);
+    throw CodedError("BAD_ARGUMENT", std::string("argument '") + what + "': expected an integer, got " + text);
   }
   return static_cast<int64_t>(number);
 }
@@ -130,7 +133,8 @@ inline bool hot_plain(const std::vector<at::Tensor>& tensors, bool& grad_mode) {
 // Nothing but backend, autograd and what every thread has: no autocast, tracing, functional transforms, inference mode.
 inline bool hot_default_dispatch() {
   const c10::impl::LocalDispatchKeySet keys = c10::impl::tls_local_dispatch_key_set();
-  return keys.included_ == c10::default_included_set && keys.excluded_ == c10::default_excluded_set;
+  // The engine's threads leave out named tensors, which changes nothing for tensors without names.
+  return keys.included_ == c10::default_included_set && keys.excluded_.remove(c10::DispatchKey::Named) == c10::default_excluded_set;
 }
 
 template <typename... Ts>

@@ -67,6 +67,12 @@ PW_ENTRY(report_memory, 1) {
   return from_double(args.napi, static_cast<double>(now));
 }
 
+// Which dispatch keys this thread adds and leaves out: what decides the path of an operator.
+PW_ENTRY(dispatch_state, 1) {
+  const c10::impl::LocalDispatchKeySet keys = c10::impl::tls_local_dispatch_key_set();
+  return from_string(args.napi, "included " + c10::toString(keys.included_) + ", excluded " + c10::toString(keys.excluded_));
+}
+
 PW_ENTRY(nothing, 1) { return nullptr; }
 
 void init_system(Env& env, napi_value exports) {
@@ -80,6 +86,7 @@ void init_system(Env& env, napi_value exports) {
     {"parallelInfo", parallel_info},
     {"setDeterministic", set_deterministic},
     {"reportMemory", report_memory},
+    {"dispatchState", dispatch_state},
     {"nothing", nothing},
   });
 }

@@ -48,6 +48,7 @@ export interface Native {
   parallelInfo(): string;
   setDeterministic(on: boolean, warnOnly: boolean): void;
   reportMemory(): number;
+  dispatchState(): string;
   nothing(): void;
   setErrorClass(type: new (code: string, message: string) => Error): void;
 

@@ -28,6 +28,30 @@ declare module '../tensor.ts' {
     to(other: Tensor, options?: ToOptions): Tensor;
     /** @example x.to({ dtype: float16, device: 'cuda' }) */
     to(options: ToOptions): Tensor;
+    /** In float64. */
+    double(): Tensor;
+    /** In float32. */
+    float(): Tensor;
+    /** In float16. */
+    half(): Tensor;
+    /** In bfloat16. */
+    bfloat16(): Tensor;
+    /** In int64. */
+    long(): Tensor;
+    /** In int32. */
+    int(): Tensor;
+    /** In int16. */
+    short(): Tensor;
+    /** In int8. */
+    char(): Tensor;
+    /** In uint8. */
+    byte(): Tensor;
+    /** In bool. */
+    bool(): Tensor;
+    /** On the CPU. */
+    cpu(): Tensor;
+    /** On a GPU: the current one, or that of the number given. */
+    cuda(device?: number): Tensor;
     /** The transpose: dimensions in the reverse order. */
     readonly T: Tensor;
     /** The conjugate transpose of a matrix. */
@@ -80,7 +104,37 @@ const views: Readonly<Record<string, string>> = {
   imag: 'aten::imag',
 };
 
-Object.assign(Tensor.prototype, { to });
+const typeMethods: Readonly<Record<string, DTypeLike>> = {
+  double: 'float64',
+  float: 'float32',
+  half: 'float16',
+  bfloat16: 'bfloat16',
+  long: 'int64',
+  int: 'int32',
+  short: 'int16',
+  char: 'int8',
+  byte: 'uint8',
+  bool: 'bool',
+};
+
+Object.assign(Tensor.prototype, {
+  to,
+  cpu(this: Tensor): Tensor {
+    return this.to('cpu');
+  },
+  cuda(this: Tensor, device?: number): Tensor {
+    return this.to(device === undefined ? 'cuda' : `cuda:${device}`);
+  },
+});
+for (const [name, dtype] of Object.entries(typeMethods)) {
+  Object.defineProperty(Tensor.prototype, name, {
+    configurable: true,
+    writable: true,
+    value(this: Tensor): Tensor {
+      return this.to(dtype);
+    },
+  });
+}
 for (const [key, name] of Object.entries(views)) {
   Object.defineProperty(Tensor.prototype, key, {
     configurable: true,
