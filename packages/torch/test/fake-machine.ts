@@ -1,13 +1,23 @@
 /** @file For tests of the set-up: small wheels, a small libtorch, tiny native sources, a PATH with chosen programs. */
+import { spawnSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
-import { copyFileSync, mkdirSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
+import {
+  copyFileSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs';
 import { tmpdir } from 'node:os';
-import { dirname, join } from 'node:path';
+import { delimiter, dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { deflateRawSync } from 'node:zlib';
 import { findPlaces, type Places } from '../src/setup/places.ts';
 import type { Progress } from '../src/setup/progress.ts';
-import { query, which } from '../src/setup/toolchain.ts';
+import { which } from '../src/setup/toolchain.ts';
 
 /** A folder that is gone after `dispose`. */
 export interface FakeMachine {
@@ -58,6 +68,21 @@ export function pathWith(root: string, names: readonly string[]): string {
   for (const name of names) {
     const program = which(name);
     if (program !== null) symlinkSync(program, join(dir, name));
+  }
+  return dir;
+}
+
+/** A PATH folder with everything that this machine has, except for these programs. */
+export function pathWithout(root: string, names: readonly string[]): string {
+  const dir = mkdtempSync(join(root, 'bin-'));
+  const taken = new Set(names);
+  for (const folder of (process.env['PATH'] ?? '').split(delimiter)) {
+    if (folder === '' || !existsSync(folder)) continue;
+    for (const name of readdirSync(folder)) {
+      if (taken.has(name)) continue;
+      taken.add(name);
+      symlinkSync(join(folder, name), join(dir, name));
+    }
   }
   return dir;
 }
@@ -178,6 +203,7 @@ function crc32(data: Buffer): number {
 
 /** Our CMake files over one tiny addon, and libraries that can be linked and loaded. Needs a compiler. */
 export function fakeNative(machine: FakeMachine): { places: Places; torchDir: string; source: string } {
+  if (process.env['CXX']) machine.env['CXX'] = process.env['CXX'];
   const nativeDir = join(machine.root, 'native');
   const real = fileURLToPath(new URL('../native', import.meta.url));
   mkdirSync(nativeDir, { recursive: true });
@@ -187,16 +213,13 @@ export function fakeNative(machine: FakeMachine): { places: Places; torchDir: st
   for (let i = 0; i < 3; i++) writeFileSync(join(nativeDir, `part${i}.cc`), `int part${i}() { return ${i}; }\n`);
   const torchDir = fakeTorch(join(machine.root, 'site'), '2.15.0+fake');
   const empty = join(machine.root, 'empty.cc');
-  writeFileSync(empty, '#include <string>\nstd::string fake(std::string s) { return s; }\n');
-  for (const name of ['torch_cpu', 'c10'])
-    query('c++', [
-      '-shared',
-      '-fPIC',
-      `-Wl,-soname,lib${name}.so`,
-      '-o',
-      join(torchDir, 'lib', `lib${name}.so`),
-      empty,
-    ]);
+  writeFileSync(empty, 'int fake() { return 0; }\n');
+  const library = join(torchDir, 'lib', 'libtorch_cpu.so');
+  const compiler = process.env['CXX'] ?? 'c++';
+  const args = ['-shared', '-fPIC', '-nostdlib', '-o', library, empty];
+  const { status, stderr } = spawnSync(compiler, args, { encoding: 'utf8' });
+  if (status !== 0) throw new Error(`fakeNative: ${compiler} made no library: ${stderr}`);
+  copyFileSync(library, join(torchDir, 'lib', 'libc10.so'));
   return { places: { ...machine.places, nativeDir }, torchDir, source };
 }
 
