@@ -67,7 +67,7 @@ function lookUp(fullName: string): NativeOp {
   const qualified = base.includes('::') ? base : `aten::${base}`;
   const found = native.bindOp(qualified, overload);
   if (found !== undefined) return found;
-  const overloads = native.overloadsOf(qualified);
+  const overloads = native.overloadsOf(qualified).sort();
   if (overloads.length > 0) {
     const list = overloads.map((name) => (name === '' ? `'${qualified}'` : `'${qualified}.${name}'`)).join(', ');
     throw new TorchError('UNKNOWN_OP', `callOp: '${fullName}' has no overload '${overload}'; there are ${list}`);
@@ -242,7 +242,6 @@ function encodeTensor(value: unknown): unknown {
     if (value.h === 0) throw disposedError();
     return value.h;
   }
-  if (value === null) return null;
   if (typeof value === 'number' || typeof value === 'boolean' || typeof value === 'bigint' || isScalarObject(value)) {
     const handle = native.scalarTensor(value);
     temporaries.push(handle); // freed after the call

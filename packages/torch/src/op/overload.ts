@@ -3,7 +3,7 @@
  * call has a cost (0 for exact kinds, more for conversions such as a number for a tensor); the cheapest wins, the first
  * of equals.
  */
-import { TorchError } from '../errors.ts';
+import { didYouMean, TorchError } from '../errors.ts';
 import { camelCase } from './bind.ts';
 import { type Kind, kindText } from './kind.ts';
 
@@ -198,5 +198,11 @@ export function noOverload(name: string, overloads: readonly Overload[], call: C
   const given = [...call.positional].map(kindText);
   if (call.names.length > 0) given.push(`{ ${call.names.map((key, i) => `${key}: ${kindText(call.named.charAt(i))}`).join(', ')} }`);
   const candidates = overloads.map((overload) => `\n  ${overload.text}`).join('');
+  const known = new Set(overloads.flatMap((overload) => overload.parameters.map((parameter) => parameter.key)));
+  if (overloads.some((overload) => overload.isFactory)) known.add('requiresGrad');
+  const unknown = call.names.find((key) => !known.has(key));
+  if (unknown !== undefined) {
+    return new TorchError('UNKNOWN_OPTION', `${name}: unknown option '${unknown}'${didYouMean(unknown, known)}; there are:${candidates}`);
+  }
   return new TorchError('NO_OVERLOAD', `${name}: no overload takes (${given.join(', ')}); there are:${candidates}`);
 }
