@@ -1,7 +1,8 @@
 /**
  * @file The base of all modules. Parameters, buffers and modules are plain fields: they are found by looking at the
- * module's own properties when somebody asks, so that assigning and calling cost nothing. A field's name is written in
- * snake case (`selfAttn` is `self_attn`), as in PyTorch, so state dicts fit both ways; names given as strings are kept.
+ * module's own properties when somebody asks, so that assigning and calling cost nothing. Fields that begin with # and
+ * plain arrays are not looked into (use ModuleList). A field's name is written in snake case (`selfAttn` is
+ * `self_attn`), as in PyTorch, so state dicts fit both ways; names given as strings are kept.
  */
 import { native } from '../addon.ts';
 import { noGrad } from '../autograd/modes.ts';

@@ -33,11 +33,18 @@ export interface MaxPoolOptions {
   stride?: Size | null | undefined;
   padding?: Size | undefined;
   dilation?: Size | undefined;
-  returnIndices?: boolean | undefined;
   ceilMode?: boolean | undefined;
 }
 
-abstract class MaxPool extends Module {
+/** A tensor, or [values, indices] where positions are asked for. */
+export type Pooled<Indices extends boolean> = Indices extends true ? [Tensor, Tensor] : Tensor;
+
+/** Whether positions are given too. */
+export interface IndicesOption<Indices extends boolean> {
+  returnIndices?: Indices | undefined;
+}
+
+abstract class MaxPool<Indices extends boolean> extends Module {
   readonly kernelSize: Size;
   readonly stride: Size;
   readonly padding: Size;
@@ -45,7 +52,7 @@ abstract class MaxPool extends Module {
   readonly returnIndices: boolean;
   readonly ceilMode: boolean;
 
-  constructor(where: string, kernelSize: Size, options: MaxPoolOptions | undefined) {
+  constructor(where: string, kernelSize: Size, options: (MaxPoolOptions & IndicesOption<boolean>) | undefined) {
     super();
     const given = readOptions(where, options, {
       stride: null as Size | null,
@@ -62,9 +69,9 @@ abstract class MaxPool extends Module {
     this.ceilMode = given.ceilMode;
   }
 
-  protected run(op: MaxPoolFunction, input: Tensor): Tensor | [Tensor, Tensor] {
+  protected run(op: MaxPoolFunction, input: Tensor): Pooled<Indices> {
     const { stride, padding, dilation, ceilMode, returnIndices } = this;
-    return op(input, this.kernelSize, { stride, padding, dilation, ceilMode, returnIndices });
+    return op(input, this.kernelSize, { stride, padding, dilation, ceilMode, returnIndices }) as Pooled<Indices>;
   }
 
   override extraRepr(): string {
@@ -73,34 +80,34 @@ abstract class MaxPool extends Module {
 }
 
 /** Maxima over windows of one dimension; [values, indices] with `returnIndices`. */
-export class MaxPool1d extends MaxPool {
-  constructor(kernelSize: Size, options?: MaxPoolOptions) {
+export class MaxPool1d<Indices extends boolean = false> extends MaxPool<Indices> {
+  constructor(kernelSize: Size, options?: MaxPoolOptions & IndicesOption<Indices>) {
     super('MaxPool1d', kernelSize, options);
   }
 
-  forward(input: Tensor): Tensor | [Tensor, Tensor] {
+  forward(input: Tensor): Pooled<Indices> {
     return this.run(maxPool1d, input);
   }
 }
 
 /** Maxima over windows of two dimensions; [values, indices] with `returnIndices`. @example new MaxPool2d(2) */
-export class MaxPool2d extends MaxPool {
-  constructor(kernelSize: Size, options?: MaxPoolOptions) {
+export class MaxPool2d<Indices extends boolean = false> extends MaxPool<Indices> {
+  constructor(kernelSize: Size, options?: MaxPoolOptions & IndicesOption<Indices>) {
     super('MaxPool2d', kernelSize, options);
   }
 
-  forward(input: Tensor): Tensor | [Tensor, Tensor] {
+  forward(input: Tensor): Pooled<Indices> {
     return this.run(maxPool2d, input);
   }
 }
 
 /** Maxima over windows of three dimensions; [values, indices] with `returnIndices`. */
-export class MaxPool3d extends MaxPool {
-  constructor(kernelSize: Size, options?: MaxPoolOptions) {
+export class MaxPool3d<Indices extends boolean = false> extends MaxPool<Indices> {
+  constructor(kernelSize: Size, options?: MaxPoolOptions & IndicesOption<Indices>) {
     super('MaxPool3d', kernelSize, options);
   }
 
-  forward(input: Tensor): Tensor | [Tensor, Tensor] {
+  forward(input: Tensor): Pooled<Indices> {
     return this.run(maxPool3d, input);
   }
 }
@@ -309,35 +316,35 @@ abstract class AdaptiveMaxPool extends AdaptivePool {
 }
 
 /** Maxima over windows chosen to give `outputSize`. */
-export class AdaptiveMaxPool1d extends AdaptiveMaxPool {
-  constructor(outputSize: OutputSize, options?: { returnIndices?: boolean | undefined }) {
+export class AdaptiveMaxPool1d<Indices extends boolean = false> extends AdaptiveMaxPool {
+  constructor(outputSize: OutputSize, options?: IndicesOption<Indices>) {
     super('AdaptiveMaxPool1d', outputSize, options);
   }
 
-  forward(input: Tensor): Tensor | [Tensor, Tensor] {
-    return adaptiveMaxPool1d(input, this.outputSize, { returnIndices: this.returnIndices });
+  forward(input: Tensor): Pooled<Indices> {
+    return adaptiveMaxPool1d(input, this.outputSize, { returnIndices: this.returnIndices }) as Pooled<Indices>;
   }
 }
 
 /** Maxima over windows chosen to give `outputSize`. */
-export class AdaptiveMaxPool2d extends AdaptiveMaxPool {
-  constructor(outputSize: OutputSize, options?: { returnIndices?: boolean | undefined }) {
+export class AdaptiveMaxPool2d<Indices extends boolean = false> extends AdaptiveMaxPool {
+  constructor(outputSize: OutputSize, options?: IndicesOption<Indices>) {
     super('AdaptiveMaxPool2d', outputSize, options);
   }
 
-  forward(input: Tensor): Tensor | [Tensor, Tensor] {
-    return adaptiveMaxPool2d(input, this.outputSize, { returnIndices: this.returnIndices });
+  forward(input: Tensor): Pooled<Indices> {
+    return adaptiveMaxPool2d(input, this.outputSize, { returnIndices: this.returnIndices }) as Pooled<Indices>;
   }
 }
 
 /** Maxima over windows chosen to give `outputSize`. */
-export class AdaptiveMaxPool3d extends AdaptiveMaxPool {
-  constructor(outputSize: OutputSize, options?: { returnIndices?: boolean | undefined }) {
+export class AdaptiveMaxPool3d<Indices extends boolean = false> extends AdaptiveMaxPool {
+  constructor(outputSize: OutputSize, options?: IndicesOption<Indices>) {
     super('AdaptiveMaxPool3d', outputSize, options);
   }
 
-  forward(input: Tensor): Tensor | [Tensor, Tensor] {
-    return adaptiveMaxPool3d(input, this.outputSize, { returnIndices: this.returnIndices });
+  forward(input: Tensor): Pooled<Indices> {
+    return adaptiveMaxPool3d(input, this.outputSize, { returnIndices: this.returnIndices }) as Pooled<Indices>;
   }
 }
 
@@ -404,7 +411,6 @@ export class LPPool3d extends LPPool {
 export interface FractionalMaxPoolOptions {
   outputSize?: Size | null | undefined;
   outputRatio?: Size | FloatScalar | null | undefined;
-  returnIndices?: boolean | undefined;
   _randomSamples?: Tensor | null | undefined;
 }
 
@@ -412,7 +418,11 @@ abstract class FractionalMaxPool extends Module {
   readonly kernelSize: Size;
   readonly options: Parameters<typeof fractionalMaxPool2d>[2];
 
-  constructor(where: string, kernelSize: Size, options: FractionalMaxPoolOptions | undefined) {
+  constructor(
+    where: string,
+    kernelSize: Size,
+    options: (FractionalMaxPoolOptions & IndicesOption<boolean>) | undefined,
+  ) {
     super();
     const { _randomSamples: randomSamples, ...given } = readOptions(where, options, {
       outputSize: null as Size | null,
@@ -427,23 +437,23 @@ abstract class FractionalMaxPool extends Module {
 }
 
 /** Maxima over windows with random borders. */
-export class FractionalMaxPool2d extends FractionalMaxPool {
-  constructor(kernelSize: Size, options?: FractionalMaxPoolOptions) {
+export class FractionalMaxPool2d<Indices extends boolean = false> extends FractionalMaxPool {
+  constructor(kernelSize: Size, options?: FractionalMaxPoolOptions & IndicesOption<Indices>) {
     super('FractionalMaxPool2d', kernelSize, options);
   }
 
-  forward(input: Tensor): Tensor | [Tensor, Tensor] {
-    return fractionalMaxPool2d(input, this.kernelSize, this.options);
+  forward(input: Tensor): Pooled<Indices> {
+    return fractionalMaxPool2d(input, this.kernelSize, this.options) as Pooled<Indices>;
   }
 }
 
 /** Maxima over windows with random borders. */
-export class FractionalMaxPool3d extends FractionalMaxPool {
-  constructor(kernelSize: Size, options?: FractionalMaxPoolOptions) {
+export class FractionalMaxPool3d<Indices extends boolean = false> extends FractionalMaxPool {
+  constructor(kernelSize: Size, options?: FractionalMaxPoolOptions & IndicesOption<Indices>) {
     super('FractionalMaxPool3d', kernelSize, options);
   }
 
-  forward(input: Tensor): Tensor | [Tensor, Tensor] {
-    return fractionalMaxPool3d(input, this.kernelSize, this.options);
+  forward(input: Tensor): Pooled<Indices> {
+    return fractionalMaxPool3d(input, this.kernelSize, this.options) as Pooled<Indices>;
   }
 }

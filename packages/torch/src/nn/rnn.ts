@@ -1,6 +1,7 @@
 /** @file Recurrent layers over sequences: RNN, LSTM, GRU. */
 import { gru, lstm, rnnRelu, rnnTanh, zeros } from '../generated/functions.ts';
 import '../generated/methods.ts';
+import { isAutocastEnabled } from '../autograd/autocast.ts';
 import { TorchError } from '../errors.ts';
 import { Tensor } from '../tensor.ts';
 import { uniform_ } from './init.ts';
@@ -132,7 +133,7 @@ abstract class RNNBase extends Module {
         'SHAPE',
         `${this.getName()}: the input's last dimension must be inputSize (${this.inputSize}), got ${input.size(-1)}`,
       );
-    if (input.dtype !== weight.dtype)
+    if (input.dtype !== weight.dtype && !isAutocastEnabled(input.device.split(':')[0]))
       throw new TorchError(
         'DTYPE',
         `${this.getName()}: the input is ${input.dtype.name}, the weights are ${weight.dtype.name}; convert one of them with to()`,
