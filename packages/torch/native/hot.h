@@ -133,8 +133,9 @@ inline bool hot_plain(const std::vector<at::Tensor>& tensors, bool& grad_mode) {
 // Nothing but backend, autograd and what every thread has: no autocast, tracing, functional transforms, inference mode.
 inline bool hot_default_dispatch() {
   const c10::impl::LocalDispatchKeySet keys = c10::impl::tls_local_dispatch_key_set();
-  // The engine's threads leave out named tensors, which changes nothing for tensors without names.
-  return keys.included_ == c10::default_included_set && keys.excluded_.remove(c10::DispatchKey::Named) == c10::default_excluded_set;
+  // The engine's threads also leave out named tensors in some versions, which changes nothing for tensors without names.
+  return keys.included_ == c10::default_included_set && keys.excluded_.has_all(c10::default_excluded_set) &&
+    !(keys.excluded_ - c10::default_excluded_set).has_any(c10::autograd_dispatch_keyset_with_ADInplaceOrView);
 }
 
 template <typename... Ts>
