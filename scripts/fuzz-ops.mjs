@@ -25,7 +25,7 @@ const calls = Number(flags.calls);
 const seed = Number(flags.seed);
 /** A child that does not finish a call in this time is stopped. */
 const hangMs = 30_000;
-const perChild = 1000;
+const perChild = 250;
 
 /** @typedef {{ ended: 'done' | 'crash' | 'hang', at: number, signal: string, counts: Record<string, number> }} Outcome */
 

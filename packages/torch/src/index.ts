@@ -14,6 +14,7 @@ export { callOp, listOps, type OpSchema } from './op/call.ts';
 export type { ToOptions } from './op/convert.ts';
 import './op/convert.ts';
 export type * from './op/types.ts';
+export { unique, type UniqueOptions } from './op/unique.ts';
 export type * from './generated/options.ts';
 export * as optim from './optim/index.ts';
 export { type PrintOptions, setPrintOptions } from './print.ts';

@@ -3,6 +3,7 @@ import { baseName, camelCase, isFactory, pascalCase, type Schema, type SchemaArg
 
 const plainTypes: Readonly<Record<string, string>> = {
   Tensor: 'Tensor',
+  'Tensor|Scalar': 'Tensor | Scalar',
   int: 'Int',
   float: 'Float',
   bool: 'boolean',
@@ -130,8 +131,10 @@ export function signatures(schema: Schema, options: OptionTypes, form: 'method' 
     const rest = isFactory(schema) ? `readonly Int[] | [...Int[], ${optionsType}]` : 'readonly Int[]';
     all.push(`(...${only.name}: ${rest}): ${result}`);
   }
-  if (positional.length === 1 && required.length === 1 && (required[0] as Parameter).type === 'readonly Tensor[]' && form === 'function') {
-    all.push(`(...${(required[0] as Parameter).name}: readonly Tensor[]): ${result}`);
+  const last = required.at(-1);
+  if (last !== undefined && positional.length === required.length && last.type === 'readonly Tensor[]' && form === 'function') {
+    const before = required.slice(0, -1).map((param) => `${param.name}: ${param.type}, `);
+    all.push(`(${before.join('')}...${last.name}: readonly Tensor[]): ${result}`);
   }
   if (required.length > 0 && form === 'method' && required.every((param) => !/Tensor/.test(param.type))) {
     const own = `{ ${required.map((param) => `${param.key}: ${param.type}`).join('; ')} }`;

@@ -50,16 +50,56 @@ ${lines.join('')}};
 `;
 }
 
+interface Merged {
+  readonly schema: Schema;
+  /** The schemas of which it was made. */
+  readonly also?: { readonly tensor: Schema; readonly scalar: string };
+}
+
+/** Overloads that differ only in one argument, a tensor here and a number there, as one: `other: Tensor | Scalar`. */
+function mergeScalars(list: readonly Schema[]): Merged[] {
+  const rest = [...list];
+  const merged: Merged[] = [];
+  while (rest.length > 0) {
+    const first = rest.shift() as Schema;
+    const at = rest.findIndex((other) => differing(first, other) >= 0);
+    const second = at < 0 ? undefined : rest.splice(at, 1)[0];
+    if (second === undefined) {
+      merged.push({ schema: first });
+      continue;
+    }
+    const position = differing(first, second);
+    const [tensor, scalar] = first.args[position]?.type === 'Tensor' ? [first, second] : [second, first];
+    const args = tensor.args.map((arg, i) => (i === position ? { ...arg, type: 'Tensor|Scalar' } : arg));
+    merged.push({ schema: { ...tensor, args }, also: { tensor, scalar: opName(scalar) } });
+  }
+  return merged;
+}
+
+/** The only position where one has a tensor and the other a number, or -1. */
+function differing(a: Schema, b: Schema): number {
+  if (a.args.length !== b.args.length || a.returns.join() !== b.returns.join() || a.inPlace !== b.inPlace) return -1;
+  let position = -1;
+  for (let i = 0; i < a.args.length; i++) {
+    const [x, y] = [a.args[i] as Schema['args'][number], b.args[i] as Schema['args'][number]];
+    if (x.name !== y.name) return -1;
+    if (x.type === y.type) continue;
+    if (position >= 0 || i === 0 || ![`${x.type} ${y.type}`, `${y.type} ${x.type}`].includes('Tensor Scalar')) return -1;
+    position = i;
+  }
+  return position;
+}
+
 /** Overloads of one name in the order TypeScript should try them, each with its doc line. */
 function declarations(list: readonly Schema[], options: OptionTypes, form: 'method' | 'function'): { doc: string; text: string }[] {
   const seen = new Set<string>();
   const all: { doc: string; text: string }[] = [];
-  for (const schema of list) {
-    if (form === 'method' && !isMethod(schema)) continue;
+  const chosen = list.filter((schema) => form === 'function' || isMethod(schema));
+  for (const { schema, also } of mergeScalars(chosen)) {
     signatures(schema, options, form).forEach((text, i) => {
       if (seen.has(text)) return;
       seen.add(text);
-      all.push({ doc: i === 0 ? `/** ${schemaText(schema)} */` : '', text });
+      all.push({ doc: i === 0 ? `/** ${schemaText(also === undefined ? schema : also.tensor)}${also === undefined ? '' : `; ${also.scalar}`} */` : '', text });
     });
   }
   return all;
@@ -96,6 +136,13 @@ function functionsFile(ops: Map<string, Schema[]>, options: OptionTypes): string
     } else {
       lines.push(`export const ${key}: {\n${body}} = opFunction('${key}');\n`);
     }
+  }
+  for (const space of ['fft', 'linalg', 'special']) {
+    const members = [...ops].filter(([, [first]]) => first !== undefined && baseName(first).startsWith(`${space}_`) && !baseName(first).startsWith(`${space}__`));
+    const entries = members.map(([key, [first]]) => [camelCase(baseName(first as Schema).slice(space.length + 1)), key] as const);
+    const types = entries.map(([name, key]) => `  ${name}: typeof ${key};\n`).join('');
+    const values = entries.map(([name, key]) => `  ${name}: ${key},\n`).join('');
+    lines.push(`/** The functions of torch.${space}. */\nexport const ${space}: {\n${types}} = {\n${values}};\n`);
   }
   const text = lines.join('');
   return `${banner}import { opFunction } from '../op/install.ts';\n${imports(text, options, [])}\n${text}${renamed.join('')}`;

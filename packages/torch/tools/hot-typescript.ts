@@ -133,7 +133,7 @@ import { genericFunction, genericMethod } from '../op/operator.ts';
 import { Tensor } from '../tensor.ts';
 
 type Hot = (...values: unknown[]) => unknown;
-const hot: typeof native.hot = native.hot ?? {};
+const { hot } = native;
 const { adopt } = Tensor;
 
 ${natives.join('')}

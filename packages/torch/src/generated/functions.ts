@@ -64,16 +64,12 @@ export const adaptiveMaxPool3d: {
   (self: Tensor, outputSize: Int | readonly Int[]): [Tensor, Tensor];
 } = opFunction('adaptiveMaxPool3d');
 export const add: {
-  /** add.Scalar(Tensor self, Scalar other, Scalar alpha=1) -> Tensor */
-  (self: Tensor, other: Scalar, alpha?: Scalar | { alpha?: Scalar | undefined }): Tensor;
-  /** add.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor */
-  (self: Tensor, other: Tensor, options?: { alpha?: Scalar | undefined }): Tensor;
+  /** add.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor; add.Scalar */
+  (self: Tensor, other: Tensor | Scalar, options?: { alpha?: Scalar | undefined }): Tensor;
 } = opFunction('add');
 export const add_: {
-  /** add_.Scalar(Tensor self, Scalar other, Scalar alpha=1) -> Tensor */
-  (self: Tensor, other: Scalar, alpha?: Scalar | { alpha?: Scalar | undefined }): Tensor;
-  /** add_.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor */
-  (self: Tensor, other: Tensor, options?: { alpha?: Scalar | undefined }): Tensor;
+  /** add_.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor; add_.Scalar */
+  (self: Tensor, other: Tensor | Scalar, options?: { alpha?: Scalar | undefined }): Tensor;
 } = opFunction('add_');
 export const addbmm: {
   /** addbmm(Tensor self, Tensor batch1, Tensor batch2, *, Scalar beta=1, Scalar alpha=1) -> Tensor */
@@ -399,32 +395,24 @@ export const binomial: {
   (count: Tensor, prob: Tensor, generator?: Generator | null | { generator?: Generator | null | undefined }): Tensor;
 } = opFunction('binomial');
 export const bitwiseAnd: {
-  /** bitwise_and.Scalar(Tensor self, Scalar other) -> Tensor */
-  (self: Tensor, other: Scalar): Tensor;
+  /** bitwise_and.Tensor(Tensor self, Tensor other) -> Tensor; bitwise_and.Scalar */
+  (self: Tensor, other: Tensor | Scalar): Tensor;
   /** bitwise_and.Scalar_Tensor(Scalar self, Tensor other) -> Tensor */
   (self: Scalar, other: Tensor): Tensor;
-  /** bitwise_and.Tensor(Tensor self, Tensor other) -> Tensor */
-  (self: Tensor, other: Tensor): Tensor;
 } = opFunction('bitwiseAnd');
 export const bitwiseAnd_: {
-  /** bitwise_and_.Scalar(Tensor self, Scalar other) -> Tensor */
-  (self: Tensor, other: Scalar): Tensor;
-  /** bitwise_and_.Tensor(Tensor self, Tensor other) -> Tensor */
-  (self: Tensor, other: Tensor): Tensor;
+  /** bitwise_and_.Tensor(Tensor self, Tensor other) -> Tensor; bitwise_and_.Scalar */
+  (self: Tensor, other: Tensor | Scalar): Tensor;
 } = opFunction('bitwiseAnd_');
 export const bitwiseLeftShift: {
   /** bitwise_left_shift.Scalar_Tensor(Scalar self, Tensor other) -> Tensor */
   (self: Scalar, other: Tensor): Tensor;
-  /** bitwise_left_shift.Tensor(Tensor self, Tensor other) -> Tensor */
-  (self: Tensor, other: Tensor): Tensor;
-  /** bitwise_left_shift.Tensor_Scalar(Tensor self, Scalar other) -> Tensor */
-  (self: Tensor, other: Scalar): Tensor;
+  /** bitwise_left_shift.Tensor(Tensor self, Tensor other) -> Tensor; bitwise_left_shift.Tensor_Scalar */
+  (self: Tensor, other: Tensor | Scalar): Tensor;
 } = opFunction('bitwiseLeftShift');
 export const bitwiseLeftShift_: {
-  /** bitwise_left_shift_.Tensor(Tensor self, Tensor other) -> Tensor */
-  (self: Tensor, other: Tensor): Tensor;
-  /** bitwise_left_shift_.Tensor_Scalar(Tensor self, Scalar other) -> Tensor */
-  (self: Tensor, other: Scalar): Tensor;
+  /** bitwise_left_shift_.Tensor(Tensor self, Tensor other) -> Tensor; bitwise_left_shift_.Tensor_Scalar */
+  (self: Tensor, other: Tensor | Scalar): Tensor;
 } = opFunction('bitwiseLeftShift_');
 export const bitwiseNot: {
   /** bitwise_not(Tensor self) -> Tensor */
@@ -435,46 +423,34 @@ export const bitwiseNot_: {
   (self: Tensor): Tensor;
 } = opFunction('bitwiseNot_');
 export const bitwiseOr: {
-  /** bitwise_or.Scalar(Tensor self, Scalar other) -> Tensor */
-  (self: Tensor, other: Scalar): Tensor;
+  /** bitwise_or.Tensor(Tensor self, Tensor other) -> Tensor; bitwise_or.Scalar */
+  (self: Tensor, other: Tensor | Scalar): Tensor;
   /** bitwise_or.Scalar_Tensor(Scalar self, Tensor other) -> Tensor */
   (self: Scalar, other: Tensor): Tensor;
-  /** bitwise_or.Tensor(Tensor self, Tensor other) -> Tensor */
-  (self: Tensor, other: Tensor): Tensor;
 } = opFunction('bitwiseOr');
 export const bitwiseOr_: {
-  /** bitwise_or_.Scalar(Tensor self, Scalar other) -> Tensor */
-  (self: Tensor, other: Scalar): Tensor;
-  /** bitwise_or_.Tensor(Tensor self, Tensor other) -> Tensor */
-  (self: Tensor, other: Tensor): Tensor;
+  /** bitwise_or_.Tensor(Tensor self, Tensor other) -> Tensor; bitwise_or_.Scalar */
+  (self: Tensor, other: Tensor | Scalar): Tensor;
 } = opFunction('bitwiseOr_');
 export const bitwiseRightShift: {
   /** bitwise_right_shift.Scalar_Tensor(Scalar self, Tensor other) -> Tensor */
   (self: Scalar, other: Tensor): Tensor;
-  /** bitwise_right_shift.Tensor(Tensor self, Tensor other) -> Tensor */
-  (self: Tensor, other: Tensor): Tensor;
-  /** bitwise_right_shift.Tensor_Scalar(Tensor self, Scalar other) -> Tensor */
-  (self: Tensor, other: Scalar): Tensor;
+  /** bitwise_right_shift.Tensor(Tensor self, Tensor other) -> Tensor; bitwise_right_shift.Tensor_Scalar */
+  (self: Tensor, other: Tensor | Scalar): Tensor;
 } = opFunction('bitwiseRightShift');
 export const bitwiseRightShift_: {
-  /** bitwise_right_shift_.Tensor(Tensor self, Tensor other) -> Tensor */
-  (self: Tensor, other: Tensor): Tensor;
-  /** bitwise_right_shift_.Tensor_Scalar(Tensor self, Scalar other) -> Tensor */
-  (self: Tensor, other: Scalar): Tensor;
+  /** bitwise_right_shift_.Tensor(Tensor self, Tensor other) -> Tensor; bitwise_right_shift_.Tensor_Scalar */
+  (self: Tensor, other: Tensor | Scalar): Tensor;
 } = opFunction('bitwiseRightShift_');
 export const bitwiseXor: {
-  /** bitwise_xor.Scalar(Tensor self, Scalar other) -> Tensor */
-  (self: Tensor, other: Scalar): Tensor;
+  /** bitwise_xor.Tensor(Tensor self, Tensor other) -> Tensor; bitwise_xor.Scalar */
+  (self: Tensor, other: Tensor | Scalar): Tensor;
   /** bitwise_xor.Scalar_Tensor(Scalar self, Tensor other) -> Tensor */
   (self: Scalar, other: Tensor): Tensor;
-  /** bitwise_xor.Tensor(Tensor self, Tensor other) -> Tensor */
-  (self: Tensor, other: Tensor): Tensor;
 } = opFunction('bitwiseXor');
 export const bitwiseXor_: {
-  /** bitwise_xor_.Scalar(Tensor self, Scalar other) -> Tensor */
-  (self: Tensor, other: Scalar): Tensor;
-  /** bitwise_xor_.Tensor(Tensor self, Tensor other) -> Tensor */
-  (self: Tensor, other: Tensor): Tensor;
+  /** bitwise_xor_.Tensor(Tensor self, Tensor other) -> Tensor; bitwise_xor_.Scalar */
+  (self: Tensor, other: Tensor | Scalar): Tensor;
 } = opFunction('bitwiseXor_');
 export const blackmanWindow: {
   /** blackman_window(int window_length, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor */
@@ -591,28 +567,20 @@ export const clamp_: {
   (self: Tensor, min?: Tensor | null | ClampOptions2, max?: Tensor | null | ClampOptions2): Tensor;
 } = opFunction('clamp_');
 export const clampMax: {
-  /** clamp_max(Tensor self, Scalar max) -> Tensor */
-  (self: Tensor, max: Scalar): Tensor;
-  /** clamp_max.Tensor(Tensor self, Tensor max) -> Tensor */
-  (self: Tensor, max: Tensor): Tensor;
+  /** clamp_max.Tensor(Tensor self, Tensor max) -> Tensor; clamp_max */
+  (self: Tensor, max: Tensor | Scalar): Tensor;
 } = opFunction('clampMax');
 export const clampMax_: {
-  /** clamp_max_(Tensor self, Scalar max) -> Tensor */
-  (self: Tensor, max: Scalar): Tensor;
-  /** clamp_max_.Tensor(Tensor self, Tensor max) -> Tensor */
-  (self: Tensor, max: Tensor): Tensor;
+  /** clamp_max_.Tensor(Tensor self, Tensor max) -> Tensor; clamp_max_ */
+  (self: Tensor, max: Tensor | Scalar): Tensor;
 } = opFunction('clampMax_');
 export const clampMin: {
-  /** clamp_min(Tensor self, Scalar min) -> Tensor */
-  (self: Tensor, min: Scalar): Tensor;
-  /** clamp_min.Tensor(Tensor self, Tensor min) -> Tensor */
-  (self: Tensor, min: Tensor): Tensor;
+  /** clamp_min.Tensor(Tensor self, Tensor min) -> Tensor; clamp_min */
+  (self: Tensor, min: Tensor | Scalar): Tensor;
 } = opFunction('clampMin');
 export const clampMin_: {
-  /** clamp_min_(Tensor self, Scalar min) -> Tensor */
-  (self: Tensor, min: Scalar): Tensor;
-  /** clamp_min_.Tensor(Tensor self, Tensor min) -> Tensor */
-  (self: Tensor, min: Tensor): Tensor;
+  /** clamp_min_.Tensor(Tensor self, Tensor min) -> Tensor; clamp_min_ */
+  (self: Tensor, min: Tensor | Scalar): Tensor;
 } = opFunction('clampMin_');
 export const clip: {
   /** clip(Tensor self, Scalar? min=None, Scalar? max=None) -> Tensor */
@@ -734,16 +702,12 @@ export const copy_: {
   (self: Tensor, src: Tensor, nonBlocking?: boolean | { nonBlocking?: boolean | undefined }): Tensor;
 } = opFunction('copy_');
 export const copysign: {
-  /** copysign.Scalar(Tensor self, Scalar other) -> Tensor */
-  (self: Tensor, other: Scalar): Tensor;
-  /** copysign.Tensor(Tensor self, Tensor other) -> Tensor */
-  (self: Tensor, other: Tensor): Tensor;
+  /** copysign.Tensor(Tensor self, Tensor other) -> Tensor; copysign.Scalar */
+  (self: Tensor, other: Tensor | Scalar): Tensor;
 } = opFunction('copysign');
 export const copysign_: {
-  /** copysign_.Scalar(Tensor self, Scalar other) -> Tensor */
-  (self: Tensor, other: Scalar): Tensor;
-  /** copysign_.Tensor(Tensor self, Tensor other) -> Tensor */
-  (self: Tensor, other: Tensor): Tensor;
+  /** copysign_.Tensor(Tensor self, Tensor other) -> Tensor; copysign_.Scalar */
+  (self: Tensor, other: Tensor | Scalar): Tensor;
 } = opFunction('copysign_');
 export const corrcoef: {
   /** corrcoef(Tensor self) -> Tensor */
@@ -899,44 +863,28 @@ export const dist: {
   (self: Tensor, other: Tensor, p?: Scalar | { p?: Scalar | undefined }): Tensor;
 } = opFunction('dist');
 export const div: {
-  /** div.Scalar(Tensor self, Scalar other) -> Tensor */
-  (self: Tensor, other: Scalar): Tensor;
-  /** div.Scalar_mode(Tensor self, Scalar other, *, str? rounding_mode) -> Tensor */
-  (self: Tensor, other: Scalar, options?: { roundingMode?: string | null | undefined }): Tensor;
-  /** div.Tensor(Tensor self, Tensor other) -> Tensor */
-  (self: Tensor, other: Tensor): Tensor;
-  /** div.Tensor_mode(Tensor self, Tensor other, *, str? rounding_mode) -> Tensor */
-  (self: Tensor, other: Tensor, options?: { roundingMode?: string | null | undefined }): Tensor;
+  /** div.Tensor(Tensor self, Tensor other) -> Tensor; div.Scalar */
+  (self: Tensor, other: Tensor | Scalar): Tensor;
+  /** div.Tensor_mode(Tensor self, Tensor other, *, str? rounding_mode) -> Tensor; div.Scalar_mode */
+  (self: Tensor, other: Tensor | Scalar, options?: { roundingMode?: string | null | undefined }): Tensor;
 } = opFunction('div');
 export const div_: {
-  /** div_.Scalar(Tensor self, Scalar other) -> Tensor */
-  (self: Tensor, other: Scalar): Tensor;
-  /** div_.Scalar_mode(Tensor self, Scalar other, *, str? rounding_mode) -> Tensor */
-  (self: Tensor, other: Scalar, options?: { roundingMode?: string | null | undefined }): Tensor;
-  /** div_.Tensor(Tensor self, Tensor other) -> Tensor */
-  (self: Tensor, other: Tensor): Tensor;
-  /** div_.Tensor_mode(Tensor self, Tensor other, *, str? rounding_mode) -> Tensor */
-  (self: Tensor, other: Tensor, options?: { roundingMode?: string | null | undefined }): Tensor;
+  /** div_.Tensor(Tensor self, Tensor other) -> Tensor; div_.Scalar */
+  (self: Tensor, other: Tensor | Scalar): Tensor;
+  /** div_.Tensor_mode(Tensor self, Tensor other, *, str? rounding_mode) -> Tensor; div_.Scalar_mode */
+  (self: Tensor, other: Tensor | Scalar, options?: { roundingMode?: string | null | undefined }): Tensor;
 } = opFunction('div_');
 export const divide: {
-  /** divide.Scalar(Tensor self, Scalar other) -> Tensor */
-  (self: Tensor, other: Scalar): Tensor;
-  /** divide.Scalar_mode(Tensor self, Scalar other, *, str? rounding_mode) -> Tensor */
-  (self: Tensor, other: Scalar, options?: { roundingMode?: string | null | undefined }): Tensor;
-  /** divide.Tensor(Tensor self, Tensor other) -> Tensor */
-  (self: Tensor, other: Tensor): Tensor;
-  /** divide.Tensor_mode(Tensor self, Tensor other, *, str? rounding_mode) -> Tensor */
-  (self: Tensor, other: Tensor, options?: { roundingMode?: string | null | undefined }): Tensor;
+  /** divide.Tensor(Tensor self, Tensor other) -> Tensor; divide.Scalar */
+  (self: Tensor, other: Tensor | Scalar): Tensor;
+  /** divide.Tensor_mode(Tensor self, Tensor other, *, str? rounding_mode) -> Tensor; divide.Scalar_mode */
+  (self: Tensor, other: Tensor | Scalar, options?: { roundingMode?: string | null | undefined }): Tensor;
 } = opFunction('divide');
 export const divide_: {
-  /** divide_.Scalar(Tensor self, Scalar other) -> Tensor */
-  (self: Tensor, other: Scalar): Tensor;
-  /** divide_.Scalar_mode(Tensor self, Scalar other, *, str? rounding_mode) -> Tensor */
-  (self: Tensor, other: Scalar, options?: { roundingMode?: string | null | undefined }): Tensor;
-  /** divide_.Tensor(Tensor self, Tensor other) -> Tensor */
-  (self: Tensor, other: Tensor): Tensor;
-  /** divide_.Tensor_mode(Tensor self, Tensor other, *, str? rounding_mode) -> Tensor */
-  (self: Tensor, other: Tensor, options?: { roundingMode?: string | null | undefined }): Tensor;
+  /** divide_.Tensor(Tensor self, Tensor other) -> Tensor; divide_.Scalar */
+  (self: Tensor, other: Tensor | Scalar): Tensor;
+  /** divide_.Tensor_mode(Tensor self, Tensor other, *, str? rounding_mode) -> Tensor; divide_.Scalar_mode */
+  (self: Tensor, other: Tensor | Scalar, options?: { roundingMode?: string | null | undefined }): Tensor;
 } = opFunction('divide_');
 export const dot: {
   /** dot(Tensor self, Tensor tensor) -> Tensor */
@@ -964,6 +912,7 @@ export const dstack: {
 export const einsum: {
   /** einsum(str equation, Tensor[] tensors, *, int[]? path=None) -> Tensor */
   (equation: string, tensors: readonly Tensor[], options?: { path?: readonly Int[] | null | undefined }): Tensor;
+  (equation: string, ...tensors: readonly Tensor[]): Tensor;
 } = opFunction('einsum');
 export const elu: {
   /** elu(Tensor self, Scalar alpha=1, Scalar scale=1, Scalar input_scale=1) -> Tensor */
@@ -1009,16 +958,12 @@ export const emptyStrided: {
   (size: readonly Int[], stride: readonly Int[], options?: NewEmptyOptions): Tensor;
 } = opFunction('emptyStrided');
 export const eq: {
-  /** eq.Scalar(Tensor self, Scalar other) -> Tensor */
-  (self: Tensor, other: Scalar): Tensor;
-  /** eq.Tensor(Tensor self, Tensor other) -> Tensor */
-  (self: Tensor, other: Tensor): Tensor;
+  /** eq.Tensor(Tensor self, Tensor other) -> Tensor; eq.Scalar */
+  (self: Tensor, other: Tensor | Scalar): Tensor;
 } = opFunction('eq');
 export const eq_: {
-  /** eq_.Scalar(Tensor self, Scalar other) -> Tensor */
-  (self: Tensor, other: Scalar): Tensor;
-  /** eq_.Tensor(Tensor self, Tensor other) -> Tensor */
-  (self: Tensor, other: Tensor): Tensor;
+  /** eq_.Tensor(Tensor self, Tensor other) -> Tensor; eq_.Scalar */
+  (self: Tensor, other: Tensor | Scalar): Tensor;
 } = opFunction('eq_');
 export const equal: {
   /** equal(Tensor self, Tensor other) -> bool */
@@ -1199,16 +1144,12 @@ export const fftRfftn: {
   (self: Tensor, s?: Int | readonly Int[] | null | FftFftnOptions, dim?: Int | readonly Int[] | null | FftFftnOptions, norm?: string | null | FftFftnOptions): Tensor;
 } = opFunction('fftRfftn');
 export const fill: {
-  /** fill.Scalar(Tensor self, Scalar value) -> Tensor */
-  (self: Tensor, value: Scalar): Tensor;
-  /** fill.Tensor(Tensor self, Tensor value) -> Tensor */
-  (self: Tensor, value: Tensor): Tensor;
+  /** fill.Tensor(Tensor self, Tensor value) -> Tensor; fill.Scalar */
+  (self: Tensor, value: Tensor | Scalar): Tensor;
 } = opFunction('fill');
 export const fill_: {
-  /** fill_.Scalar(Tensor self, Scalar value) -> Tensor */
-  (self: Tensor, value: Scalar): Tensor;
-  /** fill_.Tensor(Tensor self, Tensor value) -> Tensor */
-  (self: Tensor, value: Tensor): Tensor;
+  /** fill_.Tensor(Tensor self, Tensor value) -> Tensor; fill_.Scalar */
+  (self: Tensor, value: Tensor | Scalar): Tensor;
 } = opFunction('fill_');
 export const fillDiagonal_: {
   /** fill_diagonal_(Tensor self, Scalar fill_value, bool wrap=False) -> Tensor */
@@ -1241,16 +1182,12 @@ export const flipud: {
 export const floatPower: {
   /** float_power.Scalar(Scalar self, Tensor exponent) -> Tensor */
   (self: Scalar, exponent: Tensor): Tensor;
-  /** float_power.Tensor_Scalar(Tensor self, Scalar exponent) -> Tensor */
-  (self: Tensor, exponent: Scalar): Tensor;
-  /** float_power.Tensor_Tensor(Tensor self, Tensor exponent) -> Tensor */
-  (self: Tensor, exponent: Tensor): Tensor;
+  /** float_power.Tensor_Tensor(Tensor self, Tensor exponent) -> Tensor; float_power.Tensor_Scalar */
+  (self: Tensor, exponent: Tensor | Scalar): Tensor;
 } = opFunction('floatPower');
 export const floatPower_: {
-  /** float_power_.Scalar(Tensor self, Scalar exponent) -> Tensor */
-  (self: Tensor, exponent: Scalar): Tensor;
-  /** float_power_.Tensor(Tensor self, Tensor exponent) -> Tensor */
-  (self: Tensor, exponent: Tensor): Tensor;
+  /** float_power_.Tensor(Tensor self, Tensor exponent) -> Tensor; float_power_.Scalar */
+  (self: Tensor, exponent: Tensor | Scalar): Tensor;
 } = opFunction('floatPower_');
 export const floor: {
   /** floor(Tensor self) -> Tensor */
@@ -1261,16 +1198,12 @@ export const floor_: {
   (self: Tensor): Tensor;
 } = opFunction('floor_');
 export const floorDivide: {
-  /** floor_divide(Tensor self, Tensor other) -> Tensor */
-  (self: Tensor, other: Tensor): Tensor;
-  /** floor_divide.Scalar(Tensor self, Scalar other) -> Tensor */
-  (self: Tensor, other: Scalar): Tensor;
+  /** floor_divide(Tensor self, Tensor other) -> Tensor; floor_divide.Scalar */
+  (self: Tensor, other: Tensor | Scalar): Tensor;
 } = opFunction('floorDivide');
 export const floorDivide_: {
-  /** floor_divide_.Scalar(Tensor self, Scalar other) -> Tensor */
-  (self: Tensor, other: Scalar): Tensor;
-  /** floor_divide_.Tensor(Tensor self, Tensor other) -> Tensor */
-  (self: Tensor, other: Tensor): Tensor;
+  /** floor_divide_.Tensor(Tensor self, Tensor other) -> Tensor; floor_divide_.Scalar */
+  (self: Tensor, other: Tensor | Scalar): Tensor;
 } = opFunction('floorDivide_');
 export const fmax: {
   /** fmax(Tensor self, Tensor other) -> Tensor */
@@ -1281,16 +1214,12 @@ export const fmin: {
   (self: Tensor, other: Tensor): Tensor;
 } = opFunction('fmin');
 export const fmod: {
-  /** fmod.Scalar(Tensor self, Scalar other) -> Tensor */
-  (self: Tensor, other: Scalar): Tensor;
-  /** fmod.Tensor(Tensor self, Tensor other) -> Tensor */
-  (self: Tensor, other: Tensor): Tensor;
+  /** fmod.Tensor(Tensor self, Tensor other) -> Tensor; fmod.Scalar */
+  (self: Tensor, other: Tensor | Scalar): Tensor;
 } = opFunction('fmod');
 export const fmod_: {
-  /** fmod_.Scalar(Tensor self, Scalar other) -> Tensor */
-  (self: Tensor, other: Scalar): Tensor;
-  /** fmod_.Tensor(Tensor self, Tensor other) -> Tensor */
-  (self: Tensor, other: Tensor): Tensor;
+  /** fmod_.Tensor(Tensor self, Tensor other) -> Tensor; fmod_.Scalar */
+  (self: Tensor, other: Tensor | Scalar): Tensor;
 } = opFunction('fmod_');
 export const frac: {
   /** frac(Tensor self) -> Tensor */
@@ -1337,16 +1266,12 @@ export const gcd_: {
   (self: Tensor, other: Tensor): Tensor;
 } = opFunction('gcd_');
 export const ge: {
-  /** ge.Scalar(Tensor self, Scalar other) -> Tensor */
-  (self: Tensor, other: Scalar): Tensor;
-  /** ge.Tensor(Tensor self, Tensor other) -> Tensor */
-  (self: Tensor, other: Tensor): Tensor;
+  /** ge.Tensor(Tensor self, Tensor other) -> Tensor; ge.Scalar */
+  (self: Tensor, other: Tensor | Scalar): Tensor;
 } = opFunction('ge');
 export const ge_: {
-  /** ge_.Scalar(Tensor self, Scalar other) -> Tensor */
-  (self: Tensor, other: Scalar): Tensor;
-  /** ge_.Tensor(Tensor self, Tensor other) -> Tensor */
-  (self: Tensor, other: Tensor): Tensor;
+  /** ge_.Tensor(Tensor self, Tensor other) -> Tensor; ge_.Scalar */
+  (self: Tensor, other: Tensor | Scalar): Tensor;
 } = opFunction('ge_');
 export const gelu: {
   /** gelu(Tensor self, *, str approximate=none) -> Tensor */
@@ -1385,28 +1310,20 @@ export const gradient: {
   (self: Tensor, options: GradientOptions7): Tensor[];
 } = opFunction('gradient');
 export const greater: {
-  /** greater.Scalar(Tensor self, Scalar other) -> Tensor */
-  (self: Tensor, other: Scalar): Tensor;
-  /** greater.Tensor(Tensor self, Tensor other) -> Tensor */
-  (self: Tensor, other: Tensor): Tensor;
+  /** greater.Tensor(Tensor self, Tensor other) -> Tensor; greater.Scalar */
+  (self: Tensor, other: Tensor | Scalar): Tensor;
 } = opFunction('greater');
 export const greater_: {
-  /** greater_.Scalar(Tensor self, Scalar other) -> Tensor */
-  (self: Tensor, other: Scalar): Tensor;
-  /** greater_.Tensor(Tensor self, Tensor other) -> Tensor */
-  (self: Tensor, other: Tensor): Tensor;
+  /** greater_.Tensor(Tensor self, Tensor other) -> Tensor; greater_.Scalar */
+  (self: Tensor, other: Tensor | Scalar): Tensor;
 } = opFunction('greater_');
 export const greaterEqual: {
-  /** greater_equal.Scalar(Tensor self, Scalar other) -> Tensor */
-  (self: Tensor, other: Scalar): Tensor;
-  /** greater_equal.Tensor(Tensor self, Tensor other) -> Tensor */
-  (self: Tensor, other: Tensor): Tensor;
+  /** greater_equal.Tensor(Tensor self, Tensor other) -> Tensor; greater_equal.Scalar */
+  (self: Tensor, other: Tensor | Scalar): Tensor;
 } = opFunction('greaterEqual');
 export const greaterEqual_: {
-  /** greater_equal_.Scalar(Tensor self, Scalar other) -> Tensor */
-  (self: Tensor, other: Scalar): Tensor;
-  /** greater_equal_.Tensor(Tensor self, Tensor other) -> Tensor */
-  (self: Tensor, other: Tensor): Tensor;
+  /** greater_equal_.Tensor(Tensor self, Tensor other) -> Tensor; greater_equal_.Scalar */
+  (self: Tensor, other: Tensor | Scalar): Tensor;
 } = opFunction('greaterEqual_');
 export const gridSampler: {
   /** grid_sampler(Tensor input, Tensor grid, int interpolation_mode, int padding_mode, bool align_corners) -> Tensor */
@@ -1435,16 +1352,12 @@ export const gruCell: {
   (input: Tensor, hx: Tensor, wIh: Tensor, wHh: Tensor, bIh?: Tensor | null | GruCellOptions, bHh?: Tensor | null | GruCellOptions): Tensor;
 } = opFunction('gruCell');
 export const gt: {
-  /** gt.Scalar(Tensor self, Scalar other) -> Tensor */
-  (self: Tensor, other: Scalar): Tensor;
-  /** gt.Tensor(Tensor self, Tensor other) -> Tensor */
-  (self: Tensor, other: Tensor): Tensor;
+  /** gt.Tensor(Tensor self, Tensor other) -> Tensor; gt.Scalar */
+  (self: Tensor, other: Tensor | Scalar): Tensor;
 } = opFunction('gt');
 export const gt_: {
-  /** gt_.Scalar(Tensor self, Scalar other) -> Tensor */
-  (self: Tensor, other: Scalar): Tensor;
-  /** gt_.Tensor(Tensor self, Tensor other) -> Tensor */
-  (self: Tensor, other: Tensor): Tensor;
+  /** gt_.Tensor(Tensor self, Tensor other) -> Tensor; gt_.Scalar */
+  (self: Tensor, other: Tensor | Scalar): Tensor;
 } = opFunction('gt_');
 export const hammingWindow: {
   /** hamming_window(int window_length, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor */
@@ -1592,16 +1505,12 @@ export const indexCopy_: {
   (self: Tensor, dim: Int, index: Tensor, source: Tensor): Tensor;
 } = opFunction('indexCopy_');
 export const indexFill: {
-  /** index_fill.int_Scalar(Tensor self, int dim, Tensor index, Scalar value) -> Tensor */
-  (self: Tensor, dim: Int, index: Tensor, value: Scalar): Tensor;
-  /** index_fill.int_Tensor(Tensor self, int dim, Tensor index, Tensor value) -> Tensor */
-  (self: Tensor, dim: Int, index: Tensor, value: Tensor): Tensor;
+  /** index_fill.int_Tensor(Tensor self, int dim, Tensor index, Tensor value) -> Tensor; index_fill.int_Scalar */
+  (self: Tensor, dim: Int, index: Tensor, value: Tensor | Scalar): Tensor;
 } = opFunction('indexFill');
 export const indexFill_: {
-  /** index_fill_.int_Scalar(Tensor self, int dim, Tensor index, Scalar value) -> Tensor */
-  (self: Tensor, dim: Int, index: Tensor, value: Scalar): Tensor;
-  /** index_fill_.int_Tensor(Tensor self, int dim, Tensor index, Tensor value) -> Tensor */
-  (self: Tensor, dim: Int, index: Tensor, value: Tensor): Tensor;
+  /** index_fill_.int_Tensor(Tensor self, int dim, Tensor index, Tensor value) -> Tensor; index_fill_.int_Scalar */
+  (self: Tensor, dim: Int, index: Tensor, value: Tensor | Scalar): Tensor;
 } = opFunction('indexFill_');
 export const indexPut: {
   /** index_put(Tensor self, Tensor?[] indices, Tensor values, bool accumulate=False) -> Tensor */
@@ -1756,16 +1665,12 @@ export const ldexp_: {
   (self: Tensor, other: Tensor): Tensor;
 } = opFunction('ldexp_');
 export const le: {
-  /** le.Scalar(Tensor self, Scalar other) -> Tensor */
-  (self: Tensor, other: Scalar): Tensor;
-  /** le.Tensor(Tensor self, Tensor other) -> Tensor */
-  (self: Tensor, other: Tensor): Tensor;
+  /** le.Tensor(Tensor self, Tensor other) -> Tensor; le.Scalar */
+  (self: Tensor, other: Tensor | Scalar): Tensor;
 } = opFunction('le');
 export const le_: {
-  /** le_.Scalar(Tensor self, Scalar other) -> Tensor */
-  (self: Tensor, other: Scalar): Tensor;
-  /** le_.Tensor(Tensor self, Tensor other) -> Tensor */
-  (self: Tensor, other: Tensor): Tensor;
+  /** le_.Tensor(Tensor self, Tensor other) -> Tensor; le_.Scalar */
+  (self: Tensor, other: Tensor | Scalar): Tensor;
 } = opFunction('le_');
 export const leakyRelu: {
   /** leaky_relu(Tensor self, Scalar negative_slope=0.01) -> Tensor */
@@ -1776,40 +1681,28 @@ export const leakyRelu_: {
   (self: Tensor, negativeSlope?: Scalar | { negativeSlope?: Scalar | undefined }): Tensor;
 } = opFunction('leakyRelu_');
 export const lerp: {
-  /** lerp.Scalar(Tensor self, Tensor end, Scalar weight) -> Tensor */
-  (self: Tensor, end: Tensor, weight: Scalar): Tensor;
-  /** lerp.Tensor(Tensor self, Tensor end, Tensor weight) -> Tensor */
-  (self: Tensor, end: Tensor, weight: Tensor): Tensor;
+  /** lerp.Tensor(Tensor self, Tensor end, Tensor weight) -> Tensor; lerp.Scalar */
+  (self: Tensor, end: Tensor, weight: Tensor | Scalar): Tensor;
 } = opFunction('lerp');
 export const lerp_: {
-  /** lerp_.Scalar(Tensor self, Tensor end, Scalar weight) -> Tensor */
-  (self: Tensor, end: Tensor, weight: Scalar): Tensor;
-  /** lerp_.Tensor(Tensor self, Tensor end, Tensor weight) -> Tensor */
-  (self: Tensor, end: Tensor, weight: Tensor): Tensor;
+  /** lerp_.Tensor(Tensor self, Tensor end, Tensor weight) -> Tensor; lerp_.Scalar */
+  (self: Tensor, end: Tensor, weight: Tensor | Scalar): Tensor;
 } = opFunction('lerp_');
 export const less: {
-  /** less.Scalar(Tensor self, Scalar other) -> Tensor */
-  (self: Tensor, other: Scalar): Tensor;
-  /** less.Tensor(Tensor self, Tensor other) -> Tensor */
-  (self: Tensor, other: Tensor): Tensor;
+  /** less.Tensor(Tensor self, Tensor other) -> Tensor; less.Scalar */
+  (self: Tensor, other: Tensor | Scalar): Tensor;
 } = opFunction('less');
 export const less_: {
-  /** less_.Scalar(Tensor self, Scalar other) -> Tensor */
-  (self: Tensor, other: Scalar): Tensor;
-  /** less_.Tensor(Tensor self, Tensor other) -> Tensor */
-  (self: Tensor, other: Tensor): Tensor;
+  /** less_.Tensor(Tensor self, Tensor other) -> Tensor; less_.Scalar */
+  (self: Tensor, other: Tensor | Scalar): Tensor;
 } = opFunction('less_');
 export const lessEqual: {
-  /** less_equal.Scalar(Tensor self, Scalar other) -> Tensor */
-  (self: Tensor, other: Scalar): Tensor;
-  /** less_equal.Tensor(Tensor self, Tensor other) -> Tensor */
-  (self: Tensor, other: Tensor): Tensor;
+  /** less_equal.Tensor(Tensor self, Tensor other) -> Tensor; less_equal.Scalar */
+  (self: Tensor, other: Tensor | Scalar): Tensor;
 } = opFunction('lessEqual');
 export const lessEqual_: {
-  /** less_equal_.Scalar(Tensor self, Scalar other) -> Tensor */
-  (self: Tensor, other: Scalar): Tensor;
-  /** less_equal_.Tensor(Tensor self, Tensor other) -> Tensor */
-  (self: Tensor, other: Tensor): Tensor;
+  /** less_equal_.Tensor(Tensor self, Tensor other) -> Tensor; less_equal_.Scalar */
+  (self: Tensor, other: Tensor | Scalar): Tensor;
 } = opFunction('lessEqual_');
 export const lgamma: {
   /** lgamma(Tensor self) -> Tensor */
@@ -2019,14 +1912,10 @@ export const linear: {
   (input: Tensor, weight: Tensor, bias?: Tensor | null | { bias?: Tensor | null | undefined }): Tensor;
 } = opFunction('linear');
 export const linspace: {
-  /** linspace(Scalar start, Scalar end, int steps, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor */
-  (start: Scalar, end: Scalar, steps: Int, options?: NewEmptyOptions): Tensor;
-  /** linspace.Scalar_Tensor(Scalar start, Tensor end, int steps, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor */
-  (start: Scalar, end: Tensor, steps: Int, options?: NewEmptyOptions): Tensor;
-  /** linspace.Tensor_Scalar(Tensor start, Scalar end, int steps, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor */
-  (start: Tensor, end: Scalar, steps: Int, options?: NewEmptyOptions): Tensor;
-  /** linspace.Tensor_Tensor(Tensor start, Tensor end, int steps, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor */
-  (start: Tensor, end: Tensor, steps: Int, options?: NewEmptyOptions): Tensor;
+  /** linspace.Scalar_Tensor(Scalar start, Tensor end, int steps, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor; linspace */
+  (start: Scalar, end: Tensor | Scalar, steps: Int, options?: NewEmptyOptions): Tensor;
+  /** linspace.Tensor_Tensor(Tensor start, Tensor end, int steps, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor; linspace.Tensor_Scalar */
+  (start: Tensor, end: Tensor | Scalar, steps: Int, options?: NewEmptyOptions): Tensor;
 } = opFunction('linspace');
 export const log: {
   /** log(Tensor self) -> Tensor */
@@ -2137,14 +2026,10 @@ export const logit_: {
   (self: Tensor, eps?: Float | null | { eps?: Float | null | undefined }): Tensor;
 } = opFunction('logit_');
 export const logspace: {
-  /** logspace(Scalar start, Scalar end, int steps, float base=10., *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor */
-  (start: Scalar, end: Scalar, steps: Int, base?: Float | LogspaceOptions, options?: LogspaceOptions): Tensor;
-  /** logspace.Scalar_Tensor(Scalar start, Tensor end, int steps, float base=10., *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor */
-  (start: Scalar, end: Tensor, steps: Int, base?: Float | LogspaceOptions, options?: LogspaceOptions): Tensor;
-  /** logspace.Tensor_Scalar(Tensor start, Scalar end, int steps, float base=10., *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor */
-  (start: Tensor, end: Scalar, steps: Int, base?: Float | LogspaceOptions, options?: LogspaceOptions): Tensor;
-  /** logspace.Tensor_Tensor(Tensor start, Tensor end, int steps, float base=10., *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor */
-  (start: Tensor, end: Tensor, steps: Int, base?: Float | LogspaceOptions, options?: LogspaceOptions): Tensor;
+  /** logspace.Scalar_Tensor(Scalar start, Tensor end, int steps, float base=10., *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor; logspace */
+  (start: Scalar, end: Tensor | Scalar, steps: Int, base?: Float | LogspaceOptions, options?: LogspaceOptions): Tensor;
+  /** logspace.Tensor_Tensor(Tensor start, Tensor end, int steps, float base=10., *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor; logspace.Tensor_Scalar */
+  (start: Tensor, end: Tensor | Scalar, steps: Int, base?: Float | LogspaceOptions, options?: LogspaceOptions): Tensor;
 } = opFunction('logspace');
 export const logsumexp: {
   /** logsumexp(Tensor self, int[1] dim, bool keepdim=False) -> Tensor */
@@ -2161,16 +2046,12 @@ export const lstmCell: {
   (input: Tensor, hx: readonly Tensor[], wIh: Tensor, wHh: Tensor, bIh?: Tensor | null | GruCellOptions, bHh?: Tensor | null | GruCellOptions): [Tensor, Tensor];
 } = opFunction('lstmCell');
 export const lt: {
-  /** lt.Scalar(Tensor self, Scalar other) -> Tensor */
-  (self: Tensor, other: Scalar): Tensor;
-  /** lt.Tensor(Tensor self, Tensor other) -> Tensor */
-  (self: Tensor, other: Tensor): Tensor;
+  /** lt.Tensor(Tensor self, Tensor other) -> Tensor; lt.Scalar */
+  (self: Tensor, other: Tensor | Scalar): Tensor;
 } = opFunction('lt');
 export const lt_: {
-  /** lt_.Scalar(Tensor self, Scalar other) -> Tensor */
-  (self: Tensor, other: Scalar): Tensor;
-  /** lt_.Tensor(Tensor self, Tensor other) -> Tensor */
-  (self: Tensor, other: Tensor): Tensor;
+  /** lt_.Tensor(Tensor self, Tensor other) -> Tensor; lt_.Scalar */
+  (self: Tensor, other: Tensor | Scalar): Tensor;
 } = opFunction('lt_');
 export const luSolve: {
   /** lu_solve(Tensor self, Tensor LU_data, Tensor LU_pivots) -> Tensor */
@@ -2185,16 +2066,12 @@ export const marginRankingLoss: {
   (input1: Tensor, input2: Tensor, target: Tensor, margin?: Float | HingeEmbeddingLossOptions, reduction?: Int | HingeEmbeddingLossOptions): Tensor;
 } = opFunction('marginRankingLoss');
 export const maskedFill: {
-  /** masked_fill.Scalar(Tensor self, Tensor mask, Scalar value) -> Tensor */
-  (self: Tensor, mask: Tensor, value: Scalar): Tensor;
-  /** masked_fill.Tensor(Tensor self, Tensor mask, Tensor value) -> Tensor */
-  (self: Tensor, mask: Tensor, value: Tensor): Tensor;
+  /** masked_fill.Tensor(Tensor self, Tensor mask, Tensor value) -> Tensor; masked_fill.Scalar */
+  (self: Tensor, mask: Tensor, value: Tensor | Scalar): Tensor;
 } = opFunction('maskedFill');
 export const maskedFill_: {
-  /** masked_fill_.Scalar(Tensor self, Tensor mask, Scalar value) -> Tensor */
-  (self: Tensor, mask: Tensor, value: Scalar): Tensor;
-  /** masked_fill_.Tensor(Tensor self, Tensor mask, Tensor value) -> Tensor */
-  (self: Tensor, mask: Tensor, value: Tensor): Tensor;
+  /** masked_fill_.Tensor(Tensor self, Tensor mask, Tensor value) -> Tensor; masked_fill_.Scalar */
+  (self: Tensor, mask: Tensor, value: Tensor | Scalar): Tensor;
 } = opFunction('maskedFill_');
 export const maskedScatter: {
   /** masked_scatter(Tensor self, Tensor mask, Tensor source) -> Tensor */
@@ -2334,16 +2211,12 @@ export const msort: {
   (self: Tensor): Tensor;
 } = opFunction('msort');
 export const mul: {
-  /** mul.Scalar(Tensor self, Scalar other) -> Tensor */
-  (self: Tensor, other: Scalar): Tensor;
-  /** mul.Tensor(Tensor self, Tensor other) -> Tensor */
-  (self: Tensor, other: Tensor): Tensor;
+  /** mul.Tensor(Tensor self, Tensor other) -> Tensor; mul.Scalar */
+  (self: Tensor, other: Tensor | Scalar): Tensor;
 } = opFunction('mul');
 export const mul_: {
-  /** mul_.Scalar(Tensor self, Scalar other) -> Tensor */
-  (self: Tensor, other: Scalar): Tensor;
-  /** mul_.Tensor(Tensor self, Tensor other) -> Tensor */
-  (self: Tensor, other: Tensor): Tensor;
+  /** mul_.Tensor(Tensor self, Tensor other) -> Tensor; mul_.Scalar */
+  (self: Tensor, other: Tensor | Scalar): Tensor;
 } = opFunction('mul_');
 export const multiMarginLoss: {
   /** multi_margin_loss(Tensor self, Tensor target, Scalar p=1, Scalar margin=1, Tensor? weight=None, int reduction=1) -> Tensor */
@@ -2362,16 +2235,12 @@ export const multinomial: {
   (self: Tensor, numSamples: Int, replacement?: boolean | MultinomialOptions, options?: MultinomialOptions): Tensor;
 } = opFunction('multinomial');
 export const multiply: {
-  /** multiply.Scalar(Tensor self, Scalar other) -> Tensor */
-  (self: Tensor, other: Scalar): Tensor;
-  /** multiply.Tensor(Tensor self, Tensor other) -> Tensor */
-  (self: Tensor, other: Tensor): Tensor;
+  /** multiply.Tensor(Tensor self, Tensor other) -> Tensor; multiply.Scalar */
+  (self: Tensor, other: Tensor | Scalar): Tensor;
 } = opFunction('multiply');
 export const multiply_: {
-  /** multiply_.Scalar(Tensor self, Scalar other) -> Tensor */
-  (self: Tensor, other: Scalar): Tensor;
-  /** multiply_.Tensor(Tensor self, Tensor other) -> Tensor */
-  (self: Tensor, other: Tensor): Tensor;
+  /** multiply_.Tensor(Tensor self, Tensor other) -> Tensor; multiply_.Scalar */
+  (self: Tensor, other: Tensor | Scalar): Tensor;
 } = opFunction('multiply_');
 export const mv: {
   /** mv(Tensor self, Tensor vec) -> Tensor */
@@ -2446,16 +2315,12 @@ export const nativeNorm: {
   (self: Tensor, p: Scalar | null, dim: Int | readonly Int[], keepdim: boolean, dtype: DTypeLike | null): Tensor;
 } = opFunction('nativeNorm');
 export const ne: {
-  /** ne.Scalar(Tensor self, Scalar other) -> Tensor */
-  (self: Tensor, other: Scalar): Tensor;
-  /** ne.Tensor(Tensor self, Tensor other) -> Tensor */
-  (self: Tensor, other: Tensor): Tensor;
+  /** ne.Tensor(Tensor self, Tensor other) -> Tensor; ne.Scalar */
+  (self: Tensor, other: Tensor | Scalar): Tensor;
 } = opFunction('ne');
 export const ne_: {
-  /** ne_.Scalar(Tensor self, Scalar other) -> Tensor */
-  (self: Tensor, other: Scalar): Tensor;
-  /** ne_.Tensor(Tensor self, Tensor other) -> Tensor */
-  (self: Tensor, other: Tensor): Tensor;
+  /** ne_.Tensor(Tensor self, Tensor other) -> Tensor; ne_.Scalar */
+  (self: Tensor, other: Tensor | Scalar): Tensor;
 } = opFunction('ne_');
 export const neg: {
   /** neg(Tensor self) -> Tensor */
@@ -2562,16 +2427,12 @@ export const normal_: {
   (self: Tensor, mean?: Float | LogNormalOptions, std?: Float | LogNormalOptions, options?: LogNormalOptions): Tensor;
 } = opFunction('normal_');
 export const notEqual: {
-  /** not_equal.Scalar(Tensor self, Scalar other) -> Tensor */
-  (self: Tensor, other: Scalar): Tensor;
-  /** not_equal.Tensor(Tensor self, Tensor other) -> Tensor */
-  (self: Tensor, other: Tensor): Tensor;
+  /** not_equal.Tensor(Tensor self, Tensor other) -> Tensor; not_equal.Scalar */
+  (self: Tensor, other: Tensor | Scalar): Tensor;
 } = opFunction('notEqual');
 export const notEqual_: {
-  /** not_equal_.Scalar(Tensor self, Scalar other) -> Tensor */
-  (self: Tensor, other: Scalar): Tensor;
-  /** not_equal_.Tensor(Tensor self, Tensor other) -> Tensor */
-  (self: Tensor, other: Tensor): Tensor;
+  /** not_equal_.Tensor(Tensor self, Tensor other) -> Tensor; not_equal_.Scalar */
+  (self: Tensor, other: Tensor | Scalar): Tensor;
 } = opFunction('notEqual_');
 export const nuclearNorm: {
   /** nuclear_norm(Tensor self, bool keepdim=False) -> Tensor */
@@ -2667,16 +2528,12 @@ export const positive: {
 export const pow: {
   /** pow.Scalar(Scalar self, Tensor exponent) -> Tensor */
   (self: Scalar, exponent: Tensor): Tensor;
-  /** pow.Tensor_Scalar(Tensor self, Scalar exponent) -> Tensor */
-  (self: Tensor, exponent: Scalar): Tensor;
-  /** pow.Tensor_Tensor(Tensor self, Tensor exponent) -> Tensor */
-  (self: Tensor, exponent: Tensor): Tensor;
+  /** pow.Tensor_Tensor(Tensor self, Tensor exponent) -> Tensor; pow.Tensor_Scalar */
+  (self: Tensor, exponent: Tensor | Scalar): Tensor;
 } = opFunction('pow');
 export const pow_: {
-  /** pow_.Scalar(Tensor self, Scalar exponent) -> Tensor */
-  (self: Tensor, exponent: Scalar): Tensor;
-  /** pow_.Tensor(Tensor self, Tensor exponent) -> Tensor */
-  (self: Tensor, exponent: Tensor): Tensor;
+  /** pow_.Tensor(Tensor self, Tensor exponent) -> Tensor; pow_.Scalar */
+  (self: Tensor, exponent: Tensor | Scalar): Tensor;
 } = opFunction('pow_');
 export const prelu: {
   /** prelu(Tensor self, Tensor weight) -> Tensor */
@@ -2845,18 +2702,14 @@ export const relu_: {
   (self: Tensor): Tensor;
 } = opFunction('relu_');
 export const remainder: {
-  /** remainder.Scalar(Tensor self, Scalar other) -> Tensor */
-  (self: Tensor, other: Scalar): Tensor;
+  /** remainder.Tensor(Tensor self, Tensor other) -> Tensor; remainder.Scalar */
+  (self: Tensor, other: Tensor | Scalar): Tensor;
   /** remainder.Scalar_Tensor(Scalar self, Tensor other) -> Tensor */
   (self: Scalar, other: Tensor): Tensor;
-  /** remainder.Tensor(Tensor self, Tensor other) -> Tensor */
-  (self: Tensor, other: Tensor): Tensor;
 } = opFunction('remainder');
 export const remainder_: {
-  /** remainder_.Scalar(Tensor self, Scalar other) -> Tensor */
-  (self: Tensor, other: Scalar): Tensor;
-  /** remainder_.Tensor(Tensor self, Tensor other) -> Tensor */
-  (self: Tensor, other: Tensor): Tensor;
+  /** remainder_.Tensor(Tensor self, Tensor other) -> Tensor; remainder_.Scalar */
+  (self: Tensor, other: Tensor | Scalar): Tensor;
 } = opFunction('remainder_');
 export const renorm: {
   /** renorm(Tensor self, Scalar p, int dim, Scalar maxnorm) -> Tensor */
@@ -2923,14 +2776,12 @@ export const resolveNeg: {
   (self: Tensor): Tensor;
 } = opFunction('resolveNeg');
 export const resultType: {
-  /** result_type.Scalar(Tensor tensor, Scalar other) -> ScalarType */
-  (tensor: Tensor, other: Scalar): DType;
+  /** result_type.Tensor(Tensor tensor, Tensor other) -> ScalarType; result_type.Scalar */
+  (tensor: Tensor, other: Tensor | Scalar): DType;
   /** result_type.Scalar_Scalar(Scalar scalar1, Scalar scalar2) -> ScalarType */
   (scalar1: Scalar, scalar2: Scalar): DType;
   /** result_type.Scalar_Tensor(Scalar scalar, Tensor tensor) -> ScalarType */
   (scalar: Scalar, tensor: Tensor): DType;
-  /** result_type.Tensor(Tensor tensor, Tensor other) -> ScalarType */
-  (tensor: Tensor, other: Tensor): DType;
 } = opFunction('resultType');
 export const rmsNorm: {
   /** rms_norm(Tensor input, int[] normalized_shape, Tensor? weight=None, float? eps=None) -> Tensor */
@@ -3010,10 +2861,8 @@ export const rsqrt_: {
   (self: Tensor): Tensor;
 } = opFunction('rsqrt_');
 export const rsub: {
-  /** rsub.Scalar(Tensor self, Scalar other, Scalar alpha=1) -> Tensor */
-  (self: Tensor, other: Scalar, alpha?: Scalar | { alpha?: Scalar | undefined }): Tensor;
-  /** rsub.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor */
-  (self: Tensor, other: Tensor, options?: { alpha?: Scalar | undefined }): Tensor;
+  /** rsub.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor; rsub.Scalar */
+  (self: Tensor, other: Tensor | Scalar, options?: { alpha?: Scalar | undefined }): Tensor;
 } = opFunction('rsub');
 export const scalarTensor: {
   /** scalar_tensor(Scalar s, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor */
@@ -3060,10 +2909,8 @@ export const scatterReduce_: {
   (self: Tensor, dim: Int, index: Tensor, src: Tensor, reduce: string, options?: { includeSelf?: boolean | undefined }): Tensor;
 } = opFunction('scatterReduce_');
 export const searchsorted: {
-  /** searchsorted.Scalar(Tensor sorted_sequence, Scalar self, *, bool out_int32=False, bool right=False, str? side=None, Tensor? sorter=None) -> Tensor */
-  (sortedSequence: Tensor, self: Scalar, options?: SearchsortedOptions): Tensor;
-  /** searchsorted.Tensor(Tensor sorted_sequence, Tensor self, *, bool out_int32=False, bool right=False, str? side=None, Tensor? sorter=None) -> Tensor */
-  (sortedSequence: Tensor, self: Tensor, options?: SearchsortedOptions): Tensor;
+  /** searchsorted.Tensor(Tensor sorted_sequence, Tensor self, *, bool out_int32=False, bool right=False, str? side=None, Tensor? sorter=None) -> Tensor; searchsorted.Scalar */
+  (sortedSequence: Tensor, self: Tensor | Scalar, options?: SearchsortedOptions): Tensor;
 } = opFunction('searchsorted');
 export const segmentReduce: {
   /** segment_reduce(Tensor data, str reduce, *, Tensor? lengths=None, Tensor? indices=None, Tensor? offsets=None, int axis=0, bool unsafe=False, Scalar? initial=None) -> Tensor */
@@ -3283,34 +3130,26 @@ export const specialBesselY1: {
   (self: Tensor): Tensor;
 } = opFunction('specialBesselY1');
 export const specialChebyshevPolynomialT: {
-  /** special_chebyshev_polynomial_t(Tensor x, Tensor n) -> Tensor */
-  (x: Tensor, n: Tensor): Tensor;
-  /** special_chebyshev_polynomial_t.n_scalar(Tensor x, Scalar n) -> Tensor */
-  (x: Tensor, n: Scalar): Tensor;
+  /** special_chebyshev_polynomial_t(Tensor x, Tensor n) -> Tensor; special_chebyshev_polynomial_t.n_scalar */
+  (x: Tensor, n: Tensor | Scalar): Tensor;
   /** special_chebyshev_polynomial_t.x_scalar(Scalar x, Tensor n) -> Tensor */
   (x: Scalar, n: Tensor): Tensor;
 } = opFunction('specialChebyshevPolynomialT');
 export const specialChebyshevPolynomialU: {
-  /** special_chebyshev_polynomial_u(Tensor x, Tensor n) -> Tensor */
-  (x: Tensor, n: Tensor): Tensor;
-  /** special_chebyshev_polynomial_u.n_scalar(Tensor x, Scalar n) -> Tensor */
-  (x: Tensor, n: Scalar): Tensor;
+  /** special_chebyshev_polynomial_u(Tensor x, Tensor n) -> Tensor; special_chebyshev_polynomial_u.n_scalar */
+  (x: Tensor, n: Tensor | Scalar): Tensor;
   /** special_chebyshev_polynomial_u.x_scalar(Scalar x, Tensor n) -> Tensor */
   (x: Scalar, n: Tensor): Tensor;
 } = opFunction('specialChebyshevPolynomialU');
 export const specialChebyshevPolynomialV: {
-  /** special_chebyshev_polynomial_v(Tensor x, Tensor n) -> Tensor */
-  (x: Tensor, n: Tensor): Tensor;
-  /** special_chebyshev_polynomial_v.n_scalar(Tensor x, Scalar n) -> Tensor */
-  (x: Tensor, n: Scalar): Tensor;
+  /** special_chebyshev_polynomial_v(Tensor x, Tensor n) -> Tensor; special_chebyshev_polynomial_v.n_scalar */
+  (x: Tensor, n: Tensor | Scalar): Tensor;
   /** special_chebyshev_polynomial_v.x_scalar(Scalar x, Tensor n) -> Tensor */
   (x: Scalar, n: Tensor): Tensor;
 } = opFunction('specialChebyshevPolynomialV');
 export const specialChebyshevPolynomialW: {
-  /** special_chebyshev_polynomial_w(Tensor x, Tensor n) -> Tensor */
-  (x: Tensor, n: Tensor): Tensor;
-  /** special_chebyshev_polynomial_w.n_scalar(Tensor x, Scalar n) -> Tensor */
-  (x: Tensor, n: Scalar): Tensor;
+  /** special_chebyshev_polynomial_w(Tensor x, Tensor n) -> Tensor; special_chebyshev_polynomial_w.n_scalar */
+  (x: Tensor, n: Tensor | Scalar): Tensor;
   /** special_chebyshev_polynomial_w.x_scalar(Scalar x, Tensor n) -> Tensor */
   (x: Scalar, n: Tensor): Tensor;
 } = opFunction('specialChebyshevPolynomialW');
@@ -3363,18 +3202,14 @@ export const specialGammaln: {
   (self: Tensor): Tensor;
 } = opFunction('specialGammaln');
 export const specialHermitePolynomialH: {
-  /** special_hermite_polynomial_h(Tensor x, Tensor n) -> Tensor */
-  (x: Tensor, n: Tensor): Tensor;
-  /** special_hermite_polynomial_h.n_scalar(Tensor x, Scalar n) -> Tensor */
-  (x: Tensor, n: Scalar): Tensor;
+  /** special_hermite_polynomial_h(Tensor x, Tensor n) -> Tensor; special_hermite_polynomial_h.n_scalar */
+  (x: Tensor, n: Tensor | Scalar): Tensor;
   /** special_hermite_polynomial_h.x_scalar(Scalar x, Tensor n) -> Tensor */
   (x: Scalar, n: Tensor): Tensor;
 } = opFunction('specialHermitePolynomialH');
 export const specialHermitePolynomialHe: {
-  /** special_hermite_polynomial_he(Tensor x, Tensor n) -> Tensor */
-  (x: Tensor, n: Tensor): Tensor;
-  /** special_hermite_polynomial_he.n_scalar(Tensor x, Scalar n) -> Tensor */
-  (x: Tensor, n: Scalar): Tensor;
+  /** special_hermite_polynomial_he(Tensor x, Tensor n) -> Tensor; special_hermite_polynomial_he.n_scalar */
+  (x: Tensor, n: Tensor | Scalar): Tensor;
   /** special_hermite_polynomial_he.x_scalar(Scalar x, Tensor n) -> Tensor */
   (x: Scalar, n: Tensor): Tensor;
 } = opFunction('specialHermitePolynomialHe');
@@ -3395,18 +3230,14 @@ export const specialI1e: {
   (self: Tensor): Tensor;
 } = opFunction('specialI1e');
 export const specialLaguerrePolynomialL: {
-  /** special_laguerre_polynomial_l(Tensor x, Tensor n) -> Tensor */
-  (x: Tensor, n: Tensor): Tensor;
-  /** special_laguerre_polynomial_l.n_scalar(Tensor x, Scalar n) -> Tensor */
-  (x: Tensor, n: Scalar): Tensor;
+  /** special_laguerre_polynomial_l(Tensor x, Tensor n) -> Tensor; special_laguerre_polynomial_l.n_scalar */
+  (x: Tensor, n: Tensor | Scalar): Tensor;
   /** special_laguerre_polynomial_l.x_scalar(Scalar x, Tensor n) -> Tensor */
   (x: Scalar, n: Tensor): Tensor;
 } = opFunction('specialLaguerrePolynomialL');
 export const specialLegendrePolynomialP: {
-  /** special_legendre_polynomial_p(Tensor x, Tensor n) -> Tensor */
-  (x: Tensor, n: Tensor): Tensor;
-  /** special_legendre_polynomial_p.n_scalar(Tensor x, Scalar n) -> Tensor */
-  (x: Tensor, n: Scalar): Tensor;
+  /** special_legendre_polynomial_p(Tensor x, Tensor n) -> Tensor; special_legendre_polynomial_p.n_scalar */
+  (x: Tensor, n: Tensor | Scalar): Tensor;
   /** special_legendre_polynomial_p.x_scalar(Scalar x, Tensor n) -> Tensor */
   (x: Scalar, n: Tensor): Tensor;
 } = opFunction('specialLegendrePolynomialP');
@@ -3479,34 +3310,26 @@ export const specialScaledModifiedBesselK1: {
   (x: Tensor): Tensor;
 } = opFunction('specialScaledModifiedBesselK1');
 export const specialShiftedChebyshevPolynomialT: {
-  /** special_shifted_chebyshev_polynomial_t(Tensor x, Tensor n) -> Tensor */
-  (x: Tensor, n: Tensor): Tensor;
-  /** special_shifted_chebyshev_polynomial_t.n_scalar(Tensor x, Scalar n) -> Tensor */
-  (x: Tensor, n: Scalar): Tensor;
+  /** special_shifted_chebyshev_polynomial_t(Tensor x, Tensor n) -> Tensor; special_shifted_chebyshev_polynomial_t.n_scalar */
+  (x: Tensor, n: Tensor | Scalar): Tensor;
   /** special_shifted_chebyshev_polynomial_t.x_scalar(Scalar x, Tensor n) -> Tensor */
   (x: Scalar, n: Tensor): Tensor;
 } = opFunction('specialShiftedChebyshevPolynomialT');
 export const specialShiftedChebyshevPolynomialU: {
-  /** special_shifted_chebyshev_polynomial_u(Tensor x, Tensor n) -> Tensor */
-  (x: Tensor, n: Tensor): Tensor;
-  /** special_shifted_chebyshev_polynomial_u.n_scalar(Tensor x, Scalar n) -> Tensor */
-  (x: Tensor, n: Scalar): Tensor;
+  /** special_shifted_chebyshev_polynomial_u(Tensor x, Tensor n) -> Tensor; special_shifted_chebyshev_polynomial_u.n_scalar */
+  (x: Tensor, n: Tensor | Scalar): Tensor;
   /** special_shifted_chebyshev_polynomial_u.x_scalar(Scalar x, Tensor n) -> Tensor */
   (x: Scalar, n: Tensor): Tensor;
 } = opFunction('specialShiftedChebyshevPolynomialU');
 export const specialShiftedChebyshevPolynomialV: {
-  /** special_shifted_chebyshev_polynomial_v(Tensor x, Tensor n) -> Tensor */
-  (x: Tensor, n: Tensor): Tensor;
-  /** special_shifted_chebyshev_polynomial_v.n_scalar(Tensor x, Scalar n) -> Tensor */
-  (x: Tensor, n: Scalar): Tensor;
+  /** special_shifted_chebyshev_polynomial_v(Tensor x, Tensor n) -> Tensor; special_shifted_chebyshev_polynomial_v.n_scalar */
+  (x: Tensor, n: Tensor | Scalar): Tensor;
   /** special_shifted_chebyshev_polynomial_v.x_scalar(Scalar x, Tensor n) -> Tensor */
   (x: Scalar, n: Tensor): Tensor;
 } = opFunction('specialShiftedChebyshevPolynomialV');
 export const specialShiftedChebyshevPolynomialW: {
-  /** special_shifted_chebyshev_polynomial_w(Tensor x, Tensor n) -> Tensor */
-  (x: Tensor, n: Tensor): Tensor;
-  /** special_shifted_chebyshev_polynomial_w.n_scalar(Tensor x, Scalar n) -> Tensor */
-  (x: Tensor, n: Scalar): Tensor;
+  /** special_shifted_chebyshev_polynomial_w(Tensor x, Tensor n) -> Tensor; special_shifted_chebyshev_polynomial_w.n_scalar */
+  (x: Tensor, n: Tensor | Scalar): Tensor;
   /** special_shifted_chebyshev_polynomial_w.x_scalar(Scalar x, Tensor n) -> Tensor */
   (x: Scalar, n: Tensor): Tensor;
 } = opFunction('specialShiftedChebyshevPolynomialW');
@@ -3523,26 +3346,20 @@ export const specialSphericalBesselJ0: {
   (x: Tensor): Tensor;
 } = opFunction('specialSphericalBesselJ0');
 export const specialXlog1py: {
-  /** special_xlog1py(Tensor self, Tensor other) -> Tensor */
-  (self: Tensor, other: Tensor): Tensor;
-  /** special_xlog1py.other_scalar(Tensor self, Scalar other) -> Tensor */
-  (self: Tensor, other: Scalar): Tensor;
+  /** special_xlog1py(Tensor self, Tensor other) -> Tensor; special_xlog1py.other_scalar */
+  (self: Tensor, other: Tensor | Scalar): Tensor;
   /** special_xlog1py.self_scalar(Scalar self, Tensor other) -> Tensor */
   (self: Scalar, other: Tensor): Tensor;
 } = opFunction('specialXlog1py');
 export const specialXlogy: {
-  /** special_xlogy(Tensor self, Tensor other) -> Tensor */
-  (self: Tensor, other: Tensor): Tensor;
-  /** special_xlogy.other_scalar(Tensor self, Scalar other) -> Tensor */
-  (self: Tensor, other: Scalar): Tensor;
+  /** special_xlogy(Tensor self, Tensor other) -> Tensor; special_xlogy.other_scalar */
+  (self: Tensor, other: Tensor | Scalar): Tensor;
   /** special_xlogy.self_scalar(Scalar self, Tensor other) -> Tensor */
   (self: Scalar, other: Tensor): Tensor;
 } = opFunction('specialXlogy');
 export const specialZeta: {
-  /** special_zeta(Tensor self, Tensor other) -> Tensor */
-  (self: Tensor, other: Tensor): Tensor;
-  /** special_zeta.other_scalar(Tensor self, Scalar other) -> Tensor */
-  (self: Tensor, other: Scalar): Tensor;
+  /** special_zeta(Tensor self, Tensor other) -> Tensor; special_zeta.other_scalar */
+  (self: Tensor, other: Tensor | Scalar): Tensor;
   /** special_zeta.self_scalar(Scalar self, Tensor other) -> Tensor */
   (self: Scalar, other: Tensor): Tensor;
 } = opFunction('specialZeta');
@@ -3619,28 +3436,20 @@ export const stft: {
   (self: Tensor, nFft: Int, hopLength?: Int | null | StftOptions2, winLength?: Int | null | StftOptions2, window?: Tensor | null | StftOptions2, center?: boolean | StftOptions2, padMode?: string | StftOptions2, normalized?: boolean | StftOptions2, onesided?: boolean | null | StftOptions2, returnComplex?: boolean | null | StftOptions2, alignToWindow?: boolean | null | StftOptions2): Tensor;
 } = opFunction('stft');
 export const sub: {
-  /** sub.Scalar(Tensor self, Scalar other, Scalar alpha=1) -> Tensor */
-  (self: Tensor, other: Scalar, alpha?: Scalar | { alpha?: Scalar | undefined }): Tensor;
-  /** sub.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor */
-  (self: Tensor, other: Tensor, options?: { alpha?: Scalar | undefined }): Tensor;
+  /** sub.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor; sub.Scalar */
+  (self: Tensor, other: Tensor | Scalar, options?: { alpha?: Scalar | undefined }): Tensor;
 } = opFunction('sub');
 export const sub_: {
-  /** sub_.Scalar(Tensor self, Scalar other, Scalar alpha=1) -> Tensor */
-  (self: Tensor, other: Scalar, alpha?: Scalar | { alpha?: Scalar | undefined }): Tensor;
-  /** sub_.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor */
-  (self: Tensor, other: Tensor, options?: { alpha?: Scalar | undefined }): Tensor;
+  /** sub_.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor; sub_.Scalar */
+  (self: Tensor, other: Tensor | Scalar, options?: { alpha?: Scalar | undefined }): Tensor;
 } = opFunction('sub_');
 export const subtract: {
-  /** subtract.Scalar(Tensor self, Scalar other, Scalar alpha=1) -> Tensor */
-  (self: Tensor, other: Scalar, alpha?: Scalar | { alpha?: Scalar | undefined }): Tensor;
-  /** subtract.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor */
-  (self: Tensor, other: Tensor, options?: { alpha?: Scalar | undefined }): Tensor;
+  /** subtract.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor; subtract.Scalar */
+  (self: Tensor, other: Tensor | Scalar, options?: { alpha?: Scalar | undefined }): Tensor;
 } = opFunction('subtract');
 export const subtract_: {
-  /** subtract_.Scalar(Tensor self, Scalar other, Scalar alpha=1) -> Tensor */
-  (self: Tensor, other: Scalar, alpha?: Scalar | { alpha?: Scalar | undefined }): Tensor;
-  /** subtract_.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor */
-  (self: Tensor, other: Tensor, options?: { alpha?: Scalar | undefined }): Tensor;
+  /** subtract_.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor; subtract_.Scalar */
+  (self: Tensor, other: Tensor | Scalar, options?: { alpha?: Scalar | undefined }): Tensor;
 } = opFunction('subtract_');
 export const sum: {
   /** sum(Tensor self, *, ScalarType? dtype=None) -> Tensor */
@@ -3827,16 +3636,12 @@ export const triuIndices: {
   (row: Int, col: Int, offset?: Int | TrilIndicesOptions, options?: TrilIndicesOptions): Tensor;
 } = opFunction('triuIndices');
 export const trueDivide: {
-  /** true_divide.Scalar(Tensor self, Scalar other) -> Tensor */
-  (self: Tensor, other: Scalar): Tensor;
-  /** true_divide.Tensor(Tensor self, Tensor other) -> Tensor */
-  (self: Tensor, other: Tensor): Tensor;
+  /** true_divide.Tensor(Tensor self, Tensor other) -> Tensor; true_divide.Scalar */
+  (self: Tensor, other: Tensor | Scalar): Tensor;
 } = opFunction('trueDivide');
 export const trueDivide_: {
-  /** true_divide_.Scalar(Tensor self, Scalar other) -> Tensor */
-  (self: Tensor, other: Scalar): Tensor;
-  /** true_divide_.Tensor(Tensor self, Tensor other) -> Tensor */
-  (self: Tensor, other: Tensor): Tensor;
+  /** true_divide_.Tensor(Tensor self, Tensor other) -> Tensor; true_divide_.Scalar */
+  (self: Tensor, other: Tensor | Scalar): Tensor;
 } = opFunction('trueDivide_');
 export const trunc: {
   /** trunc(Tensor self) -> Tensor */
@@ -4004,28 +3809,20 @@ export const vstack: {
 export const where: {
   /** where(Tensor condition) -> Tensor[] */
   (condition: Tensor): Tensor[];
-  /** where.Scalar(Tensor condition, Scalar self, Scalar other) -> Tensor */
-  (condition: Tensor, self: Scalar, other: Scalar): Tensor;
-  /** where.ScalarOther(Tensor condition, Tensor self, Scalar other) -> Tensor */
-  (condition: Tensor, self: Tensor, other: Scalar): Tensor;
-  /** where.ScalarSelf(Tensor condition, Scalar self, Tensor other) -> Tensor */
-  (condition: Tensor, self: Scalar, other: Tensor): Tensor;
-  /** where.self(Tensor condition, Tensor self, Tensor other) -> Tensor */
-  (condition: Tensor, self: Tensor, other: Tensor): Tensor;
+  /** where.ScalarOther(Tensor condition, Tensor self, Scalar other) -> Tensor; where.Scalar */
+  (condition: Tensor, self: Tensor | Scalar, other: Scalar): Tensor;
+  /** where.self(Tensor condition, Tensor self, Tensor other) -> Tensor; where.ScalarSelf */
+  (condition: Tensor, self: Tensor | Scalar, other: Tensor): Tensor;
 } = opFunction('where');
 export const xlogy: {
-  /** xlogy.Scalar_Other(Tensor self, Scalar other) -> Tensor */
-  (self: Tensor, other: Scalar): Tensor;
+  /** xlogy.Tensor(Tensor self, Tensor other) -> Tensor; xlogy.Scalar_Other */
+  (self: Tensor, other: Tensor | Scalar): Tensor;
   /** xlogy.Scalar_Self(Scalar self, Tensor other) -> Tensor */
   (self: Scalar, other: Tensor): Tensor;
-  /** xlogy.Tensor(Tensor self, Tensor other) -> Tensor */
-  (self: Tensor, other: Tensor): Tensor;
 } = opFunction('xlogy');
 export const xlogy_: {
-  /** xlogy_.Scalar_Other(Tensor self, Scalar other) -> Tensor */
-  (self: Tensor, other: Scalar): Tensor;
-  /** xlogy_.Tensor(Tensor self, Tensor other) -> Tensor */
-  (self: Tensor, other: Tensor): Tensor;
+  /** xlogy_.Tensor(Tensor self, Tensor other) -> Tensor; xlogy_.Scalar_Other */
+  (self: Tensor, other: Tensor | Scalar): Tensor;
 } = opFunction('xlogy_');
 export const zero: {
   /** zero(Tensor self) -> Tensor */
@@ -4044,4 +3841,258 @@ export const zerosLike: {
   /** zeros_like(Tensor self, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None, MemoryFormat? memory_format=None) -> Tensor */
   (self: Tensor, options?: EmptyLikeOptions): Tensor;
 } = opFunction('zerosLike');
+/** The functions of torch.fft. */
+export const fft: {
+  fft: typeof fftFft;
+  fft2: typeof fftFft2;
+  fftfreq: typeof fftFftfreq;
+  fftn: typeof fftFftn;
+  fftshift: typeof fftFftshift;
+  hfft: typeof fftHfft;
+  hfft2: typeof fftHfft2;
+  hfftn: typeof fftHfftn;
+  ifft: typeof fftIfft;
+  ifft2: typeof fftIfft2;
+  ifftn: typeof fftIfftn;
+  ifftshift: typeof fftIfftshift;
+  ihfft: typeof fftIhfft;
+  ihfft2: typeof fftIhfft2;
+  ihfftn: typeof fftIhfftn;
+  irfft: typeof fftIrfft;
+  irfft2: typeof fftIrfft2;
+  irfftn: typeof fftIrfftn;
+  rfft: typeof fftRfft;
+  rfft2: typeof fftRfft2;
+  rfftfreq: typeof fftRfftfreq;
+  rfftn: typeof fftRfftn;
+} = {
+  fft: fftFft,
+  fft2: fftFft2,
+  fftfreq: fftFftfreq,
+  fftn: fftFftn,
+  fftshift: fftFftshift,
+  hfft: fftHfft,
+  hfft2: fftHfft2,
+  hfftn: fftHfftn,
+  ifft: fftIfft,
+  ifft2: fftIfft2,
+  ifftn: fftIfftn,
+  ifftshift: fftIfftshift,
+  ihfft: fftIhfft,
+  ihfft2: fftIhfft2,
+  ihfftn: fftIhfftn,
+  irfft: fftIrfft,
+  irfft2: fftIrfft2,
+  irfftn: fftIrfftn,
+  rfft: fftRfft,
+  rfft2: fftRfft2,
+  rfftfreq: fftRfftfreq,
+  rfftn: fftRfftn,
+};
+/** The functions of torch.linalg. */
+export const linalg: {
+  cholesky: typeof linalgCholesky;
+  choleskyEx: typeof linalgCholeskyEx;
+  cond: typeof linalgCond;
+  cross: typeof linalgCross;
+  det: typeof linalgDet;
+  diagonal: typeof linalgDiagonal;
+  eig: typeof linalgEig;
+  eigh: typeof linalgEigh;
+  eigvals: typeof linalgEigvals;
+  eigvalsh: typeof linalgEigvalsh;
+  householderProduct: typeof linalgHouseholderProduct;
+  inv: typeof linalgInv;
+  invEx: typeof linalgInvEx;
+  ldlFactor: typeof linalgLdlFactor;
+  ldlFactorEx: typeof linalgLdlFactorEx;
+  ldlSolve: typeof linalgLdlSolve;
+  lstsq: typeof linalgLstsq;
+  lu: typeof linalgLu;
+  luFactor: typeof linalgLuFactor;
+  luFactorEx: typeof linalgLuFactorEx;
+  luSolve: typeof linalgLuSolve;
+  matmul: typeof linalgMatmul;
+  matrixExp: typeof linalgMatrixExp;
+  matrixNorm: typeof linalgMatrixNorm;
+  matrixPower: typeof linalgMatrixPower;
+  matrixRank: typeof linalgMatrixRank;
+  matrixSqrth: typeof linalgMatrixSqrth;
+  multiDot: typeof linalgMultiDot;
+  norm: typeof linalgNorm;
+  pinv: typeof linalgPinv;
+  polar: typeof linalgPolar;
+  qr: typeof linalgQr;
+  slogdet: typeof linalgSlogdet;
+  solve: typeof linalgSolve;
+  solveEx: typeof linalgSolveEx;
+  solveTriangular: typeof linalgSolveTriangular;
+  svd: typeof linalgSvd;
+  svdvals: typeof linalgSvdvals;
+  tensorinv: typeof linalgTensorinv;
+  tensorsolve: typeof linalgTensorsolve;
+  vander: typeof linalgVander;
+  vecdot: typeof linalgVecdot;
+  vectorNorm: typeof linalgVectorNorm;
+} = {
+  cholesky: linalgCholesky,
+  choleskyEx: linalgCholeskyEx,
+  cond: linalgCond,
+  cross: linalgCross,
+  det: linalgDet,
+  diagonal: linalgDiagonal,
+  eig: linalgEig,
+  eigh: linalgEigh,
+  eigvals: linalgEigvals,
+  eigvalsh: linalgEigvalsh,
+  householderProduct: linalgHouseholderProduct,
+  inv: linalgInv,
+  invEx: linalgInvEx,
+  ldlFactor: linalgLdlFactor,
+  ldlFactorEx: linalgLdlFactorEx,
+  ldlSolve: linalgLdlSolve,
+  lstsq: linalgLstsq,
+  lu: linalgLu,
+  luFactor: linalgLuFactor,
+  luFactorEx: linalgLuFactorEx,
+  luSolve: linalgLuSolve,
+  matmul: linalgMatmul,
+  matrixExp: linalgMatrixExp,
+  matrixNorm: linalgMatrixNorm,
+  matrixPower: linalgMatrixPower,
+  matrixRank: linalgMatrixRank,
+  matrixSqrth: linalgMatrixSqrth,
+  multiDot: linalgMultiDot,
+  norm: linalgNorm,
+  pinv: linalgPinv,
+  polar: linalgPolar,
+  qr: linalgQr,
+  slogdet: linalgSlogdet,
+  solve: linalgSolve,
+  solveEx: linalgSolveEx,
+  solveTriangular: linalgSolveTriangular,
+  svd: linalgSvd,
+  svdvals: linalgSvdvals,
+  tensorinv: linalgTensorinv,
+  tensorsolve: linalgTensorsolve,
+  vander: linalgVander,
+  vecdot: linalgVecdot,
+  vectorNorm: linalgVectorNorm,
+};
+/** The functions of torch.special. */
+export const special: {
+  airyAi: typeof specialAiryAi;
+  besselJ0: typeof specialBesselJ0;
+  besselJ1: typeof specialBesselJ1;
+  besselY0: typeof specialBesselY0;
+  besselY1: typeof specialBesselY1;
+  chebyshevPolynomialT: typeof specialChebyshevPolynomialT;
+  chebyshevPolynomialU: typeof specialChebyshevPolynomialU;
+  chebyshevPolynomialV: typeof specialChebyshevPolynomialV;
+  chebyshevPolynomialW: typeof specialChebyshevPolynomialW;
+  digamma: typeof specialDigamma;
+  entr: typeof specialEntr;
+  erf: typeof specialErf;
+  erfc: typeof specialErfc;
+  erfcx: typeof specialErfcx;
+  erfinv: typeof specialErfinv;
+  exp2: typeof specialExp2;
+  expit: typeof specialExpit;
+  expm1: typeof specialExpm1;
+  gammainc: typeof specialGammainc;
+  gammaincc: typeof specialGammaincc;
+  gammaln: typeof specialGammaln;
+  hermitePolynomialH: typeof specialHermitePolynomialH;
+  hermitePolynomialHe: typeof specialHermitePolynomialHe;
+  i0: typeof specialI0;
+  i0e: typeof specialI0e;
+  i1: typeof specialI1;
+  i1e: typeof specialI1e;
+  laguerrePolynomialL: typeof specialLaguerrePolynomialL;
+  legendrePolynomialP: typeof specialLegendrePolynomialP;
+  log1p: typeof specialLog1p;
+  logNdtr: typeof specialLogNdtr;
+  logSoftmax: typeof specialLogSoftmax;
+  logit: typeof specialLogit;
+  logsumexp: typeof specialLogsumexp;
+  modifiedBesselI0: typeof specialModifiedBesselI0;
+  modifiedBesselI1: typeof specialModifiedBesselI1;
+  modifiedBesselK0: typeof specialModifiedBesselK0;
+  modifiedBesselK1: typeof specialModifiedBesselK1;
+  multigammaln: typeof specialMultigammaln;
+  ndtr: typeof specialNdtr;
+  ndtri: typeof specialNdtri;
+  polygamma: typeof specialPolygamma;
+  psi: typeof specialPsi;
+  round: typeof specialRound;
+  scaledModifiedBesselK0: typeof specialScaledModifiedBesselK0;
+  scaledModifiedBesselK1: typeof specialScaledModifiedBesselK1;
+  shiftedChebyshevPolynomialT: typeof specialShiftedChebyshevPolynomialT;
+  shiftedChebyshevPolynomialU: typeof specialShiftedChebyshevPolynomialU;
+  shiftedChebyshevPolynomialV: typeof specialShiftedChebyshevPolynomialV;
+  shiftedChebyshevPolynomialW: typeof specialShiftedChebyshevPolynomialW;
+  sinc: typeof specialSinc;
+  softmax: typeof specialSoftmax;
+  sphericalBesselJ0: typeof specialSphericalBesselJ0;
+  xlog1py: typeof specialXlog1py;
+  xlogy: typeof specialXlogy;
+  zeta: typeof specialZeta;
+} = {
+  airyAi: specialAiryAi,
+  besselJ0: specialBesselJ0,
+  besselJ1: specialBesselJ1,
+  besselY0: specialBesselY0,
+  besselY1: specialBesselY1,
+  chebyshevPolynomialT: specialChebyshevPolynomialT,
+  chebyshevPolynomialU: specialChebyshevPolynomialU,
+  chebyshevPolynomialV: specialChebyshevPolynomialV,
+  chebyshevPolynomialW: specialChebyshevPolynomialW,
+  digamma: specialDigamma,
+  entr: specialEntr,
+  erf: specialErf,
+  erfc: specialErfc,
+  erfcx: specialErfcx,
+  erfinv: specialErfinv,
+  exp2: specialExp2,
+  expit: specialExpit,
+  expm1: specialExpm1,
+  gammainc: specialGammainc,
+  gammaincc: specialGammaincc,
+  gammaln: specialGammaln,
+  hermitePolynomialH: specialHermitePolynomialH,
+  hermitePolynomialHe: specialHermitePolynomialHe,
+  i0: specialI0,
+  i0e: specialI0e,
+  i1: specialI1,
+  i1e: specialI1e,
+  laguerrePolynomialL: specialLaguerrePolynomialL,
+  legendrePolynomialP: specialLegendrePolynomialP,
+  log1p: specialLog1p,
+  logNdtr: specialLogNdtr,
+  logSoftmax: specialLogSoftmax,
+  logit: specialLogit,
+  logsumexp: specialLogsumexp,
+  modifiedBesselI0: specialModifiedBesselI0,
+  modifiedBesselI1: specialModifiedBesselI1,
+  modifiedBesselK0: specialModifiedBesselK0,
+  modifiedBesselK1: specialModifiedBesselK1,
+  multigammaln: specialMultigammaln,
+  ndtr: specialNdtr,
+  ndtri: specialNdtri,
+  polygamma: specialPolygamma,
+  psi: specialPsi,
+  round: specialRound,
+  scaledModifiedBesselK0: specialScaledModifiedBesselK0,
+  scaledModifiedBesselK1: specialScaledModifiedBesselK1,
+  shiftedChebyshevPolynomialT: specialShiftedChebyshevPolynomialT,
+  shiftedChebyshevPolynomialU: specialShiftedChebyshevPolynomialU,
+  shiftedChebyshevPolynomialV: specialShiftedChebyshevPolynomialV,
+  shiftedChebyshevPolynomialW: specialShiftedChebyshevPolynomialW,
+  sinc: specialSinc,
+  softmax: specialSoftmax,
+  sphericalBesselJ0: specialSphericalBesselJ0,
+  xlog1py: specialXlog1py,
+  xlogy: specialXlogy,
+  zeta: specialZeta,
+};
 export { varFunction as var };

@@ -5,7 +5,7 @@ import { genericFunction, genericMethod } from '../op/operator.ts';
 import { Tensor } from '../tensor.ts';
 
 type Hot = (...values: unknown[]) => unknown;
-const hot: typeof native.hot = native.hot ?? {};
+const { hot } = native;
 const { adopt } = Tensor;
 
 const hotAdd_Tensor = hot['add.Tensor'] as Hot;

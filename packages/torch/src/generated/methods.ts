@@ -46,16 +46,10 @@ declare module '../tensor.ts' {
     adaptiveMaxPool3d(outputSize: Int | readonly Int[]): [Tensor, Tensor];
     adaptiveMaxPool3d(...outputSize: readonly Int[]): [Tensor, Tensor];
     adaptiveMaxPool3d(options: { outputSize: Int | readonly Int[] }): [Tensor, Tensor];
-    /** add.Scalar(Tensor self, Scalar other, Scalar alpha=1) -> Tensor */
-    add(other: Scalar, alpha?: Scalar | { alpha?: Scalar | undefined }): Tensor;
-    add(options: { other: Scalar } & { alpha?: Scalar | undefined }): Tensor;
-    /** add.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor */
-    add(other: Tensor, options?: { alpha?: Scalar | undefined }): Tensor;
-    /** add_.Scalar(Tensor self, Scalar other, Scalar alpha=1) -> Tensor */
-    add_(other: Scalar, alpha?: Scalar | { alpha?: Scalar | undefined }): this;
-    add_(options: { other: Scalar } & { alpha?: Scalar | undefined }): this;
-    /** add_.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor */
-    add_(other: Tensor, options?: { alpha?: Scalar | undefined }): this;
+    /** add.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor; add.Scalar */
+    add(other: Tensor | Scalar, options?: { alpha?: Scalar | undefined }): Tensor;
+    /** add_.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor; add_.Scalar */
+    add_(other: Tensor | Scalar, options?: { alpha?: Scalar | undefined }): this;
     /** addbmm(Tensor self, Tensor batch1, Tensor batch2, *, Scalar beta=1, Scalar alpha=1) -> Tensor */
     addbmm(batch1: Tensor, batch2: Tensor, options?: AddbmmOptions): Tensor;
     /** addbmm_(Tensor self, Tensor batch1, Tensor batch2, *, Scalar beta=1, Scalar alpha=1) -> Tensor */
@@ -215,60 +209,30 @@ declare module '../tensor.ts' {
     binaryCrossEntropyWithLogits(target: Tensor, weight?: Tensor | null | BinaryCrossEntropyWithLogitsOptions, posWeight?: Tensor | null | BinaryCrossEntropyWithLogitsOptions, reduction?: Int | BinaryCrossEntropyWithLogitsOptions): Tensor;
     /** bincount(Tensor self, Tensor? weights=None, int minlength=0) -> Tensor */
     bincount(weights?: Tensor | null | BincountOptions, minlength?: Int | BincountOptions): Tensor;
-    /** bitwise_and.Scalar(Tensor self, Scalar other) -> Tensor */
-    bitwiseAnd(other: Scalar): Tensor;
-    bitwiseAnd(options: { other: Scalar }): Tensor;
-    /** bitwise_and.Tensor(Tensor self, Tensor other) -> Tensor */
-    bitwiseAnd(other: Tensor): Tensor;
-    /** bitwise_and_.Scalar(Tensor self, Scalar other) -> Tensor */
-    bitwiseAnd_(other: Scalar): this;
-    bitwiseAnd_(options: { other: Scalar }): this;
-    /** bitwise_and_.Tensor(Tensor self, Tensor other) -> Tensor */
-    bitwiseAnd_(other: Tensor): this;
-    /** bitwise_left_shift.Tensor(Tensor self, Tensor other) -> Tensor */
-    bitwiseLeftShift(other: Tensor): Tensor;
-    /** bitwise_left_shift.Tensor_Scalar(Tensor self, Scalar other) -> Tensor */
-    bitwiseLeftShift(other: Scalar): Tensor;
-    bitwiseLeftShift(options: { other: Scalar }): Tensor;
-    /** bitwise_left_shift_.Tensor(Tensor self, Tensor other) -> Tensor */
-    bitwiseLeftShift_(other: Tensor): this;
-    /** bitwise_left_shift_.Tensor_Scalar(Tensor self, Scalar other) -> Tensor */
-    bitwiseLeftShift_(other: Scalar): this;
-    bitwiseLeftShift_(options: { other: Scalar }): this;
+    /** bitwise_and.Tensor(Tensor self, Tensor other) -> Tensor; bitwise_and.Scalar */
+    bitwiseAnd(other: Tensor | Scalar): Tensor;
+    /** bitwise_and_.Tensor(Tensor self, Tensor other) -> Tensor; bitwise_and_.Scalar */
+    bitwiseAnd_(other: Tensor | Scalar): this;
+    /** bitwise_left_shift.Tensor(Tensor self, Tensor other) -> Tensor; bitwise_left_shift.Tensor_Scalar */
+    bitwiseLeftShift(other: Tensor | Scalar): Tensor;
+    /** bitwise_left_shift_.Tensor(Tensor self, Tensor other) -> Tensor; bitwise_left_shift_.Tensor_Scalar */
+    bitwiseLeftShift_(other: Tensor | Scalar): this;
     /** bitwise_not(Tensor self) -> Tensor */
     bitwiseNot(): Tensor;
     /** bitwise_not_(Tensor self) -> Tensor */
     bitwiseNot_(): this;
-    /** bitwise_or.Scalar(Tensor self, Scalar other) -> Tensor */
-    bitwiseOr(other: Scalar): Tensor;
-    bitwiseOr(options: { other: Scalar }): Tensor;
-    /** bitwise_or.Tensor(Tensor self, Tensor other) -> Tensor */
-    bitwiseOr(other: Tensor): Tensor;
-    /** bitwise_or_.Scalar(Tensor self, Scalar other) -> Tensor */
-    bitwiseOr_(other: Scalar): this;
-    bitwiseOr_(options: { other: Scalar }): this;
-    /** bitwise_or_.Tensor(Tensor self, Tensor other) -> Tensor */
-    bitwiseOr_(other: Tensor): this;
-    /** bitwise_right_shift.Tensor(Tensor self, Tensor other) -> Tensor */
-    bitwiseRightShift(other: Tensor): Tensor;
-    /** bitwise_right_shift.Tensor_Scalar(Tensor self, Scalar other) -> Tensor */
-    bitwiseRightShift(other: Scalar): Tensor;
-    bitwiseRightShift(options: { other: Scalar }): Tensor;
-    /** bitwise_right_shift_.Tensor(Tensor self, Tensor other) -> Tensor */
-    bitwiseRightShift_(other: Tensor): this;
-    /** bitwise_right_shift_.Tensor_Scalar(Tensor self, Scalar other) -> Tensor */
-    bitwiseRightShift_(other: Scalar): this;
-    bitwiseRightShift_(options: { other: Scalar }): this;
-    /** bitwise_xor.Scalar(Tensor self, Scalar other) -> Tensor */
-    bitwiseXor(other: Scalar): Tensor;
-    bitwiseXor(options: { other: Scalar }): Tensor;
-    /** bitwise_xor.Tensor(Tensor self, Tensor other) -> Tensor */
-    bitwiseXor(other: Tensor): Tensor;
-    /** bitwise_xor_.Scalar(Tensor self, Scalar other) -> Tensor */
-    bitwiseXor_(other: Scalar): this;
-    bitwiseXor_(options: { other: Scalar }): this;
-    /** bitwise_xor_.Tensor(Tensor self, Tensor other) -> Tensor */
-    bitwiseXor_(other: Tensor): this;
+    /** bitwise_or.Tensor(Tensor self, Tensor other) -> Tensor; bitwise_or.Scalar */
+    bitwiseOr(other: Tensor | Scalar): Tensor;
+    /** bitwise_or_.Tensor(Tensor self, Tensor other) -> Tensor; bitwise_or_.Scalar */
+    bitwiseOr_(other: Tensor | Scalar): this;
+    /** bitwise_right_shift.Tensor(Tensor self, Tensor other) -> Tensor; bitwise_right_shift.Tensor_Scalar */
+    bitwiseRightShift(other: Tensor | Scalar): Tensor;
+    /** bitwise_right_shift_.Tensor(Tensor self, Tensor other) -> Tensor; bitwise_right_shift_.Tensor_Scalar */
+    bitwiseRightShift_(other: Tensor | Scalar): this;
+    /** bitwise_xor.Tensor(Tensor self, Tensor other) -> Tensor; bitwise_xor.Scalar */
+    bitwiseXor(other: Tensor | Scalar): Tensor;
+    /** bitwise_xor_.Tensor(Tensor self, Tensor other) -> Tensor; bitwise_xor_.Scalar */
+    bitwiseXor_(other: Tensor | Scalar): this;
     /** bmm(Tensor self, Tensor mat2) -> Tensor */
     bmm(mat2: Tensor): Tensor;
     /** bmm.dtype(Tensor self, Tensor mat2, ScalarType out_dtype) -> Tensor */
@@ -313,26 +277,14 @@ declare module '../tensor.ts' {
     clamp_(min?: Scalar | null | ClampOptions, max?: Scalar | null | ClampOptions): this;
     /** clamp_.Tensor(Tensor self, Tensor? min=None, Tensor? max=None) -> Tensor */
     clamp_(min?: Tensor | null | ClampOptions2, max?: Tensor | null | ClampOptions2): this;
-    /** clamp_max(Tensor self, Scalar max) -> Tensor */
-    clampMax(max: Scalar): Tensor;
-    clampMax(options: { max: Scalar }): Tensor;
-    /** clamp_max.Tensor(Tensor self, Tensor max) -> Tensor */
-    clampMax(max: Tensor): Tensor;
-    /** clamp_max_(Tensor self, Scalar max) -> Tensor */
-    clampMax_(max: Scalar): this;
-    clampMax_(options: { max: Scalar }): this;
-    /** clamp_max_.Tensor(Tensor self, Tensor max) -> Tensor */
-    clampMax_(max: Tensor): this;
-    /** clamp_min(Tensor self, Scalar min) -> Tensor */
-    clampMin(min: Scalar): Tensor;
-    clampMin(options: { min: Scalar }): Tensor;
-    /** clamp_min.Tensor(Tensor self, Tensor min) -> Tensor */
-    clampMin(min: Tensor): Tensor;
-    /** clamp_min_(Tensor self, Scalar min) -> Tensor */
-    clampMin_(min: Scalar): this;
-    clampMin_(options: { min: Scalar }): this;
-    /** clamp_min_.Tensor(Tensor self, Tensor min) -> Tensor */
-    clampMin_(min: Tensor): this;
+    /** clamp_max.Tensor(Tensor self, Tensor max) -> Tensor; clamp_max */
+    clampMax(max: Tensor | Scalar): Tensor;
+    /** clamp_max_.Tensor(Tensor self, Tensor max) -> Tensor; clamp_max_ */
+    clampMax_(max: Tensor | Scalar): this;
+    /** clamp_min.Tensor(Tensor self, Tensor min) -> Tensor; clamp_min */
+    clampMin(min: Tensor | Scalar): Tensor;
+    /** clamp_min_.Tensor(Tensor self, Tensor min) -> Tensor; clamp_min_ */
+    clampMin_(min: Tensor | Scalar): this;
     /** clip(Tensor self, Scalar? min=None, Scalar? max=None) -> Tensor */
     clip(min?: Scalar | null | ClampOptions, max?: Scalar | null | ClampOptions): Tensor;
     /** clip.Tensor(Tensor self, Tensor? min=None, Tensor? max=None) -> Tensor */
@@ -371,16 +323,10 @@ declare module '../tensor.ts' {
     copy(src: Tensor, nonBlocking?: boolean | { nonBlocking?: boolean | undefined }): Tensor;
     /** copy_(Tensor self, Tensor src, bool non_blocking=False) -> Tensor */
     copy_(src: Tensor, nonBlocking?: boolean | { nonBlocking?: boolean | undefined }): this;
-    /** copysign.Scalar(Tensor self, Scalar other) -> Tensor */
-    copysign(other: Scalar): Tensor;
-    copysign(options: { other: Scalar }): Tensor;
-    /** copysign.Tensor(Tensor self, Tensor other) -> Tensor */
-    copysign(other: Tensor): Tensor;
-    /** copysign_.Scalar(Tensor self, Scalar other) -> Tensor */
-    copysign_(other: Scalar): this;
-    copysign_(options: { other: Scalar }): this;
-    /** copysign_.Tensor(Tensor self, Tensor other) -> Tensor */
-    copysign_(other: Tensor): this;
+    /** copysign.Tensor(Tensor self, Tensor other) -> Tensor; copysign.Scalar */
+    copysign(other: Tensor | Scalar): Tensor;
+    /** copysign_.Tensor(Tensor self, Tensor other) -> Tensor; copysign_.Scalar */
+    copysign_(other: Tensor | Scalar): this;
     /** corrcoef(Tensor self) -> Tensor */
     corrcoef(): Tensor;
     /** cos(Tensor self) -> Tensor */
@@ -455,46 +401,22 @@ declare module '../tensor.ts' {
     digamma_(): this;
     /** dist(Tensor self, Tensor other, Scalar p=2) -> Tensor */
     dist(other: Tensor, p?: Scalar | { p?: Scalar | undefined }): Tensor;
-    /** div.Scalar(Tensor self, Scalar other) -> Tensor */
-    div(other: Scalar): Tensor;
-    div(options: { other: Scalar }): Tensor;
-    /** div.Scalar_mode(Tensor self, Scalar other, *, str? rounding_mode) -> Tensor */
-    div(other: Scalar, options?: { roundingMode?: string | null | undefined }): Tensor;
-    div(options: { other: Scalar } & { roundingMode?: string | null | undefined }): Tensor;
-    /** div.Tensor(Tensor self, Tensor other) -> Tensor */
-    div(other: Tensor): Tensor;
-    /** div.Tensor_mode(Tensor self, Tensor other, *, str? rounding_mode) -> Tensor */
-    div(other: Tensor, options?: { roundingMode?: string | null | undefined }): Tensor;
-    /** div_.Scalar(Tensor self, Scalar other) -> Tensor */
-    div_(other: Scalar): this;
-    div_(options: { other: Scalar }): this;
-    /** div_.Scalar_mode(Tensor self, Scalar other, *, str? rounding_mode) -> Tensor */
-    div_(other: Scalar, options?: { roundingMode?: string | null | undefined }): this;
-    div_(options: { other: Scalar } & { roundingMode?: string | null | undefined }): this;
-    /** div_.Tensor(Tensor self, Tensor other) -> Tensor */
-    div_(other: Tensor): this;
-    /** div_.Tensor_mode(Tensor self, Tensor other, *, str? rounding_mode) -> Tensor */
-    div_(other: Tensor, options?: { roundingMode?: string | null | undefined }): this;
-    /** divide.Scalar(Tensor self, Scalar other) -> Tensor */
-    divide(other: Scalar): Tensor;
-    divide(options: { other: Scalar }): Tensor;
-    /** divide.Scalar_mode(Tensor self, Scalar other, *, str? rounding_mode) -> Tensor */
-    divide(other: Scalar, options?: { roundingMode?: string | null | undefined }): Tensor;
-    divide(options: { other: Scalar } & { roundingMode?: string | null | undefined }): Tensor;
-    /** divide.Tensor(Tensor self, Tensor other) -> Tensor */
-    divide(other: Tensor): Tensor;
-    /** divide.Tensor_mode(Tensor self, Tensor other, *, str? rounding_mode) -> Tensor */
-    divide(other: Tensor, options?: { roundingMode?: string | null | undefined }): Tensor;
-    /** divide_.Scalar(Tensor self, Scalar other) -> Tensor */
-    divide_(other: Scalar): this;
-    divide_(options: { other: Scalar }): this;
-    /** divide_.Scalar_mode(Tensor self, Scalar other, *, str? rounding_mode) -> Tensor */
-    divide_(other: Scalar, options?: { roundingMode?: string | null | undefined }): this;
-    divide_(options: { other: Scalar } & { roundingMode?: string | null | undefined }): this;
-    /** divide_.Tensor(Tensor self, Tensor other) -> Tensor */
-    divide_(other: Tensor): this;
-    /** divide_.Tensor_mode(Tensor self, Tensor other, *, str? rounding_mode) -> Tensor */
-    divide_(other: Tensor, options?: { roundingMode?: string | null | undefined }): this;
+    /** div.Tensor(Tensor self, Tensor other) -> Tensor; div.Scalar */
+    div(other: Tensor | Scalar): Tensor;
+    /** div.Tensor_mode(Tensor self, Tensor other, *, str? rounding_mode) -> Tensor; div.Scalar_mode */
+    div(other: Tensor | Scalar, options?: { roundingMode?: string | null | undefined }): Tensor;
+    /** div_.Tensor(Tensor self, Tensor other) -> Tensor; div_.Scalar */
+    div_(other: Tensor | Scalar): this;
+    /** div_.Tensor_mode(Tensor self, Tensor other, *, str? rounding_mode) -> Tensor; div_.Scalar_mode */
+    div_(other: Tensor | Scalar, options?: { roundingMode?: string | null | undefined }): this;
+    /** divide.Tensor(Tensor self, Tensor other) -> Tensor; divide.Scalar */
+    divide(other: Tensor | Scalar): Tensor;
+    /** divide.Tensor_mode(Tensor self, Tensor other, *, str? rounding_mode) -> Tensor; divide.Scalar_mode */
+    divide(other: Tensor | Scalar, options?: { roundingMode?: string | null | undefined }): Tensor;
+    /** divide_.Tensor(Tensor self, Tensor other) -> Tensor; divide_.Scalar */
+    divide_(other: Tensor | Scalar): this;
+    /** divide_.Tensor_mode(Tensor self, Tensor other, *, str? rounding_mode) -> Tensor; divide_.Scalar_mode */
+    divide_(other: Tensor | Scalar, options?: { roundingMode?: string | null | undefined }): this;
     /** dot(Tensor self, Tensor tensor) -> Tensor */
     dot(tensor: Tensor): Tensor;
     /** dropout_(Tensor self, float p, bool train) -> Tensor */
@@ -517,16 +439,10 @@ declare module '../tensor.ts' {
     embeddingRenorm_(indices: Tensor, maxNorm: Float, normType: Float): this;
     /** empty_like(Tensor self, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None, MemoryFormat? memory_format=None) -> Tensor */
     emptyLike(options?: EmptyLikeOptions): Tensor;
-    /** eq.Scalar(Tensor self, Scalar other) -> Tensor */
-    eq(other: Scalar): Tensor;
-    eq(options: { other: Scalar }): Tensor;
-    /** eq.Tensor(Tensor self, Tensor other) -> Tensor */
-    eq(other: Tensor): Tensor;
-    /** eq_.Scalar(Tensor self, Scalar other) -> Tensor */
-    eq_(other: Scalar): this;
-    eq_(options: { other: Scalar }): this;
-    /** eq_.Tensor(Tensor self, Tensor other) -> Tensor */
-    eq_(other: Tensor): this;
+    /** eq.Tensor(Tensor self, Tensor other) -> Tensor; eq.Scalar */
+    eq(other: Tensor | Scalar): Tensor;
+    /** eq_.Tensor(Tensor self, Tensor other) -> Tensor; eq_.Scalar */
+    eq_(other: Tensor | Scalar): this;
     /** equal(Tensor self, Tensor other) -> bool */
     equal(other: Tensor): boolean;
     /** erf(Tensor self) -> Tensor */
@@ -609,16 +525,10 @@ declare module '../tensor.ts' {
     fftRfft2(s?: Int | readonly Int[] | null | FftFft2Options, dim?: Int | readonly Int[] | FftFft2Options, norm?: string | null | FftFft2Options): Tensor;
     /** fft_rfftn(Tensor self, int[1]? s=None, int[1]? dim=None, str? norm=None) -> Tensor */
     fftRfftn(s?: Int | readonly Int[] | null | FftFftnOptions, dim?: Int | readonly Int[] | null | FftFftnOptions, norm?: string | null | FftFftnOptions): Tensor;
-    /** fill.Scalar(Tensor self, Scalar value) -> Tensor */
-    fill(value: Scalar): Tensor;
-    fill(options: { value: Scalar }): Tensor;
-    /** fill.Tensor(Tensor self, Tensor value) -> Tensor */
-    fill(value: Tensor): Tensor;
-    /** fill_.Scalar(Tensor self, Scalar value) -> Tensor */
-    fill_(value: Scalar): this;
-    fill_(options: { value: Scalar }): this;
-    /** fill_.Tensor(Tensor self, Tensor value) -> Tensor */
-    fill_(value: Tensor): this;
+    /** fill.Tensor(Tensor self, Tensor value) -> Tensor; fill.Scalar */
+    fill(value: Tensor | Scalar): Tensor;
+    /** fill_.Tensor(Tensor self, Tensor value) -> Tensor; fill_.Scalar */
+    fill_(value: Tensor | Scalar): this;
     /** fill_diagonal_(Tensor self, Scalar fill_value, bool wrap=False) -> Tensor */
     fillDiagonal_(fillValue: Scalar, wrap?: boolean | { wrap?: boolean | undefined }): this;
     fillDiagonal_(options: { fillValue: Scalar } & { wrap?: boolean | undefined }): this;
@@ -636,44 +546,26 @@ declare module '../tensor.ts' {
     fliplr(): Tensor;
     /** flipud(Tensor self) -> Tensor */
     flipud(): Tensor;
-    /** float_power.Tensor_Scalar(Tensor self, Scalar exponent) -> Tensor */
-    floatPower(exponent: Scalar): Tensor;
-    floatPower(options: { exponent: Scalar }): Tensor;
-    /** float_power.Tensor_Tensor(Tensor self, Tensor exponent) -> Tensor */
-    floatPower(exponent: Tensor): Tensor;
-    /** float_power_.Scalar(Tensor self, Scalar exponent) -> Tensor */
-    floatPower_(exponent: Scalar): this;
-    floatPower_(options: { exponent: Scalar }): this;
-    /** float_power_.Tensor(Tensor self, Tensor exponent) -> Tensor */
-    floatPower_(exponent: Tensor): this;
+    /** float_power.Tensor_Tensor(Tensor self, Tensor exponent) -> Tensor; float_power.Tensor_Scalar */
+    floatPower(exponent: Tensor | Scalar): Tensor;
+    /** float_power_.Tensor(Tensor self, Tensor exponent) -> Tensor; float_power_.Scalar */
+    floatPower_(exponent: Tensor | Scalar): this;
     /** floor(Tensor self) -> Tensor */
     floor(): Tensor;
     /** floor_(Tensor self) -> Tensor */
     floor_(): this;
-    /** floor_divide(Tensor self, Tensor other) -> Tensor */
-    floorDivide(other: Tensor): Tensor;
-    /** floor_divide.Scalar(Tensor self, Scalar other) -> Tensor */
-    floorDivide(other: Scalar): Tensor;
-    floorDivide(options: { other: Scalar }): Tensor;
-    /** floor_divide_.Scalar(Tensor self, Scalar other) -> Tensor */
-    floorDivide_(other: Scalar): this;
-    floorDivide_(options: { other: Scalar }): this;
-    /** floor_divide_.Tensor(Tensor self, Tensor other) -> Tensor */
-    floorDivide_(other: Tensor): this;
+    /** floor_divide(Tensor self, Tensor other) -> Tensor; floor_divide.Scalar */
+    floorDivide(other: Tensor | Scalar): Tensor;
+    /** floor_divide_.Tensor(Tensor self, Tensor other) -> Tensor; floor_divide_.Scalar */
+    floorDivide_(other: Tensor | Scalar): this;
     /** fmax(Tensor self, Tensor other) -> Tensor */
     fmax(other: Tensor): Tensor;
     /** fmin(Tensor self, Tensor other) -> Tensor */
     fmin(other: Tensor): Tensor;
-    /** fmod.Scalar(Tensor self, Scalar other) -> Tensor */
-    fmod(other: Scalar): Tensor;
-    fmod(options: { other: Scalar }): Tensor;
-    /** fmod.Tensor(Tensor self, Tensor other) -> Tensor */
-    fmod(other: Tensor): Tensor;
-    /** fmod_.Scalar(Tensor self, Scalar other) -> Tensor */
-    fmod_(other: Scalar): this;
-    fmod_(options: { other: Scalar }): this;
-    /** fmod_.Tensor(Tensor self, Tensor other) -> Tensor */
-    fmod_(other: Tensor): this;
+    /** fmod.Tensor(Tensor self, Tensor other) -> Tensor; fmod.Scalar */
+    fmod(other: Tensor | Scalar): Tensor;
+    /** fmod_.Tensor(Tensor self, Tensor other) -> Tensor; fmod_.Scalar */
+    fmod_(other: Tensor | Scalar): this;
     /** frac(Tensor self) -> Tensor */
     frac(): Tensor;
     /** frac_(Tensor self) -> Tensor */
@@ -696,16 +588,10 @@ declare module '../tensor.ts' {
     gcd(other: Tensor): Tensor;
     /** gcd_(Tensor self, Tensor other) -> Tensor */
     gcd_(other: Tensor): this;
-    /** ge.Scalar(Tensor self, Scalar other) -> Tensor */
-    ge(other: Scalar): Tensor;
-    ge(options: { other: Scalar }): Tensor;
-    /** ge.Tensor(Tensor self, Tensor other) -> Tensor */
-    ge(other: Tensor): Tensor;
-    /** ge_.Scalar(Tensor self, Scalar other) -> Tensor */
-    ge_(other: Scalar): this;
-    ge_(options: { other: Scalar }): this;
-    /** ge_.Tensor(Tensor self, Tensor other) -> Tensor */
-    ge_(other: Tensor): this;
+    /** ge.Tensor(Tensor self, Tensor other) -> Tensor; ge.Scalar */
+    ge(other: Tensor | Scalar): Tensor;
+    /** ge_.Tensor(Tensor self, Tensor other) -> Tensor; ge_.Scalar */
+    ge_(other: Tensor | Scalar): this;
     /** gelu(Tensor self, *, str approximate=none) -> Tensor */
     gelu(options?: { approximate?: string | undefined }): Tensor;
     /** gelu_(Tensor self, *, str approximate=none) -> Tensor */
@@ -732,36 +618,18 @@ declare module '../tensor.ts' {
     gradient(options: GradientOptions6): Tensor[];
     /** gradient.tensorarrayint(Tensor self, *, Tensor[] spacing, int? dim=None, int edge_order=1) -> Tensor[] */
     gradient(options: GradientOptions7): Tensor[];
-    /** greater.Scalar(Tensor self, Scalar other) -> Tensor */
-    greater(other: Scalar): Tensor;
-    greater(options: { other: Scalar }): Tensor;
-    /** greater.Tensor(Tensor self, Tensor other) -> Tensor */
-    greater(other: Tensor): Tensor;
-    /** greater_.Scalar(Tensor self, Scalar other) -> Tensor */
-    greater_(other: Scalar): this;
-    greater_(options: { other: Scalar }): this;
-    /** greater_.Tensor(Tensor self, Tensor other) -> Tensor */
-    greater_(other: Tensor): this;
-    /** greater_equal.Scalar(Tensor self, Scalar other) -> Tensor */
-    greaterEqual(other: Scalar): Tensor;
-    greaterEqual(options: { other: Scalar }): Tensor;
-    /** greater_equal.Tensor(Tensor self, Tensor other) -> Tensor */
-    greaterEqual(other: Tensor): Tensor;
-    /** greater_equal_.Scalar(Tensor self, Scalar other) -> Tensor */
-    greaterEqual_(other: Scalar): this;
-    greaterEqual_(options: { other: Scalar }): this;
-    /** greater_equal_.Tensor(Tensor self, Tensor other) -> Tensor */
-    greaterEqual_(other: Tensor): this;
-    /** gt.Scalar(Tensor self, Scalar other) -> Tensor */
-    gt(other: Scalar): Tensor;
-    gt(options: { other: Scalar }): Tensor;
-    /** gt.Tensor(Tensor self, Tensor other) -> Tensor */
-    gt(other: Tensor): Tensor;
-    /** gt_.Scalar(Tensor self, Scalar other) -> Tensor */
-    gt_(other: Scalar): this;
-    gt_(options: { other: Scalar }): this;
-    /** gt_.Tensor(Tensor self, Tensor other) -> Tensor */
-    gt_(other: Tensor): this;
+    /** greater.Tensor(Tensor self, Tensor other) -> Tensor; greater.Scalar */
+    greater(other: Tensor | Scalar): Tensor;
+    /** greater_.Tensor(Tensor self, Tensor other) -> Tensor; greater_.Scalar */
+    greater_(other: Tensor | Scalar): this;
+    /** greater_equal.Tensor(Tensor self, Tensor other) -> Tensor; greater_equal.Scalar */
+    greaterEqual(other: Tensor | Scalar): Tensor;
+    /** greater_equal_.Tensor(Tensor self, Tensor other) -> Tensor; greater_equal_.Scalar */
+    greaterEqual_(other: Tensor | Scalar): this;
+    /** gt.Tensor(Tensor self, Tensor other) -> Tensor; gt.Scalar */
+    gt(other: Tensor | Scalar): Tensor;
+    /** gt_.Tensor(Tensor self, Tensor other) -> Tensor; gt_.Scalar */
+    gt_(other: Tensor | Scalar): this;
     /** hardshrink(Tensor self, Scalar lambd=0.5) -> Tensor */
     hardshrink(lambd?: Scalar | { lambd?: Scalar | undefined }): Tensor;
     /** hardsigmoid(Tensor self) -> Tensor */
@@ -832,14 +700,10 @@ declare module '../tensor.ts' {
     indexAdd_(dim: Int, index: Tensor, source: Tensor, options?: { alpha?: Scalar | undefined }): this;
     /** index_copy_(Tensor self, int dim, Tensor index, Tensor source) -> Tensor */
     indexCopy_(dim: Int, index: Tensor, source: Tensor): this;
-    /** index_fill.int_Scalar(Tensor self, int dim, Tensor index, Scalar value) -> Tensor */
-    indexFill(dim: Int, index: Tensor, value: Scalar): Tensor;
-    /** index_fill.int_Tensor(Tensor self, int dim, Tensor index, Tensor value) -> Tensor */
-    indexFill(dim: Int, index: Tensor, value: Tensor): Tensor;
-    /** index_fill_.int_Scalar(Tensor self, int dim, Tensor index, Scalar value) -> Tensor */
-    indexFill_(dim: Int, index: Tensor, value: Scalar): this;
-    /** index_fill_.int_Tensor(Tensor self, int dim, Tensor index, Tensor value) -> Tensor */
-    indexFill_(dim: Int, index: Tensor, value: Tensor): this;
+    /** index_fill.int_Tensor(Tensor self, int dim, Tensor index, Tensor value) -> Tensor; index_fill.int_Scalar */
+    indexFill(dim: Int, index: Tensor, value: Tensor | Scalar): Tensor;
+    /** index_fill_.int_Tensor(Tensor self, int dim, Tensor index, Tensor value) -> Tensor; index_fill_.int_Scalar */
+    indexFill_(dim: Int, index: Tensor, value: Tensor | Scalar): this;
     /** index_put(Tensor self, Tensor?[] indices, Tensor values, bool accumulate=False) -> Tensor */
     indexPut(indices: readonly (Tensor | null)[], values: Tensor, accumulate?: boolean | { accumulate?: boolean | undefined }): Tensor;
     /** index_put_(Tensor self, Tensor?[] indices, Tensor values, bool accumulate=False) -> Tensor */
@@ -906,48 +770,26 @@ declare module '../tensor.ts' {
     ldexp(other: Tensor): Tensor;
     /** ldexp_(Tensor self, Tensor other) -> Tensor */
     ldexp_(other: Tensor): this;
-    /** le.Scalar(Tensor self, Scalar other) -> Tensor */
-    le(other: Scalar): Tensor;
-    le(options: { other: Scalar }): Tensor;
-    /** le.Tensor(Tensor self, Tensor other) -> Tensor */
-    le(other: Tensor): Tensor;
-    /** le_.Scalar(Tensor self, Scalar other) -> Tensor */
-    le_(other: Scalar): this;
-    le_(options: { other: Scalar }): this;
-    /** le_.Tensor(Tensor self, Tensor other) -> Tensor */
-    le_(other: Tensor): this;
+    /** le.Tensor(Tensor self, Tensor other) -> Tensor; le.Scalar */
+    le(other: Tensor | Scalar): Tensor;
+    /** le_.Tensor(Tensor self, Tensor other) -> Tensor; le_.Scalar */
+    le_(other: Tensor | Scalar): this;
     /** leaky_relu(Tensor self, Scalar negative_slope=0.01) -> Tensor */
     leakyRelu(negativeSlope?: Scalar | { negativeSlope?: Scalar | undefined }): Tensor;
     /** leaky_relu_(Tensor self, Scalar negative_slope=0.01) -> Tensor */
     leakyRelu_(negativeSlope?: Scalar | { negativeSlope?: Scalar | undefined }): this;
-    /** lerp.Scalar(Tensor self, Tensor end, Scalar weight) -> Tensor */
-    lerp(end: Tensor, weight: Scalar): Tensor;
-    /** lerp.Tensor(Tensor self, Tensor end, Tensor weight) -> Tensor */
-    lerp(end: Tensor, weight: Tensor): Tensor;
-    /** lerp_.Scalar(Tensor self, Tensor end, Scalar weight) -> Tensor */
-    lerp_(end: Tensor, weight: Scalar): this;
-    /** lerp_.Tensor(Tensor self, Tensor end, Tensor weight) -> Tensor */
-    lerp_(end: Tensor, weight: Tensor): this;
-    /** less.Scalar(Tensor self, Scalar other) -> Tensor */
-    less(other: Scalar): Tensor;
-    less(options: { other: Scalar }): Tensor;
-    /** less.Tensor(Tensor self, Tensor other) -> Tensor */
-    less(other: Tensor): Tensor;
-    /** less_.Scalar(Tensor self, Scalar other) -> Tensor */
-    less_(other: Scalar): this;
-    less_(options: { other: Scalar }): this;
-    /** less_.Tensor(Tensor self, Tensor other) -> Tensor */
-    less_(other: Tensor): this;
-    /** less_equal.Scalar(Tensor self, Scalar other) -> Tensor */
-    lessEqual(other: Scalar): Tensor;
-    lessEqual(options: { other: Scalar }): Tensor;
-    /** less_equal.Tensor(Tensor self, Tensor other) -> Tensor */
-    lessEqual(other: Tensor): Tensor;
-    /** less_equal_.Scalar(Tensor self, Scalar other) -> Tensor */
-    lessEqual_(other: Scalar): this;
-    lessEqual_(options: { other: Scalar }): this;
-    /** less_equal_.Tensor(Tensor self, Tensor other) -> Tensor */
-    lessEqual_(other: Tensor): this;
+    /** lerp.Tensor(Tensor self, Tensor end, Tensor weight) -> Tensor; lerp.Scalar */
+    lerp(end: Tensor, weight: Tensor | Scalar): Tensor;
+    /** lerp_.Tensor(Tensor self, Tensor end, Tensor weight) -> Tensor; lerp_.Scalar */
+    lerp_(end: Tensor, weight: Tensor | Scalar): this;
+    /** less.Tensor(Tensor self, Tensor other) -> Tensor; less.Scalar */
+    less(other: Tensor | Scalar): Tensor;
+    /** less_.Tensor(Tensor self, Tensor other) -> Tensor; less_.Scalar */
+    less_(other: Tensor | Scalar): this;
+    /** less_equal.Tensor(Tensor self, Tensor other) -> Tensor; less_equal.Scalar */
+    lessEqual(other: Tensor | Scalar): Tensor;
+    /** less_equal_.Tensor(Tensor self, Tensor other) -> Tensor; less_equal_.Scalar */
+    lessEqual_(other: Tensor | Scalar): this;
     /** lgamma(Tensor self) -> Tensor */
     lgamma(): Tensor;
     /** lgamma_(Tensor self) -> Tensor */
@@ -1079,26 +921,16 @@ declare module '../tensor.ts' {
     /** logsumexp(Tensor self, int[1] dim, bool keepdim=False) -> Tensor */
     logsumexp(dim: Int | readonly Int[], keepdim?: boolean | { keepdim?: boolean | undefined }): Tensor;
     logsumexp(options: { dim: Int | readonly Int[] } & { keepdim?: boolean | undefined }): Tensor;
-    /** lt.Scalar(Tensor self, Scalar other) -> Tensor */
-    lt(other: Scalar): Tensor;
-    lt(options: { other: Scalar }): Tensor;
-    /** lt.Tensor(Tensor self, Tensor other) -> Tensor */
-    lt(other: Tensor): Tensor;
-    /** lt_.Scalar(Tensor self, Scalar other) -> Tensor */
-    lt_(other: Scalar): this;
-    lt_(options: { other: Scalar }): this;
-    /** lt_.Tensor(Tensor self, Tensor other) -> Tensor */
-    lt_(other: Tensor): this;
+    /** lt.Tensor(Tensor self, Tensor other) -> Tensor; lt.Scalar */
+    lt(other: Tensor | Scalar): Tensor;
+    /** lt_.Tensor(Tensor self, Tensor other) -> Tensor; lt_.Scalar */
+    lt_(other: Tensor | Scalar): this;
     /** lu_solve(Tensor self, Tensor LU_data, Tensor LU_pivots) -> Tensor */
     luSolve(LUData: Tensor, LUPivots: Tensor): Tensor;
-    /** masked_fill.Scalar(Tensor self, Tensor mask, Scalar value) -> Tensor */
-    maskedFill(mask: Tensor, value: Scalar): Tensor;
-    /** masked_fill.Tensor(Tensor self, Tensor mask, Tensor value) -> Tensor */
-    maskedFill(mask: Tensor, value: Tensor): Tensor;
-    /** masked_fill_.Scalar(Tensor self, Tensor mask, Scalar value) -> Tensor */
-    maskedFill_(mask: Tensor, value: Scalar): this;
-    /** masked_fill_.Tensor(Tensor self, Tensor mask, Tensor value) -> Tensor */
-    maskedFill_(mask: Tensor, value: Tensor): this;
+    /** masked_fill.Tensor(Tensor self, Tensor mask, Tensor value) -> Tensor; masked_fill.Scalar */
+    maskedFill(mask: Tensor, value: Tensor | Scalar): Tensor;
+    /** masked_fill_.Tensor(Tensor self, Tensor mask, Tensor value) -> Tensor; masked_fill_.Scalar */
+    maskedFill_(mask: Tensor, value: Tensor | Scalar): this;
     /** masked_scatter(Tensor self, Tensor mask, Tensor source) -> Tensor */
     maskedScatter(mask: Tensor, source: Tensor): Tensor;
     /** masked_scatter_(Tensor self, Tensor mask, Tensor source) -> Tensor */
@@ -1188,16 +1020,10 @@ declare module '../tensor.ts' {
     mseLoss(target: Tensor, reduction?: Int | { reduction?: Int | undefined }): Tensor;
     /** msort(Tensor self) -> Tensor */
     msort(): Tensor;
-    /** mul.Scalar(Tensor self, Scalar other) -> Tensor */
-    mul(other: Scalar): Tensor;
-    mul(options: { other: Scalar }): Tensor;
-    /** mul.Tensor(Tensor self, Tensor other) -> Tensor */
-    mul(other: Tensor): Tensor;
-    /** mul_.Scalar(Tensor self, Scalar other) -> Tensor */
-    mul_(other: Scalar): this;
-    mul_(options: { other: Scalar }): this;
-    /** mul_.Tensor(Tensor self, Tensor other) -> Tensor */
-    mul_(other: Tensor): this;
+    /** mul.Tensor(Tensor self, Tensor other) -> Tensor; mul.Scalar */
+    mul(other: Tensor | Scalar): Tensor;
+    /** mul_.Tensor(Tensor self, Tensor other) -> Tensor; mul_.Scalar */
+    mul_(other: Tensor | Scalar): this;
     /** multi_margin_loss(Tensor self, Tensor target, Scalar p=1, Scalar margin=1, Tensor? weight=None, int reduction=1) -> Tensor */
     multiMarginLoss(target: Tensor, p?: Scalar | MultiMarginLossOptions, margin?: Scalar | MultiMarginLossOptions, weight?: Tensor | null | MultiMarginLossOptions, reduction?: Int | MultiMarginLossOptions): Tensor;
     /** multilabel_margin_loss(Tensor self, Tensor target, int reduction=1) -> Tensor */
@@ -1207,16 +1033,10 @@ declare module '../tensor.ts' {
     /** multinomial(Tensor self, int num_samples, bool replacement=False, *, Generator? generator=None) -> Tensor */
     multinomial(numSamples: Int, replacement?: boolean | MultinomialOptions, options?: MultinomialOptions): Tensor;
     multinomial(options: { numSamples: Int } & MultinomialOptions): Tensor;
-    /** multiply.Scalar(Tensor self, Scalar other) -> Tensor */
-    multiply(other: Scalar): Tensor;
-    multiply(options: { other: Scalar }): Tensor;
-    /** multiply.Tensor(Tensor self, Tensor other) -> Tensor */
-    multiply(other: Tensor): Tensor;
-    /** multiply_.Scalar(Tensor self, Scalar other) -> Tensor */
-    multiply_(other: Scalar): this;
-    multiply_(options: { other: Scalar }): this;
-    /** multiply_.Tensor(Tensor self, Tensor other) -> Tensor */
-    multiply_(other: Tensor): this;
+    /** multiply.Tensor(Tensor self, Tensor other) -> Tensor; multiply.Scalar */
+    multiply(other: Tensor | Scalar): Tensor;
+    /** multiply_.Tensor(Tensor self, Tensor other) -> Tensor; multiply_.Scalar */
+    multiply_(other: Tensor | Scalar): this;
     /** mv(Tensor self, Tensor vec) -> Tensor */
     mv(vec: Tensor): Tensor;
     /** mvlgamma(Tensor self, int p) -> Tensor */
@@ -1256,16 +1076,10 @@ declare module '../tensor.ts' {
     /** native_norm.ScalarOpt_dim_dtype(Tensor self, Scalar? p, int[1] dim, bool keepdim, ScalarType? dtype) -> Tensor */
     nativeNorm(p: Scalar | null, dim: Int | readonly Int[], keepdim: boolean, dtype: DTypeLike | null): Tensor;
     nativeNorm(options: { p: Scalar | null; dim: Int | readonly Int[]; keepdim: boolean; dtype: DTypeLike | null }): Tensor;
-    /** ne.Scalar(Tensor self, Scalar other) -> Tensor */
-    ne(other: Scalar): Tensor;
-    ne(options: { other: Scalar }): Tensor;
-    /** ne.Tensor(Tensor self, Tensor other) -> Tensor */
-    ne(other: Tensor): Tensor;
-    /** ne_.Scalar(Tensor self, Scalar other) -> Tensor */
-    ne_(other: Scalar): this;
-    ne_(options: { other: Scalar }): this;
-    /** ne_.Tensor(Tensor self, Tensor other) -> Tensor */
-    ne_(other: Tensor): this;
+    /** ne.Tensor(Tensor self, Tensor other) -> Tensor; ne.Scalar */
+    ne(other: Tensor | Scalar): Tensor;
+    /** ne_.Tensor(Tensor self, Tensor other) -> Tensor; ne_.Scalar */
+    ne_(other: Tensor | Scalar): this;
     /** neg(Tensor self) -> Tensor */
     neg(): Tensor;
     /** neg_(Tensor self) -> Tensor */
@@ -1325,16 +1139,10 @@ declare module '../tensor.ts' {
     norm(options: { p: Scalar | null } & { dtype: DTypeLike }): Tensor;
     /** normal_(Tensor self, float mean=0., float std=1., *, Generator? generator=None) -> Tensor */
     normal_(mean?: Float | LogNormalOptions, std?: Float | LogNormalOptions, options?: LogNormalOptions): this;
-    /** not_equal.Scalar(Tensor self, Scalar other) -> Tensor */
-    notEqual(other: Scalar): Tensor;
-    notEqual(options: { other: Scalar }): Tensor;
-    /** not_equal.Tensor(Tensor self, Tensor other) -> Tensor */
-    notEqual(other: Tensor): Tensor;
-    /** not_equal_.Scalar(Tensor self, Scalar other) -> Tensor */
-    notEqual_(other: Scalar): this;
-    notEqual_(options: { other: Scalar }): this;
-    /** not_equal_.Tensor(Tensor self, Tensor other) -> Tensor */
-    notEqual_(other: Tensor): this;
+    /** not_equal.Tensor(Tensor self, Tensor other) -> Tensor; not_equal.Scalar */
+    notEqual(other: Tensor | Scalar): Tensor;
+    /** not_equal_.Tensor(Tensor self, Tensor other) -> Tensor; not_equal_.Scalar */
+    notEqual_(other: Tensor | Scalar): this;
     /** nuclear_norm(Tensor self, bool keepdim=False) -> Tensor */
     nuclearNorm(keepdim?: boolean | { keepdim?: boolean | undefined }): Tensor;
     /** nuclear_norm.dim(Tensor self, int[2] dim, bool keepdim=False) -> Tensor */
@@ -1376,16 +1184,10 @@ declare module '../tensor.ts' {
     polygamma_(options: { n: Int }): this;
     /** positive(Tensor self) -> Tensor */
     positive(): Tensor;
-    /** pow.Tensor_Scalar(Tensor self, Scalar exponent) -> Tensor */
-    pow(exponent: Scalar): Tensor;
-    pow(options: { exponent: Scalar }): Tensor;
-    /** pow.Tensor_Tensor(Tensor self, Tensor exponent) -> Tensor */
-    pow(exponent: Tensor): Tensor;
-    /** pow_.Scalar(Tensor self, Scalar exponent) -> Tensor */
-    pow_(exponent: Scalar): this;
-    pow_(options: { exponent: Scalar }): this;
-    /** pow_.Tensor(Tensor self, Tensor exponent) -> Tensor */
-    pow_(exponent: Tensor): this;
+    /** pow.Tensor_Tensor(Tensor self, Tensor exponent) -> Tensor; pow.Tensor_Scalar */
+    pow(exponent: Tensor | Scalar): Tensor;
+    /** pow_.Tensor(Tensor self, Tensor exponent) -> Tensor; pow_.Scalar */
+    pow_(exponent: Tensor | Scalar): this;
     /** prelu(Tensor self, Tensor weight) -> Tensor */
     prelu(weight: Tensor): Tensor;
     /** prod(Tensor self, *, ScalarType? dtype=None) -> Tensor */
@@ -1482,16 +1284,10 @@ declare module '../tensor.ts' {
     relu6_(): this;
     /** relu_(Tensor self) -> Tensor */
     relu_(): this;
-    /** remainder.Scalar(Tensor self, Scalar other) -> Tensor */
-    remainder(other: Scalar): Tensor;
-    remainder(options: { other: Scalar }): Tensor;
-    /** remainder.Tensor(Tensor self, Tensor other) -> Tensor */
-    remainder(other: Tensor): Tensor;
-    /** remainder_.Scalar(Tensor self, Scalar other) -> Tensor */
-    remainder_(other: Scalar): this;
-    remainder_(options: { other: Scalar }): this;
-    /** remainder_.Tensor(Tensor self, Tensor other) -> Tensor */
-    remainder_(other: Tensor): this;
+    /** remainder.Tensor(Tensor self, Tensor other) -> Tensor; remainder.Scalar */
+    remainder(other: Tensor | Scalar): Tensor;
+    /** remainder_.Tensor(Tensor self, Tensor other) -> Tensor; remainder_.Scalar */
+    remainder_(other: Tensor | Scalar): this;
     /** renorm(Tensor self, Scalar p, int dim, Scalar maxnorm) -> Tensor */
     renorm(p: Scalar, dim: Int, maxnorm: Scalar): Tensor;
     renorm(options: { p: Scalar; dim: Int; maxnorm: Scalar }): Tensor;
@@ -1568,11 +1364,8 @@ declare module '../tensor.ts' {
     rsqrt(): Tensor;
     /** rsqrt_(Tensor self) -> Tensor */
     rsqrt_(): this;
-    /** rsub.Scalar(Tensor self, Scalar other, Scalar alpha=1) -> Tensor */
-    rsub(other: Scalar, alpha?: Scalar | { alpha?: Scalar | undefined }): Tensor;
-    rsub(options: { other: Scalar } & { alpha?: Scalar | undefined }): Tensor;
-    /** rsub.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor */
-    rsub(other: Tensor, options?: { alpha?: Scalar | undefined }): Tensor;
+    /** rsub.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor; rsub.Scalar */
+    rsub(other: Tensor | Scalar, options?: { alpha?: Scalar | undefined }): Tensor;
     /** scatter.reduce(Tensor self, int dim, Tensor index, Tensor src, *, str reduce) -> Tensor */
     scatter(dim: Int, index: Tensor, src: Tensor, options: { reduce: string }): Tensor;
     /** scatter.src(Tensor self, int dim, Tensor index, Tensor src) -> Tensor */
@@ -1753,21 +1546,12 @@ declare module '../tensor.ts' {
     /** special_softmax(Tensor self, int dim, ScalarType? dtype=None) -> Tensor */
     specialSoftmax(dim: Int, dtype?: DTypeLike | null | { dtype?: DTypeLike | null | undefined }): Tensor;
     specialSoftmax(options: { dim: Int } & { dtype?: DTypeLike | null | undefined }): Tensor;
-    /** special_xlog1py(Tensor self, Tensor other) -> Tensor */
-    specialXlog1py(other: Tensor): Tensor;
-    /** special_xlog1py.other_scalar(Tensor self, Scalar other) -> Tensor */
-    specialXlog1py(other: Scalar): Tensor;
-    specialXlog1py(options: { other: Scalar }): Tensor;
-    /** special_xlogy(Tensor self, Tensor other) -> Tensor */
-    specialXlogy(other: Tensor): Tensor;
-    /** special_xlogy.other_scalar(Tensor self, Scalar other) -> Tensor */
-    specialXlogy(other: Scalar): Tensor;
-    specialXlogy(options: { other: Scalar }): Tensor;
-    /** special_zeta(Tensor self, Tensor other) -> Tensor */
-    specialZeta(other: Tensor): Tensor;
-    /** special_zeta.other_scalar(Tensor self, Scalar other) -> Tensor */
-    specialZeta(other: Scalar): Tensor;
-    specialZeta(options: { other: Scalar }): Tensor;
+    /** special_xlog1py(Tensor self, Tensor other) -> Tensor; special_xlog1py.other_scalar */
+    specialXlog1py(other: Tensor | Scalar): Tensor;
+    /** special_xlogy(Tensor self, Tensor other) -> Tensor; special_xlogy.other_scalar */
+    specialXlogy(other: Tensor | Scalar): Tensor;
+    /** special_zeta(Tensor self, Tensor other) -> Tensor; special_zeta.other_scalar */
+    specialZeta(other: Tensor | Scalar): Tensor;
     /** split.Tensor(Tensor self, int split_size, int dim=0) -> Tensor[] */
     split(splitSize: Int, dim?: Int | { dim?: Int | undefined }): Tensor[];
     split(options: { splitSize: Int } & { dim?: Int | undefined }): Tensor[];
@@ -1825,26 +1609,14 @@ declare module '../tensor.ts' {
     /** stft.center(Tensor self, int n_fft, int? hop_length=None, int? win_length=None, Tensor? window=None, bool center=True, str pad_mode=reflect, bool normalized=False, bool? onesided=None, bool? return_complex=None, bool? align_to_window=None) -> Tensor */
     stft(nFft: Int, hopLength?: Int | null | StftOptions2, winLength?: Int | null | StftOptions2, window?: Tensor | null | StftOptions2, center?: boolean | StftOptions2, padMode?: string | StftOptions2, normalized?: boolean | StftOptions2, onesided?: boolean | null | StftOptions2, returnComplex?: boolean | null | StftOptions2, alignToWindow?: boolean | null | StftOptions2): Tensor;
     stft(options: { nFft: Int } & StftOptions2): Tensor;
-    /** sub.Scalar(Tensor self, Scalar other, Scalar alpha=1) -> Tensor */
-    sub(other: Scalar, alpha?: Scalar | { alpha?: Scalar | undefined }): Tensor;
-    sub(options: { other: Scalar } & { alpha?: Scalar | undefined }): Tensor;
-    /** sub.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor */
-    sub(other: Tensor, options?: { alpha?: Scalar | undefined }): Tensor;
-    /** sub_.Scalar(Tensor self, Scalar other, Scalar alpha=1) -> Tensor */
-    sub_(other: Scalar, alpha?: Scalar | { alpha?: Scalar | undefined }): this;
-    sub_(options: { other: Scalar } & { alpha?: Scalar | undefined }): this;
-    /** sub_.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor */
-    sub_(other: Tensor, options?: { alpha?: Scalar | undefined }): this;
-    /** subtract.Scalar(Tensor self, Scalar other, Scalar alpha=1) -> Tensor */
-    subtract(other: Scalar, alpha?: Scalar | { alpha?: Scalar | undefined }): Tensor;
-    subtract(options: { other: Scalar } & { alpha?: Scalar | undefined }): Tensor;
-    /** subtract.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor */
-    subtract(other: Tensor, options?: { alpha?: Scalar | undefined }): Tensor;
-    /** subtract_.Scalar(Tensor self, Scalar other, Scalar alpha=1) -> Tensor */
-    subtract_(other: Scalar, alpha?: Scalar | { alpha?: Scalar | undefined }): this;
-    subtract_(options: { other: Scalar } & { alpha?: Scalar | undefined }): this;
-    /** subtract_.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor */
-    subtract_(other: Tensor, options?: { alpha?: Scalar | undefined }): this;
+    /** sub.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor; sub.Scalar */
+    sub(other: Tensor | Scalar, options?: { alpha?: Scalar | undefined }): Tensor;
+    /** sub_.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor; sub_.Scalar */
+    sub_(other: Tensor | Scalar, options?: { alpha?: Scalar | undefined }): this;
+    /** subtract.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor; subtract.Scalar */
+    subtract(other: Tensor | Scalar, options?: { alpha?: Scalar | undefined }): Tensor;
+    /** subtract_.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor; subtract_.Scalar */
+    subtract_(other: Tensor | Scalar, options?: { alpha?: Scalar | undefined }): this;
     /** sum(Tensor self, *, ScalarType? dtype=None) -> Tensor */
     sum(options?: { dtype?: DTypeLike | null | undefined }): Tensor;
     /** sum.dim_IntList(Tensor self, int[1]? dim, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor */
@@ -1949,16 +1721,10 @@ declare module '../tensor.ts' {
     triu(diagonal?: Int | { diagonal?: Int | undefined }): Tensor;
     /** triu_(Tensor self, int diagonal=0) -> Tensor */
     triu_(diagonal?: Int | { diagonal?: Int | undefined }): this;
-    /** true_divide.Scalar(Tensor self, Scalar other) -> Tensor */
-    trueDivide(other: Scalar): Tensor;
-    trueDivide(options: { other: Scalar }): Tensor;
-    /** true_divide.Tensor(Tensor self, Tensor other) -> Tensor */
-    trueDivide(other: Tensor): Tensor;
-    /** true_divide_.Scalar(Tensor self, Scalar other) -> Tensor */
-    trueDivide_(other: Scalar): this;
-    trueDivide_(options: { other: Scalar }): this;
-    /** true_divide_.Tensor(Tensor self, Tensor other) -> Tensor */
-    trueDivide_(other: Tensor): this;
+    /** true_divide.Tensor(Tensor self, Tensor other) -> Tensor; true_divide.Scalar */
+    trueDivide(other: Tensor | Scalar): Tensor;
+    /** true_divide_.Tensor(Tensor self, Tensor other) -> Tensor; true_divide_.Scalar */
+    trueDivide_(other: Tensor | Scalar): this;
     /** trunc(Tensor self) -> Tensor */
     trunc(): Tensor;
     /** trunc_(Tensor self) -> Tensor */
@@ -2059,16 +1825,10 @@ declare module '../tensor.ts' {
     /** vsplit.int(Tensor self, int sections) -> Tensor[] */
     vsplit(sections: Int): Tensor[];
     vsplit(options: { sections: Int }): Tensor[];
-    /** xlogy.Scalar_Other(Tensor self, Scalar other) -> Tensor */
-    xlogy(other: Scalar): Tensor;
-    xlogy(options: { other: Scalar }): Tensor;
-    /** xlogy.Tensor(Tensor self, Tensor other) -> Tensor */
-    xlogy(other: Tensor): Tensor;
-    /** xlogy_.Scalar_Other(Tensor self, Scalar other) -> Tensor */
-    xlogy_(other: Scalar): this;
-    xlogy_(options: { other: Scalar }): this;
-    /** xlogy_.Tensor(Tensor self, Tensor other) -> Tensor */
-    xlogy_(other: Tensor): this;
+    /** xlogy.Tensor(Tensor self, Tensor other) -> Tensor; xlogy.Scalar_Other */
+    xlogy(other: Tensor | Scalar): Tensor;
+    /** xlogy_.Tensor(Tensor self, Tensor other) -> Tensor; xlogy_.Scalar_Other */
+    xlogy_(other: Tensor | Scalar): this;
     /** zero(Tensor self) -> Tensor */
     zero(): Tensor;
     /** zero_(Tensor self) -> Tensor */

@@ -111,12 +111,14 @@ export function parseOverload(text: string): Overload {
   };
 }
 
-/** A list that is the only positional argument besides self can be written out, as in PyTorch. */
+/** A list of sizes that is the only positional argument besides self, or a list of tensors that is the last, can be written out. */
 function spreadPosition(parameters: readonly Parameter[], numPositional: number): number {
+  const last = numPositional - 1;
+  const type = parameters[last]?.type ?? '';
+  if (type === 'Tensor[]') return last;
   const first = parameters[0];
-  const position = first !== undefined && first.key === 'self' && first.type === 'Tensor' ? 1 : 0;
-  const type = parameters[position]?.type ?? '';
-  return numPositional === position + 1 && /^(int\[\d*\]\??|Tensor\[\])$/.test(type) ? position : -1;
+  const alone = last === 0 || (last === 1 && first?.key === 'self' && first.type === 'Tensor');
+  return alone && /^int\[\d*\]\??$/.test(type) ? last : -1;
 }
 
 function readable(name: string, parameters: readonly Parameter[]): string {
