@@ -2,7 +2,6 @@
 export * from './adagrad.ts';
 export * from './adam.ts';
 export * from './adamax.ts';
-export * from './grad-scaler.ts';
 export { LRScheduler, type ScheduleOptions, type ScheduleState } from './lr-scheduler.ts';
 export * from './lr-schedules.ts';
 export * from './nadam.ts';
