@@ -265,6 +265,7 @@ PW_ENTRY(set_callback_runner, 1) {
 
 // Numbers of functions that nobody can call any more, or nothing.
 PW_ENTRY(take_buried, 1) {
+  if (args.env->packing == 0) args.env->tensors.flush();
   std::vector<double> ids;
   {
     std::lock_guard<std::mutex> lock(args.env->graveyard->mutex);

@@ -69,7 +69,7 @@ class HandleTable {
     entry.used = false;
     entry.generation = entry.generation == kGenerationMask ? 1 : entry.generation + 1;
     --live_;
-    if (held_ > 0) {
+    if (held_) {
       waiting_.push_back(slot);
     } else {
       clear(slot);
@@ -77,10 +77,10 @@ class HandleTable {
     return true;
   }
 
-  // Between hold and unhold the values of removed handles stay in place.
-  void hold() noexcept { ++held_; }
-  void unhold() {
-    if (--held_ > 0) return;
+  // From hold to flush the values of removed handles stay in place.
+  void hold() noexcept { held_ = true; }
+  void flush() {
+    held_ = false;
     while (!waiting_.empty()) {
       const uint32_t slot = waiting_.back();
       waiting_.pop_back();
@@ -110,7 +110,7 @@ class HandleTable {
   std::vector<uint32_t> waiting_;
   uint32_t count_ = 0;
   uint32_t free_ = kNone;
-  uint32_t held_ = 0;
+  bool held_ = false;
   size_t live_ = 0;
 };
 
@@ -146,6 +146,7 @@ struct Env {
   std::vector<std::unique_ptr<c10::InferenceMode>> inference;
   std::shared_ptr<Graveyard> graveyard = std::make_shared<Graveyard>();
   napi_ref callback_runner = nullptr;  // (id, extra, handles) => handles: runs a TypeScript function during backward
+  int packing = 0;                     // how many TypeScript functions run inside an operator
   std::shared_ptr<Bridge> bridge;      // to this thread's TypeScript functions, from any thread: see callback.h
   napi_ref error_class = nullptr;      // TorchError, once TypeScript has told us
   double* meta = nullptr;              // shared with TypeScript: see tensor.cc

@@ -121,11 +121,14 @@ struct PackedHooks final : SavedVariableHooks {
     const auto id = static_cast<double>(next.fetch_sub(1));
     value = std::make_unique<Callback>(pack->shared_bridge(), id);
     pack->bridge().call([&](Env& env) {
-      struct Hold {  // an operator is under way, and uses what is in the table
-        explicit Hold(Env& e) : env(e) { env.tensors.hold(); }
-        ~Hold() { env.tensors.unhold(); }
+      struct Packing {  // an operator is under way, and uses what is in the table until it ends
+        explicit Packing(Env& e) : env(e) {
+          ++env.packing;
+          env.tensors.hold();
+        }
+        ~Packing() { --env.packing; }
         Env& env;
-      } hold(env);
+      } packing(env);
       Pushed off{Entry()};
       invoke(env, pack->id(), id, {tensor});
     });

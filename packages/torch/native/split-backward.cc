@@ -8,6 +8,7 @@
 
 #include <ATen/ops/ones_like.h>
 #include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/functions/tensor.h>
 #include <torch/csrc/autograd/variable.h>
 
 namespace pw {
@@ -168,6 +169,20 @@ class Walk {
   std::vector<Frame> path_;
 };
 
+// A change of a view in place has the operator's own node inside, and insists that both lead to the same places.
+Node* inside(Node* node) {
+  if (typeid(*node) != typeid(torch::autograd::CopySlices)) return nullptr;
+  return static_cast<torch::autograd::CopySlices*>(node)->fn.get();
+}
+
+void set_edge(Node* node, uint32_t at, Edge edge) {
+  if (at > 0) {
+    Node* inner = inside(node);
+    if (inner != nullptr && at < inner->next_edges().size()) inner->next_edges()[at] = edge;
+  }
+  node->next_edges()[at] = std::move(edge);
+}
+
 // The changes made to the graph for the input half.
 class Cuts {
  public:
@@ -179,17 +194,17 @@ class Cuts {
 
   // Takes the edges of one node towards parameters out, and leads those towards inputs to the captures.
   void cut(Walk& walk, Node* node) {
-    edge_list& edges = node->next_edges();
+    const edge_list& edges = node->next_edges();
     bool meets = false;
     for (uint32_t k = 0; k < edges.size(); ++k) {
-      Edge& edge = edges[k];
+      const Edge& edge = edges[k];
       if (!edge.is_valid()) continue;
       if (const Walk::Target* target = walk.target(edge)) {
         changed_.push_back({node, k, edge, false});
-        edge = Edge(target->capture, 0);
+        set_edge(node, k, Edge(target->capture, 0));
       } else if (!walk.of(edge.function.get()).input) {
-        changed_.push_back({node, k, std::move(edge), true});
-        edge = Edge();
+        changed_.push_back({node, k, edge, true});
+        set_edge(node, k, Edge());
         meets = true;
       }
     }
@@ -203,21 +218,21 @@ class Cuts {
 
   // Puts everything back as it was.
   void undo() {
-    for (Change& change : changed_) change.node->next_edges()[change.at] = std::move(change.edge);
+    for (Change& change : changed_) set_edge(change.node, change.at, std::move(change.edge));
     for (const auto& node : meetings_) node->tensor_pre_hooks().pop_back();
   }
 
   // Leaves what the weight half needs, and frees what only the input half did.
   void finish() {
     for (const auto& node : meetings_) {
-      for (Edge& edge : node->next_edges()) {
-        if (edge.is_valid()) edge = Edge();
+      for (uint32_t k = 0; k < node->next_edges().size(); ++k) {
+        if (node->next_edges()[k].is_valid()) set_edge(node.get(), k, Edge());
       }
       node->tensor_pre_hooks().clear();  // they have run
       if (!node->retains_grad_hooks().empty()) node->retains_grad_hooks().clear();
     }
     for (Change& change : changed_) {
-      if (change.weight) change.node->next_edges()[change.at] = std::move(change.edge);
+      if (change.weight) set_edge(change.node, change.at, std::move(change.edge));
     }
     for (const auto& node : passed_) node->release_variables();
   }

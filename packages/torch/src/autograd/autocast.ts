@@ -24,14 +24,17 @@ export interface AutocastOptions {
  */
 export function autocast<T>(options: AutocastOptions, body: () => T): T {
   checkOptions('autocast', options, ['device', 'dtype', 'enabled', 'cache']);
-  if (typeof body !== 'function') throw new TorchError('BAD_ARGUMENT', `autocast: expected a function as second argument, got a ${typeof body}`);
+  if (typeof body !== 'function')
+    throw new TorchError('BAD_ARGUMENT', `autocast: expected a function as second argument, got a ${typeof body}`);
   const device = deviceType(options.device ?? 'cpu');
   const dtype = options.dtype === undefined ? dtypeOfCode(engine.getAutocastDtype(device)) : toDType(options.dtype);
   if (dtype.name !== 'bfloat16' && dtype.name !== 'float16') {
     throw new TorchError('DTYPE', `autocast: dtype must be bfloat16 or float16, got ${dtype.name}`);
   }
   const settings = { device, enabled: options.enabled !== false, dtype: dtype.code };
-  return withAutocastState({ devices: [settings], cache: options.cache ?? engine.isAutocastCacheEnabled() }, () => synchronous('autocast', body()));
+  return withAutocastState({ devices: [settings], cache: options.cache ?? engine.isAutocastCacheEnabled() }, () =>
+    synchronous('autocast', body()),
+  );
 }
 
 /** Whether autocast is on for a device type. */
@@ -41,7 +44,8 @@ export function isAutocastEnabled(device = 'cpu'): boolean {
 
 function deviceType(device: string): string {
   const type = device.split(':')[0] as string;
-  if (type !== 'cpu' && type !== 'cuda') throw new TorchError('DEVICE', `autocast: device must be 'cpu' or 'cuda', got '${device}'`);
+  if (type !== 'cpu' && type !== 'cuda')
+    throw new TorchError('DEVICE', `autocast: device must be 'cpu' or 'cuda', got '${device}'`);
   return type;
 }
 
@@ -55,14 +59,21 @@ export interface AutocastState {
 export function autocastState(devices: readonly string[]): AutocastState {
   const types = ['cpu', ...(devices.some((device) => device.startsWith('cuda')) ? ['cuda'] : [])];
   return {
-    devices: types.map((device) => ({ device, enabled: native.isAutocastEnabled(device), dtype: engine.getAutocastDtype(device) })),
+    devices: types.map((device) => ({
+      device,
+      enabled: native.isAutocastEnabled(device),
+      dtype: engine.getAutocastDtype(device),
+    })),
     cache: engine.isAutocastCacheEnabled(),
   };
 }
 
 /** Runs `body` under settings taken before. */
 export function withAutocastState<T>(state: AutocastState, body: () => T): T {
-  const before = state.devices.map(({ device, enabled, dtype }) => ({ device, was: native.setAutocast(device, enabled, dtype) }));
+  const before = state.devices.map(({ device, enabled, dtype }) => ({
+    device,
+    was: native.setAutocast(device, enabled, dtype),
+  }));
   const cache = engine.isAutocastCacheEnabled();
   engine.setAutocastCacheEnabled(state.cache);
   native.enterAutocast();

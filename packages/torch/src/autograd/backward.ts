@@ -47,9 +47,19 @@ export function backward(tensors: Tensor | readonly Tensor[], options?: Backward
   const gradients = gradientsOf('backward', roots, options?.gradTensors);
   const inputs = options?.inputs === undefined ? null : listOf('backward', 'inputs', options.inputs);
   inputs?.forEach((input, i) => {
-    if (!input.requiresGrad) throw new TorchError('NO_GRAD', `backward: inputs[${i}] does not require a gradient; set requiresGrad, or leave it out`);
+    if (!input.requiresGrad)
+      throw new TorchError(
+        'NO_GRAD',
+        `backward: inputs[${i}] does not require a gradient; set requiresGrad, or leave it out`,
+      );
   });
-  native.backward(handles(roots), gradients, flag('backward', 'retainGraph', options?.retainGraph), options?.createGraph === true, inputs && handles(inputs));
+  native.backward(
+    handles(roots),
+    gradients,
+    flag('backward', 'retainGraph', options?.retainGraph),
+    options?.createGraph === true,
+    inputs && handles(inputs),
+  );
   collectCallbacks();
 }
 
@@ -58,15 +68,31 @@ export function backward(tensors: Tensor | readonly Tensor[], options?: Backward
  *
  * @example const [dx] = grad([y.sum()], [x], { createGraph: true })
  */
-export function grad(outputs: Tensor | readonly Tensor[], inputs: Tensor | readonly Tensor[], options: GradOptions & { allowUnused: true }): (Tensor | null)[];
-export function grad(outputs: Tensor | readonly Tensor[], inputs: Tensor | readonly Tensor[], options?: GradOptions): Tensor[];
-export function grad(outputs: Tensor | readonly Tensor[], inputs: Tensor | readonly Tensor[], options?: GradOptions): (Tensor | null)[] {
+export function grad(
+  outputs: Tensor | readonly Tensor[],
+  inputs: Tensor | readonly Tensor[],
+  options: GradOptions & { allowUnused: true },
+): (Tensor | null)[];
+export function grad(
+  outputs: Tensor | readonly Tensor[],
+  inputs: Tensor | readonly Tensor[],
+  options?: GradOptions,
+): Tensor[];
+export function grad(
+  outputs: Tensor | readonly Tensor[],
+  inputs: Tensor | readonly Tensor[],
+  options?: GradOptions,
+): (Tensor | null)[] {
   checkOptions('grad', options, ['gradOutputs', 'retainGraph', 'createGraph', 'allowUnused']);
   const roots = listOf('grad', 'outputs', outputs);
   const targets = listOf('grad', 'inputs', inputs);
   const gradients = gradientsOf('grad', roots, options?.gradOutputs);
   targets.forEach((input, i) => {
-    if (!input.requiresGrad) throw new TorchError('NO_GRAD', `grad: inputs[${i}] does not require a gradient; set requiresGrad before computing the outputs`);
+    if (!input.requiresGrad)
+      throw new TorchError(
+        'NO_GRAD',
+        `grad: inputs[${i}] does not require a gradient; set requiresGrad before computing the outputs`,
+      );
   });
   const retain = flag('grad', 'retainGraph', options?.retainGraph);
   const found = native.gradOf(handles(roots), handles(targets), gradients, retain, options?.createGraph === true, true);
@@ -75,15 +101,25 @@ export function grad(outputs: Tensor | readonly Tensor[], inputs: Tensor | reado
   const missing = result.indexOf(null);
   if (missing >= 0 && options?.allowUnused !== true) {
     for (const item of result) item?.dispose();
-    throw new TorchError('UNUSED', `grad: the outputs do not depend on inputs[${missing}]; leave it out, or give { allowUnused: true } to get null for it`);
+    throw new TorchError(
+      'UNUSED',
+      `grad: the outputs do not depend on inputs[${missing}]; leave it out, or give { allowUnused: true } to get null for it`,
+    );
   }
   return result;
 }
 
-Tensor.prototype.backward = function (this: Tensor, gradient?: Tensor | null, options?: Omit<BackwardOptions, 'gradTensors'>): void {
+Tensor.prototype.backward = function (
+  this: Tensor,
+  gradient?: Tensor | null,
+  options?: Omit<BackwardOptions, 'gradTensors'>,
+): void {
   checkOptions('backward', options, ['retainGraph', 'createGraph', 'inputs']);
   if (gradient !== undefined && gradient !== null && !(gradient instanceof Tensor)) {
-    throw new TorchError('BAD_ARGUMENT', 'backward: the first argument is the gradient, a tensor; give options second: backward(null, { retainGraph: true })');
+    throw new TorchError(
+      'BAD_ARGUMENT',
+      'backward: the first argument is the gradient, a tensor; give options second: backward(null, { retainGraph: true })',
+    );
   }
   backward(this, gradient === undefined || gradient === null ? options : { ...options, gradTensors: [gradient] });
 };
@@ -91,10 +127,15 @@ Tensor.prototype.backward = function (this: Tensor, gradient?: Tensor | null, op
 /** A tensor or an array of them as an array of at least one. */
 export function listOf(where: string, name: string, value: Tensor | readonly Tensor[]): readonly Tensor[] {
   const list: readonly Tensor[] = value instanceof Tensor ? [value] : value;
-  if (!Array.isArray(list) || list.length === 0) throw new TorchError('BAD_ARGUMENT', `${where}: ${name} must be a tensor or an array of at least one`);
+  if (!Array.isArray(list) || list.length === 0)
+    throw new TorchError('BAD_ARGUMENT', `${where}: ${name} must be a tensor or an array of at least one`);
   for (let i = 0; i < list.length; i++) {
     const item: unknown = list[i];
-    if (!(item instanceof Tensor)) throw new TorchError('BAD_ARGUMENT', `${where}: ${name}[${i}] is not a tensor but ${item === null ? 'null' : `a ${typeof item}`}`);
+    if (!(item instanceof Tensor))
+      throw new TorchError(
+        'BAD_ARGUMENT',
+        `${where}: ${name}[${i}] is not a tensor but ${item === null ? 'null' : `a ${typeof item}`}`,
+      );
   }
   return list;
 }
@@ -104,9 +145,16 @@ const SIZES = 16;
 const rootSizes = new Float64Array(64);
 
 /** Checks roots and their gradients against each other; handles of the gradients, null where one is made of ones. */
-export function gradientsOf(where: string, roots: readonly Tensor[], given: readonly (Tensor | null)[] | undefined): (number | null)[] {
+export function gradientsOf(
+  where: string,
+  roots: readonly Tensor[],
+  given: readonly (Tensor | null)[] | undefined,
+): (number | null)[] {
   if (given !== undefined && given.length !== roots.length) {
-    throw new TorchError('BAD_ARGUMENT', `${where}: ${given.length} gradients for ${roots.length} tensors; give one for each, null for a scalar`);
+    throw new TorchError(
+      'BAD_ARGUMENT',
+      `${where}: ${given.length} gradients for ${roots.length} tensors; give one for each, null for a scalar`,
+    );
   }
   const handles = new Array<number | null>(roots.length);
   for (let i = 0; i < roots.length; i++) handles[i] = checkedGradient(where, i, roots[i] as Tensor, given?.[i] ?? null);
@@ -117,13 +165,19 @@ export function gradientsOf(where: string, roots: readonly Tensor[], given: read
 function checkedGradient(where: string, i: number, root: Tensor, gradient: Tensor | null): number | null {
   native.meta(root.handle);
   if (meta[4] !== 1) {
-    throw new TorchError('NO_GRAD', `${where}: tensor ${i} does not require a gradient: nothing it was computed from does, or it was computed inside noGrad()`);
+    throw new TorchError(
+      'NO_GRAD',
+      `${where}: tensor ${i} does not require a gradient: nothing it was computed from does, or it was computed inside noGrad()`,
+    );
   }
   const isComplex = dtypeOfCode(meta[1] as number).isComplex;
   const dims = meta[0] as number;
   if (gradient === null) {
     if (meta[8] !== 1) {
-      throw new TorchError('SHAPE', `${where}: tensor ${i} has shape [${root.shape.join(', ')}], and only a scalar needs no gradient; give its gradient, or reduce it with sum() or mean()`);
+      throw new TorchError(
+        'SHAPE',
+        `${where}: tensor ${i} has shape [${root.shape.join(', ')}], and only a scalar needs no gradient; give its gradient, or reduce it with sum() or mean()`,
+      );
     }
     if (isComplex) throw new TorchError('DTYPE', `${where}: tensor ${i} is complex, so its gradient must be given`);
     return null;
@@ -133,10 +187,16 @@ function checkedGradient(where: string, i: number, root: Tensor, gradient: Tenso
   let same = meta[0] === dims;
   for (let d = 0; d < dims && same; d++) same = rootSizes[d] === meta[SIZES + d];
   if (!same) {
-    throw new TorchError('SHAPE', `${where}: gradient ${i} has shape [${gradient.shape.join(', ')}], its tensor [${root.shape.join(', ')}]; they must be the same`);
+    throw new TorchError(
+      'SHAPE',
+      `${where}: gradient ${i} has shape [${gradient.shape.join(', ')}], its tensor [${root.shape.join(', ')}]; they must be the same`,
+    );
   }
   if (dtypeOfCode(meta[1] as number).isComplex !== isComplex) {
-    throw new TorchError('DTYPE', `${where}: gradient ${i} is ${gradient.dtype.name}, its tensor ${root.dtype.name}; both must be complex, or none`);
+    throw new TorchError(
+      'DTYPE',
+      `${where}: gradient ${i} is ${gradient.dtype.name}, its tensor ${root.dtype.name}; both must be complex, or none`,
+    );
   }
   return gradient.handle;
 }
@@ -147,6 +207,7 @@ function handles(tensors: readonly Tensor[]): number[] {
 
 function flag(where: string, name: string, value: boolean | undefined): boolean | null {
   if (value === undefined) return null;
-  if (typeof value !== 'boolean') throw new TorchError('BAD_ARGUMENT', `${where}: ${name} must be true or false, got ${String(value)}`);
+  if (typeof value !== 'boolean')
+    throw new TorchError('BAD_ARGUMENT', `${where}: ${name} must be true or false, got ${String(value)}`);
   return value;
 }

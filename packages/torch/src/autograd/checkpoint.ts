@@ -28,10 +28,19 @@ export interface CheckpointOptions {
  *
  * @example const y = checkpoint((x: Tensor) => block.forward(x), [x])
  */
-export function checkpoint<Args extends unknown[], T>(fn: (...args: Args) => T, args: readonly [...Args], options?: CheckpointOptions): T {
+export function checkpoint<Args extends unknown[], T>(
+  fn: (...args: Args) => T,
+  args: readonly [...Args],
+  options?: CheckpointOptions,
+): T {
   checkOptions('checkpoint', options, ['preserveRandomState', 'earlyStop', 'determinismCheck']);
-  if (typeof fn !== 'function') throw new TorchError('BAD_ARGUMENT', `checkpoint: expected a function, got a ${typeof fn}`);
-  if (!Array.isArray(args)) throw new TorchError('BAD_ARGUMENT', 'checkpoint: the second argument is the array of arguments: checkpoint(fn, [x])');
+  if (typeof fn !== 'function')
+    throw new TorchError('BAD_ARGUMENT', `checkpoint: expected a function, got a ${typeof fn}`);
+  if (!Array.isArray(args))
+    throw new TorchError(
+      'BAD_ARGUMENT',
+      'checkpoint: the second argument is the array of arguments: checkpoint(fn, [x])',
+    );
   if (!native.isGradEnabled()) return fn(...(args as unknown as Args));
 
   const tensors = tensorsIn(args);
@@ -107,7 +116,11 @@ function rerun(body: () => unknown, random: readonly RandomState[], autocast: Au
   } catch (error) {
     if (error instanceof TorchError && error.code === 'CHECKPOINT_STOP') return;
     if (error instanceof TorchError && error.code === 'DISPOSED') {
-      throw new TorchError('DISPOSED', `checkpoint: running the function again for backward: ${error.message}; hand tensors over in the array of arguments, where they are kept`, { cause: error });
+      throw new TorchError(
+        'DISPOSED',
+        `checkpoint: running the function again for backward: ${error.message}; hand tensors over in the array of arguments, where they are kept`,
+        { cause: error },
+      );
     }
     throw error;
   } finally {

@@ -4,8 +4,8 @@ import { TorchError } from '../errors.ts';
 import { Scope } from '../scope.ts';
 import { Tensor } from '../tensor.ts';
 import { addCallback, collectCallbacks } from './callbacks.ts';
-import { engine } from './native.ts';
 import { synchronous } from './modes.ts';
+import { engine } from './native.ts';
 
 /** What `forward` returns: a tensor, or several (null where there is none). */
 export type FunctionOutput = Tensor | readonly (Tensor | null)[];
@@ -41,15 +41,22 @@ export class FunctionContext {
   saveForBackward(...tensors: (Tensor | null)[]): void {
     this.#duringForward('saveForBackward');
     for (const item of tensors) {
-      if (item !== null && !(item instanceof Tensor)) throw new TorchError('BAD_ARGUMENT', `saveForBackward: expected tensors, got a ${typeof item}; set other values on ctx`);
+      if (item !== null && !(item instanceof Tensor))
+        throw new TorchError(
+          'BAD_ARGUMENT',
+          `saveForBackward: expected tensors, got a ${typeof item}; set other values on ctx`,
+        );
     }
     this.#saved = tensors;
   }
 
   /** What was saved, in order; in `backward` only. Each read unpacks it anew. */
   get savedTensors(): Tensor[] {
-    if (this.#phase !== 'backward') throw new TorchError('NOT_IN_BACKWARD', 'savedTensors: can be read only inside backward');
-    return engine.functionSaved().map((handle) => (handle === null ? (null as unknown as Tensor) : Tensor.adopt(handle)));
+    if (this.#phase !== 'backward')
+      throw new TorchError('NOT_IN_BACKWARD', 'savedTensors: can be read only inside backward');
+    return engine
+      .functionSaved()
+      .map((handle) => (handle === null ? (null as unknown as Tensor) : Tensor.adopt(handle)));
   }
 
   /** For each argument of `forward`: whether its gradient is wanted. */
@@ -76,11 +83,15 @@ export class FunctionContext {
   }
 
   #duringForward(where: string): void {
-    if (this.#phase !== 'forward') throw new TorchError('NOT_IN_FORWARD', `${where}: can be called only inside forward`);
+    if (this.#phase !== 'forward')
+      throw new TorchError('NOT_IN_FORWARD', `${where}: can be called only inside forward`);
   }
 
   /** Runs `forward` without recording and gives its results a history. */
-  static run<Args extends unknown[], Output extends FunctionOutput>(type: FunctionType<Args, Output>, args: Args): Output {
+  static run<Args extends unknown[], Output extends FunctionOutput>(
+    type: FunctionType<Args, Output>,
+    args: Args,
+  ): Output {
     const ctx = new FunctionContext(args);
     const inner = new Scope();
     let handles: (number | null)[];
@@ -96,7 +107,9 @@ export class FunctionContext {
       }
       single = output instanceof Tensor;
       const outputs = checkedOutputs(type.name, output);
-      const id = addCallback((grads) => ctx.#backward(type as unknown as FunctionType<unknown[], FunctionOutput>, grads, args.length));
+      const id = addCallback((grads) =>
+        ctx.#backward(type as unknown as FunctionType<unknown[], FunctionOutput>, grads, args.length),
+      );
       handles = engine.wrapFunction(
         `${type.name}Backward`,
         ctx.#tensorArguments.map((i) => (args[i] as Tensor).handle),
@@ -118,7 +131,11 @@ export class FunctionContext {
     return (single ? results[0] : results) as unknown as Output;
   }
 
-  #backward(type: FunctionType<unknown[], FunctionOutput>, grads: (Tensor | null)[], argCount: number): (Tensor | null)[] {
+  #backward(
+    type: FunctionType<unknown[], FunctionOutput>,
+    grads: (Tensor | null)[],
+    argCount: number,
+  ): (Tensor | null)[] {
     const wanted = engine.functionNeeds();
     const outer = [this.#phase, this.#needs] as const;
     const needs = new Array<boolean>(argCount).fill(false);
@@ -139,13 +156,20 @@ export class FunctionContext {
   #checkedGradients(name: string, list: readonly (Tensor | null | undefined)[], argCount: number): (Tensor | null)[] {
     const extra = list.slice(argCount).some((item) => item !== null && item !== undefined);
     if (!Array.isArray(list) || list.length < argCount || extra) {
-      throw new TorchError('ARGUMENT_COUNT', `${name}.backward: returned ${list.length} gradients for ${argCount} arguments of forward; return one for each, null for those without`);
+      throw new TorchError(
+        'ARGUMENT_COUNT',
+        `${name}.backward: returned ${list.length} gradients for ${argCount} arguments of forward; return one for each, null for those without`,
+      );
     }
     list.forEach((item, i) => {
       if (item === null || item === undefined) return;
-      if (!(item instanceof Tensor)) throw new TorchError('BAD_ARGUMENT', `${name}.backward: gradient ${i} is not a tensor but a ${typeof item}`);
+      if (!(item instanceof Tensor))
+        throw new TorchError('BAD_ARGUMENT', `${name}.backward: gradient ${i} is not a tensor but a ${typeof item}`);
       if (i < argCount && !this.#tensorArguments.includes(i)) {
-        throw new TorchError('BAD_ARGUMENT', `${name}.backward: gradient ${i} is a tensor, but argument ${i} of forward was not; return null there`);
+        throw new TorchError(
+          'BAD_ARGUMENT',
+          `${name}.backward: gradient ${i} is a tensor, but argument ${i} of forward was not; return null there`,
+        );
       }
     });
     return this.#tensorArguments.map((i) => list[i] ?? null);
@@ -164,9 +188,15 @@ export class FunctionContext {
  */
 export abstract class AutogradFunction {
   /** Runs `forward` on the arguments; `backward` gives the gradients of those that are tensors. */
-  static apply<Args extends unknown[], Output extends FunctionOutput>(this: FunctionType<Args, Output>, ...args: Args): Output {
+  static apply<Args extends unknown[], Output extends FunctionOutput>(
+    this: FunctionType<Args, Output>,
+    ...args: Args
+  ): Output {
     if (typeof this.forward !== 'function' || typeof this.backward !== 'function') {
-      throw new TorchError('BAD_ARGUMENT', `${this.name}: a custom function needs a static forward and a static backward`);
+      throw new TorchError(
+        'BAD_ARGUMENT',
+        `${this.name}: a custom function needs a static forward and a static backward`,
+      );
     }
     return FunctionContext.run(this, args);
   }
@@ -174,9 +204,14 @@ export abstract class AutogradFunction {
 
 function checkedOutputs(name: string, output: FunctionOutput): readonly (Tensor | null)[] {
   const list = output instanceof Tensor ? [output] : output;
-  if (!Array.isArray(list)) throw new TorchError('BAD_ARGUMENT', `${name}.forward: must return a tensor or an array of tensors, got a ${typeof output}`);
+  if (!Array.isArray(list))
+    throw new TorchError(
+      'BAD_ARGUMENT',
+      `${name}.forward: must return a tensor or an array of tensors, got a ${typeof output}`,
+    );
   list.forEach((item, i) => {
-    if (item !== null && !(item instanceof Tensor)) throw new TorchError('BAD_ARGUMENT', `${name}.forward: result ${i} is not a tensor but a ${typeof item}`);
+    if (item !== null && !(item instanceof Tensor))
+      throw new TorchError('BAD_ARGUMENT', `${name}.forward: result ${i} is not a tensor but a ${typeof item}`);
   });
   return list as readonly (Tensor | null)[];
 }

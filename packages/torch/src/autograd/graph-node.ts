@@ -8,7 +8,10 @@ import { HookHandle } from './hook-handle.ts';
 import { engine } from './native.ts';
 
 /** Takes the gradients that a node made and those it had; may return others in place of the made ones. */
-export type NodeHook = (gradInputs: (Tensor | null)[], gradOutputs: (Tensor | null)[]) => readonly (Tensor | null)[] | void;
+export type NodeHook = (
+  gradInputs: (Tensor | null)[],
+  gradOutputs: (Tensor | null)[],
+) => readonly (Tensor | null)[] | void;
 
 /** Takes the gradients that arrive at a node; may return others. */
 export type NodePrehook = (gradOutputs: (Tensor | null)[]) => readonly (Tensor | null)[] | void;
@@ -40,7 +43,11 @@ export class GraphNode implements Owned {
 
   /** The handle, or an error when the node was disposed of. */
   get handle(): number {
-    if (this.h === 0) throw new TorchError('DISPOSED', 'this graph node was disposed of (by dispose(), or the end of a scope); read gradFn again');
+    if (this.h === 0)
+      throw new TorchError(
+        'DISPOSED',
+        'this graph node was disposed of (by dispose(), or the end of a scope); read gradFn again',
+      );
     return this.h;
   }
 

@@ -27,7 +27,10 @@ Tensor.prototype.registerHook = function (this: Tensor, hook: (grad: Tensor) => 
 Tensor.prototype.registerPostAccumulateGradHook = function (this: Tensor, hook: (leaf: Tensor) => void): HookHandle {
   checkHook('registerPostAccumulateGradHook', this, hook);
   if (!this.isLeaf) {
-    throw new TorchError('NOT_LEAF', 'registerPostAccumulateGradHook: gradients are accumulated into leaves only, and this tensor was computed; use registerHook');
+    throw new TorchError(
+      'NOT_LEAF',
+      'registerPostAccumulateGradHook: gradients are accumulated into leaves only, and this tensor was computed; use registerHook',
+    );
   }
   const id = addCallback(([leaf]) => {
     hook(leaf as Tensor);
@@ -38,18 +41,30 @@ Tensor.prototype.registerPostAccumulateGradHook = function (this: Tensor, hook: 
 };
 
 function checkHook(where: string, tensor: Tensor, hook: unknown): void {
-  if (typeof hook !== 'function') throw new TorchError('BAD_ARGUMENT', `${where}: expected a function, got a ${typeof hook}`);
-  if (!tensor.requiresGrad) throw new TorchError('NO_GRAD', `${where}: the tensor does not require a gradient, so the hook would never run; set requiresGrad first`);
+  if (typeof hook !== 'function')
+    throw new TorchError('BAD_ARGUMENT', `${where}: expected a function, got a ${typeof hook}`);
+  if (!tensor.requiresGrad)
+    throw new TorchError(
+      'NO_GRAD',
+      `${where}: the tensor does not require a gradient, so the hook would never run; set requiresGrad first`,
+    );
 }
 
 function checkedGradient(result: unknown, gradient: Tensor): Tensor {
-  if (!(result instanceof Tensor)) throw new TorchError('BAD_ARGUMENT', `a hook on a tensor must return a tensor or nothing, got a ${typeof result}`);
+  if (!(result instanceof Tensor))
+    throw new TorchError('BAD_ARGUMENT', `a hook on a tensor must return a tensor or nothing, got a ${typeof result}`);
   const [is, was] = [result.shape, gradient.shape];
   if (is.length !== was.length || is.some((size, i) => size !== was[i])) {
-    throw new TorchError('SHAPE', `a hook on a tensor returned a gradient of shape [${is.join(', ')}] in place of [${was.join(', ')}]`);
+    throw new TorchError(
+      'SHAPE',
+      `a hook on a tensor returned a gradient of shape [${is.join(', ')}] in place of [${was.join(', ')}]`,
+    );
   }
   if (result.dtype !== gradient.dtype || result.device !== gradient.device) {
-    throw new TorchError('DTYPE', `a hook on a tensor returned ${result.dtype.name} on ${result.device} in place of ${gradient.dtype.name} on ${gradient.device}`);
+    throw new TorchError(
+      'DTYPE',
+      `a hook on a tensor returned ${result.dtype.name} on ${result.device} in place of ${gradient.dtype.name} on ${gradient.device}`,
+    );
   }
   return result;
 }

@@ -2,10 +2,25 @@
 export { type AutocastOptions, autocast, isAutocastEnabled } from './autocast.ts';
 export { type BackwardOptions, backward, type GradOptions, grad } from './backward.ts';
 export { type CheckpointOptions, checkpoint } from './checkpoint.ts';
-export { AutogradFunction, FunctionContext, type FunctionGradients, type FunctionOutput, type FunctionType } from './function.ts';
+export {
+  AutogradFunction,
+  FunctionContext,
+  type FunctionGradients,
+  type FunctionOutput,
+  type FunctionType,
+} from './function.ts';
+export { GradScaler, type GradScalerOptions, type GradScalerState, type ScaledOptimizer } from './grad-scaler.ts';
+export { type Checked, type GradcheckOptions, gradcheck, gradgradcheck } from './gradcheck.ts';
 export { GraphNode, type NodeHook, type NodePrehook } from './graph-node.ts';
 export { HookHandle } from './hook-handle.ts';
+
 import './hooks.ts';
+
 export { enableGrad, inferenceMode, isGradEnabled, isInferenceModeEnabled, noGrad, setGradEnabled } from './modes.ts';
 export { savedTensorsHooks } from './saved-tensors.ts';
-export { type InputBackwardOptions, type InputBackwardResult, inputBackward, WeightBackward } from './split-backward.ts';
+export {
+  type InputBackwardOptions,
+  type InputBackwardResult,
+  inputBackward,
+  WeightBackward,
+} from './split-backward.ts';

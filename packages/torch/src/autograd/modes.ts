@@ -9,7 +9,8 @@ export function isGradEnabled(): boolean {
 
 /** Switches recording on or off until switched again; returns what was set before. Prefer `noGrad(() => ...)`. */
 export function setGradEnabled(on: boolean): boolean {
-  if (typeof on !== 'boolean') throw new TorchError('BAD_ARGUMENT', `setGradEnabled: expected true or false, got ${String(on)}`);
+  if (typeof on !== 'boolean')
+    throw new TorchError('BAD_ARGUMENT', `setGradEnabled: expected true or false, got ${String(on)}`);
   return native.setGradEnabled(on);
 }
 
@@ -51,5 +52,8 @@ export function isInferenceModeEnabled(): boolean {
 export function synchronous<T>(where: string, result: T): T {
   if (!(result instanceof Promise)) return result;
   result.catch(() => undefined);
-  throw new TorchError('ASYNC', `${where}: the function is asynchronous, so the mode would end before its work does; await outside and pass a synchronous function`);
+  throw new TorchError(
+    'ASYNC',
+    `${where}: the function is asynchronous, so the mode would end before its work does; await outside and pass a synchronous function`,
+  );
 }

@@ -12,9 +12,14 @@ import { mapTensors, tensorsIn } from './tree.ts';
  *
  * @example savedTensorsHooks((x) => x.to('cpu'), (x) => x.to('cuda'), () => model.forward(input))
  */
-export function savedTensorsHooks<Packed, T>(pack: (tensor: Tensor) => Packed, unpack: (packed: Packed) => Tensor, body: () => T): T {
+export function savedTensorsHooks<Packed, T>(
+  pack: (tensor: Tensor) => Packed,
+  unpack: (packed: Packed) => Tensor,
+  body: () => T,
+): T {
   for (const [name, value] of Object.entries({ pack, unpack, body })) {
-    if (typeof value !== 'function') throw new TorchError('BAD_ARGUMENT', `savedTensorsHooks: ${name} must be a function, got a ${typeof value}`);
+    if (typeof value !== 'function')
+      throw new TorchError('BAD_ARGUMENT', `savedTensorsHooks: ${name} must be a function, got a ${typeof value}`);
   }
   const packId = addCallback(([tensor], id) => {
     // The graph owns what was packed: handles apart from any scope, freed when the graph lets go.
@@ -25,7 +30,8 @@ export function savedTensorsHooks<Packed, T>(pack: (tensor: Tensor) => Packed, u
   });
   const unpackId = addCallback((_, id) => {
     const result = unpack(takeValue(id) as Packed);
-    if (!(result instanceof Tensor)) throw new TorchError('BAD_ARGUMENT', `savedTensorsHooks: unpack must return a tensor, got a ${typeof result}`);
+    if (!(result instanceof Tensor))
+      throw new TorchError('BAD_ARGUMENT', `savedTensorsHooks: unpack must return a tensor, got a ${typeof result}`);
     return [result];
   });
   engine.pushSavedHooks(packId, unpackId);

@@ -2,8 +2,8 @@
 import { native } from '../addon.ts';
 import { checkOptions, TorchError } from '../errors.ts';
 import { Tensor } from '../tensor.ts';
-import { collectCallbacks } from './callbacks.ts';
 import { gradientsOf, listOf } from './backward.ts';
+import { collectCallbacks } from './callbacks.ts';
 
 /** What the input half takes. */
 export interface InputBackwardOptions {
@@ -39,7 +39,11 @@ export class WeightBackward {
 
   /** Accumulates the gradients of the parameters; once. */
   run(): void {
-    if (this.h === 0) throw new TorchError('STALE_HANDLE', 'WeightBackward.run: this half was run or dropped already; call inputBackward for each backward');
+    if (this.h === 0)
+      throw new TorchError(
+        'STALE_HANDLE',
+        'WeightBackward.run: this half was run or dropped already; call inputBackward for each backward',
+      );
     const handle = this.forget();
     native.weightBackward(handle);
     collectCallbacks();
@@ -76,13 +80,23 @@ export function inputBackward(options: InputBackwardOptions): InputBackwardResul
   checkOptions('inputBackward', options, ['outputs', 'gradOutputs', 'inputs']);
   const outputs = listOf('inputBackward', 'outputs', options.outputs);
   if (options.gradOutputs !== undefined && options.gradOutputs.length !== outputs.length) {
-    throw new TorchError('BAD_ARGUMENT', `inputBackward: ${options.gradOutputs.length} gradients for ${outputs.length} outputs; give one for each, null for a scalar`);
+    throw new TorchError(
+      'BAD_ARGUMENT',
+      `inputBackward: ${options.gradOutputs.length} gradients for ${outputs.length} outputs; give one for each, null for a scalar`,
+    );
   }
-  const roots = outputs.every((output) => output.requiresGrad) ? outputs : outputs.filter((output) => output.requiresGrad);
-  const given = roots === outputs ? options.gradOutputs : options.gradOutputs?.filter((_, i) => outputs[i]?.requiresGrad);
+  const roots = outputs.every((output) => output.requiresGrad)
+    ? outputs
+    : outputs.filter((output) => output.requiresGrad);
+  const given =
+    roots === outputs ? options.gradOutputs : options.gradOutputs?.filter((_, i) => outputs[i]?.requiresGrad);
   const gradients = gradientsOf('inputBackward', roots, given);
   const inputs = (options.inputs ?? []).map((input, i) => {
-    if (input !== null && !(input instanceof Tensor)) throw new TorchError('BAD_ARGUMENT', `inputBackward: inputs[${i}] is not a tensor but a ${typeof input}; give null for it`);
+    if (input !== null && !(input instanceof Tensor))
+      throw new TorchError(
+        'BAD_ARGUMENT',
+        `inputBackward: inputs[${i}] is not a tensor but a ${typeof input}; give null for it`,
+      );
     return input === null ? null : input.handle;
   });
   const [found, handle] = native.inputBackward(
@@ -91,5 +105,8 @@ export function inputBackward(options: InputBackwardOptions): InputBackwardResul
     inputs,
   );
   collectCallbacks();
-  return { inputGrads: found.map((item) => (item === null ? null : Tensor.adopt(item))), weights: new WeightBackward(handle) };
+  return {
+    inputGrads: found.map((item) => (item === null ? null : Tensor.adopt(item))),
+    weights: new WeightBackward(handle),
+  };
 }

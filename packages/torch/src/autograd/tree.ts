@@ -5,7 +5,8 @@ import { Tensor } from '../tensor.ts';
 export function mapTensors(value: unknown, change: (tensor: Tensor) => Tensor): unknown {
   if (value instanceof Tensor) return change(value);
   if (Array.isArray(value)) return value.map((item) => mapTensors(item, change));
-  if (isPlainObject(value)) return Object.fromEntries(Object.entries(value).map(([key, item]) => [key, mapTensors(item, change)]));
+  if (isPlainObject(value))
+    return Object.fromEntries(Object.entries(value).map(([key, item]) => [key, mapTensors(item, change)]));
   return value;
 }
 
