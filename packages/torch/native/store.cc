@@ -208,9 +208,9 @@ PW_ENTRY(store_close, 1) {
 }
 
 void init_store(Env& env, napi_value exports) {
-  // A lost connection is an error of ours; c10d would print a C++ stack besides.
+  // What c10d logs as an error is thrown as one; it would print a C++ stack besides.
   static const bool once = [] {
-    if (std::getenv("TORCH_CPP_LOG_LEVEL") == nullptr) FLAGS_caffe2_log_level = 2;
+    if (std::getenv("TORCH_CPP_LOG_LEVEL") == nullptr) FLAGS_caffe2_log_level = 3;
     return true;
   }();
   (void)once;

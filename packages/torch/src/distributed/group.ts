@@ -44,6 +44,8 @@ const reducible = new Set(
   'uint8 int8 int16 int32 int64 float16 bfloat16 float32 float64 complex64 complex128 bool'.split(' '),
 );
 const LARGEST_TAG = 0x7ffeffff;
+/** How long `close` waits, unless told otherwise, for messages that nobody has taken yet. */
+const CLOSE_MS = 10_000;
 
 /** A process group over threads, gloo or NCCL. Make one with `initProcessGroup`, `threadGroup` or `glooGroup`. */
 export class Group implements ProcessGroup {
@@ -292,7 +294,7 @@ export class Group implements ProcessGroup {
     checkOptions('close', options, ['timeoutMs']);
     if (!this.open) return;
     try {
-      dist.groupFlush(this.parts.handle, checkTimeout('close', options?.timeoutMs, this.timeoutMs));
+      dist.groupFlush(this.parts.handle, checkTimeout('close', options?.timeoutMs, Math.min(this.timeoutMs, CLOSE_MS)));
     } catch (error) {
       const code = error instanceof TorchError ? error.code : '';
       // Whoever is gone or aborted takes no more messages.
