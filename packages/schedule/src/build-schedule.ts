@@ -4,6 +4,7 @@ import { alignWithin } from './align.ts';
 import type { Costs } from './costs.ts';
 import { checkChoice, checkCount, checkOptions, ScheduleError, show } from './errors.ts';
 import { claimed } from './extent.ts';
+import { markLegal } from './known-legal.ts';
 import { checkPeak } from './peak-check.ts';
 import { findSchedule } from './registry.ts';
 import type { Schedule } from './schedule.ts';
@@ -76,5 +77,5 @@ export function buildSchedule(name: string, options: BuildScheduleOptions): Sche
   }
   const schedule = definition.generate(shape);
   if (!definition.usesMemoryLimit && definition.hasBackward) checkPeak(shape, schedule);
-  return options.compat === 'torch' ? schedule : alignWithin(schedule, claimed(schedule));
+  return options.compat === 'torch' ? schedule : markLegal(alignWithin(schedule, claimed(schedule)));
 }

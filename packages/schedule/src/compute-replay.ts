@@ -51,7 +51,7 @@ export class ComputeReplay {
 
   run(): void {
     for (let rank = this.schedule.ranks - 1; rank >= 0; rank--) this.stack[this.stacked++] = rank;
-    while (this.stacked > 0) this.runRank(this.stack[--this.stacked]!);
+    this.runReady();
   }
 
   /** The rows with bubbles. */
@@ -98,69 +98,74 @@ export class ComputeReplay {
     return null;
   }
 
-  private runRank(rank: number): void {
-    const { forwardEnd, gradientEnd, width, waits, graph } = this;
-    const { stageShift, microbatchMask } = this.schedule.layout;
+  /** Runs all ranks that can go on. */
+  private runReady(): void {
+    const { forwardEnd, gradientEnd, width, waits, graph, stack, cursor, clock } = this;
+    const { rows, layout } = this.schedule;
+    const { stageShift, microbatchMask } = layout;
     const { rankOf, stages } = graph;
     const chain = graph.isChain;
-    const row = this.schedule.rows[rank]!;
-    let spaced = this.spaced === null ? null : this.spaced[rank]!;
-    let slot = this.cursor[rank]!;
-    let now = this.clock[rank]!;
-    for (; slot < row.length; slot++) {
-      const word = row[slot]!;
-      if (word === 0) continue;
-      const code = word & 15;
-      let start = now;
-      if (!chain || code > Code.B || code === Code.W) {
-        start = this.startOf(word, now);
-        if (start < 0) break;
-        this.finish(word, start + 1);
-      } else {
-        // A plain action in a chain: it needs one neighbour's result and may be what the other neighbour waits for.
-        const stage = word >>> stageShift;
-        const key = stage * width + ((word >>> 4) & microbatchMask);
-        const needed = code === Code.F ? (stage === 0 ? -1 : key - width) : stage === stages - 1 ? -1 : key + width;
-        if (code !== Code.F && forwardEnd[key] === 0) {
-          waits[rank] = (word & ~15) | Code.F;
-          break;
-        }
-        if (needed >= 0) {
-          const end = (code === Code.F ? forwardEnd : gradientEnd)[needed]!;
-          if (end === 0) {
-            waits[rank] =
-              code === Code.F ? (word - (1 << stageShift)) | 0 : (((word & ~15) | Code.B) + (1 << stageShift)) | 0;
+    while (this.stacked > 0) {
+      const rank = stack[--this.stacked]!;
+      const row = rows[rank]!;
+      let spaced = this.spaced === null ? null : this.spaced[rank]!;
+      let slot = cursor[rank]!;
+      let now = clock[rank]!;
+      for (; slot < row.length; slot++) {
+        const word = row[slot]!;
+        if (word === 0) continue;
+        const code = word & 15;
+        let start = now;
+        if (!chain || code > Code.B || code === Code.W) {
+          start = this.startOf(word, now);
+          if (start < 0) break;
+          this.finish(word, start + 1);
+        } else {
+          // A plain action in a chain: it needs one neighbour's result and may be what the other neighbour waits for.
+          const stage = word >>> stageShift;
+          const key = stage * width + ((word >>> 4) & microbatchMask);
+          const needed = code === Code.F ? (stage === 0 ? -1 : key - width) : stage === stages - 1 ? -1 : key + width;
+          if (code !== Code.F && forwardEnd[key] === 0) {
+            waits[rank] = (word & ~15) | Code.F;
             break;
           }
-          if (end > start) start = end;
+          if (needed >= 0) {
+            const end = (code === Code.F ? forwardEnd : gradientEnd)[needed]!;
+            if (end === 0) {
+              waits[rank] =
+                code === Code.F ? (word - (1 << stageShift)) | 0 : (((word & ~15) | Code.B) + (1 << stageShift)) | 0;
+              break;
+            }
+            if (end > start) start = end;
+          }
+          let waiting = -1;
+          let made = word;
+          if (code === Code.F) {
+            forwardEnd[key] = start + 1;
+            if (stage < stages - 1) waiting = rankOf[stage + 1]!;
+          } else {
+            gradientEnd[key] = start + 1;
+            made = (word & ~15) | Code.B;
+            if (stage > 0) waiting = rankOf[stage - 1]!;
+          }
+          if (waiting >= 0 && waits[waiting] === made) {
+            waits[waiting] = 0;
+            stack[this.stacked++] = waiting;
+          }
         }
-        let waiting = -1;
-        let made = word;
-        if (code === Code.F) {
-          forwardEnd[key] = start + 1;
-          if (stage < stages - 1) waiting = rankOf[stage + 1]!;
-        } else {
-          gradientEnd[key] = start + 1;
-          made = (word & ~15) | Code.B;
-          if (stage > 0) waiting = rankOf[stage - 1]!;
+        if (spaced !== null) {
+          if (start >= spaced.length) {
+            const grown = new Int32Array(Math.ceil(start * 1.25) + 64);
+            grown.set(spaced);
+            this.spaced![rank] = spaced = grown;
+          }
+          spaced[start] = word;
         }
-        if (waiting >= 0 && waits[waiting] === made) {
-          waits[waiting] = 0;
-          this.stack[this.stacked++] = waiting;
-        }
+        now = start + 1;
       }
-      if (spaced !== null) {
-        if (start >= spaced.length) {
-          const grown = new Int32Array(Math.ceil(start * 1.25) + 64);
-          grown.set(spaced);
-          this.spaced![rank] = spaced = grown;
-        }
-        spaced[start] = word;
-      }
-      now = start + 1;
+      cursor[rank] = slot;
+      clock[rank] = now;
     }
-    this.cursor[rank] = slot;
-    this.clock[rank] = now;
   }
 
   /** Earliest slot of any action at or after `now`; -1, with `waits` set, if a result is missing. */

@@ -80,6 +80,7 @@ class LocalActionPass {
     const came: number[] = []; // stages that came into the window with this entry
     const left: number[] = []; // stages that fell out of it with the entry before
     const complete: number[] = []; // stages whose backwards are all done, not yet reduced
+    let changes = 0; // whether any of these has members
     backwards.fill(0);
     for (let slot = 0; slot < row.length; slot++) {
       const word = row[slot]!;
@@ -91,7 +92,7 @@ class LocalActionPass {
           const stage = next >>> stageShift;
           if (count[stage]!++ > 0) continue;
           distinct++;
-          if (active[stage] === 0) came.push(stage);
+          if (active[stage] === 0) changes = came.push(stage);
           continue;
         }
         const stages = this.stagesOf(next);
@@ -100,16 +101,15 @@ class LocalActionPass {
         if (distinct > 0 && bytes + more > this.budget) break;
         bytes += more;
         distinct += fresh.length;
-        for (const stage of fresh) if (active[stage] === 0) came.push(stage);
+        for (const stage of fresh) if (active[stage] === 0) changes = came.push(stage);
         for (const stage of stages) count[stage]!++;
       }
-      if (length + left.length + came.length + 8 > out.length) out = this.grow(length + left.length + came.length + 8);
-      if (left.length > 0) {
+      if (changes > 0) {
+        changes = 0;
+        out = this.grow(length + left.length + came.length + row.length - slot + 8);
         for (const stage of left) if (count[stage] === 0) out[length++] = this.mark(Code.Reshard, stage);
-        left.length = 0;
-      }
-      if (came.length > 0) {
         for (const stage of came) out[length++] = this.mark(Code.Unshard, stage);
+        left.length = 0;
         came.length = 0;
       }
       out[length++] = word;
@@ -118,22 +118,23 @@ class LocalActionPass {
         this.countComposite(word, complete);
         if (most > 0) bytes -= this.leaveComposite(word, left);
         distinct -= left.length;
+        changes = left.length;
       } else {
         const stage = word >>> stageShift;
         if ((code === Code.B || code === Code.W) && ++backwards[stage]! === microbatches) complete.push(stage);
         if (most > 0 && --count[stage]! === 0) {
           distinct--;
           if (!simple) bytes -= this.bytesOf(stage);
-          left.push(stage);
+          changes = left.push(stage);
         }
       }
-      if (placement === 'early' && complete.length > 0) {
-        if (length + complete.length > out.length) out = this.grow(length + complete.length);
+      if (complete.length > 0 && placement === 'early') {
+        out = this.grow(length + complete.length + row.length - slot);
         for (const stage of complete) out[length++] = this.schedule.layout.pack(Code.ReduceGrad, stage, -1);
         complete.length = 0;
       }
     }
-    if (length + left.length + complete.length > out.length) out = this.grow(length + left.length + complete.length);
+    out = this.grow(length + left.length + complete.length);
     for (const stage of left) out[length++] = this.mark(Code.Reshard, stage);
     if (placement === 'end')
       for (const stage of complete.sort((a, b) => a - b))
@@ -172,7 +173,9 @@ class LocalActionPass {
     return this.schedule.composites.leavesOf(word).map((leaf) => this.schedule.layout.stage(leaf));
   }
 
+  /** The row under construction, with room for so many cells. */
   private grow(least: number): Int32Array {
+    if (least <= this.out.length) return this.out;
     const grown = new Int32Array(Math.max(least, Math.ceil(this.out.length * 1.25)));
     grown.set(this.out);
     this.out = grown;

@@ -90,7 +90,7 @@ class Placer {
     do {
       this.runReady();
     } while (this.breakCircles());
-    return this.out;
+    return this.out.map((row, rank) => (this.length[rank] === row.length ? row : row.slice(0, this.length[rank])));
   }
 
   private wake(rank: number): void {
@@ -98,28 +98,16 @@ class Placer {
     this.ready[this.readyCount++] = rank;
   }
 
-  /** Rows of the lengths they will have. */
+  /** Rows of the lengths they will have: every stage sends and receives once per microbatch, each way. */
   private makeRoom(): Int32Array[] {
-    const { inPeer, outPeer, stageShift } = this;
-    const messages = Uint8Array.from(
-      inPeer,
-      (peer, stage) => (peer === Peer.None ? 0 : 1) + (outPeer[stage] === Peer.None ? 0 : 1),
-    );
-    return this.rows.map((row) => {
-      let room = 0;
-      for (let slot = 0; slot < row.length; slot++) {
-        const word = row[slot]!;
-        if (word === 0) continue;
-        room++;
-        const code = word & 15;
-        if (code === Code.F || code === Code.B || code === Code.I) room += messages[word >>> stageShift]!;
-        else if (code === Code.Composite) {
-          for (const leaf of this.schedule.composites.leavesOf(word))
-            if ((leaf & 15) !== Code.W) room += messages[leaf >>> stageShift]!;
-        }
-      }
-      return new Int32Array(room);
-    });
+    const { microbatches } = this.schedule;
+    const ways = this.rows.some((row) => row.some((word) => isBackward(word, this.schedule))) ? 2 : 1;
+    const room = Int32Array.from(this.rows, (row) => row.length);
+    for (let stage = 0; stage < this.rankOf.length; stage++) {
+      const peers = (this.inPeer[stage] === Peer.None ? 0 : 1) + (this.outPeer[stage] === Peer.None ? 0 : 1);
+      room[this.rankOf[stage]!]! += peers * microbatches * ways;
+    }
+    return Array.from(room, (cells) => new Int32Array(cells));
   }
 
   /** Goes on with all ranks that can, each until it has to wait. */
@@ -307,7 +295,7 @@ class Placer {
     const field = (sendWord >>> 4) & this.fieldMask;
     const key = target * this.width + field;
     const received = (sendWord & 15) === Code.SendF ? 1 : 2;
-    const recvWord = this.pack(sendWord + 1, target, field);
+    const recvWord = ((sendWord + 1) & 15) | (field << 4) | (target << this.stageShift);
     if ((this.marks[key]! & received) === 0) {
       this.marks[key]! |= received;
       this.put(rank, recvWord);
@@ -318,8 +306,13 @@ class Placer {
   /** The usual circle, two ranks that wait for each other, is broken as soon as it closes. */
   private breakPair(rank: number, other: number): void {
     if (this.waitsFor(other) !== rank) return;
-    const sender = this.better(this.isAtSend(rank) ? rank : -1, this.isAtSend(other) ? other : -1);
-    if (sender >= 0) this.force(sender);
+    const a = this.stop[rank]!;
+    const b = this.stop[other]!;
+    const aSends = (a & 1) === 0; // codes of sends are even
+    const bSends = (b & 1) === 0;
+    if (!aSends && !bSends) return;
+    const first = aSends && bSends ? this.better(rank, other) === rank : aSends;
+    this.force(first ? rank : other);
   }
 
   private isAtSend(rank: number): boolean {
@@ -342,6 +335,14 @@ class Placer {
     const stage = word >>> this.stageShift;
     const only = code === Code.SendF || code === Code.RecvB ? this.outPeer[stage]! : this.inPeer[stage]!;
     if (only >= 0) return this.rankOf[only]!;
+    return this.waitsForOneOf(rank);
+  }
+
+  /** The rank a rank stopped at a message with several ends waits for. */
+  private waitsForOneOf(rank: number): number {
+    const word = this.stop[rank]!;
+    const code = word & 15;
+    const stage = word >>> this.stageShift;
     const field = (word >>> 4) & this.fieldMask;
     const missing = this.isAtSend(rank)
       ? this.targetsOf(word).find((target) => !this.isThere(target, word))
@@ -488,6 +489,11 @@ class Placer {
   private pack(word: number, stage: number, field: number): number {
     return (word & 15) | (field << 4) | (stage << this.stageShift);
   }
+}
+
+function isBackward(word: number, { composites }: Schedule): boolean {
+  if ((word & 15) !== Code.Composite) return directionOf(word & 15) === Direction.Backward;
+  return composites.leavesOf(word).some((leaf) => directionOf(leaf & 15) === Direction.Backward);
 }
 
 /** Which way a message goes. */

@@ -238,7 +238,13 @@ export class Schedule implements ScheduleColumns {
 
   /** Whether all cells are compute or bubbles, that is, whether `lower` can take it. */
   get isComputeOnly(): boolean {
-    return this.rows.every((row) => row.every((word) => (word & 15) <= Code.B || (word & 15) === Code.Composite));
+    for (const row of this.rows) {
+      for (let slot = 0; slot < row.length; slot++) {
+        const code = row[slot]! & 15;
+        if (code > Code.B && code !== Code.Composite) return false;
+      }
+    }
+    return true;
   }
 
   /** The action in a cell; null for a bubble or past the end of the row. */

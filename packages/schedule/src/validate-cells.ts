@@ -8,47 +8,24 @@ import type { ValidationRule, ViolationList } from './violation.ts';
 /** What has been seen of a (stage, microbatch), one bit each. */
 const Seen = { F: 1, I: 2, W: 4, B: 8, SendF: 16, RecvF: 32, SendB: 64, RecvB: 128 } as const;
 
-/** Bit of each code; 0 for codes without microbatch. */
-const bitOf = Uint8Array.from([
-  0,
-  Seen.F,
-  Seen.I,
-  Seen.W,
-  Seen.B,
-  0,
-  0,
-  0,
-  Seen.SendF,
-  Seen.RecvF,
-  Seen.SendB,
-  Seen.RecvB,
-  0,
-  0,
-  0,
-  0,
-]);
-/** Per code: what must not have been seen before it. */
-const excludes = Uint8Array.from([
-  0,
-  Seen.F,
-  Seen.I | Seen.B,
-  Seen.W | Seen.B,
-  Seen.I | Seen.W | Seen.B,
-  0,
-  0,
-  0,
-  Seen.SendF,
-  Seen.RecvF,
-  Seen.SendB,
-  Seen.RecvB,
-  0,
-  0,
-  0,
-  0,
-]);
 const gradient = Seen.I | Seen.B;
-/** Per code: what a send sends; one of the bits must have been seen. */
-const makes = Uint8Array.from([0, 0, 0, 0, 0, 0, 0, 0, Seen.F, 0, gradient, 0, 0, 0, 0, 0]);
+
+/**
+ * Per code: its bit, then what must not have been seen before it (from bit 8), then for sends what they send, one of
+ * which must have been seen (from bit 16). 0 for codes without microbatch.
+ */
+const ruleOf = new Int32Array(16);
+ruleOf[Code.F] = Seen.F | (Seen.F << 8);
+ruleOf[Code.I] = Seen.I | ((Seen.I | Seen.B) << 8);
+ruleOf[Code.W] = Seen.W | ((Seen.W | Seen.B) << 8);
+ruleOf[Code.B] = Seen.B | ((Seen.I | Seen.W | Seen.B) << 8);
+ruleOf[Code.SendF] = Seen.SendF | (Seen.SendF << 8) | (Seen.F << 16);
+ruleOf[Code.RecvF] = Seen.RecvF | (Seen.RecvF << 8);
+ruleOf[Code.SendB] = Seen.SendB | (Seen.SendB << 8) | (gradient << 16);
+ruleOf[Code.RecvB] = Seen.RecvB | (Seen.RecvB << 8);
+const bitOf = Uint8Array.from(ruleOf, (rule) => rule & 255);
+/** In `needs`: the order on the own rank has to be looked at, too. */
+const localOrder = 256;
 const backwards = Seen.I | Seen.W | Seen.B;
 const messages = Seen.SendF | Seen.RecvF | Seen.SendB | Seen.RecvB;
 
@@ -70,9 +47,10 @@ export class CellCheck {
   /** Whether a stage has an input (an output) on its own rank. */
   private readonly localIn: Uint8Array;
   private readonly localOut: Uint8Array;
-  /** What must have been seen before a forward (a backward) of a stage. */
-  private readonly needsForward: Uint8Array;
-  private readonly needsBackward: Uint8Array;
+  /** What must have been seen before a forward (at 2 * stage) and before a backward (at 2 * stage + 1). */
+  private readonly needs: Uint16Array;
+  /** Whether a stage may compute without a closer look: it is unsharded, or was noted to compute without UNSHARD. */
+  private readonly mayCompute: Uint8Array;
   private readonly shard: Uint8Array;
   /** First slot at which a stage computed before any UNSHARD; -1: none. */
   private readonly bareSlot: Int32Array;
@@ -101,11 +79,14 @@ export class CellCheck {
     );
     this.hasMessages = !options.computeOnly && schedule.rows.some((row) => hasMessage(row));
     const { hasMessages, inPeer, outPeer } = this;
-    this.needsForward = Uint8Array.from(inPeer, (peer) => (hasMessages && peer !== Peer.None ? Seen.RecvF : 0));
-    this.needsBackward = Uint8Array.from(
-      outPeer,
-      (peer) => Seen.F | (hasMessages && peer !== Peer.None ? Seen.RecvB : 0),
-    );
+    this.needs = new Uint16Array(2 * stages);
+    for (let stage = 0; stage < stages; stage++) {
+      const recvF = hasMessages && inPeer[stage] !== Peer.None ? Seen.RecvF : 0;
+      const recvB = hasMessages && outPeer[stage] !== Peer.None ? Seen.RecvB : 0;
+      this.needs[2 * stage] = recvF | (this.localIn[stage] === 1 ? localOrder : 0);
+      this.needs[2 * stage + 1] = Seen.F | recvB | (this.localOut[stage] === 1 ? localOrder : 0);
+    }
+    this.mayCompute = new Uint8Array(stages);
     this.shard = new Uint8Array(stages);
     this.bareSlot = new Int32Array(stages).fill(-1);
     this.backwardCount = new Int32Array(stages);
@@ -140,7 +121,7 @@ export class CellCheck {
   private checkRow(rank: number, row: Int32Array): void {
     const { layout, stages, microbatches } = this.schedule;
     const { stageShift, microbatchMask } = layout;
-    const { seen, shard, bareSlot, needsForward, needsBackward, localIn, localOut, backwardCount } = this;
+    const { seen, mayCompute, needs, backwardCount } = this;
     const { rankOf } = this.graph;
     let trains = false;
     for (let slot = 0; slot < row.length; slot++) {
@@ -152,24 +133,23 @@ export class CellCheck {
         continue;
       }
       if (code > Code.B && this.other === null) this.other = { rank, slot };
-      const bit = bitOf[code]!;
+      const rule = ruleOf[code]!;
       const stage = word >>> stageShift;
       const microbatch = ((word >>> 4) & microbatchMask) - 1;
-      if (bit !== 0 && stage < stages && rankOf[stage] === rank && microbatch >= 0 && microbatch < microbatches) {
+      if (rule !== 0 && stage < stages && rankOf[stage] === rank && microbatch >= 0 && microbatch < microbatches) {
         const key = stage * microbatches + microbatch;
         const before = seen[key]!;
-        if ((before & excludes[code]!) === 0) {
-          if (bit >= Seen.SendF) {
-            const made = makes[code]!;
+        if ((before & (rule >>> 8) & 255) === 0) {
+          if (code > Code.B) {
+            const made = rule >>> 16;
             if (made === 0 || (before & made) !== 0) {
-              seen[key] = before | bit;
+              seen[key] = before | rule; // a byte: keeps the bit only
               continue;
             }
-          } else if (shard[stage] === Shard.Unsharded || (shard[stage] === Shard.Unknown && bareSlot[stage]! >= 0)) {
-            const needed = code === Code.F ? needsForward[stage]! : code === Code.W ? Seen.I : needsBackward[stage]!;
-            const local = code === Code.F ? localIn[stage] : code === Code.W ? 0 : localOut[stage];
-            if ((before & needed) === needed && local === 0) {
-              seen[key] = before | bit;
+          } else if (mayCompute[stage] === 1) {
+            const needed = code === Code.W ? Seen.I : needs[2 * stage + (code === Code.F ? 0 : 1)]!;
+            if ((before & needed) === needed) {
+              seen[key] = before | rule;
               if (code !== Code.F) trains = true;
               if (code >= Code.W) backwardCount[stage]!++;
               continue;
@@ -348,7 +328,10 @@ export class CellCheck {
     const state = this.shard[stage];
     if (state === Shard.Sharded)
       this.violations.at('sharded', rank, slot, `stage ${stage} is sharded here; put ${stage}UNSHARD before it`);
-    else if (state === Shard.Unknown && this.bareSlot[stage]! < 0) this.bareSlot[stage] = slot;
+    else if (state === Shard.Unknown && this.bareSlot[stage]! < 0) {
+      this.bareSlot[stage] = slot;
+      this.mayCompute[stage] = 1;
+    }
   }
 
   private checkLocalAction(rank: number, slot: number, word: number): void {
@@ -377,6 +360,7 @@ export class CellCheck {
           `stage ${stage} is unsharded already; remove it or put ${stage}RESHARD before it`,
         );
       this.shard[stage] = Shard.Unsharded;
+      this.mayCompute[stage] = 1;
     } else if (code === Code.Reshard) {
       this.shards = true;
       if (this.shard[stage] !== Shard.Unsharded)
@@ -387,6 +371,7 @@ export class CellCheck {
           `stage ${stage} is not unsharded; remove it or put ${stage}UNSHARD before it`,
         );
       this.shard[stage] = Shard.Sharded;
+      this.mayCompute[stage] = 0;
     } else {
       this.violations.at('composite', rank, slot, `OVERLAP_F_B needs parts such as (0F3;3B1)OVERLAP_F_B`);
     }

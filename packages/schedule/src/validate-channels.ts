@@ -75,41 +75,42 @@ class ChannelRun {
 
   run(): void {
     for (let rank = this.schedule.ranks - 1; rank >= 0; rank--) this.ready.push(rank);
-    const simple = !this.buffered && !this.several;
-    for (let rank = this.ready.pop(); rank !== undefined; rank = this.ready.pop()) {
-      if (simple) this.runPairs(rank);
-      else this.runRank(rank);
-    }
+    if (!this.buffered && !this.several) this.runPairs();
+    else for (let rank = this.ready.pop(); rank !== undefined; rank = this.ready.pop()) this.runRank(rank);
   }
 
   /** Rendezvous with one peer per message: two ranks meet or one waits. */
-  private runPairs(rank: number): void {
-    const { rows, layout } = this.schedule;
+  private runPairs(): void {
+    const { rows, layout, ranks } = this.schedule;
     const { stageShift } = layout;
-    const { waits, cursor, ready } = this;
+    const { waits, cursor, inPeer, outPeer } = this;
     const { rankOf } = this.graph;
-    const row = rows[rank]!;
-    let slot = cursor[rank]!;
-    waits[rank] = 0;
-    for (; slot < row.length; slot++) {
-      const word = row[slot]!;
-      const code = word & 15;
-      if (code < Code.SendF || code > Code.RecvB) continue;
-      const stage = word >>> stageShift;
-      const peer = code === Code.SendF || code === Code.RecvB ? this.outPeer[stage]! : this.inPeer[stage]!;
-      if (peer < 0) continue;
-      // SEND_F <-> RECV_F and SEND_B <-> RECV_B differ in the lowest bit.
-      const counterpart = ((word & 0xfffffff0) | (code ^ 1)) + ((peer - stage) << stageShift);
-      const other = rankOf[peer]!;
-      if (waits[other] !== (counterpart | 0)) {
-        waits[rank] = word;
-        break;
+    const ready = Int32Array.from({ length: ranks }, (_, i) => ranks - 1 - i);
+    let count = ranks;
+    while (count > 0) {
+      const rank = ready[--count]!;
+      const row = rows[rank]!;
+      let slot = cursor[rank]!;
+      for (; slot < row.length; slot++) {
+        const word = row[slot]!;
+        const code = word & 15;
+        if (code < Code.SendF || code > Code.RecvB) continue;
+        const stage = word >>> stageShift;
+        const peer = code === Code.SendF || code === Code.RecvB ? outPeer[stage]! : inPeer[stage]!;
+        if (peer < 0) continue;
+        // SEND_F <-> RECV_F and SEND_B <-> RECV_B differ in the lowest bit.
+        const counterpart = (((word & ~15) | (code ^ 1)) + ((peer - stage) << stageShift)) | 0;
+        const other = rankOf[peer]!;
+        if (waits[other] !== counterpart) {
+          waits[rank] = word;
+          break;
+        }
+        waits[other] = 0;
+        cursor[other]!++;
+        ready[count++] = other;
       }
-      waits[other] = 0;
-      cursor[other]!++;
-      ready.push(other);
+      cursor[rank] = slot;
     }
-    cursor[rank] = slot;
   }
 
   private runRank(rank: number): void {

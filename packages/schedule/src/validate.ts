@@ -1,6 +1,7 @@
 /** @file The rule book: what a legal schedule is, and where one is not. */
 
 import { checkCount, checkOptions } from './errors.ts';
+import { markLegal } from './known-legal.ts';
 import { Schedule, type ScheduleData } from './schedule.ts';
 import { CellCheck } from './validate-cells.ts';
 import { checkChannels } from './validate-channels.ts';
@@ -28,6 +29,7 @@ export function validate(input: Schedule | ScheduleData, options: ValidateOption
     if (cells.hasMessages) checkChannels(schedule, violations);
     else checkComputeOrder(schedule, violations);
   }
+  if (violations.found.length === 0) markLegal(schedule);
   return violations.found;
 }
 
