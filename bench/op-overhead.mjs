@@ -11,7 +11,12 @@ import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
 
 const { values: flags } = parseArgs({
-  options: { rounds: { type: 'string', default: '20' }, calls: { type: 'string', default: '5000' }, size: { type: 'string', default: '8' }, device: { type: 'string', default: 'cpu' } },
+  options: {
+    rounds: { type: 'string', default: '20' },
+    calls: { type: 'string', default: '5000' },
+    size: { type: 'string', default: '8' },
+    device: { type: 'string', default: 'cpu' },
+  },
 });
 const rounds = Number(flags.rounds);
 const calls = Number(flags.calls);
@@ -83,7 +88,9 @@ else console.log(`Python side: torch ${await python.version}`);
 const cases = ['add', 'mul', 'linear', 'layer_norm'].flatMap((name) => [false, true].map((grad) => ({ name, grad })));
 for (const { name, grad } of cases) for (let i = 0; i < 3; i++) ours(name, grad); // let V8 compile
 
-console.log(`\n${size}x${size}, float32, CPU, 1 thread; ns of CPU time per call, least (median) of ${rounds} rounds of ${calls}\n`);
+console.log(
+  `\n${size}x${size}, float32, CPU, 1 thread; ns of CPU time per call, least (median) of ${rounds} rounds of ${calls}\n`,
+);
 console.log('| operator | grad | here | Python | ratio of least | ratio of medians |');
 console.log('| --- | --- | --- | --- | --- | --- |');
 for (const { name, grad } of cases) {
@@ -94,7 +101,16 @@ for (const { name, grad } of cases) {
     if (python !== null) there.push(await python.time(name, grad));
   }
   const [a, b] = [Math.min(...here), Math.min(...there)];
-  const shown = python === null ? ['', '', ''] : [`${b.toFixed(0)} (${middle(there).toFixed(0)})`, (a / b).toFixed(2), (middle(here) / middle(there)).toFixed(2)];
-  console.log(`| ${name} | ${grad ? 'yes' : 'no'} | ${a.toFixed(0)} (${middle(here).toFixed(0)}) | ${shown.join(' | ')} |`);
+  const shown =
+    python === null
+      ? ['', '', '']
+      : [
+          `${b.toFixed(0)} (${middle(there).toFixed(0)})`,
+          (a / b).toFixed(2),
+          (middle(here) / middle(there)).toFixed(2),
+        ];
+  console.log(
+    `| ${name} | ${grad ? 'yes' : 'no'} | ${a.toFixed(0)} (${middle(here).toFixed(0)}) | ${shown.join(' | ')} |`,
+  );
 }
 python?.stop();

@@ -59,7 +59,10 @@ async function serve() {
     run(x) {
       const [b, t, d] = /** @type {[number, number, number]} */ (x.shape);
       const [q, k, v] = /** @type {[any, any, any]} */ (
-        this.qkv.forward(this.ln1.forward(x)).split(d, 2).map((/** @type {any} */ y) => y.view([b, t, this.heads, d / this.heads]).transpose(1, 2))
+        this.qkv
+          .forward(this.ln1.forward(x))
+          .split(d, 2)
+          .map((/** @type {any} */ y) => y.view([b, t, this.heads, d / this.heads]).transpose(1, 2))
       );
       const a = nn.functional.scaledDotProductAttention(q, k, v, { isCausal: true }).transpose(1, 2).reshape([b, t, d]);
       const y = x.add(this.proj.forward(a));
@@ -74,16 +77,25 @@ async function serve() {
     const model =
       c.kind === 'mlp'
         ? new nn.Sequential(...layers.flatMap(() => [new nn.Linear(c.width, c.width), new nn.ReLU()]))
-        : new nn.Sequential(new nn.Embedding(vocabulary, c.width), ...layers.map(() => new Block(c.width, c.heads)), new nn.LayerNorm(c.width), new nn.Linear(c.width, vocabulary, { bias: false }));
+        : new nn.Sequential(
+            new nn.Embedding(vocabulary, c.width),
+            ...layers.map(() => new Block(c.width, c.heads)),
+            new nn.LayerNorm(c.width),
+            new nn.Linear(c.width, vocabulary, { bias: false }),
+          );
     model.to({ device });
-    const x = c.kind === 'mlp' ? randn([c.batch, c.width], { device }) : randint(0, vocabulary, [c.batch, c.time], { device });
-    const y = c.kind === 'mlp' ? randn([c.batch, c.width], { device }) : randint(0, vocabulary, [c.batch, c.time], { device });
+    const x =
+      c.kind === 'mlp' ? randn([c.batch, c.width], { device }) : randint(0, vocabulary, [c.batch, c.time], { device });
+    const y =
+      c.kind === 'mlp' ? randn([c.batch, c.width], { device }) : randint(0, vocabulary, [c.batch, c.time], { device });
     const optimizer = new optim.AdamW(model.parameters(), { lr: 1e-4 });
     const step = () => {
       optimizer.zeroGrad();
       const loss = scope(() => {
         const out = /** @type {import('@pipewright/torch').Tensor} */ (model.forward(x));
-        return c.kind === 'mlp' ? nn.functional.mseLoss(out, y) : nn.functional.crossEntropy(out.flatten(0, 1), y.flatten());
+        return c.kind === 'mlp'
+          ? nn.functional.mseLoss(out, y)
+          : nn.functional.crossEntropy(out.flatten(0, 1), y.flatten());
       });
       loss.backward();
       optimizer.step();
@@ -114,14 +126,20 @@ async function serve() {
     for (let i = 0; i < Number(steps); i++) run();
     wait();
     const { user, system } = process.cpuUsage(cpu);
-    const peak = device === 'cuda' ? torch.cuda.maxMemoryAllocated() / 2 ** 20 : Number(/VmHWM:\s+(\d+)/.exec(readFileSync('/proc/self/status', 'utf8'))?.[1]) / 1024;
+    const peak =
+      device === 'cuda'
+        ? torch.cuda.maxMemoryAllocated() / 2 ** 20
+        : Number(/VmHWM:\s+(\d+)/.exec(readFileSync('/proc/self/status', 'utf8'))?.[1]) / 1024;
     console.log(`${(performance.now() - start) / Number(steps)} ${(user + system) / 1000 / Number(steps)} ${peak}`);
   }
 }
 
 /** @param {string} command @param {string[]} args */
 function side(command, args) {
-  const child = spawn(command, args, { stdio: ['pipe', 'pipe', 'inherit'], env: { ...process.env, OMP_NUM_THREADS: flags.threads } });
+  const child = spawn(command, args, {
+    stdio: ['pipe', 'pipe', 'inherit'],
+    env: { ...process.env, OMP_NUM_THREADS: flags.threads },
+  });
   const lines = createInterface({ input: child.stdout })[Symbol.asyncIterator]();
   return {
     /** @param {string} request @returns {Promise<[wall: number, cpu: number, peak: number]>} */
@@ -143,12 +161,23 @@ function median(values) {
 async function compare() {
   const python = process.env['PIPEWRIGHT_PYTHON'];
   const script = fileURLToPath(new URL('python/train_step.py', import.meta.url));
-  console.log(`device ${flags.device}, ${flags.threads} thread(s); ms per step, median of ${flags.rounds} rounds; CPU time beside wall time`);
-  console.log('case        | ours wall / cpu       | Python wall / cpu     | wall ratio | cpu ratio | peak MiB ours / Python | graph ms, ratio');
+  console.log(
+    `device ${flags.device}, ${flags.threads} thread(s); ms per step, median of ${flags.rounds} rounds; CPU time beside wall time`,
+  );
+  console.log(
+    'case        | ours wall / cpu       | Python wall / cpu     | wall ratio | cpu ratio | peak MiB ours / Python | graph ms, ratio',
+  );
   for (const name of flags.cases.split(',')) {
     const c = cases[name];
     if (c === undefined) throw new Error(`no case ${name}; there are ${Object.keys(cases).join(', ')}`);
-    const ours = side(process.execPath, [fileURLToPath(import.meta.url), '--serve', '--device', flags.device, '--threads', flags.threads]);
+    const ours = side(process.execPath, [
+      fileURLToPath(import.meta.url),
+      '--serve',
+      '--device',
+      flags.device,
+      '--threads',
+      flags.threads,
+    ]);
     const theirs = python ? side(python, [script, flags.device, flags.threads, JSON.stringify(c)]) : null;
     /** @type {[number, number, number][]} */ const a = [];
     /** @type {[number, number, number][]} */ const b = [];
@@ -158,10 +187,14 @@ async function compare() {
       if (theirs) b.push(await theirs.ask(`${c.steps}`));
     }
     const memory = [a.at(-1)?.[2] ?? 0, b.at(-1)?.[2] ?? Number.NaN];
-    if (flags.device === 'cuda') for (let i = 0; i < Number(flags.rounds); i++) graph.push((await ours.ask(`${name} ${c.steps} graph`))[0]);
+    if (flags.device === 'cuda')
+      for (let i = 0; i < Number(flags.rounds); i++) graph.push((await ours.ask(`${name} ${c.steps} graph`))[0]);
     ours.stop();
     theirs?.stop();
-    const [wall, cpu] = [0, 1].map((k) => [median(a.map((row) => /** @type {number} */ (row[k]))), median(b.map((row) => /** @type {number} */ (row[k])))]);
+    const [wall, cpu] = [0, 1].map((k) => [
+      median(a.map((row) => /** @type {number} */ (row[k]))),
+      median(b.map((row) => /** @type {number} */ (row[k]))),
+    ]);
     const [w1, w2, c1, c2] = [wall?.[0] ?? 0, wall?.[1] ?? 0, cpu?.[0] ?? 0, cpu?.[1] ?? 0];
     const captured = graph.length > 0 ? `${median(graph).toFixed(3)}, ${(median(graph) / w2).toFixed(3)}` : '';
     console.log(

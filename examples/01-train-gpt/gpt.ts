@@ -38,7 +38,11 @@ export class Block extends nn.Module {
     const [q, k, v] = this.qkv
       .forward(this.ln1.forward(x))
       .split(width, 2)
-      .map((part) => part.view([batch, time, this.heads, width / this.heads]).transpose(1, 2)) as [Tensor, Tensor, Tensor];
+      .map((part) => part.view([batch, time, this.heads, width / this.heads]).transpose(1, 2)) as [
+      Tensor,
+      Tensor,
+      Tensor,
+    ];
     const seen = nn.functional.scaledDotProductAttention(q, k, v, { isCausal: true });
     const attended = this.proj.forward(seen.transpose(1, 2).reshape([batch, time, width]));
     const y = x.add(this.dropout.forward(attended));

@@ -7,10 +7,32 @@
 import { readFileSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { parseArgs } from 'node:util';
-import { inferenceMode, liveTensors, manualSeed, nn, optim, randint, scope, softmax, stack, tensor, type Tensor } from '@pipewright/torch';
+import {
+  inferenceMode,
+  liveTensors,
+  manualSeed,
+  nn,
+  optim,
+  randint,
+  scope,
+  softmax,
+  stack,
+  type Tensor,
+  tensor,
+} from '@pipewright/torch';
 import { Gpt } from './gpt.ts';
 
-const defaults = { steps: '300', layers: '4', heads: '4', width: '128', context: '64', batch: '16', lr: '2e-3', seed: '1', sample: '400' };
+const defaults = {
+  steps: '300',
+  layers: '4',
+  heads: '4',
+  width: '128',
+  context: '64',
+  batch: '16',
+  lr: '2e-3',
+  seed: '1',
+  sample: '400',
+};
 const names = Object.keys(defaults) as (keyof typeof defaults)[];
 const { values } = parseArgs({
   options: {
@@ -20,12 +42,15 @@ const { values } = parseArgs({
   },
 });
 if (values.help === true) {
-  console.log(`npm start -- [options]\n\n${names.map((name) => `  --${name.padEnd(8)} ${defaults[name]}`).join('\n')}\n  --device   cpu or cuda`);
+  console.log(
+    `npm start -- [options]\n\n${names.map((name) => `  --${name.padEnd(8)} ${defaults[name]}`).join('\n')}\n  --device   cpu or cuda`,
+  );
   process.exit(0);
 }
 const option = (name: keyof typeof defaults): number => {
   const value = Number((values as Record<string, unknown>)[name] ?? defaults[name]);
-  if (!(value > 0)) throw new Error(`--${name} must be a number above 0, got ${(values as Record<string, unknown>)[name]}`);
+  if (!(value > 0))
+    throw new Error(`--${name} must be a number above 0, got ${(values as Record<string, unknown>)[name]}`);
   return value;
 };
 const device = values.device as string;
@@ -34,19 +59,39 @@ const [steps, context, batch] = [option('steps'), option('context'), option('bat
 // The text as numbers: one per letter.
 const text = readFileSync(findText(), 'utf8');
 const letters = [...new Set(text)].sort();
-const data = tensor(Int32Array.from(text, (letter) => letters.indexOf(letter)), { dtype: 'int64', device });
+const data = tensor(
+  Int32Array.from(text, (letter) => letters.indexOf(letter)),
+  { dtype: 'int64', device },
+);
 
 manualSeed(option('seed'));
-const model = new Gpt({ vocabulary: letters.length, context, layers: option('layers'), heads: option('heads'), width: option('width'), dropout: 0.1 }).to({ device });
+const model = new Gpt({
+  vocabulary: letters.length,
+  context,
+  layers: option('layers'),
+  heads: option('heads'),
+  width: option('width'),
+  dropout: 0.1,
+}).to({ device });
 const decay = model.parameters().filter((parameter) => parameter.dim() > 1);
 const rest = model.parameters().filter((parameter) => parameter.dim() <= 1);
-const optimizer = new optim.AdamW([{ params: decay, weightDecay: 0.1 }, { params: rest, weightDecay: 0 }], { lr: option('lr'), betas: [0.9, 0.99] });
+const optimizer = new optim.AdamW(
+  [
+    { params: decay, weightDecay: 0.1 },
+    { params: rest, weightDecay: 0 },
+  ],
+  { lr: option('lr'), betas: [0.9, 0.99] },
+);
 const warmup = Math.min(20, steps);
 const schedule = new optim.LambdaLR(optimizer, (step) =>
-  step < warmup ? (step + 1) / warmup : 0.1 + 0.45 * (1 + Math.cos((Math.PI * (step - warmup)) / Math.max(1, steps - warmup))),
+  step < warmup
+    ? (step + 1) / warmup
+    : 0.1 + 0.45 * (1 + Math.cos((Math.PI * (step - warmup)) / Math.max(1, steps - warmup))),
 );
 const size = model.parameters().reduce((sum, parameter) => sum + parameter.numel(), 0);
-console.log(`${(size / 1e6).toFixed(2)} million parameters, ${text.length} letters of ${letters.length} kinds, ${steps} steps on ${device}`);
+console.log(
+  `${(size / 1e6).toFixed(2)} million parameters, ${text.length} letters of ${letters.length} kinds, ${steps} steps on ${device}`,
+);
 
 const started = performance.now();
 let smooth = 0;
@@ -69,12 +114,15 @@ for (let step = 1; step <= steps; step++) {
 
 model.eval();
 console.log(`\nA sample:\n\n${write('The ', option('sample'))}\n`);
-console.log(`loss ${smooth.toFixed(3)} after ${steps} steps, ${((performance.now() - started) / 1000).toFixed(1)} s, ${liveTensors()} tensors alive`);
+console.log(
+  `loss ${smooth.toFixed(3)} after ${steps} steps, ${((performance.now() - started) / 1000).toFixed(1)} s, ${liveTensors()} tensors alive`,
+);
 
 /** Random pieces of the text, and the same moved on by one letter. */
 function nextBatch(): [Tensor, Tensor] {
   const starts = randint(0, data.numel() - context - 1, [batch]).toArray() as number[];
-  const cut = (offset: number): Tensor => stack(starts.map((start) => data.slice([start + offset, start + offset + context])));
+  const cut = (offset: number): Tensor =>
+    stack(starts.map((start) => data.slice([start + offset, start + offset + context])));
   return [cut(0), cut(1)];
 }
 

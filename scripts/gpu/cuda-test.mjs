@@ -24,7 +24,10 @@ const device = 'cuda';
 /** @param {number} seed */
 function net(seed) {
   manualSeed(seed);
-  return new nn.Sequential(new nn.Linear(32, 64), new nn.GELU(), new nn.LayerNorm(64), new nn.Linear(64, 8)).to({ device, dtype: torch.float64 });
+  return new nn.Sequential(new nn.Linear(32, 64), new nn.GELU(), new nn.LayerNorm(64), new nn.Linear(64, 8)).to({
+    device,
+    dtype: torch.float64,
+  });
 }
 
 await check('device', () => `${cuda.deviceCount()} x ${cuda.getDeviceProperties().name}`);
@@ -43,7 +46,13 @@ await check('gradients agree with the CPU', () => {
   const x = randn([4, 32], { dtype: torch.float64 });
   /** @type {torch.Tensor} */ (gpu.forward(x.to(device))).square().sum().backward();
   /** @type {torch.Tensor} */ (cpu.forward(x)).square().sum().backward();
-  const worst = Math.max(...gpu.parameters().map((p, i) => distance(/** @type {torch.Tensor} */ (p.grad), /** @type {torch.Tensor} */ (cpu.parameters()[i]?.grad))));
+  const worst = Math.max(
+    ...gpu
+      .parameters()
+      .map((p, i) =>
+        distance(/** @type {torch.Tensor} */ (p.grad), /** @type {torch.Tensor} */ (cpu.parameters()[i]?.grad)),
+      ),
+  );
   assert.ok(worst < 1e-9, `difference ${worst}`);
 });
 
@@ -85,7 +94,9 @@ await check('checkpoint on CUDA', () => {
   /** @type {torch.Tensor} */ (model.forward(x)).sum().backward();
   const plain = /** @type {torch.Tensor} */ (x.grad).clone();
   x.grad = null;
-  const y = /** @type {torch.Tensor} */ (torch.checkpoint((/** @type {torch.Tensor} */ t) => /** @type {torch.Tensor} */ (model.forward(t)), [x]));
+  const y = /** @type {torch.Tensor} */ (
+    torch.checkpoint((/** @type {torch.Tensor} */ t) => /** @type {torch.Tensor} */ (model.forward(t)), [x])
+  );
   y.sum().backward();
   assert.equal(distance(plain, /** @type {torch.Tensor} */ (x.grad)), 0);
 });
@@ -102,7 +113,11 @@ await check('split backward is exact', () => {
   const { inputGrads, weights } = torch.inputBackward({ outputs: [out], inputs: [x] });
   weights.run();
   assert.equal(distance(plainX, /** @type {torch.Tensor} */ (inputGrads[0])), 0);
-  model.parameters().forEach((p, i) => assert.equal(distance(/** @type {torch.Tensor} */ (plain[i]), /** @type {torch.Tensor} */ (p.grad)), 0));
+  model
+    .parameters()
+    .forEach((p, i) =>
+      assert.equal(distance(/** @type {torch.Tensor} */ (plain[i]), /** @type {torch.Tensor} */ (p.grad)), 0),
+    );
 });
 
 await check('streams and events', () => {
@@ -150,7 +165,11 @@ await check('a captured training step gives the same gradients', () => {
   cuda.synchronize();
   const replayed = model.parameters().map((p) => /** @type {torch.Tensor} */ (p.grad).clone());
   step();
-  model.parameters().forEach((p, i) => assert.ok(distance(/** @type {torch.Tensor} */ (p.grad), /** @type {torch.Tensor} */ (replayed[i])) === 0));
+  model
+    .parameters()
+    .forEach((p, i) =>
+      assert.ok(distance(/** @type {torch.Tensor} */ (p.grad), /** @type {torch.Tensor} */ (replayed[i])) === 0),
+    );
 });
 
 await check('a captured step with AdamW trains', () => {
@@ -183,7 +202,12 @@ await check('what cannot be captured says so, and the GPU goes on', () => {
 });
 
 await check('NCCL in a group of one', async () => {
-  const group = torch.distributed.initProcessGroup({ backend: 'nccl', rank: 0, worldSize: 1, store: torch.distributed.hashStore('gpu-test') });
+  const group = torch.distributed.initProcessGroup({
+    backend: 'nccl',
+    rank: 0,
+    worldSize: 1,
+    store: torch.distributed.hashStore('gpu-test'),
+  });
   const x = tensor([1, 2, 3], { device, dtype: 'float32' });
   group.allReduce(x);
   assert.deepEqual(x.toArray(), [1, 2, 3]);

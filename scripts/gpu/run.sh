@@ -15,7 +15,7 @@ node --input-type=module -e "import { runSetup } from './packages/torch/dist/set
 node scripts/gpu/cuda-test.mjs
 if [ "${1:-}" = bench ]; then
   node bench/op-overhead.mjs --rounds 15
-  node bench/op-overhead.mjs --rounds 9 --device cuda
+  node bench/op-overhead.mjs --rounds 15 --device cuda
   node bench/train-step.mjs
   node bench/train-step.mjs --device cuda
   [ ! -f bench/split-backward.mjs ] || node bench/split-backward.mjs

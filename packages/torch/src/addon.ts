@@ -52,7 +52,13 @@ export interface Native {
   nothing(): void;
   setErrorClass(type: new (code: string, message: string) => Error): void;
 
-  fromData(data: ArrayBuffer | ArrayBufferView, dtype: number, sizes: readonly number[], share: boolean, requiresGrad: boolean): number;
+  fromData(
+    data: ArrayBuffer | ArrayBufferView,
+    dtype: number,
+    sizes: readonly number[],
+    share: boolean,
+    requiresGrad: boolean,
+  ): number;
   toBuffer(tensor: number): ArrayBuffer;
   shareBuffer(tensor: number): ArrayBuffer;
   meta(tensor: number): void;
@@ -82,7 +88,13 @@ export interface Native {
   getDefaultDtype(): number;
   setDefaultDtype(code: number): void;
 
-  backward(roots: number[], grads: (number | null)[] | null, retain: boolean | null, create: boolean, inputs: number[] | null): void;
+  backward(
+    roots: number[],
+    grads: (number | null)[] | null,
+    retain: boolean | null,
+    create: boolean,
+    inputs: number[] | null,
+  ): void;
   gradOf(
     outputs: number[],
     inputs: number[],

@@ -9,16 +9,16 @@ import {
   float32,
   float64,
   getDefaultDtype,
+  int8,
   int16,
   int32,
   int64,
-  int8,
-  toDType,
   type TypedArray,
+  toDType,
+  uint8,
   uint16,
   uint32,
   uint64,
-  uint8,
 } from './dtype.ts';
 import { checkOptions, TorchError } from './errors.ts';
 import { bindOp, callBound } from './op/bind.ts';
@@ -42,7 +42,9 @@ export type TensorData = NestedArray | FloatScalar | TypedArray;
  */
 export function tensor(data: TensorData, options?: TensorOptions): Tensor {
   checkOptions('tensor', options, ['dtype', 'device', 'requiresGrad']);
-  const made = isTypedArray(data) ? fromTypedArray(data, [data.length]) : fromNested(data as NestedArray | FloatScalar, options?.dtype);
+  const made = isTypedArray(data)
+    ? fromTypedArray(data, [data.length])
+    : fromNested(data as NestedArray | FloatScalar, options?.dtype);
   return finish(made, options);
 }
 
@@ -105,7 +107,10 @@ function dtypeOfArray(data: ArrayBufferView): DType {
   if (data instanceof Int8Array) return int8;
   if (data instanceof Uint16Array) return uint16;
   if (data instanceof Uint32Array) return uint32;
-  throw new TorchError('BAD_ARGUMENT', `a tensor cannot be made of a ${data.constructor.name}; use one of the typed arrays`);
+  throw new TorchError(
+    'BAD_ARGUMENT',
+    `a tensor cannot be made of a ${data.constructor.name}; use one of the typed arrays`,
+  );
 }
 
 type Kind = 'bool' | 'int' | 'float' | 'complex';
@@ -115,7 +120,14 @@ function fromNested(data: NestedArray | FloatScalar, wanted: DType | DTypeName |
   const flat: (Element | FloatScalar)[] = [];
   flatten(data, shape, 0, flat);
   const kind = flat.reduce<Kind>((widest, value) => wider(widest, kindOf(value)), 'bool');
-  const natural = flat.length === 0 || kind === 'float' ? getDefaultDtype() : kind === 'complex' ? complex64 : kind === 'bool' ? bool : int64;
+  const natural =
+    flat.length === 0 || kind === 'float'
+      ? getDefaultDtype()
+      : kind === 'complex'
+        ? complex64
+        : kind === 'bool'
+          ? bool
+          : int64;
   const dtype = wanted === undefined ? natural : toDType(wanted);
   return Tensor.adopt(native.fromData(fill(flat, kind, dtype), carrier(kind, dtype).code, shape, false, false));
 }
@@ -166,7 +178,10 @@ function kindOf(value: Element | FloatScalar): Kind {
   if (typeof value === 'number') return Number.isSafeInteger(value) && !Object.is(value, -0) ? 'int' : 'float';
   if (value instanceof FloatScalar) return 'float';
   if (typeof value === 'object' && value !== null && 're' in (value as Complex)) return 'complex';
-  throw new TorchError('BAD_ARGUMENT', `tensor: ${value === null ? 'null' : `a ${typeof value}`} is not a number; give numbers, booleans, BigInts or nested arrays of them`);
+  throw new TorchError(
+    'BAD_ARGUMENT',
+    `tensor: ${value === null ? 'null' : `a ${typeof value}`} is not a number; give numbers, booleans, BigInts or nested arrays of them`,
+  );
 }
 
 const order: readonly Kind[] = ['bool', 'int', 'float', 'complex'];
@@ -197,5 +212,8 @@ function flatten(data: unknown, shape: readonly number[], level: number, out: (E
 }
 
 function ragged(level: number, wanted: string, got: string): TorchError {
-  return new TorchError('SHAPE', `tensor: nested arrays must be of equal lengths: at depth ${level} expected ${wanted}, got ${got}`);
+  return new TorchError(
+    'SHAPE',
+    `tensor: nested arrays must be of equal lengths: at depth ${level} expected ${wanted}, got ${got}`,
+  );
 }

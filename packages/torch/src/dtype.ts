@@ -129,7 +129,8 @@ const byCode = new Map([...dtypes.values()].map((dtype) => [dtype.code, dtype]))
 /** The element type with libtorch's number `code`. */
 export function dtypeOfCode(code: number): DType {
   const found = byCode.get(code);
-  if (found === undefined) throw new TorchError('DTYPE', `internal: libtorch gave an element type unknown here, number ${code}`);
+  if (found === undefined)
+    throw new TorchError('DTYPE', `internal: libtorch gave an element type unknown here, number ${code}`);
   return found;
 }
 
@@ -139,7 +140,10 @@ export function toDType(value: DType | DTypeName): DType {
   const found = typeof value === 'string' ? dtypes.get(value) : undefined;
   if (found === undefined) {
     const shown = typeof value === 'string' ? `'${value}'` : String(value);
-    throw new TorchError('DTYPE', `${shown} is not an element type${didYouMean(String(value), dtypes.keys())}; use float32, int64, ...`);
+    throw new TorchError(
+      'DTYPE',
+      `${shown} is not an element type${didYouMean(String(value), dtypes.keys())}; use float32, int64, ...`,
+    );
   }
   return found;
 }
@@ -157,7 +161,10 @@ export function getDefaultDtype(): DType {
 export function setDefaultDtype(value: DType | DTypeName): void {
   const dtype = toDType(value);
   if (!dtype.isFloatingPoint || dtype.itemSize < 2) {
-    throw new TorchError('DTYPE', `setDefaultDtype: ${dtype.name} cannot be the default; use float32, float64, float16 or bfloat16`);
+    throw new TorchError(
+      'DTYPE',
+      `setDefaultDtype: ${dtype.name} cannot be the default; use float32, float64, float16 or bfloat16`,
+    );
   }
   native.setDefaultDtype(dtype.code);
 }

@@ -7,18 +7,28 @@ export * as distributed from './distributed/index.ts';
 export * from './dtype.ts';
 export { TorchError } from './errors.ts';
 export * from './generated/functions.ts';
+
 import './generated/methods.ts';
+
 export { type Index, Range, range, type SliceItem } from './indexing.ts';
 export * as nn from './nn/index.ts';
 export { callOp, listOps, type OpSchema } from './op/call.ts';
 export type { ToOptions } from './op/convert.ts';
+
 import './op/convert.ts';
-export type * from './op/types.ts';
-export { unique, type UniqueOptions } from './op/unique.ts';
+
 export type * from './generated/options.ts';
+export type * from './op/types.ts';
+export { type UniqueOptions, unique } from './op/unique.ts';
 export * as optim from './optim/index.ts';
 export { type PrintOptions, setPrintOptions } from './print.ts';
 export { Generator, getRngState, initialSeed, manualSeed, setRngState } from './random.ts';
-export { loadSafetensors, readSafetensorsHeader, type SafetensorsEntry, type SafetensorsHeader, saveSafetensors } from './safetensors.ts';
+export {
+  loadSafetensors,
+  readSafetensorsHeader,
+  type SafetensorsEntry,
+  type SafetensorsHeader,
+  saveSafetensors,
+} from './safetensors.ts';
 export { keep, liveTensors, Scope, scope, unscoped } from './scope.ts';
 export * from './tensor.ts';

@@ -1,6 +1,17 @@
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
-import { arange, bool, type Index, int64, type NestedArray, range, scope, tensor, type Tensor, TorchError } from './index.ts';
+import {
+  arange,
+  bool,
+  type Index,
+  int64,
+  type NestedArray,
+  range,
+  scope,
+  type Tensor,
+  TorchError,
+  tensor,
+} from './index.ts';
 
 // A plain model: an array in row-major order with its shape.
 interface Plain {
@@ -9,7 +20,10 @@ interface Plain {
 }
 
 function offsets(shape: readonly number[]): number[][] {
-  return shape.reduce<number[][]>((all, size) => all.flatMap((at) => Array.from({ length: size }, (_, i) => [...at, i])), [[]]);
+  return shape.reduce<number[][]>(
+    (all, size) => all.flatMap((at) => Array.from({ length: size }, (_, i) => [...at, i])),
+    [[]],
+  );
 }
 
 function flat(shape: readonly number[], at: readonly number[]): number {
@@ -20,14 +34,17 @@ function flat(shape: readonly number[], at: readonly number[]): number {
 function model(source: Plain, items: readonly Index[]): Plain {
   const used = items.filter((item) => item !== null && item !== '...').length;
   const whole = Array.from({ length: source.shape.length - used }, () => range());
-  const full = items.includes('...') ? items.flatMap((item) => (item === '...' ? whole : [item])) : [...items, ...whole];
+  const full = items.includes('...')
+    ? items.flatMap((item) => (item === '...' ? whole : [item]))
+    : [...items, ...whole];
   type Axis = { dim: number; positions: number[]; keep: boolean } | { added: true };
   const axes: Axis[] = [];
   let dim = 0;
   for (const item of full) {
     const size = source.shape[dim] as number;
     if (item === null) axes.push({ added: true });
-    else if (typeof item === 'number') axes.push({ dim: dim++, positions: [item < 0 ? item + size : item], keep: false });
+    else if (typeof item === 'number')
+      axes.push({ dim: dim++, positions: [item < 0 ? item + size : item], keep: false });
     else {
       const { start, end, step } = item as { start: number | null; end: number | null; step: number };
       const clamp = (value: number): number => Math.min(size, Math.max(0, value < 0 ? value + size : value));
@@ -105,29 +122,63 @@ test('set_ writes where at reads', () => {
 
 test('integer tensors and masks pick as in PyTorch', () => {
   const x = count([3, 4]);
-  expect(x.at([2, 0]).toArray()).toEqual([[8, 9, 10, 11], [0, 1, 2, 3]]);
+  expect(x.at([2, 0]).toArray()).toEqual([
+    [8, 9, 10, 11],
+    [0, 1, 2, 3],
+  ]);
   expect(x.at(tensor([0, 2]), tensor([1, 3])).toArray()).toEqual([1, 11]);
-  expect(x.at(':', [3, 0]).toArray()).toEqual([[3, 0], [7, 4], [11, 8]]);
-  expect(x.at(tensor([[0, 1], [2, 0]]), 1).toArray()).toEqual([[1, 5], [9, 1]]);
+  expect(x.at(':', [3, 0]).toArray()).toEqual([
+    [3, 0],
+    [7, 4],
+    [11, 8],
+  ]);
+  expect(
+    x
+      .at(
+        tensor([
+          [0, 1],
+          [2, 0],
+        ]),
+        1,
+      )
+      .toArray(),
+  ).toEqual([
+    [1, 5],
+    [9, 1],
+  ]);
   expect(x.at(x.gt(8)).toArray()).toEqual([9, 10, 11]);
-  expect(x.at([true, false, true], '1:3').toArray()).toEqual([[1, 2], [9, 10]]);
+  expect(x.at([true, false, true], '1:3').toArray()).toEqual([
+    [1, 2],
+    [9, 10],
+  ]);
   expect(x.at(true).shape).toEqual([1, 3, 4]);
   expect(x.at(false).shape).toEqual([0, 3, 4]);
   expect(x.at(tensor(1), -1).item()).toBe(7);
-  expect(count([2, 3, 4]).at(count([2, 3]).gt(3), '0:2').toArray()).toEqual([[16, 17], [20, 21]]);
+  expect(
+    count([2, 3, 4])
+      .at(count([2, 3]).gt(3), '0:2')
+      .toArray(),
+  ).toEqual([
+    [16, 17],
+    [20, 21],
+  ]);
 });
 
 test('picking agrees with a plain model for random positions', () => {
   fc.assert(
-    fc.property(fc.array(fc.integer({ min: -5, max: 4 }), { minLength: 1, maxLength: 6 }), fc.array(fc.boolean(), { minLength: 5, maxLength: 5 }), (rows, mask) => {
-      scope(() => {
-        const x = count([5, 3]);
-        const nested = x.toArray() as NestedArray[];
-        expect(x.at(rows).toArray()).toEqual(rows.map((i) => nested[i < 0 ? i + 5 : i]));
-        expect(x.at(mask).toArray()).toEqual(nested.filter((_, i) => mask[i]));
-        expect(x.at(tensor(mask, { dtype: bool })).toArray()).toEqual(nested.filter((_, i) => mask[i]));
-      });
-    }),
+    fc.property(
+      fc.array(fc.integer({ min: -5, max: 4 }), { minLength: 1, maxLength: 6 }),
+      fc.array(fc.boolean(), { minLength: 5, maxLength: 5 }),
+      (rows, mask) => {
+        scope(() => {
+          const x = count([5, 3]);
+          const nested = x.toArray() as NestedArray[];
+          expect(x.at(rows).toArray()).toEqual(rows.map((i) => nested[i < 0 ? i + 5 : i]));
+          expect(x.at(mask).toArray()).toEqual(nested.filter((_, i) => mask[i]));
+          expect(x.at(tensor(mask, { dtype: bool })).toArray()).toEqual(nested.filter((_, i) => mask[i]));
+        });
+      },
+    ),
   );
 });
 
@@ -136,15 +187,24 @@ test('assignment with tensors, masks and broadcasting', () => {
   x.set_([0], tensor([7, 8, 9]));
   x.set_([x.eq(5)], -1);
   x.set_([':', 1], tensor([[1, 2]]));
-  expect(x.toArray()).toEqual([[7, 1, 9], [3, 2, -1]]);
+  expect(x.toArray()).toEqual([
+    [7, 1, 9],
+    [3, 2, -1],
+  ]);
   x.set_([tensor([0, 1]), tensor([2, 0])], tensor([100, 200]));
-  expect(x.toArray()).toEqual([[7, 1, 100], [200, 2, -1]]);
+  expect(x.toArray()).toEqual([
+    [7, 1, 100],
+    [200, 2, -1],
+  ]);
 });
 
 test('slice takes ranges as arrays and gives a view', () => {
   const x = count([4, 4]);
   const view = x.slice([1, 3], [null, null, 2]);
-  expect(view.toArray()).toEqual([[4, 6], [8, 10]]);
+  expect(view.toArray()).toEqual([
+    [4, 6],
+    [8, 10],
+  ]);
   view.zero_();
   expect(x.at(1).toArray()).toEqual([0, 5, 0, 7]);
 });

@@ -2,11 +2,12 @@
  * @file Indexing as in PyTorch: whole numbers select, ranges slice, `null` adds a dimension, `'...'` stands for the
  * dimensions between, boolean and integer tensors pick elements.
  */
-import { bool, int64, uint8 } from './dtype.ts';
+
 import { tensor as makeTensor } from './creation.ts';
+import { bool, int64, uint8 } from './dtype.ts';
 import { TorchError } from './errors.ts';
 import { bindOp, callBound, expected } from './op/bind.ts';
-import { type Scalar, FloatScalar, Tensor } from './tensor.ts';
+import { FloatScalar, type Scalar, Tensor } from './tensor.ts';
 
 /** A range of positions: from `start` up to but not including `end`, every `step`-th. */
 export class Range {
@@ -16,9 +17,14 @@ export class Range {
 
   constructor(start: number | null, end: number | null, step: number) {
     if (!Number.isInteger(step) || step < 1) {
-      throw new TorchError('INDEX', `a range's step must be a whole number of at least 1, got ${step}; use flip() to go backwards`);
+      throw new TorchError(
+        'INDEX',
+        `a range's step must be a whole number of at least 1, got ${step}; use flip() to go backwards`,
+      );
     }
-    for (const bound of [start, end]) if (bound !== null && !Number.isInteger(bound)) throw new TorchError('INDEX', `a range's bounds must be whole numbers, got ${bound}`);
+    for (const bound of [start, end])
+      if (bound !== null && !Number.isInteger(bound))
+        throw new TorchError('INDEX', `a range's bounds must be whole numbers, got ${bound}`);
     this.start = start;
     this.end = end;
     this.step = step;
@@ -73,7 +79,8 @@ function getAt(source: Tensor, items: readonly Index[]): Tensor {
 function putAt(target: Tensor, items: readonly Index[], value: Tensor | Scalar): void {
   const { view, picks } = locate(target, items);
   if (picks !== null) {
-    const values = value instanceof Tensor ? value : makeTensor(scalarData(value), { dtype: target.dtype, device: target.device });
+    const values =
+      value instanceof Tensor ? value : makeTensor(scalarData(value), { dtype: target.dtype, device: target.device });
     callBound(indexPut, [view, picks, values]);
   } else if (value instanceof Tensor) {
     callBound(copy, [view, dropLeadingOnes(value, view.dim())]);
@@ -111,7 +118,8 @@ function locate(source: Tensor, given: readonly Index[]): Located {
     } else if (item === null) {
       view = callBound(unsqueeze, [view, dim++]) as Tensor;
     } else if (item instanceof Range) {
-      if (item.start !== null || item.end !== null || item.step !== 1) view = callBound(slice, [view, dim, item.start, item.end, item.step]) as Tensor;
+      if (item.start !== null || item.end !== null || item.step !== 1)
+        view = callBound(slice, [view, dim, item.start, item.end, item.step]) as Tensor;
       dim++;
     } else if (typeof item === 'boolean') {
       view = callBound(unsqueeze, [view, dim]) as Tensor;
@@ -126,7 +134,10 @@ function locate(source: Tensor, given: readonly Index[]): Located {
         for (const column of callBound(unbind, [positions, 1]) as Tensor[]) pick(column);
       }
     } else if (item.isFloatingPoint() || item.isComplex()) {
-      throw new TorchError('INDEX', `a tensor used as an index must hold integers or booleans, not ${item.dtype.name}; use to(int64)`);
+      throw new TorchError(
+        'INDEX',
+        `a tensor used as an index must hold integers or booleans, not ${item.dtype.name}; use to(int64)`,
+      );
     } else {
       pick(item);
     }
@@ -135,20 +146,28 @@ function locate(source: Tensor, given: readonly Index[]): Located {
 }
 
 function onDevice(position: Tensor, source: Tensor): Tensor {
-  return position.device === source.device || position.device === 'cpu' ? position : (callBound(bindOp('aten::to.device'), [position, source.device, position.dtype]) as Tensor);
+  return position.device === source.device || position.device === 'cpu'
+    ? position
+    : (callBound(bindOp('aten::to.device'), [position, source.device, position.dtype]) as Tensor);
 }
 
 function checkPosition(view: Tensor, dim: number, position: number, place: number): void {
   const size = view.shape[dim] ?? 0;
   if (Number.isInteger(position) && position >= -size && position < size) return;
-  throw new TorchError('INDEX', `index ${position} at place ${place} is outside dimension ${dim} of size ${size}; ${size === 0 ? 'it is empty' : `-${size} to ${size - 1} are allowed`}`);
+  throw new TorchError(
+    'INDEX',
+    `index ${position} at place ${place} is outside dimension ${dim} of size ${size}; ${size === 0 ? 'it is empty' : `-${size} to ${size - 1} are allowed`}`,
+  );
 }
 
 function checkMask(view: Tensor, dim: number, mask: Tensor): void {
   const sizes = view.shape;
   for (const [i, size] of mask.shape.entries()) {
     if (sizes[dim + i] !== size) {
-      throw new TorchError('INDEX', `the mask has shape [${mask.shape.join(', ')}], which does not fit dimensions from ${dim} of [${sizes.join(', ')}]`);
+      throw new TorchError(
+        'INDEX',
+        `the mask has shape [${mask.shape.join(', ')}], which does not fit dimensions from ${dim} of [${sizes.join(', ')}]`,
+      );
     }
   }
 }
@@ -158,7 +177,8 @@ function expandEllipsis(source: Tensor, given: readonly Index[]): Item[] {
   const items = given.map((item): Item | '...' => (item === '...' ? '...' : readItem(item)));
   const dims = source.dim();
   const used = items.reduce<number>((sum, item) => sum + dimsOf(item), 0);
-  if (used > dims) throw new TorchError('INDEX', `too many indices: the tensor has ${dims} dimensions, the index names ${used}`);
+  if (used > dims)
+    throw new TorchError('INDEX', `too many indices: the tensor has ${dims} dimensions, the index names ${used}`);
   const at = items.indexOf('...');
   if (at < 0) return items as Item[];
   if (items.indexOf('...', at + 1) >= 0) throw new TorchError('INDEX', "an index has at most one '...'");
@@ -175,7 +195,9 @@ function readItem(item: Index): Item {
   if (item === null || typeof item === 'boolean' || item instanceof Range) return item;
   if (item instanceof Tensor) {
     // A whole number in a tensor without dimensions selects, as a number does.
-    return item.dim() === 0 && item.dtype !== bool && item.dtype !== uint8 && !item.isFloatingPoint() ? item.item() : item;
+    return item.dim() === 0 && item.dtype !== bool && item.dtype !== uint8 && !item.isFloatingPoint()
+      ? item.item()
+      : item;
   }
   if (typeof item === 'number') {
     if (Number.isInteger(item)) return item;
@@ -198,7 +220,8 @@ function readRange(text: string): Range {
 
 function readSliceItem(item: SliceItem): Index {
   if (!Array.isArray(item)) return item as Index;
-  if (item.length > 3) throw new TorchError('INDEX', `slice: a range is [start, end, step?], got ${item.length} numbers`);
+  if (item.length > 3)
+    throw new TorchError('INDEX', `slice: a range is [start, end, step?], got ${item.length} numbers`);
   return range(item[0] ?? null, item[1] ?? null, item[2] ?? 1);
 }
 
@@ -225,4 +248,3 @@ Tensor.prototype.set_ = function set(this: Tensor, items: Index | readonly unkno
   putAt(this, (Array.isArray(items) ? items : [items]) as Index[], value);
   return this;
 } as typeof Tensor.prototype.set_;
-

@@ -1,6 +1,6 @@
 import { readFileSync } from 'node:fs';
 import { expect, test } from 'vitest';
-import { callOp, type DTypeName, fromTypedArray, tensor, Tensor, zeros } from './index.ts';
+import { callOp, type DTypeName, fromTypedArray, Tensor, tensor, zeros } from './index.ts';
 
 interface Case {
   dtype: DTypeName;
@@ -14,7 +14,8 @@ interface Case {
 const cases = JSON.parse(readFileSync(new URL('../../../testdata/print.json', import.meta.url), 'utf8')) as Case[];
 
 function number(value: unknown): number {
-  if (typeof value === 'string') return value === 'nan' ? Number.NaN : value === 'inf' ? Number.POSITIVE_INFINITY : Number.NEGATIVE_INFINITY;
+  if (typeof value === 'string')
+    return value === 'nan' ? Number.NaN : value === 'inf' ? Number.POSITIVE_INFINITY : Number.NEGATIVE_INFINITY;
   return Number(value);
 }
 
@@ -22,15 +23,21 @@ function make({ dtype, shape, values, requiresGrad }: Case): Tensor {
   const flat = dtype.startsWith('complex')
     ? fromTypedArray(Float64Array.from(values.flat(), number), [...shape], { dtype: 'complex128' })
     : dtype === 'int64'
-      ? fromTypedArray(BigInt64Array.from(values, (value) => BigInt(value as number)), shape)
+      ? fromTypedArray(
+          BigInt64Array.from(values, (value) => BigInt(value as number)),
+          shape,
+        )
       : fromTypedArray(Float64Array.from(values, number), shape);
   const made = callOp('aten::to.dtype', [flat, dtype]) as Tensor;
   return requiresGrad ? made.requiresGrad_() : made;
 }
 
-test.each(cases.filter(({ text }) => !text.includes('9007199254740993')))('prints as PyTorch does: $dtype $shape', (one) => {
-  expect(make(one).toString()).toBe(one.text);
-});
+test.each(cases.filter(({ text }) => !text.includes('9007199254740993')))(
+  'prints as PyTorch does: $dtype $shape',
+  (one) => {
+    expect(make(one).toString()).toBe(one.text);
+  },
+);
 
 test('int64 beyond 2^53 is printed in full', () => {
   expect(tensor([9007199254740993n]).toString()).toBe('tensor([9007199254740993])');

@@ -1,6 +1,6 @@
 /** @file Tensors as text, the way PyTorch prints them. */
 import { native } from './addon.ts';
-import { bool, complex128, complex64, float64, getDefaultDtype, int64 } from './dtype.ts';
+import { bool, complex64, complex128, float64, getDefaultDtype, int64 } from './dtype.ts';
 import { checkOptions, TorchError } from './errors.ts';
 import { bindOp, callBound } from './op/bind.ts';
 import { Scope } from './scope.ts';
@@ -28,7 +28,11 @@ export function setPrintOptions(options: PrintOptions): void {
   for (const key of ['precision', 'threshold', 'edgeItems', 'lineWidth'] as const) {
     const value = options[key];
     if (value === undefined) continue;
-    if (!Number.isInteger(value) || value < 0) throw new TorchError('BAD_ARGUMENT', `setPrintOptions: ${key} must be a whole number of at least 0, got ${value}`);
+    if (!Number.isInteger(value) || value < 0)
+      throw new TorchError(
+        'BAD_ARGUMENT',
+        `setPrintOptions: ${key} must be a whole number of at least 0, got ${value}`,
+      );
     settings[key] = value;
   }
   if (options.sciMode !== undefined) settings.sciMode = options.sciMode;
@@ -54,7 +58,11 @@ function describe(source: Tensor): string {
   const numel = source.numel();
   const dtype = source.dtype;
   if (source.device !== 'cpu') suffixes.push(`device='${source.device}'`);
-  const usual = dtype === getDefaultDtype() || dtype === int64 || dtype === bool || (dtype.isComplex && dtype === (getDefaultDtype() === float64 ? complex128 : complex64));
+  const usual =
+    dtype === getDefaultDtype() ||
+    dtype === int64 ||
+    dtype === bool ||
+    (dtype.isComplex && dtype === (getDefaultDtype() === float64 ? complex128 : complex64));
   let body: string;
   const prefix = 'tensor(';
   if (source.isMeta) {
@@ -112,7 +120,9 @@ function bodyOf(source: Tensor, indent: number): string {
   const shown = shorten ? withoutMiddle(source) : source;
   const values = shown.toArray();
   const flat = [values].flat(Infinity as 1) as Element[];
-  const format = source.dtype.isComplex ? complexFormat(flat as Complex[]) : realFormat(flat, source.dtype.isFloatingPoint);
+  const format = source.dtype.isComplex
+    ? complexFormat(flat as Complex[])
+    : realFormat(flat, source.dtype.isFloatingPoint);
   return lay(values, source.shape, indent, { shorten, format });
 }
 
@@ -171,8 +181,14 @@ function plainText(value: Element): string {
 }
 
 function complexFormat(values: readonly Complex[]): Format {
-  const re = realFormat(values.map((value) => value.re), true);
-  const im = realFormat(values.map((value) => value.im), true);
+  const re = realFormat(
+    values.map((value) => value.re),
+    true,
+  );
+  const im = realFormat(
+    values.map((value) => value.im),
+    true,
+  );
   return (value) => {
     const { re: a, im: b } = value as Complex;
     const imaginary = im(b).trim();

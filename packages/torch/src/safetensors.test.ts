@@ -2,7 +2,19 @@ import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'n
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, expect, test } from 'vitest';
-import { dtypes, liveTensors, loadSafetensors, ones, readSafetensorsHeader, saveSafetensors, scope, tensor, Tensor, TorchError, zeros } from './index.ts';
+import {
+  dtypes,
+  liveTensors,
+  loadSafetensors,
+  ones,
+  readSafetensorsHeader,
+  saveSafetensors,
+  scope,
+  Tensor,
+  TorchError,
+  tensor,
+  zeros,
+} from './index.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'safetensors-'));
 afterAll(() => rmSync(folder, { recursive: true }));
@@ -10,12 +22,44 @@ const file = (name: string): string => join(folder, name);
 
 test('every type comes back, with its bytes and metadata', () => {
   const written = new Map<string, Tensor>();
-  for (const name of ['bool', 'uint8', 'int8', 'int16', 'int32', 'int64', 'float16', 'bfloat16', 'float32', 'float64', 'complex64', 'uint16', 'uint32', 'uint64', 'float8_e5m2', 'float8_e4m3fn'] as const) {
-    written.set(name, tensor([[0, 1], [1, 0]], { dtype: 'float32' }).to(dtypes.get(name)!));
+  for (const name of [
+    'bool',
+    'uint8',
+    'int8',
+    'int16',
+    'int32',
+    'int64',
+    'float16',
+    'bfloat16',
+    'float32',
+    'float64',
+    'complex64',
+    'uint16',
+    'uint32',
+    'uint64',
+    'float8_e5m2',
+    'float8_e4m3fn',
+  ] as const) {
+    written.set(
+      name,
+      tensor(
+        [
+          [0, 1],
+          [1, 0],
+        ],
+        { dtype: 'float32' },
+      ).to(dtypes.get(name)!),
+    );
   }
   written.set('empty', zeros([0, 3]));
   written.set('scalar', tensor(2.5));
-  written.set('transposed', tensor([[1, 2], [3, 4]]).t());
+  written.set(
+    'transposed',
+    tensor([
+      [1, 2],
+      [3, 4],
+    ]).t(),
+  );
   saveSafetensors(file('all.safetensors'), written, { format: 'pt', note: 'é' });
   const read = loadSafetensors(file('all.safetensors'));
   expect([...read.keys()].sort()).toEqual([...written.keys()].sort());
@@ -37,7 +81,7 @@ test('tensors outlive the map, and writing to them does not change the file', ()
   expect(readFileSync(file('w.safetensors'))).toEqual(before);
 });
 
-test('a file that PyTorch\'s side wrote is read', () => {
+test("a file that PyTorch's side wrote is read", () => {
   const golden = loadSafetensors(new URL('../../../testdata/golden/ops.safetensors', import.meta.url).pathname);
   expect(golden.size).toBeGreaterThan(1000);
 });
@@ -78,7 +122,11 @@ test.each([
   ['metadata', () => loadSafetensors(craft({ __metadata__: { a: 1 } })), /__metadata__ is not an object of strings/],
   ['save: not a tensor', () => saveSafetensors(file('x'), { a: 3 as unknown as Tensor }), /'a' is not a tensor/],
   ['save: meta', () => saveSafetensors(file('x'), { a: zeros([2], { device: 'meta' }) }), /meta tensor/],
-  ['save: type', () => saveSafetensors(file('x'), { a: zeros([2], { dtype: 'complex128' }) }), /the format does not know/],
+  [
+    'save: type',
+    () => saveSafetensors(file('x'), { a: zeros([2], { dtype: 'complex128' }) }),
+    /the format does not know/,
+  ],
 ] as [string, () => unknown, RegExp][])('%s is refused', (_, call, message) => {
   expect(call).toThrow(TorchError);
   expect(call).toThrow(message);

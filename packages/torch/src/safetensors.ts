@@ -61,7 +61,12 @@ export function loadSafetensors(path: string): Map<string, Tensor> {
   const { entries } = readSafetensorsHeader(path);
   const file = native.mapFile(path);
   try {
-    return new Map([...entries].map(([name, entry]) => [name, Tensor.adopt(native.viewBytes(file, entry.offset, entry.dtype.code, entry.shape))]));
+    return new Map(
+      [...entries].map(([name, entry]) => [
+        name,
+        Tensor.adopt(native.viewBytes(file, entry.offset, entry.dtype.code, entry.shape)),
+      ]),
+    );
   } finally {
     native.release(file);
   }
@@ -69,7 +74,8 @@ export function loadSafetensors(path: string): Map<string, Tensor> {
 
 /** Names, shapes and metadata of a file, without its data. @example readSafetensorsHeader(path).metadata */
 export function readSafetensorsHeader(path: string): SafetensorsHeader {
-  const refuse = (why: string): TorchError => new TorchError('SAFETENSORS', `${path}: not a sound safetensors file: ${why}`);
+  const refuse = (why: string): TorchError =>
+    new TorchError('SAFETENSORS', `${path}: not a sound safetensors file: ${why}`);
   const [text, start, size] = readHeaderText(path, refuse);
   let json: unknown;
   try {
@@ -87,19 +93,26 @@ export function readSafetensorsHeader(path: string): SafetensorsHeader {
   return { metadata, entries };
 }
 
-function readHeaderText(path: string, refuse: (why: string) => TorchError): [text: string, start: number, size: number] {
+function readHeaderText(
+  path: string,
+  refuse: (why: string) => TorchError,
+): [text: string, start: number, size: number] {
   let file: number;
   try {
     file = openSync(path, 'r');
   } catch (error) {
-    throw new TorchError('FILE', `loadSafetensors: cannot open ${path} (${(error as NodeJS.ErrnoException).code})`, { cause: error });
+    throw new TorchError('FILE', `loadSafetensors: cannot open ${path} (${(error as NodeJS.ErrnoException).code})`, {
+      cause: error,
+    });
   }
   try {
     const size = statSync(path).size;
     const prefix = new Uint8Array(8);
-    if (size < 8 || readSync(file, prefix, 0, 8, 0) !== 8) throw refuse(`it has ${size} bytes, fewer than the 8 of the header's length`);
+    if (size < 8 || readSync(file, prefix, 0, 8, 0) !== 8)
+      throw refuse(`it has ${size} bytes, fewer than the 8 of the header's length`);
     const length = Number(new DataView(prefix.buffer).getBigUint64(0, true));
-    if (length > headerLimit || length > size - 8) throw refuse(`its header claims ${length} bytes, the file has ${size - 8} after the length`);
+    if (length > headerLimit || length > size - 8)
+      throw refuse(`its header claims ${length} bytes, the file has ${size - 8} after the length`);
     const bytes = new Uint8Array(length);
     if (readSync(file, bytes, 0, length, 8) !== length) throw refuse('the header could not be read in full');
     try {
@@ -122,13 +135,17 @@ function readEntry(name: string, value: unknown, { start, room, refuse }: Place)
   if (!isRecord(value)) throw refuse(`'${name}' is not an object`);
   const { dtype: dtypeName, shape, data_offsets: offsets } = value;
   const dtype = typeof dtypeName === 'string' ? dtypeNames.get(dtypeName) : undefined;
-  if (dtype === undefined) throw refuse(`'${name}' has type ${JSON.stringify(dtypeName)}; known are ${[...dtypeNames.keys()].join(', ')}`);
-  if (!Array.isArray(shape) || shape.length > 64 || !shape.every(isCount)) throw refuse(`the shape of '${name}' is not a list of sizes`);
-  if (!Array.isArray(offsets) || offsets.length !== 2 || !offsets.every(isCount)) throw refuse(`the offsets of '${name}' are not two positions`);
+  if (dtype === undefined)
+    throw refuse(`'${name}' has type ${JSON.stringify(dtypeName)}; known are ${[...dtypeNames.keys()].join(', ')}`);
+  if (!Array.isArray(shape) || shape.length > 64 || !shape.every(isCount))
+    throw refuse(`the shape of '${name}' is not a list of sizes`);
+  if (!Array.isArray(offsets) || offsets.length !== 2 || !offsets.every(isCount))
+    throw refuse(`the offsets of '${name}' are not two positions`);
   const [begin, end] = offsets as [number, number];
   if (begin > end || end > room) throw refuse(`'${name}' lies at ${begin} to ${end}, the data has ${room} bytes`);
   const bytes = (shape as number[]).reduce((product, size) => product * size, dtype.itemSize);
-  if (bytes !== end - begin) throw refuse(`'${name}' has ${end - begin} bytes, its shape [${shape.join(', ')}] of ${dtype.name} needs ${bytes}`);
+  if (bytes !== end - begin)
+    throw refuse(`'${name}' has ${end - begin} bytes, its shape [${shape.join(', ')}] of ${dtype.name} needs ${bytes}`);
   return { dtype, shape: shape as number[], offset: start + begin, bytes };
 }
 
@@ -137,7 +154,10 @@ function checkCover(entries: ReadonlyMap<string, SafetensorsEntry>, { start, roo
   let next = start;
   const sorted = [...entries].sort(([, a], [, b]) => a.offset - b.offset || a.bytes - b.bytes);
   for (const [name, entry] of sorted) {
-    if (entry.offset !== next) throw refuse(`'${name}' begins at byte ${entry.offset}, ${entry.offset < next ? 'inside another tensor' : 'after a hole'} (expected ${next})`);
+    if (entry.offset !== next)
+      throw refuse(
+        `'${name}' begins at byte ${entry.offset}, ${entry.offset < next ? 'inside another tensor' : 'after a hole'} (expected ${next})`,
+      );
     next += entry.bytes;
   }
   if (next !== start + room) throw refuse(`${start + room - next} bytes at the end belong to no tensor`);
@@ -145,7 +165,8 @@ function checkCover(entries: ReadonlyMap<string, SafetensorsEntry>, { start, roo
 
 function readMetadata(value: unknown, refuse: (why: string) => TorchError): Record<string, string> {
   if (value === undefined) return {};
-  if (!isRecord(value) || !Object.values(value).every((item) => typeof item === 'string')) throw refuse('__metadata__ is not an object of strings');
+  if (!isRecord(value) || !Object.values(value).every((item) => typeof item === 'string'))
+    throw refuse('__metadata__ is not an object of strings');
   return value as Record<string, string>;
 }
 
@@ -168,7 +189,10 @@ export function saveSafetensors(
   tensors: ReadonlyMap<string, Tensor> | Readonly<Record<string, Tensor>>,
   metadata?: Readonly<Record<string, string>>,
 ): void {
-  const named = tensors instanceof Map ? [...(tensors as ReadonlyMap<string, Tensor>)] : Object.entries(tensors as Readonly<Record<string, Tensor>>);
+  const named =
+    tensors instanceof Map
+      ? [...(tensors as ReadonlyMap<string, Tensor>)]
+      : Object.entries(tensors as Readonly<Record<string, Tensor>>);
   const items = named.map(([name, tensor]) => planItem(name, tensor));
   items.sort((a, b) => b.dtype.itemSize - a.dtype.itemSize || (a.name < b.name ? -1 : 1)); // wide types first keeps all aligned
   const header = headerBytes(items, metadata);
@@ -199,9 +223,17 @@ interface Item {
 
 function planItem(name: string, tensor: Tensor): Item {
   if (!(tensor instanceof Tensor)) throw new TorchError('BAD_ARGUMENT', `saveSafetensors: '${name}' is not a tensor`);
-  if (name === '__metadata__') throw new TorchError('BAD_ARGUMENT', "saveSafetensors: a tensor cannot be named '__metadata__'; that name is the format's own");
+  if (name === '__metadata__')
+    throw new TorchError(
+      'BAD_ARGUMENT',
+      "saveSafetensors: a tensor cannot be named '__metadata__'; that name is the format's own",
+    );
   const dtype = tensor.dtype;
-  if (!nameOfDtype.has(dtype)) throw new TorchError('DTYPE', `saveSafetensors: '${name}' has type ${dtype.name}, which the format does not know; convert it first`);
+  if (!nameOfDtype.has(dtype))
+    throw new TorchError(
+      'DTYPE',
+      `saveSafetensors: '${name}' has type ${dtype.name}, which the format does not know; convert it first`,
+    );
   if (tensor.isMeta) throw new TorchError('META', `saveSafetensors: '${name}' is a meta tensor and has no values`);
   return { name, tensor, dtype, bytes: tensor.nbytes };
 }
@@ -210,13 +242,18 @@ function headerBytes(items: readonly Item[], metadata: Readonly<Record<string, s
   const header: Record<string, unknown> = Object.create(null) as Record<string, unknown>;
   if (metadata !== undefined) {
     for (const [key, value] of Object.entries(metadata)) {
-      if (typeof value !== 'string') throw new TorchError('BAD_ARGUMENT', `saveSafetensors: metadata '${key}' must be a string`);
+      if (typeof value !== 'string')
+        throw new TorchError('BAD_ARGUMENT', `saveSafetensors: metadata '${key}' must be a string`);
     }
     header['__metadata__'] = metadata;
   }
   let position = 0;
   for (const item of items) {
-    header[item.name] = { dtype: nameOfDtype.get(item.dtype), shape: item.tensor.shape, data_offsets: [position, position + item.bytes] };
+    header[item.name] = {
+      dtype: nameOfDtype.get(item.dtype),
+      shape: item.tensor.shape,
+      data_offsets: [position, position + item.bytes],
+    };
     position += item.bytes;
   }
   const json = new TextEncoder().encode(JSON.stringify(header));

@@ -16,7 +16,9 @@ export interface Owned {
 
 let current: Scope | null = null;
 const net = new FinalizationRegistry<number>((handle) => native.release(handle));
-const otherNet = new FinalizationRegistry<[handle: number, free: (handle: number) => void]>(([handle, free]) => free(handle));
+const otherNet = new FinalizationRegistry<[handle: number, free: (handle: number) => void]>(([handle, free]) =>
+  free(handle),
+);
 let batch = new Int32Array(1024);
 
 /** Owns the tensors made while it is the innermost open scope. Use `scope(() => ...)`, or `using s = new Scope()`. */
@@ -50,7 +52,8 @@ export class Scope {
   /** Frees what is still under this scope's care. */
   close(): void {
     if (!this.open) return;
-    if (current !== this) throw new TorchError('SCOPE', 'scopes close in the reverse order of opening: an inner scope is still open');
+    if (current !== this)
+      throw new TorchError('SCOPE', 'scopes close in the reverse order of opening: an inner scope is still open');
     this.open = false;
     current = this.parent;
     const items = this.items;
@@ -104,7 +107,10 @@ export function scope<T>(body: () => T): T {
     const result = body();
     if (result instanceof Promise) {
       result.catch(() => undefined);
-      throw new TorchError('SCOPE', 'scope: the function is asynchronous, so its tensors would be freed too early; await outside, or open one by hand with `using s = new Scope()`');
+      throw new TorchError(
+        'SCOPE',
+        'scope: the function is asynchronous, so its tensors would be freed too early; await outside, or open one by hand with `using s = new Scope()`',
+      );
     }
     keepAll(result, inner);
     return result;
@@ -154,6 +160,7 @@ function keepAll(value: unknown, from: Scope, seen?: Set<object>): void {
   if (visited.has(value)) return;
   visited.add(value);
   if (Array.isArray(value)) for (const item of value) keepAll(item, from, visited);
-  else if (value instanceof Map || value instanceof Set) for (const item of value.values()) keepAll(item, from, visited);
+  else if (value instanceof Map || value instanceof Set)
+    for (const item of value.values()) keepAll(item, from, visited);
   else for (const item of Object.values(value)) keepAll(item, from, visited);
 }

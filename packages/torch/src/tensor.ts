@@ -4,9 +4,9 @@
  */
 import { native } from './addon.ts';
 import { type Device, deviceText } from './device.ts';
-import { bool, type DType, dtypeOfCode, float32, type TypedArray, type DTypeName } from './dtype.ts';
+import { bool, type DType, type DTypeName, dtypeOfCode, float32, type TypedArray } from './dtype.ts';
 import { TorchError } from './errors.ts';
-import { disposeOwned, own, type Owned, type Scope } from './scope.ts';
+import { disposeOwned, type Owned, own, type Scope } from './scope.ts';
 
 /** A complex number. */
 export interface Complex {
@@ -296,7 +296,10 @@ export class Tensor implements Owned {
     const dims = this.dim();
     const index = dim < 0 ? dim + dims : dim;
     if (Number.isInteger(dim) && index >= 0 && index < dims) return index;
-    throw new TorchError('INDEX', `dimension ${dim} does not exist: the tensor has ${dims}, so -${dims} to ${dims - 1} are allowed`);
+    throw new TorchError(
+      'INDEX',
+      `dimension ${dim} does not exist: the tensor has ${dims}, so -${dims} to ${dims - 1} are allowed`,
+    );
   }
 
   private toBufferOfPlainType(): [DType, ArrayBuffer] {
@@ -328,7 +331,10 @@ const wideNames = new Set<DTypeName>([
 
 /** The error of using a tensor after its end. */
 export function disposedError(): TorchError {
-  return new TorchError('DISPOSED', 'this tensor was disposed of (by dispose(), using, or the end of a scope); keep() it, or return it from the scope');
+  return new TorchError(
+    'DISPOSED',
+    'this tensor was disposed of (by dispose(), using, or the end of a scope); keep() it, or return it from the scope',
+  );
 }
 
 function typedArray([dtype, buffer]: [DType, ArrayBuffer]): TypedArray {
@@ -366,7 +372,9 @@ function elementReader(dtype: DType, flat: TypedArray): (index: number) => Eleme
   if (flat instanceof BigInt64Array || flat instanceof BigUint64Array) {
     return (i) => {
       const whole = flat[i] as bigint;
-      return whole >= BigInt(Number.MIN_SAFE_INTEGER) && whole <= BigInt(Number.MAX_SAFE_INTEGER) ? Number(whole) : whole;
+      return whole >= BigInt(Number.MIN_SAFE_INTEGER) && whole <= BigInt(Number.MAX_SAFE_INTEGER)
+        ? Number(whole)
+        : whole;
     };
   }
   return (i) => flat[i] as number;
