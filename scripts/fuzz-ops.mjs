@@ -26,19 +26,36 @@ const seed = Number(flags.seed);
 /** A child that does not finish a call in this time is stopped. */
 const hangMs = 30_000;
 const perChild = 250;
+const manyTimes = 300;
+
+const folder = mkdtempSync(join(tmpdir(), 'fuzz-ops-'));
 
 /** @typedef {{ ended: 'done' | 'crash' | 'hang', at: number, signal: string, counts: Record<string, number> }} Outcome */
 
-/** Runs calls [from, to) in a child. @param {number} from @param {number} to @param {string} folder @returns {Promise<Outcome>} */
-function runChild(from, to, folder) {
+/** Runs calls [from, to) in a child, each `repeat` times. @param {number} from @param {number} to @param {number} [repeat] @returns {Promise<Outcome>} */
+function runChild(from, to, repeat = 1) {
   const place = join(folder, 'at');
   writeFileSync(place, `${String(from).padStart(12)}\n`);
   const command = `ulimit -d 6000000 2>/dev/null; ulimit -c 0; exec "$0" "$@"`; // a huge tensor must fail, not fill the machine
-  const child = spawn('sh', ['-c', command, process.execPath, join(here, 'fuzz/run-calls.mjs'), String(seed), String(from), String(to), place], {
-    cwd: folder,
-    stdio: ['ignore', 'pipe', 'ignore'],
-    env: { ...process.env, OMP_NUM_THREADS: '1', MKL_NUM_THREADS: '1' },
-  });
+  const child = spawn(
+    'sh',
+    [
+      '-c',
+      command,
+      process.execPath,
+      join(here, 'fuzz/run-calls.mjs'),
+      String(seed),
+      String(from),
+      String(to),
+      place,
+      String(repeat),
+    ],
+    {
+      cwd: folder,
+      stdio: ['ignore', 'pipe', 'ignore'],
+      env: { ...process.env, OMP_NUM_THREADS: '1', MKL_NUM_THREADS: '1' },
+    },
+  );
   let output = '';
   child.stdout.on('data', (chunk) => (output += String(chunk)));
   const readAt = () => Number(readFileSync(place, 'utf8'));
@@ -57,7 +74,8 @@ function runChild(from, to, folder) {
     child.on('close', (code, signal) => {
       clearInterval(watch);
       const at = readAt();
-      if (code === 0) resolve({ ended: 'done', at: to, signal: '', counts: JSON.parse(output.trim().split('\n').at(-1) ?? '{}') });
+      if (code === 0)
+        resolve({ ended: 'done', at: to, signal: '', counts: JSON.parse(output.trim().split('\n').at(-1) ?? '{}') });
       else resolve({ ended: hung ? 'hang' : 'crash', at, signal: signal ?? `exit code ${code}`, counts: {} });
     });
   });
@@ -65,27 +83,62 @@ function runChild(from, to, folder) {
 
 /** @param {number} index */
 function describeCall(index) {
-  const { stdout } = spawnSync(process.execPath, [join(here, 'fuzz/run-calls.mjs'), String(seed), String(index), 'describe'], { encoding: 'utf8' });
+  const { stdout } = spawnSync(
+    process.execPath,
+    [join(here, 'fuzz/run-calls.mjs'), String(seed), String(index), 'describe'],
+    { encoding: 'utf8' },
+  );
   return /** @type {import('./fuzz/random-call.mjs').Call} */ (JSON.parse(stdout));
 }
 
-/** How the same call ends in Python: a signal, 'returns' or 'raises ...'; nothing without an interpreter. @param {unknown} call @param {string} folder */
-function inPython(call, folder) {
+/** How the same call ends in Python: a signal, 'returns' or 'raises ...'; nothing without an interpreter. @param {unknown} call @param {number} repeat */
+function inPython(call, repeat) {
   const python = process.env['PIPEWRIGHT_PYTHON'];
   if (!python) return undefined;
-  const result = spawnSync('sh', ['-c', 'ulimit -d 6000000 2>/dev/null; ulimit -c 0; exec "$0" "$@"', python, join(here, 'fuzz/replay.py')], {
-    input: JSON.stringify(call),
-    encoding: 'utf8',
-    cwd: folder,
-    timeout: 120_000,
-    env: { ...process.env, OMP_NUM_THREADS: '1', MKL_NUM_THREADS: '1' },
-  });
+  const result = spawnSync(
+    'sh',
+    [
+      '-c',
+      'ulimit -d 6000000 2>/dev/null; ulimit -c 0; exec "$0" "$@"',
+      python,
+      join(here, 'fuzz/replay.py'),
+      String(repeat),
+    ],
+    {
+      input: JSON.stringify(call),
+      encoding: 'utf8',
+      cwd: folder,
+      timeout: 120_000,
+      env: { ...process.env, OMP_NUM_THREADS: '1', MKL_NUM_THREADS: '1' },
+    },
+  );
   return result.signal ?? (result.status === 0 ? result.stdout.trim() : `exit code ${result.status}`);
 }
 
-const known = /** @type {{ op: string, how: string, why: string }[]} */ (JSON.parse(readFileSync(join(here, 'fuzz/known-crashes.json'), 'utf8')));
+/**
+ * The call that is to blame for a crash at call `at`: that one when it crashes alone, or one before it that corrupts memory
+ * and shows it when it is made many times.
+ * @param {number} first @param {number} at @returns {Promise<{ index: number, repeat: number, alone: string }>}
+ */
+async function findCulprit(first, at) {
+  const alone = await runChild(at, at + 1);
+  if (alone.ended !== 'done') return { index: at, repeat: 1, alone: alone.signal };
+  const again = await runChild(first, at + 1, manyTimes);
+  if (again.ended === 'done') return { index: at, repeat: 1, alone: 'does not crash alone' };
+  for (let index = again.at; index >= Math.max(first, again.at - 3); index--) {
+    const many = await runChild(index, index + 1, manyTimes);
+    if (many.ended !== 'done')
+      return { index, repeat: manyTimes, alone: `${many.signal} when made ${manyTimes} times` };
+  }
+  return { index: again.at, repeat: manyTimes, alone: 'does not crash alone' };
+}
+
+const known = /** @type {{ op: string, how: string, why: string }[]} */ (
+  JSON.parse(readFileSync(join(here, 'fuzz/known-crashes.json'), 'utf8'))
+);
 const knownOps = new Set(known.map(({ op }) => op));
-const folder = mkdtempSync(join(tmpdir(), 'fuzz-ops-'));
+/** `aten::add` of `aten::add.Tensor`. @param {string} op */
+const baseOf = (op) => op.split('.')[0] ?? op;
 /** @type {{ index: number, op: string, how: string, alone: string, python: string | undefined, call: unknown }[]} */
 const crashes = [];
 /** @type {Record<string, number>} */
@@ -94,23 +147,33 @@ const start = performance.now();
 let next = Number(flags.from);
 const end = next + calls;
 while (next < end) {
-  const outcome = await runChild(next, Math.min(next + perChild, end), folder);
+  const chunk = next;
+  const outcome = await runChild(next, Math.min(next + perChild, end));
   for (const [key, count] of Object.entries(outcome.counts)) totals[key] = (totals[key] ?? 0) + count;
   if (outcome.ended === 'done') {
     next = outcome.at;
     continue;
   }
-  const alone = await runChild(outcome.at, outcome.at + 1, folder);
-  const call = describeCall(outcome.at);
-  const python = inPython(call, folder);
+  const { index, repeat, alone } = await findCulprit(chunk, outcome.at);
+  const call = describeCall(index);
+  const python = inPython(call, repeat);
   const how = outcome.ended === 'hang' ? `no end in ${hangMs / 1000} s` : outcome.signal;
-  crashes.push({ index: outcome.at, op: call.op, how, alone: alone.ended === 'done' ? 'does not crash alone' : alone.signal, python, call });
-  console.log(`call ${outcome.at}: ${call.op}: ${how}; alone: ${crashes.at(-1)?.alone}; Python: ${python ?? 'not asked'}${knownOps.has(call.op) ? ' (known)' : ''}`);
+  crashes.push({ index, op: call.op, how, alone, python, call });
+  console.log(
+    `call ${outcome.at}: ${how}: ${call.op} (call ${index}); alone: ${alone}; Python: ${python ?? 'not asked'}${knownOps.has(baseOf(call.op)) ? ' (known)' : ''}`,
+  );
   next = outcome.at + 1;
 }
 rmSync(folder, { recursive: true, force: true });
-if (flags.report !== undefined) writeFileSync(flags.report, `${JSON.stringify({ seed, calls, totals, crashes }, null, 1)}\n`);
-const ours = crashes.filter(({ op, python }) => !knownOps.has(op) && (python === undefined || /^(returns|raises)/.test(python)));
-console.log(`${calls} calls, seed ${seed}, ${((performance.now() - start) / 1000).toFixed(0)} s: ${JSON.stringify(totals)}`);
-console.log(`${crashes.length} crashes, ${ours.length} of them not libtorch's own${ours.length > 0 ? `: ${ours.map(({ index, op }) => `${op} (call ${index})`).join(', ')}` : ''}`);
+if (flags.report !== undefined)
+  writeFileSync(flags.report, `${JSON.stringify({ seed, calls, totals, crashes }, null, 1)}\n`);
+const ours = crashes.filter(
+  ({ op, python }) => !knownOps.has(baseOf(op)) && (python === undefined || /^(returns|raises)/.test(python)),
+);
+console.log(
+  `${calls} calls, seed ${seed}, ${((performance.now() - start) / 1000).toFixed(0)} s: ${JSON.stringify(totals)}`,
+);
+console.log(
+  `${crashes.length} crashes, ${ours.length} of them not libtorch's own${ours.length > 0 ? `: ${ours.map(({ index, op }) => `${op} (call ${index})`).join(', ')}` : ''}`,
+);
 process.exitCode = ours.length === 0 ? 0 : 1;

@@ -25,10 +25,15 @@ export function buildTensor({ dtype, shape, fill, form, device, grad }) {
   const name = /** @type {import('@pipewright/torch').DTypeName} */ (dtype);
   let made = torch.fromTypedArray(numbers(fill, count, dtype), shape).to(name);
   if (form === 'transposed' && shape.length >= 2) made = made.transpose(-1, -2).contiguous().transpose(-1, -2);
-  else if (form === 'expanded') made = made.unsqueeze(0).expand([2, ...shape]).select(0, 1);
+  else if (form === 'expanded')
+    made = made
+      .unsqueeze(0)
+      .expand([2, ...shape])
+      .select(0, 1);
   else if (form === 'offset') made = torch.stack([made, made]).select(0, 1);
   if (device === 'meta') made = made.to('meta');
-  if (grad && (made.dtype.isFloatingPoint || made.dtype.isComplex) && made.dtype.itemSize > 1) made = made.detach().requiresGrad_();
+  if (grad && (made.dtype.isFloatingPoint || made.dtype.isComplex) && made.dtype.itemSize > 1)
+    made = made.detach().requiresGrad_();
   return made;
 }
 
@@ -68,7 +73,8 @@ export function buildValue(value) {
   if (Array.isArray(value)) return value.map((each) => buildValue(each));
   if (typeof value !== 'object' || value === null) return value;
   if ('tensor' in value) return buildTensor(value.tensor);
-  if ('int' in value) return Math.abs(Number(value.int)) > Number.MAX_SAFE_INTEGER ? BigInt(value.int) : Number(value.int);
+  if ('int' in value)
+    return Math.abs(Number(value.int)) > Number.MAX_SAFE_INTEGER ? BigInt(value.int) : Number(value.int);
   if ('float' in value) return torch.float(number(value.float));
   if ('dtype' in value) return value.dtype;
   if ('device' in value) return value.device;

@@ -33,7 +33,19 @@ function pick(random, from) {
 const commonShapes = [[], [1], [3], [2, 3], [3, 3], [2, 3, 4], [1, 3, 4, 4], [2, 3, 4, 4], [1, 2, 3, 4, 4]];
 const oddShapes = [[0], [2, 0, 3], [0, 3], [1, 1, 1, 1, 1, 1, 1], [5], [64, 64], [2, 1], [1, 0]];
 const commonDtypes = ['float32', 'float32', 'float32', 'float64', 'int64', 'int64', 'bool'];
-const oddDtypes = ['float16', 'bfloat16', 'int32', 'int16', 'int8', 'uint8', 'complex64', 'complex128', 'float8_e4m3fn', 'uint16', 'uint64'];
+const oddDtypes = [
+  'float16',
+  'bfloat16',
+  'int32',
+  'int16',
+  'int8',
+  'uint8',
+  'complex64',
+  'complex128',
+  'float8_e4m3fn',
+  'uint16',
+  'uint64',
+];
 const fills = ['ramp', 'ramp', 'ramp', 'index', 'index', 'zero', 'nan', 'infinite', 'huge'];
 const forms = ['plain', 'plain', 'plain', 'plain', 'transposed', 'expanded', 'offset'];
 
@@ -42,14 +54,80 @@ function randomTensor(random, near) {
   const shape = random() < 0.5 ? near.shape : random() < 0.8 ? pick(random, commonShapes) : pick(random, oddShapes);
   const dtype = random() < 0.6 ? near.dtype : random() < 0.75 ? pick(random, commonDtypes) : pick(random, oddDtypes);
   const device = random() < 0.03 ? 'meta' : 'cpu';
-  return { tensor: { dtype, shape, fill: pick(random, fills), form: pick(random, forms), device, grad: random() < 0.15 } };
+  return {
+    tensor: { dtype, shape, fill: pick(random, fills), form: pick(random, forms), device, grad: random() < 0.15 },
+  };
 }
 
-const badValues = ['undefined', 'NaN', 'Infinity', '1.5', 'object', 'function', 'symbol', 'array', 'nested', 'holes', 'disposed', 'foreign', 'date', 'bigint', 'hugeBigint', 'proxy', 'string', 'null', 'dataView'];
+const badValues = [
+  'undefined',
+  'NaN',
+  'Infinity',
+  '1.5',
+  'object',
+  'function',
+  'symbol',
+  'array',
+  'nested',
+  'holes',
+  'disposed',
+  'foreign',
+  'date',
+  'bigint',
+  'hugeBigint',
+  'proxy',
+  'string',
+  'null',
+  'dataView',
+];
 const integers = ['0', '0', '1', '1', '2', '3', '-1', '-1', '-2', '4', '5', '7', '16', '100'];
-const oddIntegers = ['2147483647', '2147483648', '-2147483648', '4294967296', '9007199254740991', '9223372036854775807', '-9223372036854775808', '1000000', '-100'];
+const oddIntegers = [
+  '2147483647',
+  '2147483648',
+  '-2147483648',
+  '4294967296',
+  '9007199254740991',
+  '9223372036854775807',
+  '-9223372036854775808',
+  '1000000',
+  '-100',
+];
 const floats = ['0', '1', '0.5', '-1', '1e-5', '2', '1e30', 'NaN', 'Infinity', '-Infinity', '-0'];
-const strings = ['mean', 'sum', 'none', 'amax', 'prod', 'reflect', 'constant', 'circular', 'linear', 'nearest', 'floor', 'trunc', 'left', 'right', 'ij', 'ij,jk->ik', 'forward', 'ortho', 'gelu', 'tanh', 'cpu', '', 'fro', 'nuc', 'L', 'U', 'reduced', 'zeros', 'same', 'valid', '%s%n', '\u0000', 'x'.repeat(300)];
+const strings = [
+  'mean',
+  'sum',
+  'none',
+  'amax',
+  'prod',
+  'reflect',
+  'constant',
+  'circular',
+  'linear',
+  'nearest',
+  'floor',
+  'trunc',
+  'left',
+  'right',
+  'ij',
+  'ij,jk->ik',
+  'forward',
+  'ortho',
+  'gelu',
+  'tanh',
+  'cpu',
+  '',
+  'fro',
+  'nuc',
+  'L',
+  'U',
+  'reduced',
+  'zeros',
+  'same',
+  'valid',
+  '%s%n',
+  '\u0000',
+  'x'.repeat(300),
+];
 const memoryFormats = ['contiguous_format', 'preserve_format', 'channels_last', 'channels_last_3d'];
 const layouts = ['strided', 'strided', 'strided', 'sparse_coo', 'sparse_csr', 'sparse_bsr', 'mkldnn'];
 
@@ -71,7 +149,13 @@ function randomValue(random, type, near) {
     case 'float':
       return { float: pick(random, floats) };
     case 'Scalar':
-      return random() < 0.5 ? { int: pick(random, integers) } : random() < 0.9 ? { float: pick(random, floats) } : random() < 0.5 ? true : { complex: [1, -2] };
+      return random() < 0.5
+        ? { int: pick(random, integers) }
+        : random() < 0.9
+          ? { float: pick(random, floats) }
+          : random() < 0.5
+            ? true
+            : { complex: [1, -2] };
     case 'complex':
       return { complex: [1, -2] };
     case 'bool':

@@ -1,4 +1,5 @@
-"""One random call of fuzz-ops.mjs, read as JSON from stdin, made in Python: says 'returns' or 'raises', or crashes."""
+"""One random call of fuzz-ops.mjs, read as JSON from stdin, made in Python as often as the argument says: tells how it
+ends, or crashes."""
 
 import json
 import math
@@ -74,9 +75,11 @@ def build(value):
 call = json.load(sys.stdin)
 space, _, rest = call["op"].partition("::")
 name, _, overload = rest.partition(".")
-try:
-    operator = getattr(getattr(getattr(torch.ops, space), name), overload or "default")
-    operator(*[build(value) for value in call["args"]], **{key: build(value) for key, value in call["kwargs"].items()})
-    print("returns")
-except Exception as error:
-    print("raises " + str(error).split("\n")[0][:150])
+operator = getattr(getattr(getattr(torch.ops, space), name), overload or "default")
+for _ in range(int(sys.argv[1]) if len(sys.argv) > 1 else 1):
+    try:
+        operator(*[build(value) for value in call["args"]], **{key: build(value) for key, value in call["kwargs"].items()})
+        end = "returns"
+    except Exception as error:
+        end = "raises " + str(error).split("\n")[0][:150]
+print(end)

@@ -1,5 +1,5 @@
 // @ts-check
-/** @file The child of fuzz-ops.mjs: `node run-calls.mjs SEED FROM TO FILE` makes the calls and notes in FILE which one it is at. */
+/** @file The child of fuzz-ops.mjs: `node run-calls.mjs SEED FROM TO FILE [REPEAT]` makes the calls and notes in FILE which one it is at. */
 import { openSync, writeSync } from 'node:fs';
 import { callOp, listOps, scope, TorchError } from '@pipewright/torch';
 import { buildValue, camelCase } from './build-values.mjs';
@@ -16,7 +16,9 @@ function attempt(call) {
   try {
     scope(() => {
       const args = call.args.map(buildValue);
-      const options = Object.fromEntries(Object.entries(call.kwargs).map(([key, value]) => [camelCase(key), buildValue(value)]));
+      const options = Object.fromEntries(
+        Object.entries(call.kwargs).map(([key, value]) => [camelCase(key), buildValue(value)]),
+      );
       callOp(call.op, args, options);
     });
     return 'returned';
@@ -30,13 +32,16 @@ if (process.argv[4] === 'describe') {
   console.log(JSON.stringify(randomCall(schemas, seed, from)));
 } else {
   const to = Number(process.argv[4]);
+  const repeat = Number(process.argv[6] ?? 1);
   const file = openSync(/** @type {string} */ (process.argv[5]), 'r+');
   /** @type {Record<string, number>} */
   const counts = {};
   for (let index = from; index < to; index++) {
     writeSync(file, String(index).padStart(12), 0);
-    const result = attempt(randomCall(schemas, seed, index));
-    counts[result] = (counts[result] ?? 0) + 1;
+    for (let i = 0; i < repeat; i++) {
+      const result = attempt(randomCall(schemas, seed, index));
+      counts[result] = (counts[result] ?? 0) + 1;
+    }
   }
   console.log(JSON.stringify(counts));
 }

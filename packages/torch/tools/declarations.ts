@@ -46,7 +46,20 @@ export function returnType(returns: readonly string[]): string {
   return types.length === 1 ? (types[0] as string) : `[${types.join(', ')}]`;
 }
 
-const reserved = new Set(['in', 'var', 'with', 'default', 'function', 'this', 'new', 'delete', 'import', 'export', 'eval', 'arguments']);
+const reserved = new Set([
+  'in',
+  'var',
+  'with',
+  'default',
+  'function',
+  'this',
+  'new',
+  'delete',
+  'import',
+  'export',
+  'eval',
+  'arguments',
+]);
 
 /** A parameter name that JavaScript accepts. */
 function parameterName(name: string): string {
@@ -80,7 +93,9 @@ export class OptionTypes {
   /** The type text of an options object with these members: inline when short, a named interface otherwise. */
   typeOf(schema: Schema, members: readonly Parameter[]): string {
     const all = isFactory(schema) ? [...members, requiresGrad] : members;
-    const lines = all.map((member) => `${member.key}${member.optional ? '?' : ''}: ${member.type}${member.optional ? ' | undefined' : ''}`);
+    const lines = all.map(
+      (member) => `${member.key}${member.optional ? '?' : ''}: ${member.type}${member.optional ? ' | undefined' : ''}`,
+    );
     if (all.length <= 1) return `{ ${lines.join('; ')} }`;
     const shape = lines.join(';\n  ');
     const known = this.byShape.get(shape);
@@ -103,7 +118,13 @@ export class OptionTypes {
   }
 }
 
-const requiresGrad: Parameter = { name: 'requiresGrad', key: 'requiresGrad', type: 'boolean', optional: true, keywordOnly: true };
+const requiresGrad: Parameter = {
+  name: 'requiresGrad',
+  key: 'requiresGrad',
+  type: 'boolean',
+  optional: true,
+  keywordOnly: true,
+};
 
 /** The call signatures of one overload, without the name: `(other: Tensor): Tensor`. */
 export function signatures(schema: Schema, options: OptionTypes, form: 'method' | 'function'): string[] {
@@ -126,19 +147,34 @@ export function signatures(schema: Schema, options: OptionTypes, form: 'method' 
   }
   const all = [`(${parts.join(', ')}): ${result}`];
 
-  if (positional.length === 1 && required.length === 1 && /^(Int \| )?readonly Int\[\]( \| null)?$/.test((required[0] as Parameter).type)) {
+  if (
+    positional.length === 1 &&
+    required.length === 1 &&
+    /^(Int \| )?readonly Int\[\]( \| null)?$/.test((required[0] as Parameter).type)
+  ) {
     const [only] = required as [Parameter];
     const rest = isFactory(schema) ? `readonly Int[] | [...Int[], ${optionsType}]` : 'readonly Int[]';
     all.push(`(...${only.name}: ${rest}): ${result}`);
   }
   const last = required.at(-1);
-  if (last !== undefined && positional.length === required.length && last.type === 'readonly Tensor[]' && form === 'function') {
+  if (
+    last !== undefined &&
+    positional.length === required.length &&
+    last.type === 'readonly Tensor[]' &&
+    form === 'function'
+  ) {
     const before = required.slice(0, -1).map((param) => `${param.name}: ${param.type}, `);
     all.push(`(${before.join('')}...${last.name}: readonly Tensor[]): ${result}`);
   }
-  if (required.length > 0 && form === 'method' && required.every((param) => !/Tensor/.test(param.type))) {
-    const own = `{ ${required.map((param) => `${param.key}: ${param.type}`).join('; ')} }`;
-    all.push(`(options: ${own}${takesOptions ? ` & ${optionsType}` : ''}): ${result}`);
+  // by name from the first argument on that is no tensor: sum(x, { dim: 1 })
+  const byName = required.findIndex((param) => !/Tensor/.test(param.type));
+  if (byName >= 0 && required.slice(byName).every((param) => !/Tensor/.test(param.type))) {
+    const before = required.slice(0, byName).map((param) => `${param.name}: ${param.type}, `);
+    const own = `{ ${required
+      .slice(byName)
+      .map((param) => `${param.key}: ${param.type}`)
+      .join('; ')} }`;
+    all.push(`(${before.join('')}options: ${own}${takesOptions ? ` & ${optionsType}` : ''}): ${result}`);
   }
   return all;
 }

@@ -9,12 +9,21 @@ const families: readonly (readonly [RegExp, string])[] = [
   [/^_/, 'internal to libtorch'],
   [/_backward(_|$)|_jvp$|^mps_|^lstm_mps/, 'a derivative: autograd calls it'],
   [/^(cudnn|miopen|mkldnn|fbgemm)_/, 'one backend of a general operator'],
-  [/^(quantized_|fake_quantize|fused_moving_avg|choose_qparams|q_|empty_quantized|int_repr|qscheme)/, 'quantization is out of scope'],
+  [
+    /^(quantized_|fake_quantize|fused_moving_avg|choose_qparams|q_|empty_quantized|int_repr|qscheme)/,
+    'quantization is out of scope',
+  ],
   [/^sym_/, 'symbolic shapes of the tracer'],
-  [/^(lift|lift_fresh|resize_as_sparse_?|copy_sparse_to_sparse_?|sparse_resize(_and_clear)?_?)$/, 'internal to libtorch'],
+  [
+    /^(lift|lift_fresh|resize_as_sparse_?|copy_sparse_to_sparse_?|sparse_resize(_and_clear)?_?)$/,
+    'internal to libtorch',
+  ],
   [/_overrideable$|_functional$|^is_vulkan_available$|^is_distributed$/, 'internal to libtorch'],
   [/_copy$/, 'the copying twin of a view, for functionalization'],
-  [/^batch_norm_(elemt|gather_stats|gather_stats_with_counts|stats|update_stats)$/, 'a part of synchronized batch norm on CUDA'],
+  [
+    /^batch_norm_(elemt|gather_stats|gather_stats_with_counts|stats|update_stats)$/,
+    'a part of synchronized batch norm on CUDA',
+  ],
   [/^nested_|^(flatten|unflatten)_dense_tensors$|^hash_tensor$/, 'internal to libtorch'],
 ];
 

@@ -42,7 +42,9 @@ function check(form: HotForm, schema: Schema, names: readonly string[], isMethod
       case 'f':
       case 'b': {
         const type = code === 'b' ? 'boolean' : 'number';
-        conditions.push(optional ? `(${name} === undefined || typeof ${name} === '${type}')` : `typeof ${name} === '${type}'`);
+        conditions.push(
+          optional ? `(${name} === undefined || typeof ${name} === '${type}')` : `typeof ${name} === '${type}'`,
+        );
         values.push(optional ? `${name} === undefined ? ${defaultLiteral(arg)} : ${name}` : name);
         break;
       }
@@ -95,10 +97,14 @@ function printFunction(forms: readonly HotForm[], schemas: ReadonlyMap<string, S
     const counts = min === max ? `n === ${max}` : min === 0 ? `n <= ${max}` : `n >= ${min} && n <= ${max}`;
     const test = [counts, ...conditions].join(' && ');
     usesList ||= test.includes('count =');
-    branches.push(`    if (${test}) ${result(schema, `hot${pascal(form.op)}(${values.join(', ')})`, names[0] as string)}`);
+    branches.push(
+      `    if (${test}) ${result(schema, `hot${pascal(form.op)}(${values.join(', ')})`, names[0] as string)}`,
+    );
     if (isMethod && canSpread(form, schemas)) {
       const written = `spread(n, ${names.slice(1).join(', ')})`;
-      branches.push(`    if ((count = ${written}) > 0) ${result(schema, `hot${pascal(form.op)}(this.h, count)`, 'this')}`);
+      branches.push(
+        `    if ((count = ${written}) > 0) ${result(schema, `hot${pascal(form.op)}(this.h, count)`, 'this')}`,
+      );
     }
   }
   const own = names.slice(offset).map((each) => `${each}?: unknown`);
@@ -112,14 +118,21 @@ ${usesList ? '    let count = 0;\n' : ''}${branches.join('\n')}
 }
 
 function pascal(name: string): string {
-  return name.replaceAll(/(^|\.)([a-z])/g, (_, dot: string, letter: string) => (dot === '' ? '' : '_') + letter.toUpperCase()).replaceAll('.', '_');
+  return name
+    .replaceAll(/(^|\.)([a-z])/g, (_, dot: string, letter: string) => (dot === '' ? '' : '_') + letter.toUpperCase())
+    .replaceAll('.', '_');
 }
 
 /** The whole of src/generated/hot-ops.ts. */
-export function hotTypescriptFile(forms: readonly HotForm[], schemas: ReadonlyMap<string, Schema>, banner: string): string {
+export function hotTypescriptFile(
+  forms: readonly HotForm[],
+  schemas: ReadonlyMap<string, Schema>,
+  banner: string,
+): string {
   const byName = new Map<string, HotForm[]>();
   for (const form of forms) byName.set(form.name, [...(byName.get(form.name) ?? []), form]);
-  const isMethod = (list: readonly HotForm[]): boolean => schemas.get((list[0] as HotForm).op)?.args[0]?.name === 'self';
+  const isMethod = (list: readonly HotForm[]): boolean =>
+    schemas.get((list[0] as HotForm).op)?.args[0]?.name === 'self';
   const natives = forms.map((form) => `const hot${pascal(form.op)} = hot['${form.op}'] as Hot;\n`);
   const slow = [...byName].map(([name, list]) => {
     const method = isMethod(list) ? `const slow${pascal(name)}Method = genericMethod('${name}');\n` : '';

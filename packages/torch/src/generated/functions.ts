@@ -42,26 +42,32 @@ export const acosh_: {
 export const adaptiveAvgPool1d: {
   /** adaptive_avg_pool1d(Tensor self, int[1] output_size) -> Tensor */
   (self: Tensor, outputSize: Int | readonly Int[]): Tensor;
+  (self: Tensor, options: { outputSize: Int | readonly Int[] }): Tensor;
 } = opFunction('adaptiveAvgPool1d');
 export const adaptiveAvgPool2d: {
   /** adaptive_avg_pool2d(Tensor self, int[2] output_size) -> Tensor */
   (self: Tensor, outputSize: Int | readonly Int[]): Tensor;
+  (self: Tensor, options: { outputSize: Int | readonly Int[] }): Tensor;
 } = opFunction('adaptiveAvgPool2d');
 export const adaptiveAvgPool3d: {
   /** adaptive_avg_pool3d(Tensor self, int[3] output_size) -> Tensor */
   (self: Tensor, outputSize: Int | readonly Int[]): Tensor;
+  (self: Tensor, options: { outputSize: Int | readonly Int[] }): Tensor;
 } = opFunction('adaptiveAvgPool3d');
 export const adaptiveMaxPool1d: {
   /** adaptive_max_pool1d(Tensor self, int[1] output_size) -> (Tensor, Tensor) */
   (self: Tensor, outputSize: Int | readonly Int[]): [Tensor, Tensor];
+  (self: Tensor, options: { outputSize: Int | readonly Int[] }): [Tensor, Tensor];
 } = opFunction('adaptiveMaxPool1d');
 export const adaptiveMaxPool2d: {
   /** adaptive_max_pool2d(Tensor self, int[2] output_size) -> (Tensor, Tensor) */
   (self: Tensor, outputSize: Int | readonly Int[]): [Tensor, Tensor];
+  (self: Tensor, options: { outputSize: Int | readonly Int[] }): [Tensor, Tensor];
 } = opFunction('adaptiveMaxPool2d');
 export const adaptiveMaxPool3d: {
   /** adaptive_max_pool3d(Tensor self, int[3] output_size) -> (Tensor, Tensor) */
   (self: Tensor, outputSize: Int | readonly Int[]): [Tensor, Tensor];
+  (self: Tensor, options: { outputSize: Int | readonly Int[] }): [Tensor, Tensor];
 } = opFunction('adaptiveMaxPool3d');
 export const add: {
   /** add.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor; add.Scalar */
@@ -100,6 +106,7 @@ export const addmm: {
   (self: Tensor, mat1: Tensor, mat2: Tensor, options?: AddbmmOptions): Tensor;
   /** addmm.dtype(Tensor self, Tensor mat1, Tensor mat2, ScalarType out_dtype, *, Scalar beta=1, Scalar alpha=1) -> Tensor */
   (self: Tensor, mat1: Tensor, mat2: Tensor, outDtype: DTypeLike, options?: AddbmmOptions): Tensor;
+  (self: Tensor, mat1: Tensor, mat2: Tensor, options: { outDtype: DTypeLike } & AddbmmOptions): Tensor;
 } = opFunction('addmm');
 export const addmm_: {
   /** addmm_(Tensor self, Tensor mat1, Tensor mat2, *, Scalar beta=1, Scalar alpha=1) -> Tensor */
@@ -128,12 +135,14 @@ export const adjoint: {
 export const affineGridGenerator: {
   /** affine_grid_generator(Tensor theta, int[] size, bool align_corners) -> Tensor */
   (theta: Tensor, size: readonly Int[], alignCorners: boolean): Tensor;
+  (theta: Tensor, options: { size: readonly Int[]; alignCorners: boolean }): Tensor;
 } = opFunction('affineGridGenerator');
 export const all: {
   /** all(Tensor self) -> Tensor */
   (self: Tensor): Tensor;
   /** all.dim(Tensor self, int dim, bool keepdim=False) -> Tensor */
   (self: Tensor, dim: Int, keepdim?: boolean | { keepdim?: boolean | undefined }): Tensor;
+  (self: Tensor, options: { dim: Int } & { keepdim?: boolean | undefined }): Tensor;
   /** all.dims(Tensor self, int[]? dim=None, bool keepdim=False) -> Tensor */
   (self: Tensor, dim?: readonly Int[] | null | AllOptions, keepdim?: boolean | AllOptions): Tensor;
 } = opFunction('all');
@@ -144,10 +153,12 @@ export const allclose: {
 export const alphaDropout: {
   /** alpha_dropout(Tensor input, float p, bool train) -> Tensor */
   (input: Tensor, p: Float, train: boolean): Tensor;
+  (input: Tensor, options: { p: Float; train: boolean }): Tensor;
 } = opFunction('alphaDropout');
 export const alphaDropout_: {
   /** alpha_dropout_(Tensor self, float p, bool train) -> Tensor */
   (self: Tensor, p: Float, train: boolean): Tensor;
+  (self: Tensor, options: { p: Float; train: boolean }): Tensor;
 } = opFunction('alphaDropout_');
 export const amax: {
   /** amax(Tensor self, int[1] dim=[], bool keepdim=False) -> Tensor */
@@ -170,16 +181,20 @@ export const any: {
   (self: Tensor): Tensor;
   /** any.dim(Tensor self, int dim, bool keepdim=False) -> Tensor */
   (self: Tensor, dim: Int, keepdim?: boolean | { keepdim?: boolean | undefined }): Tensor;
+  (self: Tensor, options: { dim: Int } & { keepdim?: boolean | undefined }): Tensor;
   /** any.dims(Tensor self, int[]? dim=None, bool keepdim=False) -> Tensor */
   (self: Tensor, dim?: readonly Int[] | null | AllOptions, keepdim?: boolean | AllOptions): Tensor;
 } = opFunction('any');
 export const arange: {
   /** arange(Scalar end, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor */
   (end: Scalar, options?: NewEmptyOptions): Tensor;
+  (options: { end: Scalar } & NewEmptyOptions): Tensor;
   /** arange.start(Scalar start, Scalar end, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor */
   (start: Scalar, end: Scalar, options?: NewEmptyOptions): Tensor;
+  (options: { start: Scalar; end: Scalar } & NewEmptyOptions): Tensor;
   /** arange.start_step(Scalar start, Scalar end, Scalar step=1, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor */
   (start: Scalar, end: Scalar, step?: Scalar | ArangeOptions, options?: ArangeOptions): Tensor;
+  (options: { start: Scalar; end: Scalar } & ArangeOptions): Tensor;
 } = opFunction('arange');
 export const arccos: {
   /** arccos(Tensor self) -> Tensor */
@@ -258,14 +273,17 @@ export const argwhere: {
 export const asStrided: {
   /** as_strided(Tensor self, int[] size, int[] stride, int? storage_offset=None) -> Tensor */
   (self: Tensor, size: readonly Int[], stride: readonly Int[], storageOffset?: Int | null | { storageOffset?: Int | null | undefined }): Tensor;
+  (self: Tensor, options: { size: readonly Int[]; stride: readonly Int[] } & { storageOffset?: Int | null | undefined }): Tensor;
 } = opFunction('asStrided');
 export const asStrided_: {
   /** as_strided_(Tensor self, int[] size, int[] stride, int? storage_offset=None) -> Tensor */
   (self: Tensor, size: readonly Int[], stride: readonly Int[], storageOffset?: Int | null | { storageOffset?: Int | null | undefined }): Tensor;
+  (self: Tensor, options: { size: readonly Int[]; stride: readonly Int[] } & { storageOffset?: Int | null | undefined }): Tensor;
 } = opFunction('asStrided_');
 export const asStridedScatter: {
   /** as_strided_scatter(Tensor self, Tensor src, int[] size, int[] stride, int? storage_offset=None) -> Tensor */
   (self: Tensor, src: Tensor, size: readonly Int[], stride: readonly Int[], storageOffset?: Int | null | { storageOffset?: Int | null | undefined }): Tensor;
+  (self: Tensor, src: Tensor, options: { size: readonly Int[]; stride: readonly Int[] } & { storageOffset?: Int | null | undefined }): Tensor;
 } = opFunction('asStridedScatter');
 export const asin: {
   /** asin(Tensor self) -> Tensor */
@@ -331,20 +349,24 @@ export const atleast3d: {
 export const avgPool1d: {
   /** avg_pool1d(Tensor self, int[1] kernel_size, int[1] stride=[], int[1] padding=[0], bool ceil_mode=False, bool count_include_pad=True) -> Tensor */
   (self: Tensor, kernelSize: Int | readonly Int[], stride?: Int | readonly Int[] | AvgPool1dOptions, padding?: Int | readonly Int[] | AvgPool1dOptions, ceilMode?: boolean | AvgPool1dOptions, countIncludePad?: boolean | AvgPool1dOptions): Tensor;
+  (self: Tensor, options: { kernelSize: Int | readonly Int[] } & AvgPool1dOptions): Tensor;
 } = opFunction('avgPool1d');
 export const avgPool2d: {
   /** avg_pool2d(Tensor self, int[2] kernel_size, int[2] stride=[], int[2] padding=[0,0], bool ceil_mode=False, bool count_include_pad=True, int? divisor_override=None) -> Tensor */
   (self: Tensor, kernelSize: Int | readonly Int[], stride?: Int | readonly Int[] | AvgPool2dOptions, padding?: Int | readonly Int[] | AvgPool2dOptions, ceilMode?: boolean | AvgPool2dOptions, countIncludePad?: boolean | AvgPool2dOptions, divisorOverride?: Int | null | AvgPool2dOptions): Tensor;
+  (self: Tensor, options: { kernelSize: Int | readonly Int[] } & AvgPool2dOptions): Tensor;
 } = opFunction('avgPool2d');
 export const avgPool3d: {
   /** avg_pool3d(Tensor self, int[3] kernel_size, int[3] stride=[], int[3] padding=[0,0,0], bool ceil_mode=False, bool count_include_pad=True, int? divisor_override=None) -> Tensor */
   (self: Tensor, kernelSize: Int | readonly Int[], stride?: Int | readonly Int[] | AvgPool2dOptions, padding?: Int | readonly Int[] | AvgPool2dOptions, ceilMode?: boolean | AvgPool2dOptions, countIncludePad?: boolean | AvgPool2dOptions, divisorOverride?: Int | null | AvgPool2dOptions): Tensor;
+  (self: Tensor, options: { kernelSize: Int | readonly Int[] } & AvgPool2dOptions): Tensor;
 } = opFunction('avgPool3d');
 export const baddbmm: {
   /** baddbmm(Tensor self, Tensor batch1, Tensor batch2, *, Scalar beta=1, Scalar alpha=1) -> Tensor */
   (self: Tensor, batch1: Tensor, batch2: Tensor, options?: AddbmmOptions): Tensor;
   /** baddbmm.dtype(Tensor self, Tensor batch1, Tensor batch2, ScalarType out_dtype, *, Scalar beta=1, Scalar alpha=1) -> Tensor */
   (self: Tensor, batch1: Tensor, batch2: Tensor, outDtype: DTypeLike, options?: AddbmmOptions): Tensor;
+  (self: Tensor, batch1: Tensor, batch2: Tensor, options: { outDtype: DTypeLike } & AddbmmOptions): Tensor;
 } = opFunction('baddbmm');
 export const baddbmm_: {
   /** baddbmm_(Tensor self, Tensor batch1, Tensor batch2, *, Scalar beta=1, Scalar alpha=1) -> Tensor */
@@ -353,12 +375,15 @@ export const baddbmm_: {
 export const bartlettWindow: {
   /** bartlett_window(int window_length, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor */
   (windowLength: Int, options?: NewEmptyOptions): Tensor;
+  (options: { windowLength: Int } & NewEmptyOptions): Tensor;
   /** bartlett_window.periodic(int window_length, bool periodic, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor */
   (windowLength: Int, periodic: boolean, options?: NewEmptyOptions): Tensor;
+  (options: { windowLength: Int; periodic: boolean } & NewEmptyOptions): Tensor;
 } = opFunction('bartlettWindow');
 export const batchNorm: {
   /** batch_norm(Tensor input, Tensor? weight, Tensor? bias, Tensor? running_mean, Tensor? running_var, bool training, float momentum, float eps, bool cudnn_enabled) -> Tensor */
   (input: Tensor, weight: Tensor | null, bias: Tensor | null, runningMean: Tensor | null, runningVar: Tensor | null, training: boolean, momentum: Float, eps: Float, cudnnEnabled: boolean): Tensor;
+  (input: Tensor, weight: Tensor | null, bias: Tensor | null, runningMean: Tensor | null, runningVar: Tensor | null, options: { training: boolean; momentum: Float; eps: Float; cudnnEnabled: boolean }): Tensor;
 } = opFunction('batchNorm');
 export const bernoulli: {
   /** bernoulli(Tensor self, *, Generator? generator=None) -> Tensor */
@@ -367,6 +392,7 @@ export const bernoulli: {
   (self: Tensor, p: Tensor, options?: { generator?: Generator | null | undefined }): Tensor;
   /** bernoulli.p(Tensor self, float p, *, Generator? generator=None) -> Tensor */
   (self: Tensor, p: Float, options?: { generator?: Generator | null | undefined }): Tensor;
+  (self: Tensor, options: { p: Float } & { generator?: Generator | null | undefined }): Tensor;
 } = opFunction('bernoulli');
 export const bernoulli_: {
   /** bernoulli_.Tensor(Tensor self, Tensor p, *, Generator? generator=None) -> Tensor */
@@ -455,8 +481,10 @@ export const bitwiseXor_: {
 export const blackmanWindow: {
   /** blackman_window(int window_length, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor */
   (windowLength: Int, options?: NewEmptyOptions): Tensor;
+  (options: { windowLength: Int } & NewEmptyOptions): Tensor;
   /** blackman_window.periodic(int window_length, bool periodic, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor */
   (windowLength: Int, periodic: boolean, options?: NewEmptyOptions): Tensor;
+  (options: { windowLength: Int; periodic: boolean } & NewEmptyOptions): Tensor;
 } = opFunction('blackmanWindow');
 export const blockDiag: {
   /** block_diag(Tensor[] tensors) -> Tensor */
@@ -468,6 +496,7 @@ export const bmm: {
   (self: Tensor, mat2: Tensor): Tensor;
   /** bmm.dtype(Tensor self, Tensor mat2, ScalarType out_dtype) -> Tensor */
   (self: Tensor, mat2: Tensor, outDtype: DTypeLike): Tensor;
+  (self: Tensor, mat2: Tensor, options: { outDtype: DTypeLike }): Tensor;
 } = opFunction('bmm');
 export const broadcastTensors: {
   /** broadcast_tensors(Tensor[] tensors) -> Tensor[] */
@@ -477,6 +506,7 @@ export const broadcastTensors: {
 export const broadcastTo: {
   /** broadcast_to(Tensor self, int[] size) -> Tensor */
   (self: Tensor, size: readonly Int[]): Tensor;
+  (self: Tensor, options: { size: readonly Int[] }): Tensor;
 } = opFunction('broadcastTo');
 export const bucketize: {
   /** bucketize.Scalar(Scalar self, Tensor boundaries, *, bool out_int32=False, bool right=False) -> Tensor */
@@ -487,6 +517,7 @@ export const bucketize: {
 export const canCast: {
   /** can_cast(ScalarType from_, ScalarType to) -> bool */
   (from_: DTypeLike, to: DTypeLike): boolean;
+  (options: { from_: DTypeLike; to: DTypeLike }): boolean;
 } = opFunction('canCast');
 export const cartesianProd: {
   /** cartesian_prod(Tensor[] tensors) -> Tensor */
@@ -541,6 +572,7 @@ export const chalf: {
 export const channelShuffle: {
   /** channel_shuffle(Tensor self, int groups) -> Tensor */
   (self: Tensor, groups: Int): Tensor;
+  (self: Tensor, options: { groups: Int }): Tensor;
 } = opFunction('channelShuffle');
 export const choleskyInverse: {
   /** cholesky_inverse(Tensor self, bool upper=False) -> Tensor */
@@ -553,6 +585,7 @@ export const choleskySolve: {
 export const chunk: {
   /** chunk(Tensor self, int chunks, int dim=0) -> Tensor[] */
   (self: Tensor, chunks: Int, dim?: Int | { dim?: Int | undefined }): Tensor[];
+  (self: Tensor, options: { chunks: Int } & { dim?: Int | undefined }): Tensor[];
 } = opFunction('chunk');
 export const clamp: {
   /** clamp(Tensor self, Scalar? min=None, Scalar? max=None) -> Tensor */
@@ -605,6 +638,7 @@ export const coalesce: {
 export const col2im: {
   /** col2im(Tensor self, int[2] output_size, int[2] kernel_size, int[2] dilation, int[2] padding, int[2] stride) -> Tensor */
   (self: Tensor, outputSize: Int | readonly Int[], kernelSize: Int | readonly Int[], dilation: Int | readonly Int[], padding: Int | readonly Int[], stride: Int | readonly Int[]): Tensor;
+  (self: Tensor, options: { outputSize: Int | readonly Int[]; kernelSize: Int | readonly Int[]; dilation: Int | readonly Int[]; padding: Int | readonly Int[]; stride: Int | readonly Int[] }): Tensor;
 } = opFunction('col2im');
 export const colIndices: {
   /** col_indices(Tensor self) -> Tensor */
@@ -646,6 +680,7 @@ export const conjPhysical_: {
 export const constantPadNd: {
   /** constant_pad_nd(Tensor self, int[] pad, Scalar value=0) -> Tensor */
   (self: Tensor, pad: readonly Int[], value?: Scalar | { value?: Scalar | undefined }): Tensor;
+  (self: Tensor, options: { pad: readonly Int[] } & { value?: Scalar | undefined }): Tensor;
 } = opFunction('constantPadNd');
 export const contiguous: {
   /** contiguous(Tensor self, *, MemoryFormat memory_format=0) -> Tensor */
@@ -692,6 +727,7 @@ export const convTranspose3d: {
 export const convolution: {
   /** convolution(Tensor input, Tensor weight, Tensor? bias, int[] stride, int[] padding, int[] dilation, bool transposed, int[] output_padding, int groups) -> Tensor */
   (input: Tensor, weight: Tensor, bias: Tensor | null, stride: readonly Int[], padding: readonly Int[], dilation: readonly Int[], transposed: boolean, outputPadding: readonly Int[], groups: Int): Tensor;
+  (input: Tensor, weight: Tensor, bias: Tensor | null, options: { stride: readonly Int[]; padding: readonly Int[]; dilation: readonly Int[]; transposed: boolean; outputPadding: readonly Int[]; groups: Int }): Tensor;
 } = opFunction('convolution');
 export const copy: {
   /** copy(Tensor self, Tensor src, bool non_blocking=False) -> Tensor */
@@ -742,6 +778,7 @@ export const countNonzero: {
   (self: Tensor, dim?: Int | null | { dim?: Int | null | undefined }): Tensor;
   /** count_nonzero.dim_IntList(Tensor self, int[] dim) -> Tensor */
   (self: Tensor, dim: readonly Int[]): Tensor;
+  (self: Tensor, options: { dim: readonly Int[] }): Tensor;
 } = opFunction('countNonzero');
 export const cov: {
   /** cov(Tensor self, *, int correction=1, Tensor? fweights=None, Tensor? aweights=None) -> Tensor */
@@ -762,32 +799,39 @@ export const crowIndices: {
 export const ctcLoss: {
   /** ctc_loss.IntList(Tensor log_probs, Tensor targets, int[] input_lengths, int[] target_lengths, int blank=0, int reduction=1, bool zero_infinity=False) -> Tensor */
   (logProbs: Tensor, targets: Tensor, inputLengths: readonly Int[], targetLengths: readonly Int[], blank?: Int | CtcLossOptions, reduction?: Int | CtcLossOptions, zeroInfinity?: boolean | CtcLossOptions): Tensor;
+  (logProbs: Tensor, targets: Tensor, options: { inputLengths: readonly Int[]; targetLengths: readonly Int[] } & CtcLossOptions): Tensor;
   /** ctc_loss.Tensor(Tensor log_probs, Tensor targets, Tensor input_lengths, Tensor target_lengths, int blank=0, int reduction=1, bool zero_infinity=False) -> Tensor */
   (logProbs: Tensor, targets: Tensor, inputLengths: Tensor, targetLengths: Tensor, blank?: Int | CtcLossOptions, reduction?: Int | CtcLossOptions, zeroInfinity?: boolean | CtcLossOptions): Tensor;
 } = opFunction('ctcLoss');
 export const cummax: {
   /** cummax(Tensor self, int dim) -> (Tensor, Tensor) */
   (self: Tensor, dim: Int): [Tensor, Tensor];
+  (self: Tensor, options: { dim: Int }): [Tensor, Tensor];
 } = opFunction('cummax');
 export const cummin: {
   /** cummin(Tensor self, int dim) -> (Tensor, Tensor) */
   (self: Tensor, dim: Int): [Tensor, Tensor];
+  (self: Tensor, options: { dim: Int }): [Tensor, Tensor];
 } = opFunction('cummin');
 export const cumprod: {
   /** cumprod(Tensor self, int dim, *, ScalarType? dtype=None) -> Tensor */
   (self: Tensor, dim: Int, options?: { dtype?: DTypeLike | null | undefined }): Tensor;
+  (self: Tensor, options: { dim: Int } & { dtype?: DTypeLike | null | undefined }): Tensor;
 } = opFunction('cumprod');
 export const cumprod_: {
   /** cumprod_(Tensor self, int dim, *, ScalarType? dtype=None) -> Tensor */
   (self: Tensor, dim: Int, options?: { dtype?: DTypeLike | null | undefined }): Tensor;
+  (self: Tensor, options: { dim: Int } & { dtype?: DTypeLike | null | undefined }): Tensor;
 } = opFunction('cumprod_');
 export const cumsum: {
   /** cumsum(Tensor self, int dim, *, ScalarType? dtype=None) -> Tensor */
   (self: Tensor, dim: Int, options?: { dtype?: DTypeLike | null | undefined }): Tensor;
+  (self: Tensor, options: { dim: Int } & { dtype?: DTypeLike | null | undefined }): Tensor;
 } = opFunction('cumsum');
 export const cumsum_: {
   /** cumsum_(Tensor self, int dim, *, ScalarType? dtype=None) -> Tensor */
   (self: Tensor, dim: Int, options?: { dtype?: DTypeLike | null | undefined }): Tensor;
+  (self: Tensor, options: { dim: Int } & { dtype?: DTypeLike | null | undefined }): Tensor;
 } = opFunction('cumsum_');
 export const cumulativeTrapezoid: {
   /** cumulative_trapezoid.dx(Tensor y, *, Scalar dx=1, int dim=-1) -> Tensor */
@@ -893,16 +937,20 @@ export const dot: {
 export const dropout: {
   /** dropout(Tensor input, float p, bool train) -> Tensor */
   (input: Tensor, p: Float, train: boolean): Tensor;
+  (input: Tensor, options: { p: Float; train: boolean }): Tensor;
 } = opFunction('dropout');
 export const dropout_: {
   /** dropout_(Tensor self, float p, bool train) -> Tensor */
   (self: Tensor, p: Float, train: boolean): Tensor;
+  (self: Tensor, options: { p: Float; train: boolean }): Tensor;
 } = opFunction('dropout_');
 export const dsplit: {
   /** dsplit.array(Tensor self, int[] indices) -> Tensor[] */
   (self: Tensor, indices: readonly Int[]): Tensor[];
+  (self: Tensor, options: { indices: readonly Int[] }): Tensor[];
   /** dsplit.int(Tensor self, int sections) -> Tensor[] */
   (self: Tensor, sections: Int): Tensor[];
+  (self: Tensor, options: { sections: Int }): Tensor[];
 } = opFunction('dsplit');
 export const dstack: {
   /** dstack(Tensor[] tensors) -> Tensor */
@@ -935,15 +983,18 @@ export const embeddingBag: {
 export const embeddingRenorm: {
   /** embedding_renorm(Tensor self, Tensor indices, float max_norm, float norm_type) -> Tensor */
   (self: Tensor, indices: Tensor, maxNorm: Float, normType: Float): Tensor;
+  (self: Tensor, indices: Tensor, options: { maxNorm: Float; normType: Float }): Tensor;
 } = opFunction('embeddingRenorm');
 export const embeddingRenorm_: {
   /** embedding_renorm_(Tensor self, Tensor indices, float max_norm, float norm_type) -> Tensor */
   (self: Tensor, indices: Tensor, maxNorm: Float, normType: Float): Tensor;
+  (self: Tensor, indices: Tensor, options: { maxNorm: Float; normType: Float }): Tensor;
 } = opFunction('embeddingRenorm_');
 export const empty: {
   /** empty.memory_format(int[] size, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None, MemoryFormat? memory_format=None) -> Tensor */
   (size: readonly Int[], options?: EmptyLikeOptions): Tensor;
   (...size: readonly Int[] | [...Int[], EmptyLikeOptions]): Tensor;
+  (options: { size: readonly Int[] } & EmptyLikeOptions): Tensor;
 } = opFunction('empty');
 export const emptyLike: {
   /** empty_like(Tensor self, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None, MemoryFormat? memory_format=None) -> Tensor */
@@ -952,10 +1003,12 @@ export const emptyLike: {
 export const emptyPermuted: {
   /** empty_permuted(int[] size, int[] physical_layout, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor */
   (size: readonly Int[], physicalLayout: readonly Int[], options?: NewEmptyOptions): Tensor;
+  (options: { size: readonly Int[]; physicalLayout: readonly Int[] } & NewEmptyOptions): Tensor;
 } = opFunction('emptyPermuted');
 export const emptyStrided: {
   /** empty_strided(int[] size, int[] stride, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor */
   (size: readonly Int[], stride: readonly Int[], options?: NewEmptyOptions): Tensor;
+  (options: { size: readonly Int[]; stride: readonly Int[] } & NewEmptyOptions): Tensor;
 } = opFunction('emptyStrided');
 export const eq: {
   /** eq.Tensor(Tensor self, Tensor other) -> Tensor; eq.Scalar */
@@ -1012,6 +1065,7 @@ export const exp_: {
 export const expand: {
   /** expand(Tensor self, int[] size, *, bool implicit=False) -> Tensor */
   (self: Tensor, size: readonly Int[], options?: { implicit?: boolean | undefined }): Tensor;
+  (self: Tensor, options: { size: readonly Int[] } & { implicit?: boolean | undefined }): Tensor;
 } = opFunction('expand');
 export const expandAs: {
   /** expand_as(Tensor self, Tensor other) -> Tensor */
@@ -1036,24 +1090,30 @@ export const exponential_: {
 export const eye: {
   /** eye(int n, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor */
   (n: Int, options?: NewEmptyOptions): Tensor;
+  (options: { n: Int } & NewEmptyOptions): Tensor;
   /** eye.m(int n, int m, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor */
   (n: Int, m: Int, options?: NewEmptyOptions): Tensor;
+  (options: { n: Int; m: Int } & NewEmptyOptions): Tensor;
 } = opFunction('eye');
 export const featureAlphaDropout: {
   /** feature_alpha_dropout(Tensor input, float p, bool train) -> Tensor */
   (input: Tensor, p: Float, train: boolean): Tensor;
+  (input: Tensor, options: { p: Float; train: boolean }): Tensor;
 } = opFunction('featureAlphaDropout');
 export const featureAlphaDropout_: {
   /** feature_alpha_dropout_(Tensor self, float p, bool train) -> Tensor */
   (self: Tensor, p: Float, train: boolean): Tensor;
+  (self: Tensor, options: { p: Float; train: boolean }): Tensor;
 } = opFunction('featureAlphaDropout_');
 export const featureDropout: {
   /** feature_dropout(Tensor input, float p, bool train) -> Tensor */
   (input: Tensor, p: Float, train: boolean): Tensor;
+  (input: Tensor, options: { p: Float; train: boolean }): Tensor;
 } = opFunction('featureDropout');
 export const featureDropout_: {
   /** feature_dropout_(Tensor self, float p, bool train) -> Tensor */
   (self: Tensor, p: Float, train: boolean): Tensor;
+  (self: Tensor, options: { p: Float; train: boolean }): Tensor;
 } = opFunction('featureDropout_');
 export const fftFft: {
   /** fft_fft(Tensor self, int? n=None, int dim=-1, str? norm=None) -> Tensor */
@@ -1066,6 +1126,7 @@ export const fftFft2: {
 export const fftFftfreq: {
   /** fft_fftfreq(int n, float d=1., *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor */
   (n: Int, d?: Float | FftFftfreqOptions, options?: FftFftfreqOptions): Tensor;
+  (options: { n: Int } & FftFftfreqOptions): Tensor;
 } = opFunction('fftFftfreq');
 export const fftFftn: {
   /** fft_fftn(Tensor self, int[1]? s=None, int[1]? dim=None, str? norm=None) -> Tensor */
@@ -1138,6 +1199,7 @@ export const fftRfft2: {
 export const fftRfftfreq: {
   /** fft_rfftfreq(int n, float d=1., *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor */
   (n: Int, d?: Float | FftFftfreqOptions, options?: FftFftfreqOptions): Tensor;
+  (options: { n: Int } & FftFftfreqOptions): Tensor;
 } = opFunction('fftRfftfreq');
 export const fftRfftn: {
   /** fft_rfftn(Tensor self, int[1]? s=None, int[1]? dim=None, str? norm=None) -> Tensor */
@@ -1154,6 +1216,7 @@ export const fill_: {
 export const fillDiagonal_: {
   /** fill_diagonal_(Tensor self, Scalar fill_value, bool wrap=False) -> Tensor */
   (self: Tensor, fillValue: Scalar, wrap?: boolean | { wrap?: boolean | undefined }): Tensor;
+  (self: Tensor, options: { fillValue: Scalar } & { wrap?: boolean | undefined }): Tensor;
 } = opFunction('fillDiagonal_');
 export const fix: {
   /** fix(Tensor self) -> Tensor */
@@ -1170,6 +1233,7 @@ export const flatten: {
 export const flip: {
   /** flip(Tensor self, int[] dims) -> Tensor */
   (self: Tensor, dims: readonly Int[]): Tensor;
+  (self: Tensor, options: { dims: readonly Int[] }): Tensor;
 } = opFunction('flip');
 export const fliplr: {
   /** fliplr(Tensor self) -> Tensor */
@@ -1244,14 +1308,17 @@ export const frexp: {
 export const frobeniusNorm: {
   /** frobenius_norm.dim(Tensor self, int[1] dim, bool keepdim=False) -> Tensor */
   (self: Tensor, dim: Int | readonly Int[], keepdim?: boolean | { keepdim?: boolean | undefined }): Tensor;
+  (self: Tensor, options: { dim: Int | readonly Int[] } & { keepdim?: boolean | undefined }): Tensor;
 } = opFunction('frobeniusNorm');
 export const full: {
   /** full(int[] size, Scalar fill_value, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor */
   (size: readonly Int[], fillValue: Scalar, options?: NewEmptyOptions): Tensor;
+  (options: { size: readonly Int[]; fillValue: Scalar } & NewEmptyOptions): Tensor;
 } = opFunction('full');
 export const fullLike: {
   /** full_like(Tensor self, Scalar fill_value, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None, MemoryFormat? memory_format=None) -> Tensor */
   (self: Tensor, fillValue: Scalar, options?: EmptyLikeOptions): Tensor;
+  (self: Tensor, options: { fillValue: Scalar } & EmptyLikeOptions): Tensor;
 } = opFunction('fullLike');
 export const gather: {
   /** gather(Tensor self, int dim, Tensor index, *, bool sparse_grad=False) -> Tensor */
@@ -1284,10 +1351,12 @@ export const gelu_: {
 export const geometric: {
   /** geometric(Tensor self, float p, *, Generator? generator=None) -> Tensor */
   (self: Tensor, p: Float, options?: { generator?: Generator | null | undefined }): Tensor;
+  (self: Tensor, options: { p: Float } & { generator?: Generator | null | undefined }): Tensor;
 } = opFunction('geometric');
 export const geometric_: {
   /** geometric_(Tensor self, float p, *, Generator? generator=None) -> Tensor */
   (self: Tensor, p: Float, options?: { generator?: Generator | null | undefined }): Tensor;
+  (self: Tensor, options: { p: Float } & { generator?: Generator | null | undefined }): Tensor;
 } = opFunction('geometric_');
 export const glu: {
   /** glu(Tensor self, int dim=-1) -> Tensor */
@@ -1328,24 +1397,30 @@ export const greaterEqual_: {
 export const gridSampler: {
   /** grid_sampler(Tensor input, Tensor grid, int interpolation_mode, int padding_mode, bool align_corners) -> Tensor */
   (input: Tensor, grid: Tensor, interpolationMode: Int, paddingMode: Int, alignCorners: boolean): Tensor;
+  (input: Tensor, grid: Tensor, options: { interpolationMode: Int; paddingMode: Int; alignCorners: boolean }): Tensor;
 } = opFunction('gridSampler');
 export const gridSampler2d: {
   /** grid_sampler_2d(Tensor input, Tensor grid, int interpolation_mode, int padding_mode, bool align_corners) -> Tensor */
   (input: Tensor, grid: Tensor, interpolationMode: Int, paddingMode: Int, alignCorners: boolean): Tensor;
+  (input: Tensor, grid: Tensor, options: { interpolationMode: Int; paddingMode: Int; alignCorners: boolean }): Tensor;
 } = opFunction('gridSampler2d');
 export const gridSampler3d: {
   /** grid_sampler_3d(Tensor input, Tensor grid, int interpolation_mode, int padding_mode, bool align_corners) -> Tensor */
   (input: Tensor, grid: Tensor, interpolationMode: Int, paddingMode: Int, alignCorners: boolean): Tensor;
+  (input: Tensor, grid: Tensor, options: { interpolationMode: Int; paddingMode: Int; alignCorners: boolean }): Tensor;
 } = opFunction('gridSampler3d');
 export const groupNorm: {
   /** group_norm(Tensor input, int num_groups, Tensor? weight=None, Tensor? bias=None, float eps=0.00001, bool cudnn_enabled=True) -> Tensor */
   (input: Tensor, numGroups: Int, weight?: Tensor | null | GroupNormOptions, bias?: Tensor | null | GroupNormOptions, eps?: Float | GroupNormOptions, cudnnEnabled?: boolean | GroupNormOptions): Tensor;
+  (input: Tensor, options: { numGroups: Int } & GroupNormOptions): Tensor;
 } = opFunction('groupNorm');
 export const gru: {
   /** gru.data(Tensor data, Tensor batch_sizes, Tensor hx, Tensor[] params, bool has_biases, int num_layers, float dropout, bool train, bool bidirectional) -> (Tensor, Tensor) */
   (data: Tensor, batchSizes: Tensor, hx: Tensor, params: readonly Tensor[], hasBiases: boolean, numLayers: Int, dropout: Float, train: boolean, bidirectional: boolean): [Tensor, Tensor];
+  (data: Tensor, batchSizes: Tensor, hx: Tensor, params: readonly Tensor[], options: { hasBiases: boolean; numLayers: Int; dropout: Float; train: boolean; bidirectional: boolean }): [Tensor, Tensor];
   /** gru.input(Tensor input, Tensor hx, Tensor[] params, bool has_biases, int num_layers, float dropout, bool train, bool bidirectional, bool batch_first) -> (Tensor, Tensor) */
   (input: Tensor, hx: Tensor, params: readonly Tensor[], hasBiases: boolean, numLayers: Int, dropout: Float, train: boolean, bidirectional: boolean, batchFirst: boolean): [Tensor, Tensor];
+  (input: Tensor, hx: Tensor, params: readonly Tensor[], options: { hasBiases: boolean; numLayers: Int; dropout: Float; train: boolean; bidirectional: boolean; batchFirst: boolean }): [Tensor, Tensor];
 } = opFunction('gru');
 export const gruCell: {
   /** gru_cell(Tensor input, Tensor hx, Tensor w_ih, Tensor w_hh, Tensor? b_ih=None, Tensor? b_hh=None) -> Tensor */
@@ -1362,18 +1437,24 @@ export const gt_: {
 export const hammingWindow: {
   /** hamming_window(int window_length, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor */
   (windowLength: Int, options?: NewEmptyOptions): Tensor;
+  (options: { windowLength: Int } & NewEmptyOptions): Tensor;
   /** hamming_window.periodic(int window_length, bool periodic, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor */
   (windowLength: Int, periodic: boolean, options?: NewEmptyOptions): Tensor;
+  (options: { windowLength: Int; periodic: boolean } & NewEmptyOptions): Tensor;
   /** hamming_window.periodic_alpha(int window_length, bool periodic, float alpha, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor */
   (windowLength: Int, periodic: boolean, alpha: Float, options?: NewEmptyOptions): Tensor;
+  (options: { windowLength: Int; periodic: boolean; alpha: Float } & NewEmptyOptions): Tensor;
   /** hamming_window.periodic_alpha_beta(int window_length, bool periodic, float alpha, float beta, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor */
   (windowLength: Int, periodic: boolean, alpha: Float, beta: Float, options?: NewEmptyOptions): Tensor;
+  (options: { windowLength: Int; periodic: boolean; alpha: Float; beta: Float } & NewEmptyOptions): Tensor;
 } = opFunction('hammingWindow');
 export const hannWindow: {
   /** hann_window(int window_length, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor */
   (windowLength: Int, options?: NewEmptyOptions): Tensor;
+  (options: { windowLength: Int } & NewEmptyOptions): Tensor;
   /** hann_window.periodic(int window_length, bool periodic, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor */
   (windowLength: Int, periodic: boolean, options?: NewEmptyOptions): Tensor;
+  (options: { windowLength: Int; periodic: boolean } & NewEmptyOptions): Tensor;
 } = opFunction('hannWindow');
 export const hardshrink: {
   /** hardshrink(Tensor self, Scalar lambd=0.5) -> Tensor */
@@ -1428,16 +1509,20 @@ export const histogram: {
 export const histogramdd: {
   /** histogramdd(Tensor self, int[] bins, float[]? range=None, Tensor? weight=None, bool density=False) -> (Tensor, Tensor[]) */
   (self: Tensor, bins: readonly Int[], range?: readonly Float[] | null | HistogramddOptions, weight?: Tensor | null | HistogramddOptions, density?: boolean | HistogramddOptions): [Tensor, Tensor[]];
+  (self: Tensor, options: { bins: readonly Int[] } & HistogramddOptions): [Tensor, Tensor[]];
   /** histogramdd.TensorList_bins(Tensor self, Tensor[] bins, float[]? range=None, Tensor? weight=None, bool density=False) -> (Tensor, Tensor[]) */
   (self: Tensor, bins: readonly Tensor[], range?: readonly Float[] | null | HistogramddOptions, weight?: Tensor | null | HistogramddOptions, density?: boolean | HistogramddOptions): [Tensor, Tensor[]];
   /** histogramdd.int_bins(Tensor self, int bins, float[]? range=None, Tensor? weight=None, bool density=False) -> (Tensor, Tensor[]) */
   (self: Tensor, bins: Int, range?: readonly Float[] | null | HistogramddOptions, weight?: Tensor | null | HistogramddOptions, density?: boolean | HistogramddOptions): [Tensor, Tensor[]];
+  (self: Tensor, options: { bins: Int } & HistogramddOptions): [Tensor, Tensor[]];
 } = opFunction('histogramdd');
 export const hsplit: {
   /** hsplit.array(Tensor self, int[] indices) -> Tensor[] */
   (self: Tensor, indices: readonly Int[]): Tensor[];
+  (self: Tensor, options: { indices: readonly Int[] }): Tensor[];
   /** hsplit.int(Tensor self, int sections) -> Tensor[] */
   (self: Tensor, sections: Int): Tensor[];
+  (self: Tensor, options: { sections: Int }): Tensor[];
 } = opFunction('hsplit');
 export const hspmm: {
   /** hspmm(Tensor mat1, Tensor mat2) -> Tensor */
@@ -1487,6 +1572,7 @@ export const igammac_: {
 export const im2col: {
   /** im2col(Tensor self, int[2] kernel_size, int[2] dilation, int[2] padding, int[2] stride) -> Tensor */
   (self: Tensor, kernelSize: Int | readonly Int[], dilation: Int | readonly Int[], padding: Int | readonly Int[], stride: Int | readonly Int[]): Tensor;
+  (self: Tensor, options: { kernelSize: Int | readonly Int[]; dilation: Int | readonly Int[]; padding: Int | readonly Int[]; stride: Int | readonly Int[] }): Tensor;
 } = opFunction('im2col');
 export const index: {
   /** index.Tensor(Tensor self, Tensor?[] indices) -> Tensor */
@@ -1543,6 +1629,7 @@ export const inner: {
 export const instanceNorm: {
   /** instance_norm(Tensor input, Tensor? weight, Tensor? bias, Tensor? running_mean, Tensor? running_var, bool use_input_stats, float momentum, float eps, bool cudnn_enabled) -> Tensor */
   (input: Tensor, weight: Tensor | null, bias: Tensor | null, runningMean: Tensor | null, runningVar: Tensor | null, useInputStats: boolean, momentum: Float, eps: Float, cudnnEnabled: boolean): Tensor;
+  (input: Tensor, weight: Tensor | null, bias: Tensor | null, runningMean: Tensor | null, runningVar: Tensor | null, options: { useInputStats: boolean; momentum: Float; eps: Float; cudnnEnabled: boolean }): Tensor;
 } = opFunction('instanceNorm');
 export const inverse: {
   /** inverse(Tensor self) -> Tensor */
@@ -1593,6 +1680,7 @@ export const isin: {
   (element: Scalar, testElements: Tensor, options?: IsinOptions): Tensor;
   /** isin.Tensor_Scalar(Tensor elements, Scalar test_element, *, bool assume_unique=False, bool invert=False) -> Tensor */
   (elements: Tensor, testElement: Scalar, options?: IsinOptions): Tensor;
+  (elements: Tensor, options: { testElement: Scalar } & IsinOptions): Tensor;
   /** isin.Tensor_Tensor(Tensor elements, Tensor test_elements, *, bool assume_unique=False, bool invert=False) -> Tensor */
   (elements: Tensor, testElements: Tensor, options?: IsinOptions): Tensor;
 } = opFunction('isin');
@@ -1619,14 +1707,18 @@ export const isreal: {
 export const istft: {
   /** istft(Tensor self, int n_fft, int? hop_length=None, int? win_length=None, Tensor? window=None, bool center=True, bool normalized=False, bool? onesided=None, int? length=None, bool return_complex=False) -> Tensor */
   (self: Tensor, nFft: Int, hopLength?: Int | null | IstftOptions, winLength?: Int | null | IstftOptions, window?: Tensor | null | IstftOptions, center?: boolean | IstftOptions, normalized?: boolean | IstftOptions, onesided?: boolean | null | IstftOptions, length?: Int | null | IstftOptions, returnComplex?: boolean | IstftOptions): Tensor;
+  (self: Tensor, options: { nFft: Int } & IstftOptions): Tensor;
 } = opFunction('istft');
 export const kaiserWindow: {
   /** kaiser_window(int window_length, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor */
   (windowLength: Int, options?: NewEmptyOptions): Tensor;
+  (options: { windowLength: Int } & NewEmptyOptions): Tensor;
   /** kaiser_window.beta(int window_length, bool periodic, float beta, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor */
   (windowLength: Int, periodic: boolean, beta: Float, options?: NewEmptyOptions): Tensor;
+  (options: { windowLength: Int; periodic: boolean; beta: Float } & NewEmptyOptions): Tensor;
   /** kaiser_window.periodic(int window_length, bool periodic, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor */
   (windowLength: Int, periodic: boolean, options?: NewEmptyOptions): Tensor;
+  (options: { windowLength: Int; periodic: boolean } & NewEmptyOptions): Tensor;
 } = opFunction('kaiserWindow');
 export const klDiv: {
   /** kl_div(Tensor self, Tensor target, int reduction=1, *, bool log_target=False) -> Tensor */
@@ -1639,6 +1731,7 @@ export const kron: {
 export const kthvalue: {
   /** kthvalue(Tensor self, int k, int dim=-1, bool keepdim=False) -> (Tensor, Tensor) */
   (self: Tensor, k: Int, dim?: Int | KthvalueOptions, keepdim?: boolean | KthvalueOptions): [Tensor, Tensor];
+  (self: Tensor, options: { k: Int } & KthvalueOptions): [Tensor, Tensor];
 } = opFunction('kthvalue');
 export const l1Loss: {
   /** l1_loss(Tensor self, Tensor target, int reduction=1) -> Tensor */
@@ -1647,6 +1740,7 @@ export const l1Loss: {
 export const layerNorm: {
   /** layer_norm(Tensor input, int[] normalized_shape, Tensor? weight=None, Tensor? bias=None, float eps=0.00001, bool cudnn_enable=True) -> Tensor */
   (input: Tensor, normalizedShape: readonly Int[], weight?: Tensor | null | LayerNormOptions, bias?: Tensor | null | LayerNormOptions, eps?: Float | LayerNormOptions, cudnnEnable?: boolean | LayerNormOptions): Tensor;
+  (input: Tensor, options: { normalizedShape: readonly Int[] } & LayerNormOptions): Tensor;
 } = opFunction('layerNorm');
 export const lcm: {
   /** lcm(Tensor self, Tensor other) -> Tensor */
@@ -1729,6 +1823,7 @@ export const linalgCond: {
   (self: Tensor, p?: Scalar | null | { p?: Scalar | null | undefined }): Tensor;
   /** linalg_cond.p_str(Tensor self, str p) -> Tensor */
   (self: Tensor, p: string): Tensor;
+  (self: Tensor, options: { p: string }): Tensor;
 } = opFunction('linalgCond');
 export const linalgCross: {
   /** linalg_cross(Tensor self, Tensor other, *, int dim=-1) -> Tensor */
@@ -1813,16 +1908,19 @@ export const linalgMatrixExp: {
 export const linalgMatrixNorm: {
   /** linalg_matrix_norm(Tensor self, Scalar ord, int[] dim=[-2,-1], bool keepdim=False, *, ScalarType? dtype=None) -> Tensor */
   (self: Tensor, ord: Scalar, dim?: readonly Int[] | LinalgMatrixNormOptions, keepdim?: boolean | LinalgMatrixNormOptions, options?: LinalgMatrixNormOptions): Tensor;
+  (self: Tensor, options: { ord: Scalar } & LinalgMatrixNormOptions): Tensor;
   /** linalg_matrix_norm.str_ord(Tensor self, str ord=fro, int[] dim=[-2,-1], bool keepdim=False, *, ScalarType? dtype=None) -> Tensor */
   (self: Tensor, ord?: string | LinalgMatrixNormOptions2, dim?: readonly Int[] | LinalgMatrixNormOptions2, keepdim?: boolean | LinalgMatrixNormOptions2, options?: LinalgMatrixNormOptions2): Tensor;
 } = opFunction('linalgMatrixNorm');
 export const linalgMatrixPower: {
   /** linalg_matrix_power(Tensor self, int n) -> Tensor */
   (self: Tensor, n: Int): Tensor;
+  (self: Tensor, options: { n: Int }): Tensor;
 } = opFunction('linalgMatrixPower');
 export const linalgMatrixRank: {
   /** linalg_matrix_rank(Tensor self, float tol, bool hermitian=False) -> Tensor */
   (self: Tensor, tol: Float, hermitian?: boolean | { hermitian?: boolean | undefined }): Tensor;
+  (self: Tensor, options: { tol: Float } & { hermitian?: boolean | undefined }): Tensor;
   /** linalg_matrix_rank.atol_rtol_float(Tensor self, *, float? atol=None, float? rtol=None, bool hermitian=False) -> Tensor */
   (self: Tensor, options?: LinalgMatrixRankOptions): Tensor;
   /** linalg_matrix_rank.atol_rtol_tensor(Tensor input, *, Tensor? atol=None, Tensor? rtol=None, bool hermitian=False) -> Tensor */
@@ -1844,10 +1942,12 @@ export const linalgNorm: {
   (self: Tensor, ord?: Scalar | null | LinalgNormOptions, dim?: Int | readonly Int[] | null | LinalgNormOptions, keepdim?: boolean | LinalgNormOptions, options?: LinalgNormOptions): Tensor;
   /** linalg_norm.ord_str(Tensor self, str ord, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor */
   (self: Tensor, ord: string, dim?: Int | readonly Int[] | null | LinalgNormOptions2, keepdim?: boolean | LinalgNormOptions2, options?: LinalgNormOptions2): Tensor;
+  (self: Tensor, options: { ord: string } & LinalgNormOptions2): Tensor;
 } = opFunction('linalgNorm');
 export const linalgPinv: {
   /** linalg_pinv(Tensor self, float rcond, bool hermitian=False) -> Tensor */
   (self: Tensor, rcond: Float, hermitian?: boolean | { hermitian?: boolean | undefined }): Tensor;
+  (self: Tensor, options: { rcond: Float } & { hermitian?: boolean | undefined }): Tensor;
   /** linalg_pinv.atol_rtol_float(Tensor self, *, float? atol=None, float? rtol=None, bool hermitian=False) -> Tensor */
   (self: Tensor, options?: LinalgMatrixRankOptions): Tensor;
   /** linalg_pinv.atol_rtol_tensor(Tensor self, *, Tensor? atol=None, Tensor? rtol=None, bool hermitian=False) -> Tensor */
@@ -1916,6 +2016,7 @@ export const linspace: {
   (start: Scalar, end: Tensor | Scalar, steps: Int, options?: NewEmptyOptions): Tensor;
   /** linspace.Tensor_Tensor(Tensor start, Tensor end, int steps, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor; linspace.Tensor_Scalar */
   (start: Tensor, end: Tensor | Scalar, steps: Int, options?: NewEmptyOptions): Tensor;
+  (start: Tensor, end: Tensor | Scalar, options: { steps: Int } & NewEmptyOptions): Tensor;
 } = opFunction('linspace');
 export const log: {
   /** log(Tensor self) -> Tensor */
@@ -1968,6 +2069,7 @@ export const logSigmoidForward: {
 export const logSoftmax: {
   /** log_softmax.int(Tensor self, int dim, ScalarType? dtype=None) -> Tensor */
   (self: Tensor, dim: Int, dtype?: DTypeLike | null | { dtype?: DTypeLike | null | undefined }): Tensor;
+  (self: Tensor, options: { dim: Int } & { dtype?: DTypeLike | null | undefined }): Tensor;
 } = opFunction('logSoftmax');
 export const logaddexp: {
   /** logaddexp(Tensor self, Tensor other) -> Tensor */
@@ -1980,6 +2082,7 @@ export const logaddexp2: {
 export const logcumsumexp: {
   /** logcumsumexp(Tensor self, int dim) -> Tensor */
   (self: Tensor, dim: Int): Tensor;
+  (self: Tensor, options: { dim: Int }): Tensor;
 } = opFunction('logcumsumexp');
 export const logdet: {
   /** logdet(Tensor self) -> Tensor */
@@ -2030,16 +2133,20 @@ export const logspace: {
   (start: Scalar, end: Tensor | Scalar, steps: Int, base?: Float | LogspaceOptions, options?: LogspaceOptions): Tensor;
   /** logspace.Tensor_Tensor(Tensor start, Tensor end, int steps, float base=10., *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor; logspace.Tensor_Scalar */
   (start: Tensor, end: Tensor | Scalar, steps: Int, base?: Float | LogspaceOptions, options?: LogspaceOptions): Tensor;
+  (start: Tensor, end: Tensor | Scalar, options: { steps: Int } & LogspaceOptions): Tensor;
 } = opFunction('logspace');
 export const logsumexp: {
   /** logsumexp(Tensor self, int[1] dim, bool keepdim=False) -> Tensor */
   (self: Tensor, dim: Int | readonly Int[], keepdim?: boolean | { keepdim?: boolean | undefined }): Tensor;
+  (self: Tensor, options: { dim: Int | readonly Int[] } & { keepdim?: boolean | undefined }): Tensor;
 } = opFunction('logsumexp');
 export const lstm: {
   /** lstm.data(Tensor data, Tensor batch_sizes, Tensor[] hx, Tensor[] params, bool has_biases, int num_layers, float dropout, bool train, bool bidirectional) -> (Tensor, Tensor, Tensor) */
   (data: Tensor, batchSizes: Tensor, hx: readonly Tensor[], params: readonly Tensor[], hasBiases: boolean, numLayers: Int, dropout: Float, train: boolean, bidirectional: boolean): [Tensor, Tensor, Tensor];
+  (data: Tensor, batchSizes: Tensor, hx: readonly Tensor[], params: readonly Tensor[], options: { hasBiases: boolean; numLayers: Int; dropout: Float; train: boolean; bidirectional: boolean }): [Tensor, Tensor, Tensor];
   /** lstm.input(Tensor input, Tensor[] hx, Tensor[] params, bool has_biases, int num_layers, float dropout, bool train, bool bidirectional, bool batch_first) -> (Tensor, Tensor, Tensor) */
   (input: Tensor, hx: readonly Tensor[], params: readonly Tensor[], hasBiases: boolean, numLayers: Int, dropout: Float, train: boolean, bidirectional: boolean, batchFirst: boolean): [Tensor, Tensor, Tensor];
+  (input: Tensor, hx: readonly Tensor[], params: readonly Tensor[], options: { hasBiases: boolean; numLayers: Int; dropout: Float; train: boolean; bidirectional: boolean; batchFirst: boolean }): [Tensor, Tensor, Tensor];
 } = opFunction('lstm');
 export const lstmCell: {
   /** lstm_cell(Tensor input, Tensor[] hx, Tensor w_ih, Tensor w_hh, Tensor? b_ih=None, Tensor? b_hh=None) -> (Tensor, Tensor) */
@@ -2096,46 +2203,56 @@ export const matrixExp: {
 export const matrixPower: {
   /** matrix_power(Tensor self, int n) -> Tensor */
   (self: Tensor, n: Int): Tensor;
+  (self: Tensor, options: { n: Int }): Tensor;
 } = opFunction('matrixPower');
 export const max: {
   /** max(Tensor self) -> Tensor */
   (self: Tensor): Tensor;
   /** max.dim(Tensor self, int dim, bool keepdim=False) -> (Tensor, Tensor) */
   (self: Tensor, dim: Int, keepdim?: boolean | { keepdim?: boolean | undefined }): [Tensor, Tensor];
+  (self: Tensor, options: { dim: Int } & { keepdim?: boolean | undefined }): [Tensor, Tensor];
   /** max.other(Tensor self, Tensor other) -> Tensor */
   (self: Tensor, other: Tensor): Tensor;
 } = opFunction('max');
 export const maxPool1d: {
   /** max_pool1d(Tensor self, int[1] kernel_size, int[1] stride=[], int[1] padding=[0], int[1] dilation=[1], bool ceil_mode=False) -> Tensor */
   (self: Tensor, kernelSize: Int | readonly Int[], stride?: Int | readonly Int[] | MaxPool1dOptions, padding?: Int | readonly Int[] | MaxPool1dOptions, dilation?: Int | readonly Int[] | MaxPool1dOptions, ceilMode?: boolean | MaxPool1dOptions): Tensor;
+  (self: Tensor, options: { kernelSize: Int | readonly Int[] } & MaxPool1dOptions): Tensor;
 } = opFunction('maxPool1d');
 export const maxPool1dWithIndices: {
   /** max_pool1d_with_indices(Tensor self, int[1] kernel_size, int[1] stride=[], int[1] padding=[0], int[1] dilation=[1], bool ceil_mode=False) -> (Tensor, Tensor) */
   (self: Tensor, kernelSize: Int | readonly Int[], stride?: Int | readonly Int[] | MaxPool1dOptions, padding?: Int | readonly Int[] | MaxPool1dOptions, dilation?: Int | readonly Int[] | MaxPool1dOptions, ceilMode?: boolean | MaxPool1dOptions): [Tensor, Tensor];
+  (self: Tensor, options: { kernelSize: Int | readonly Int[] } & MaxPool1dOptions): [Tensor, Tensor];
 } = opFunction('maxPool1dWithIndices');
 export const maxPool2d: {
   /** max_pool2d(Tensor self, int[2] kernel_size, int[2] stride=[], int[2] padding=[0,0], int[2] dilation=[1,1], bool ceil_mode=False) -> Tensor */
   (self: Tensor, kernelSize: Int | readonly Int[], stride?: Int | readonly Int[] | MaxPool1dOptions, padding?: Int | readonly Int[] | MaxPool1dOptions, dilation?: Int | readonly Int[] | MaxPool1dOptions, ceilMode?: boolean | MaxPool1dOptions): Tensor;
+  (self: Tensor, options: { kernelSize: Int | readonly Int[] } & MaxPool1dOptions): Tensor;
 } = opFunction('maxPool2d');
 export const maxPool2dWithIndices: {
   /** max_pool2d_with_indices(Tensor self, int[2] kernel_size, int[2] stride=[], int[2] padding=[0,0], int[2] dilation=[1,1], bool ceil_mode=False) -> (Tensor, Tensor) */
   (self: Tensor, kernelSize: Int | readonly Int[], stride?: Int | readonly Int[] | MaxPool1dOptions, padding?: Int | readonly Int[] | MaxPool1dOptions, dilation?: Int | readonly Int[] | MaxPool1dOptions, ceilMode?: boolean | MaxPool1dOptions): [Tensor, Tensor];
+  (self: Tensor, options: { kernelSize: Int | readonly Int[] } & MaxPool1dOptions): [Tensor, Tensor];
 } = opFunction('maxPool2dWithIndices');
 export const maxPool3d: {
   /** max_pool3d(Tensor self, int[3] kernel_size, int[3] stride=[], int[3] padding=[0,0,0], int[3] dilation=[1,1,1], bool ceil_mode=False) -> Tensor */
   (self: Tensor, kernelSize: Int | readonly Int[], stride?: Int | readonly Int[] | MaxPool1dOptions, padding?: Int | readonly Int[] | MaxPool1dOptions, dilation?: Int | readonly Int[] | MaxPool1dOptions, ceilMode?: boolean | MaxPool1dOptions): Tensor;
+  (self: Tensor, options: { kernelSize: Int | readonly Int[] } & MaxPool1dOptions): Tensor;
 } = opFunction('maxPool3d');
 export const maxPool3dWithIndices: {
   /** max_pool3d_with_indices(Tensor self, int[3] kernel_size, int[3] stride=[], int[3] padding=[0,0,0], int[3] dilation=[1,1,1], bool ceil_mode=False) -> (Tensor, Tensor) */
   (self: Tensor, kernelSize: Int | readonly Int[], stride?: Int | readonly Int[] | MaxPool1dOptions, padding?: Int | readonly Int[] | MaxPool1dOptions, dilation?: Int | readonly Int[] | MaxPool1dOptions, ceilMode?: boolean | MaxPool1dOptions): [Tensor, Tensor];
+  (self: Tensor, options: { kernelSize: Int | readonly Int[] } & MaxPool1dOptions): [Tensor, Tensor];
 } = opFunction('maxPool3dWithIndices');
 export const maxUnpool2d: {
   /** max_unpool2d(Tensor self, Tensor indices, int[2] output_size) -> Tensor */
   (self: Tensor, indices: Tensor, outputSize: Int | readonly Int[]): Tensor;
+  (self: Tensor, indices: Tensor, options: { outputSize: Int | readonly Int[] }): Tensor;
 } = opFunction('maxUnpool2d');
 export const maxUnpool3d: {
   /** max_unpool3d(Tensor self, Tensor indices, int[3] output_size, int[3] stride, int[3] padding) -> Tensor */
   (self: Tensor, indices: Tensor, outputSize: Int | readonly Int[], stride: Int | readonly Int[], padding: Int | readonly Int[]): Tensor;
+  (self: Tensor, indices: Tensor, options: { outputSize: Int | readonly Int[]; stride: Int | readonly Int[]; padding: Int | readonly Int[] }): Tensor;
 } = opFunction('maxUnpool3d');
 export const maximum: {
   /** maximum(Tensor self, Tensor other) -> Tensor */
@@ -2146,12 +2263,14 @@ export const mean: {
   (self: Tensor, options?: { dtype?: DTypeLike | null | undefined }): Tensor;
   /** mean.dim(Tensor self, int[1]? dim, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor */
   (self: Tensor, dim: Int | readonly Int[] | null, keepdim?: boolean | MeanOptions, options?: MeanOptions): Tensor;
+  (self: Tensor, options: { dim: Int | readonly Int[] | null } & MeanOptions): Tensor;
 } = opFunction('mean');
 export const median: {
   /** median(Tensor self) -> Tensor */
   (self: Tensor): Tensor;
   /** median.dim(Tensor self, int dim, bool keepdim=False) -> (Tensor, Tensor) */
   (self: Tensor, dim: Int, keepdim?: boolean | { keepdim?: boolean | undefined }): [Tensor, Tensor];
+  (self: Tensor, options: { dim: Int } & { keepdim?: boolean | undefined }): [Tensor, Tensor];
 } = opFunction('median');
 export const meshgrid: {
   /** meshgrid(Tensor[] tensors) -> Tensor[] */
@@ -2165,6 +2284,7 @@ export const min: {
   (self: Tensor): Tensor;
   /** min.dim(Tensor self, int dim, bool keepdim=False) -> (Tensor, Tensor) */
   (self: Tensor, dim: Int, keepdim?: boolean | { keepdim?: boolean | undefined }): [Tensor, Tensor];
+  (self: Tensor, options: { dim: Int } & { keepdim?: boolean | undefined }): [Tensor, Tensor];
   /** min.other(Tensor self, Tensor other) -> Tensor */
   (self: Tensor, other: Tensor): Tensor;
 } = opFunction('min');
@@ -2185,6 +2305,7 @@ export const mm: {
   (self: Tensor, mat2: Tensor): Tensor;
   /** mm.dtype(Tensor self, Tensor mat2, ScalarType out_dtype) -> Tensor */
   (self: Tensor, mat2: Tensor, outDtype: DTypeLike): Tensor;
+  (self: Tensor, mat2: Tensor, options: { outDtype: DTypeLike }): Tensor;
 } = opFunction('mm');
 export const mode: {
   /** mode(Tensor self, int dim=-1, bool keepdim=False) -> (Tensor, Tensor) */
@@ -2193,14 +2314,18 @@ export const mode: {
 export const moveaxis: {
   /** moveaxis.int(Tensor self, int source, int destination) -> Tensor */
   (self: Tensor, source: Int, destination: Int): Tensor;
+  (self: Tensor, options: { source: Int; destination: Int }): Tensor;
   /** moveaxis.intlist(Tensor self, int[] source, int[] destination) -> Tensor */
   (self: Tensor, source: readonly Int[], destination: readonly Int[]): Tensor;
+  (self: Tensor, options: { source: readonly Int[]; destination: readonly Int[] }): Tensor;
 } = opFunction('moveaxis');
 export const movedim: {
   /** movedim.int(Tensor self, int source, int destination) -> Tensor */
   (self: Tensor, source: Int, destination: Int): Tensor;
+  (self: Tensor, options: { source: Int; destination: Int }): Tensor;
   /** movedim.intlist(Tensor self, int[] source, int[] destination) -> Tensor */
   (self: Tensor, source: readonly Int[], destination: readonly Int[]): Tensor;
+  (self: Tensor, options: { source: readonly Int[]; destination: readonly Int[] }): Tensor;
 } = opFunction('movedim');
 export const mseLoss: {
   /** mse_loss(Tensor self, Tensor target, int reduction=1) -> Tensor */
@@ -2229,10 +2354,12 @@ export const multilabelMarginLoss: {
 export const multilabelMarginLossForward: {
   /** multilabel_margin_loss_forward(Tensor self, Tensor target, int reduction) -> (Tensor, Tensor) */
   (self: Tensor, target: Tensor, reduction: Int): [Tensor, Tensor];
+  (self: Tensor, target: Tensor, options: { reduction: Int }): [Tensor, Tensor];
 } = opFunction('multilabelMarginLossForward');
 export const multinomial: {
   /** multinomial(Tensor self, int num_samples, bool replacement=False, *, Generator? generator=None) -> Tensor */
   (self: Tensor, numSamples: Int, replacement?: boolean | MultinomialOptions, options?: MultinomialOptions): Tensor;
+  (self: Tensor, options: { numSamples: Int } & MultinomialOptions): Tensor;
 } = opFunction('multinomial');
 export const multiply: {
   /** multiply.Tensor(Tensor self, Tensor other) -> Tensor; multiply.Scalar */
@@ -2249,10 +2376,12 @@ export const mv: {
 export const mvlgamma: {
   /** mvlgamma(Tensor self, int p) -> Tensor */
   (self: Tensor, p: Int): Tensor;
+  (self: Tensor, options: { p: Int }): Tensor;
 } = opFunction('mvlgamma');
 export const mvlgamma_: {
   /** mvlgamma_(Tensor self, int p) -> Tensor */
   (self: Tensor, p: Int): Tensor;
+  (self: Tensor, options: { p: Int }): Tensor;
 } = opFunction('mvlgamma_');
 export const nanToNum: {
   /** nan_to_num(Tensor self, float? nan=None, float? posinf=None, float? neginf=None) -> Tensor */
@@ -2271,12 +2400,14 @@ export const nanmedian: {
   (self: Tensor): Tensor;
   /** nanmedian.dim(Tensor self, int dim, bool keepdim=False) -> (Tensor, Tensor) */
   (self: Tensor, dim: Int, keepdim?: boolean | { keepdim?: boolean | undefined }): [Tensor, Tensor];
+  (self: Tensor, options: { dim: Int } & { keepdim?: boolean | undefined }): [Tensor, Tensor];
 } = opFunction('nanmedian');
 export const nanquantile: {
   /** nanquantile(Tensor self, Tensor q, int? dim=None, bool keepdim=False, *, str interpolation=linear) -> Tensor */
   (self: Tensor, q: Tensor, dim?: Int | null | NanquantileOptions, keepdim?: boolean | NanquantileOptions, options?: NanquantileOptions): Tensor;
   /** nanquantile.scalar(Tensor self, float q, int? dim=None, bool keepdim=False, *, str interpolation=linear) -> Tensor */
   (self: Tensor, q: Float, dim?: Int | null | NanquantileOptions, keepdim?: boolean | NanquantileOptions, options?: NanquantileOptions): Tensor;
+  (self: Tensor, options: { q: Float } & NanquantileOptions): Tensor;
 } = opFunction('nanquantile');
 export const nansum: {
   /** nansum(Tensor self, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor */
@@ -2285,24 +2416,29 @@ export const nansum: {
 export const narrow: {
   /** narrow(Tensor self, int dim, int start, int length) -> Tensor */
   (self: Tensor, dim: Int, start: Int, length: Int): Tensor;
+  (self: Tensor, options: { dim: Int; start: Int; length: Int }): Tensor;
   /** narrow.Tensor(Tensor self, int dim, Tensor start, int length) -> Tensor */
   (self: Tensor, dim: Int, start: Tensor, length: Int): Tensor;
 } = opFunction('narrow');
 export const nativeBatchNorm: {
   /** native_batch_norm(Tensor input, Tensor? weight, Tensor? bias, Tensor? running_mean, Tensor? running_var, bool training, float momentum, float eps) -> (Tensor, Tensor, Tensor) */
   (input: Tensor, weight: Tensor | null, bias: Tensor | null, runningMean: Tensor | null, runningVar: Tensor | null, training: boolean, momentum: Float, eps: Float): [Tensor, Tensor, Tensor];
+  (input: Tensor, weight: Tensor | null, bias: Tensor | null, runningMean: Tensor | null, runningVar: Tensor | null, options: { training: boolean; momentum: Float; eps: Float }): [Tensor, Tensor, Tensor];
 } = opFunction('nativeBatchNorm');
 export const nativeChannelShuffle: {
   /** native_channel_shuffle(Tensor self, int groups) -> Tensor */
   (self: Tensor, groups: Int): Tensor;
+  (self: Tensor, options: { groups: Int }): Tensor;
 } = opFunction('nativeChannelShuffle');
 export const nativeDropout: {
   /** native_dropout(Tensor input, float p, bool? train) -> (Tensor, Tensor) */
   (input: Tensor, p: Float, train: boolean | null): [Tensor, Tensor];
+  (input: Tensor, options: { p: Float; train: boolean | null }): [Tensor, Tensor];
 } = opFunction('nativeDropout');
 export const nativeGroupNorm: {
   /** native_group_norm(Tensor input, Tensor? weight, Tensor? bias, int N, int C, int HxW, int group, float eps) -> (Tensor, Tensor, Tensor) */
   (input: Tensor, weight: Tensor | null, bias: Tensor | null, N: Int, C: Int, HxW: Int, group: Int, eps: Float): [Tensor, Tensor, Tensor];
+  (input: Tensor, weight: Tensor | null, bias: Tensor | null, options: { N: Int; C: Int; HxW: Int; group: Int; eps: Float }): [Tensor, Tensor, Tensor];
 } = opFunction('nativeGroupNorm');
 export const nativeLayerNorm: {
   /** native_layer_norm(Tensor input, int[] normalized_shape, Tensor? weight, Tensor? bias, float eps) -> (Tensor, Tensor, Tensor) */
@@ -2313,6 +2449,7 @@ export const nativeNorm: {
   (self: Tensor, p?: Scalar | { p?: Scalar | undefined }): Tensor;
   /** native_norm.ScalarOpt_dim_dtype(Tensor self, Scalar? p, int[1] dim, bool keepdim, ScalarType? dtype) -> Tensor */
   (self: Tensor, p: Scalar | null, dim: Int | readonly Int[], keepdim: boolean, dtype: DTypeLike | null): Tensor;
+  (self: Tensor, options: { p: Scalar | null; dim: Int | readonly Int[]; keepdim: boolean; dtype: DTypeLike | null }): Tensor;
 } = opFunction('nativeNorm');
 export const ne: {
   /** ne.Tensor(Tensor self, Tensor other) -> Tensor; ne.Scalar */
@@ -2341,22 +2478,27 @@ export const negative_: {
 export const newEmpty: {
   /** new_empty(Tensor self, int[] size, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor */
   (self: Tensor, size: readonly Int[], options?: NewEmptyOptions): Tensor;
+  (self: Tensor, options: { size: readonly Int[] } & NewEmptyOptions): Tensor;
 } = opFunction('newEmpty');
 export const newEmptyStrided: {
   /** new_empty_strided(Tensor self, int[] size, int[] stride, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor */
   (self: Tensor, size: readonly Int[], stride: readonly Int[], options?: NewEmptyOptions): Tensor;
+  (self: Tensor, options: { size: readonly Int[]; stride: readonly Int[] } & NewEmptyOptions): Tensor;
 } = opFunction('newEmptyStrided');
 export const newFull: {
   /** new_full(Tensor self, int[] size, Scalar fill_value, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor */
   (self: Tensor, size: readonly Int[], fillValue: Scalar, options?: NewEmptyOptions): Tensor;
+  (self: Tensor, options: { size: readonly Int[]; fillValue: Scalar } & NewEmptyOptions): Tensor;
 } = opFunction('newFull');
 export const newOnes: {
   /** new_ones(Tensor self, int[] size, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor */
   (self: Tensor, size: readonly Int[], options?: NewEmptyOptions): Tensor;
+  (self: Tensor, options: { size: readonly Int[] } & NewEmptyOptions): Tensor;
 } = opFunction('newOnes');
 export const newZeros: {
   /** new_zeros(Tensor self, int[] size, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor */
   (self: Tensor, size: readonly Int[], options?: NewEmptyOptions): Tensor;
+  (self: Tensor, options: { size: readonly Int[] } & NewEmptyOptions): Tensor;
 } = opFunction('newZeros');
 export const nextafter: {
   /** nextafter(Tensor self, Tensor other) -> Tensor */
@@ -2377,10 +2519,12 @@ export const nllLoss2d: {
 export const nllLoss2dForward: {
   /** nll_loss2d_forward(Tensor self, Tensor target, Tensor? weight, int reduction, int ignore_index) -> (Tensor, Tensor) */
   (self: Tensor, target: Tensor, weight: Tensor | null, reduction: Int, ignoreIndex: Int): [Tensor, Tensor];
+  (self: Tensor, target: Tensor, weight: Tensor | null, options: { reduction: Int; ignoreIndex: Int }): [Tensor, Tensor];
 } = opFunction('nllLoss2dForward');
 export const nllLossForward: {
   /** nll_loss_forward(Tensor self, Tensor target, Tensor? weight, int reduction, int ignore_index) -> (Tensor, Tensor) */
   (self: Tensor, target: Tensor, weight: Tensor | null, reduction: Int, ignoreIndex: Int): [Tensor, Tensor];
+  (self: Tensor, target: Tensor, weight: Tensor | null, options: { reduction: Int; ignoreIndex: Int }): [Tensor, Tensor];
 } = opFunction('nllLossForward');
 export const nllLossNd: {
   /** nll_loss_nd(Tensor self, Tensor target, Tensor? weight=None, int reduction=1, int ignore_index=-100) -> Tensor */
@@ -2403,10 +2547,13 @@ export const norm: {
   (self: Tensor, p?: Scalar | { p?: Scalar | undefined }): Tensor;
   /** norm.ScalarOpt_dim(Tensor self, Scalar? p, int[1] dim, bool keepdim=False) -> Tensor */
   (self: Tensor, p: Scalar | null, dim: Int | readonly Int[], keepdim?: boolean | { keepdim?: boolean | undefined }): Tensor;
+  (self: Tensor, options: { p: Scalar | null; dim: Int | readonly Int[] } & { keepdim?: boolean | undefined }): Tensor;
   /** norm.ScalarOpt_dim_dtype(Tensor self, Scalar? p, int[1] dim, bool keepdim, *, ScalarType dtype) -> Tensor */
   (self: Tensor, p: Scalar | null, dim: Int | readonly Int[], keepdim: boolean, options: { dtype: DTypeLike }): Tensor;
+  (self: Tensor, options: { p: Scalar | null; dim: Int | readonly Int[]; keepdim: boolean } & { dtype: DTypeLike }): Tensor;
   /** norm.ScalarOpt_dtype(Tensor self, Scalar? p, *, ScalarType dtype) -> Tensor */
   (self: Tensor, p: Scalar | null, options: { dtype: DTypeLike }): Tensor;
+  (self: Tensor, options: { p: Scalar | null } & { dtype: DTypeLike }): Tensor;
 } = opFunction('norm');
 export const normExceptDim: {
   /** norm_except_dim(Tensor v, int pow=2, int dim=0) -> Tensor */
@@ -2421,6 +2568,7 @@ export const normal: {
   (mean: Float, std: Tensor, options?: { generator?: Generator | null | undefined }): Tensor;
   /** normal.float_float(float mean, float std, int[] size, *, Generator? generator=None, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor */
   (mean: Float, std: Float, size: readonly Int[], options?: NormalOptions2): Tensor;
+  (options: { mean: Float; std: Float; size: readonly Int[] } & NormalOptions2): Tensor;
 } = opFunction('normal');
 export const normal_: {
   /** normal_(Tensor self, float mean=0., float std=1., *, Generator? generator=None) -> Tensor */
@@ -2439,6 +2587,7 @@ export const nuclearNorm: {
   (self: Tensor, keepdim?: boolean | { keepdim?: boolean | undefined }): Tensor;
   /** nuclear_norm.dim(Tensor self, int[2] dim, bool keepdim=False) -> Tensor */
   (self: Tensor, dim: Int | readonly Int[], keepdim?: boolean | { keepdim?: boolean | undefined }): Tensor;
+  (self: Tensor, options: { dim: Int | readonly Int[] } & { keepdim?: boolean | undefined }): Tensor;
 } = opFunction('nuclearNorm');
 export const oneHot: {
   /** one_hot(Tensor self, int num_classes=-1) -> Tensor */
@@ -2448,6 +2597,7 @@ export const ones: {
   /** ones(int[] size, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor */
   (size: readonly Int[], options?: NewEmptyOptions): Tensor;
   (...size: readonly Int[] | [...Int[], NewEmptyOptions]): Tensor;
+  (options: { size: readonly Int[] } & NewEmptyOptions): Tensor;
 } = opFunction('ones');
 export const onesLike: {
   /** ones_like(Tensor self, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None, MemoryFormat? memory_format=None) -> Tensor */
@@ -2468,6 +2618,7 @@ export const outer: {
 export const pad: {
   /** pad(Tensor self, int[] pad, str mode=constant, float? value=None) -> Tensor */
   (self: Tensor, pad: readonly Int[], mode?: string | PadOptions, value?: Float | null | PadOptions): Tensor;
+  (self: Tensor, options: { pad: readonly Int[] } & PadOptions): Tensor;
 } = opFunction('pad');
 export const padSequence: {
   /** pad_sequence(Tensor[] sequences, bool batch_first=False, float padding_value=0., str padding_side=right) -> Tensor */
@@ -2484,6 +2635,7 @@ export const pdist: {
 export const permute: {
   /** permute(Tensor self, int[] dims) -> Tensor */
   (self: Tensor, dims: readonly Int[]): Tensor;
+  (self: Tensor, options: { dims: readonly Int[] }): Tensor;
 } = opFunction('permute');
 export const pinMemory: {
   /** pin_memory(Tensor self, Device? device=None) -> Tensor */
@@ -2496,10 +2648,12 @@ export const pinverse: {
 export const pixelShuffle: {
   /** pixel_shuffle(Tensor self, int upscale_factor) -> Tensor */
   (self: Tensor, upscaleFactor: Int): Tensor;
+  (self: Tensor, options: { upscaleFactor: Int }): Tensor;
 } = opFunction('pixelShuffle');
 export const pixelUnshuffle: {
   /** pixel_unshuffle(Tensor self, int downscale_factor) -> Tensor */
   (self: Tensor, downscaleFactor: Int): Tensor;
+  (self: Tensor, options: { downscaleFactor: Int }): Tensor;
 } = opFunction('pixelUnshuffle');
 export const poisson: {
   /** poisson(Tensor self, Generator? generator=None) -> Tensor */
@@ -2508,6 +2662,7 @@ export const poisson: {
 export const poissonNllLoss: {
   /** poisson_nll_loss(Tensor input, Tensor target, bool log_input, bool full, float eps, int reduction) -> Tensor */
   (input: Tensor, target: Tensor, logInput: boolean, full: boolean, eps: Float, reduction: Int): Tensor;
+  (input: Tensor, target: Tensor, options: { logInput: boolean; full: boolean; eps: Float; reduction: Int }): Tensor;
 } = opFunction('poissonNllLoss');
 export const polar: {
   /** polar(Tensor abs, Tensor angle) -> Tensor */
@@ -2520,6 +2675,7 @@ export const polygamma: {
 export const polygamma_: {
   /** polygamma_(Tensor self, int n) -> Tensor */
   (self: Tensor, n: Int): Tensor;
+  (self: Tensor, options: { n: Int }): Tensor;
 } = opFunction('polygamma_');
 export const positive: {
   /** positive(Tensor self) -> Tensor */
@@ -2544,10 +2700,12 @@ export const prod: {
   (self: Tensor, options?: { dtype?: DTypeLike | null | undefined }): Tensor;
   /** prod.dim_int(Tensor self, int dim, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor */
   (self: Tensor, dim: Int, keepdim?: boolean | MeanOptions, options?: MeanOptions): Tensor;
+  (self: Tensor, options: { dim: Int } & MeanOptions): Tensor;
 } = opFunction('prod');
 export const promoteTypes: {
   /** promote_types(ScalarType type1, ScalarType type2) -> ScalarType */
   (type1: DTypeLike, type2: DTypeLike): DType;
+  (options: { type1: DTypeLike; type2: DTypeLike }): DType;
 } = opFunction('promoteTypes');
 export const put: {
   /** put(Tensor self, Tensor index, Tensor source, bool accumulate=False) -> Tensor */
@@ -2562,22 +2720,28 @@ export const quantile: {
   (self: Tensor, q: Tensor, dim?: Int | null | NanquantileOptions, keepdim?: boolean | NanquantileOptions, options?: NanquantileOptions): Tensor;
   /** quantile.scalar(Tensor self, float q, int? dim=None, bool keepdim=False, *, str interpolation=linear) -> Tensor */
   (self: Tensor, q: Float, dim?: Int | null | NanquantileOptions, keepdim?: boolean | NanquantileOptions, options?: NanquantileOptions): Tensor;
+  (self: Tensor, options: { q: Float } & NanquantileOptions): Tensor;
 } = opFunction('quantile');
 export const quantizePerChannel: {
   /** quantize_per_channel(Tensor self, Tensor scales, Tensor zero_points, int axis, ScalarType dtype) -> Tensor */
   (self: Tensor, scales: Tensor, zeroPoints: Tensor, axis: Int, dtype: DTypeLike): Tensor;
+  (self: Tensor, scales: Tensor, zeroPoints: Tensor, options: { axis: Int; dtype: DTypeLike }): Tensor;
 } = opFunction('quantizePerChannel');
 export const quantizePerTensor: {
   /** quantize_per_tensor(Tensor self, float scale, int zero_point, ScalarType dtype) -> Tensor */
   (self: Tensor, scale: Float, zeroPoint: Int, dtype: DTypeLike): Tensor;
+  (self: Tensor, options: { scale: Float; zeroPoint: Int; dtype: DTypeLike }): Tensor;
   /** quantize_per_tensor.tensor_qparams(Tensor self, Tensor scale, Tensor zero_point, ScalarType dtype) -> Tensor */
   (self: Tensor, scale: Tensor, zeroPoint: Tensor, dtype: DTypeLike): Tensor;
+  (self: Tensor, scale: Tensor, zeroPoint: Tensor, options: { dtype: DTypeLike }): Tensor;
   /** quantize_per_tensor.tensors(Tensor[] tensors, Tensor scales, Tensor zero_points, ScalarType dtype) -> Tensor[] */
   (tensors: readonly Tensor[], scales: Tensor, zeroPoints: Tensor, dtype: DTypeLike): Tensor[];
+  (tensors: readonly Tensor[], scales: Tensor, zeroPoints: Tensor, options: { dtype: DTypeLike }): Tensor[];
 } = opFunction('quantizePerTensor');
 export const quantizePerTensorDynamic: {
   /** quantize_per_tensor_dynamic(Tensor self, ScalarType dtype, bool reduce_range) -> Tensor */
   (self: Tensor, dtype: DTypeLike, reduceRange: boolean): Tensor;
+  (self: Tensor, options: { dtype: DTypeLike; reduceRange: boolean }): Tensor;
 } = opFunction('quantizePerTensorDynamic');
 export const rad2deg: {
   /** rad2deg(Tensor self) -> Tensor */
@@ -2591,9 +2755,11 @@ export const rand: {
   /** rand(int[] size, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor */
   (size: readonly Int[], options?: NewEmptyOptions): Tensor;
   (...size: readonly Int[] | [...Int[], NewEmptyOptions]): Tensor;
+  (options: { size: readonly Int[] } & NewEmptyOptions): Tensor;
   /** rand.generator(int[] size, *, Generator? generator, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor */
   (size: readonly Int[], options?: NormalOptions2): Tensor;
   (...size: readonly Int[] | [...Int[], NormalOptions2]): Tensor;
+  (options: { size: readonly Int[] } & NormalOptions2): Tensor;
 } = opFunction('rand');
 export const randLike: {
   /** rand_like(Tensor self, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None, MemoryFormat? memory_format=None) -> Tensor */
@@ -2604,34 +2770,44 @@ export const randLike: {
 export const randint: {
   /** randint(int high, int[] size, *, ScalarType? dtype=4, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor */
   (high: Int, size: readonly Int[], options?: NewEmptyOptions): Tensor;
+  (options: { high: Int; size: readonly Int[] } & NewEmptyOptions): Tensor;
   /** randint.generator(int high, int[] size, *, Generator? generator, ScalarType? dtype=4, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor */
   (high: Int, size: readonly Int[], options?: NormalOptions2): Tensor;
+  (options: { high: Int; size: readonly Int[] } & NormalOptions2): Tensor;
   /** randint.low(int low, int high, int[] size, *, ScalarType? dtype=4, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor */
   (low: Int, high: Int, size: readonly Int[], options?: NewEmptyOptions): Tensor;
+  (options: { low: Int; high: Int; size: readonly Int[] } & NewEmptyOptions): Tensor;
   /** randint.low_generator(int low, int high, int[] size, *, Generator? generator, ScalarType? dtype=4, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor */
   (low: Int, high: Int, size: readonly Int[], options?: NormalOptions2): Tensor;
+  (options: { low: Int; high: Int; size: readonly Int[] } & NormalOptions2): Tensor;
 } = opFunction('randint');
 export const randintLike: {
   /** randint_like(Tensor self, int high, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None, MemoryFormat? memory_format=None) -> Tensor */
   (self: Tensor, high: Int, options?: EmptyLikeOptions): Tensor;
+  (self: Tensor, options: { high: Int } & EmptyLikeOptions): Tensor;
   /** randint_like.Tensor(Tensor self, Tensor high, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None, MemoryFormat? memory_format=None) -> Tensor */
   (self: Tensor, high: Tensor, options?: EmptyLikeOptions): Tensor;
   /** randint_like.Tensor_generator(Tensor self, Tensor high, *, Generator? generator, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None, MemoryFormat? memory_format=None) -> Tensor */
   (self: Tensor, high: Tensor, options?: RandLikeOptions): Tensor;
   /** randint_like.generator(Tensor self, int high, *, Generator? generator, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None, MemoryFormat? memory_format=None) -> Tensor */
   (self: Tensor, high: Int, options?: RandLikeOptions): Tensor;
+  (self: Tensor, options: { high: Int } & RandLikeOptions): Tensor;
   /** randint_like.low_dtype(Tensor self, int low, int high, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None, MemoryFormat? memory_format=None) -> Tensor */
   (self: Tensor, low: Int, high: Int, options?: EmptyLikeOptions): Tensor;
+  (self: Tensor, options: { low: Int; high: Int } & EmptyLikeOptions): Tensor;
   /** randint_like.low_generator_dtype(Tensor self, int low, int high, *, Generator? generator, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None, MemoryFormat? memory_format=None) -> Tensor */
   (self: Tensor, low: Int, high: Int, options?: RandLikeOptions): Tensor;
+  (self: Tensor, options: { low: Int; high: Int } & RandLikeOptions): Tensor;
 } = opFunction('randintLike');
 export const randn: {
   /** randn(int[] size, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor */
   (size: readonly Int[], options?: NewEmptyOptions): Tensor;
   (...size: readonly Int[] | [...Int[], NewEmptyOptions]): Tensor;
+  (options: { size: readonly Int[] } & NewEmptyOptions): Tensor;
   /** randn.generator(int[] size, *, Generator? generator, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor */
   (size: readonly Int[], options?: NormalOptions2): Tensor;
   (...size: readonly Int[] | [...Int[], NormalOptions2]): Tensor;
+  (options: { size: readonly Int[] } & NormalOptions2): Tensor;
 } = opFunction('randn');
 export const randnLike: {
   /** randn_like(Tensor self, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None, MemoryFormat? memory_format=None) -> Tensor */
@@ -2644,22 +2820,28 @@ export const random: {
   (self: Tensor, options?: { generator?: Generator | null | undefined }): Tensor;
   /** random.from(Tensor self, int from, int? to, *, Generator? generator=None) -> Tensor */
   (self: Tensor, from: Int, to: Int | null, options?: { generator?: Generator | null | undefined }): Tensor;
+  (self: Tensor, options: { from: Int; to: Int | null } & { generator?: Generator | null | undefined }): Tensor;
   /** random.to(Tensor self, int to, *, Generator? generator=None) -> Tensor */
   (self: Tensor, to: Int, options?: { generator?: Generator | null | undefined }): Tensor;
+  (self: Tensor, options: { to: Int } & { generator?: Generator | null | undefined }): Tensor;
 } = opFunction('random');
 export const random_: {
   /** random_(Tensor self, *, Generator? generator=None) -> Tensor */
   (self: Tensor, options?: { generator?: Generator | null | undefined }): Tensor;
   /** random_.from(Tensor self, int from, int? to, *, Generator? generator=None) -> Tensor */
   (self: Tensor, from: Int, to: Int | null, options?: { generator?: Generator | null | undefined }): Tensor;
+  (self: Tensor, options: { from: Int; to: Int | null } & { generator?: Generator | null | undefined }): Tensor;
   /** random_.to(Tensor self, int to, *, Generator? generator=None) -> Tensor */
   (self: Tensor, to: Int, options?: { generator?: Generator | null | undefined }): Tensor;
+  (self: Tensor, options: { to: Int } & { generator?: Generator | null | undefined }): Tensor;
 } = opFunction('random_');
 export const randperm: {
   /** randperm(int n, *, ScalarType? dtype=4, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor */
   (n: Int, options?: NewEmptyOptions): Tensor;
+  (options: { n: Int } & NewEmptyOptions): Tensor;
   /** randperm.generator(int n, *, Generator? generator, ScalarType? dtype=4, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor */
   (n: Int, options?: NormalOptions2): Tensor;
+  (options: { n: Int } & NormalOptions2): Tensor;
 } = opFunction('randperm');
 export const ravel: {
   /** ravel(Tensor self) -> Tensor */
@@ -2676,14 +2858,17 @@ export const reciprocal_: {
 export const reflectionPad1d: {
   /** reflection_pad1d(Tensor self, int[2] padding) -> Tensor */
   (self: Tensor, padding: Int | readonly Int[]): Tensor;
+  (self: Tensor, options: { padding: Int | readonly Int[] }): Tensor;
 } = opFunction('reflectionPad1d');
 export const reflectionPad2d: {
   /** reflection_pad2d(Tensor self, int[4] padding) -> Tensor */
   (self: Tensor, padding: Int | readonly Int[]): Tensor;
+  (self: Tensor, options: { padding: Int | readonly Int[] }): Tensor;
 } = opFunction('reflectionPad2d');
 export const reflectionPad3d: {
   /** reflection_pad3d(Tensor self, int[6] padding) -> Tensor */
   (self: Tensor, padding: Int | readonly Int[]): Tensor;
+  (self: Tensor, options: { padding: Int | readonly Int[] }): Tensor;
 } = opFunction('reflectionPad3d');
 export const relu: {
   /** relu(Tensor self) -> Tensor */
@@ -2714,14 +2899,17 @@ export const remainder_: {
 export const renorm: {
   /** renorm(Tensor self, Scalar p, int dim, Scalar maxnorm) -> Tensor */
   (self: Tensor, p: Scalar, dim: Int, maxnorm: Scalar): Tensor;
+  (self: Tensor, options: { p: Scalar; dim: Int; maxnorm: Scalar }): Tensor;
 } = opFunction('renorm');
 export const renorm_: {
   /** renorm_(Tensor self, Scalar p, int dim, Scalar maxnorm) -> Tensor */
   (self: Tensor, p: Scalar, dim: Int, maxnorm: Scalar): Tensor;
+  (self: Tensor, options: { p: Scalar; dim: Int; maxnorm: Scalar }): Tensor;
 } = opFunction('renorm_');
 export const repeat: {
   /** repeat(Tensor self, int[] repeats) -> Tensor */
   (self: Tensor, repeats: readonly Int[]): Tensor;
+  (self: Tensor, options: { repeats: readonly Int[] }): Tensor;
 } = opFunction('repeat');
 export const repeatInterleave: {
   /** repeat_interleave.Tensor(Tensor repeats, *, int? output_size=None) -> Tensor */
@@ -2730,22 +2918,27 @@ export const repeatInterleave: {
   (self: Tensor, repeats: Tensor, dim?: Int | null | RepeatInterleaveOptions, options?: RepeatInterleaveOptions): Tensor;
   /** repeat_interleave.self_int(Tensor self, int repeats, int? dim=None, *, int? output_size=None) -> Tensor */
   (self: Tensor, repeats: Int, dim?: Int | null | RepeatInterleaveOptions, options?: RepeatInterleaveOptions): Tensor;
+  (self: Tensor, options: { repeats: Int } & RepeatInterleaveOptions): Tensor;
 } = opFunction('repeatInterleave');
 export const replicationPad1d: {
   /** replication_pad1d(Tensor self, int[2] padding) -> Tensor */
   (self: Tensor, padding: Int | readonly Int[]): Tensor;
+  (self: Tensor, options: { padding: Int | readonly Int[] }): Tensor;
 } = opFunction('replicationPad1d');
 export const replicationPad2d: {
   /** replication_pad2d(Tensor self, int[4] padding) -> Tensor */
   (self: Tensor, padding: Int | readonly Int[]): Tensor;
+  (self: Tensor, options: { padding: Int | readonly Int[] }): Tensor;
 } = opFunction('replicationPad2d');
 export const replicationPad3d: {
   /** replication_pad3d(Tensor self, int[6] padding) -> Tensor */
   (self: Tensor, padding: Int | readonly Int[]): Tensor;
+  (self: Tensor, options: { padding: Int | readonly Int[] }): Tensor;
 } = opFunction('replicationPad3d');
 export const reshape: {
   /** reshape(Tensor self, int[] shape) -> Tensor */
   (self: Tensor, shape: readonly Int[]): Tensor;
+  (self: Tensor, options: { shape: readonly Int[] }): Tensor;
 } = opFunction('reshape');
 export const reshapeAs: {
   /** reshape_as(Tensor self, Tensor other) -> Tensor */
@@ -2754,10 +2947,12 @@ export const reshapeAs: {
 export const resize: {
   /** resize(Tensor self, int[] size, *, MemoryFormat? memory_format=None) -> Tensor */
   (self: Tensor, size: readonly Int[], options?: { memoryFormat?: MemoryFormat | null | undefined }): Tensor;
+  (self: Tensor, options: { size: readonly Int[] } & { memoryFormat?: MemoryFormat | null | undefined }): Tensor;
 } = opFunction('resize');
 export const resize_: {
   /** resize_(Tensor self, int[] size, *, MemoryFormat? memory_format=None) -> Tensor */
   (self: Tensor, size: readonly Int[], options?: { memoryFormat?: MemoryFormat | null | undefined }): Tensor;
+  (self: Tensor, options: { size: readonly Int[] } & { memoryFormat?: MemoryFormat | null | undefined }): Tensor;
 } = opFunction('resize_');
 export const resizeAs: {
   /** resize_as(Tensor self, Tensor the_template, *, MemoryFormat? memory_format=None) -> Tensor */
@@ -2780,18 +2975,22 @@ export const resultType: {
   (tensor: Tensor, other: Tensor | Scalar): DType;
   /** result_type.Scalar_Scalar(Scalar scalar1, Scalar scalar2) -> ScalarType */
   (scalar1: Scalar, scalar2: Scalar): DType;
+  (options: { scalar1: Scalar; scalar2: Scalar }): DType;
   /** result_type.Scalar_Tensor(Scalar scalar, Tensor tensor) -> ScalarType */
   (scalar: Scalar, tensor: Tensor): DType;
 } = opFunction('resultType');
 export const rmsNorm: {
   /** rms_norm(Tensor input, int[] normalized_shape, Tensor? weight=None, float? eps=None) -> Tensor */
   (input: Tensor, normalizedShape: readonly Int[], weight?: Tensor | null | RmsNormOptions, eps?: Float | null | RmsNormOptions): Tensor;
+  (input: Tensor, options: { normalizedShape: readonly Int[] } & RmsNormOptions): Tensor;
 } = opFunction('rmsNorm');
 export const rnnRelu: {
   /** rnn_relu.data(Tensor data, Tensor batch_sizes, Tensor hx, Tensor[] params, bool has_biases, int num_layers, float dropout, bool train, bool bidirectional) -> (Tensor, Tensor) */
   (data: Tensor, batchSizes: Tensor, hx: Tensor, params: readonly Tensor[], hasBiases: boolean, numLayers: Int, dropout: Float, train: boolean, bidirectional: boolean): [Tensor, Tensor];
+  (data: Tensor, batchSizes: Tensor, hx: Tensor, params: readonly Tensor[], options: { hasBiases: boolean; numLayers: Int; dropout: Float; train: boolean; bidirectional: boolean }): [Tensor, Tensor];
   /** rnn_relu.input(Tensor input, Tensor hx, Tensor[] params, bool has_biases, int num_layers, float dropout, bool train, bool bidirectional, bool batch_first) -> (Tensor, Tensor) */
   (input: Tensor, hx: Tensor, params: readonly Tensor[], hasBiases: boolean, numLayers: Int, dropout: Float, train: boolean, bidirectional: boolean, batchFirst: boolean): [Tensor, Tensor];
+  (input: Tensor, hx: Tensor, params: readonly Tensor[], options: { hasBiases: boolean; numLayers: Int; dropout: Float; train: boolean; bidirectional: boolean; batchFirst: boolean }): [Tensor, Tensor];
 } = opFunction('rnnRelu');
 export const rnnReluCell: {
   /** rnn_relu_cell(Tensor input, Tensor hx, Tensor w_ih, Tensor w_hh, Tensor? b_ih=None, Tensor? b_hh=None) -> Tensor */
@@ -2800,8 +2999,10 @@ export const rnnReluCell: {
 export const rnnTanh: {
   /** rnn_tanh.data(Tensor data, Tensor batch_sizes, Tensor hx, Tensor[] params, bool has_biases, int num_layers, float dropout, bool train, bool bidirectional) -> (Tensor, Tensor) */
   (data: Tensor, batchSizes: Tensor, hx: Tensor, params: readonly Tensor[], hasBiases: boolean, numLayers: Int, dropout: Float, train: boolean, bidirectional: boolean): [Tensor, Tensor];
+  (data: Tensor, batchSizes: Tensor, hx: Tensor, params: readonly Tensor[], options: { hasBiases: boolean; numLayers: Int; dropout: Float; train: boolean; bidirectional: boolean }): [Tensor, Tensor];
   /** rnn_tanh.input(Tensor input, Tensor hx, Tensor[] params, bool has_biases, int num_layers, float dropout, bool train, bool bidirectional, bool batch_first) -> (Tensor, Tensor) */
   (input: Tensor, hx: Tensor, params: readonly Tensor[], hasBiases: boolean, numLayers: Int, dropout: Float, train: boolean, bidirectional: boolean, batchFirst: boolean): [Tensor, Tensor];
+  (input: Tensor, hx: Tensor, params: readonly Tensor[], options: { hasBiases: boolean; numLayers: Int; dropout: Float; train: boolean; bidirectional: boolean; batchFirst: boolean }): [Tensor, Tensor];
 } = opFunction('rnnTanh');
 export const rnnTanhCell: {
   /** rnn_tanh_cell(Tensor input, Tensor hx, Tensor w_ih, Tensor w_hh, Tensor? b_ih=None, Tensor? b_hh=None) -> Tensor */
@@ -2810,6 +3011,7 @@ export const rnnTanhCell: {
 export const roll: {
   /** roll(Tensor self, int[1] shifts, int[1] dims=[]) -> Tensor */
   (self: Tensor, shifts: Int | readonly Int[], dims?: Int | readonly Int[] | { dims?: Int | readonly Int[] | undefined }): Tensor;
+  (self: Tensor, options: { shifts: Int | readonly Int[] } & { dims?: Int | readonly Int[] | undefined }): Tensor;
 } = opFunction('roll');
 export const rot90: {
   /** rot90(Tensor self, int k=1, int[] dims=[0,1]) -> Tensor */
@@ -2867,6 +3069,7 @@ export const rsub: {
 export const scalarTensor: {
   /** scalar_tensor(Scalar s, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor */
   (s: Scalar, options?: NewEmptyOptions): Tensor;
+  (options: { s: Scalar } & NewEmptyOptions): Tensor;
 } = opFunction('scalarTensor');
 export const scaledDotProductAttention: {
   /** scaled_dot_product_attention(Tensor query, Tensor key, Tensor value, Tensor? attn_mask=None, float dropout_p=0., bool is_causal=False, *, float? scale=None, bool enable_gqa=False) -> Tensor */
@@ -2915,14 +3118,17 @@ export const searchsorted: {
 export const segmentReduce: {
   /** segment_reduce(Tensor data, str reduce, *, Tensor? lengths=None, Tensor? indices=None, Tensor? offsets=None, int axis=0, bool unsafe=False, Scalar? initial=None) -> Tensor */
   (data: Tensor, reduce: string, options?: SegmentReduceOptions): Tensor;
+  (data: Tensor, options: { reduce: string } & SegmentReduceOptions): Tensor;
 } = opFunction('segmentReduce');
 export const select: {
   /** select.int(Tensor self, int dim, int index) -> Tensor */
   (self: Tensor, dim: Int, index: Int): Tensor;
+  (self: Tensor, options: { dim: Int; index: Int }): Tensor;
 } = opFunction('select');
 export const selectScatter: {
   /** select_scatter(Tensor self, Tensor src, int dim, int index) -> Tensor */
   (self: Tensor, src: Tensor, dim: Int, index: Int): Tensor;
+  (self: Tensor, src: Tensor, options: { dim: Int; index: Int }): Tensor;
 } = opFunction('selectScatter');
 export const selu: {
   /** selu(Tensor self) -> Tensor */
@@ -3007,6 +3213,7 @@ export const slogdet: {
 export const slowConv3d: {
   /** slow_conv3d(Tensor self, Tensor weight, int[3] kernel_size, Tensor? bias=None, int[3] stride=[1,1,1], int[3] padding=[0,0,0]) -> Tensor */
   (self: Tensor, weight: Tensor, kernelSize: Int | readonly Int[], bias?: Tensor | null | SlowConv3dOptions, stride?: Int | readonly Int[] | SlowConv3dOptions, padding?: Int | readonly Int[] | SlowConv3dOptions): Tensor;
+  (self: Tensor, weight: Tensor, options: { kernelSize: Int | readonly Int[] } & SlowConv3dOptions): Tensor;
 } = opFunction('slowConv3d');
 export const slowConv3dForward: {
   /** slow_conv3d_forward(Tensor self, Tensor weight, int[3] kernel_size, Tensor? bias, int[3] stride, int[3] padding) -> Tensor */
@@ -3015,18 +3222,22 @@ export const slowConv3dForward: {
 export const slowConvDilated2d: {
   /** slow_conv_dilated2d(Tensor self, Tensor weight, int[2] kernel_size, Tensor? bias=None, int[2] stride=[1,1], int[2] padding=[0,0], int[2] dilation=[1,1]) -> Tensor */
   (self: Tensor, weight: Tensor, kernelSize: Int | readonly Int[], bias?: Tensor | null | SlowConvDilated2dOptions, stride?: Int | readonly Int[] | SlowConvDilated2dOptions, padding?: Int | readonly Int[] | SlowConvDilated2dOptions, dilation?: Int | readonly Int[] | SlowConvDilated2dOptions): Tensor;
+  (self: Tensor, weight: Tensor, options: { kernelSize: Int | readonly Int[] } & SlowConvDilated2dOptions): Tensor;
 } = opFunction('slowConvDilated2d');
 export const slowConvDilated3d: {
   /** slow_conv_dilated3d(Tensor self, Tensor weight, int[3] kernel_size, Tensor? bias=None, int[3] stride=[1,1,1], int[3] padding=[0,0,0], int[3] dilation=[1,1,1]) -> Tensor */
   (self: Tensor, weight: Tensor, kernelSize: Int | readonly Int[], bias?: Tensor | null | SlowConvDilated2dOptions, stride?: Int | readonly Int[] | SlowConvDilated2dOptions, padding?: Int | readonly Int[] | SlowConvDilated2dOptions, dilation?: Int | readonly Int[] | SlowConvDilated2dOptions): Tensor;
+  (self: Tensor, weight: Tensor, options: { kernelSize: Int | readonly Int[] } & SlowConvDilated2dOptions): Tensor;
 } = opFunction('slowConvDilated3d');
 export const slowConvTranspose2d: {
   /** slow_conv_transpose2d(Tensor self, Tensor weight, int[2] kernel_size, Tensor? bias=None, int[2] stride=[1,1], int[2] padding=[0,0], int[2] output_padding=[0,0], int[2] dilation=[1,1]) -> Tensor */
   (self: Tensor, weight: Tensor, kernelSize: Int | readonly Int[], bias?: Tensor | null | SlowConvTranspose2dOptions, stride?: Int | readonly Int[] | SlowConvTranspose2dOptions, padding?: Int | readonly Int[] | SlowConvTranspose2dOptions, outputPadding?: Int | readonly Int[] | SlowConvTranspose2dOptions, dilation?: Int | readonly Int[] | SlowConvTranspose2dOptions): Tensor;
+  (self: Tensor, weight: Tensor, options: { kernelSize: Int | readonly Int[] } & SlowConvTranspose2dOptions): Tensor;
 } = opFunction('slowConvTranspose2d');
 export const slowConvTranspose3d: {
   /** slow_conv_transpose3d(Tensor self, Tensor weight, int[3] kernel_size, Tensor? bias=None, int[3] stride=[1,1,1], int[3] padding=[0,0,0], int[3] output_padding=[0,0,0], int[3] dilation=[1,1,1]) -> Tensor */
   (self: Tensor, weight: Tensor, kernelSize: Int | readonly Int[], bias?: Tensor | null | SlowConvTranspose2dOptions, stride?: Int | readonly Int[] | SlowConvTranspose2dOptions, padding?: Int | readonly Int[] | SlowConvTranspose2dOptions, outputPadding?: Int | readonly Int[] | SlowConvTranspose2dOptions, dilation?: Int | readonly Int[] | SlowConvTranspose2dOptions): Tensor;
+  (self: Tensor, weight: Tensor, options: { kernelSize: Int | readonly Int[] } & SlowConvTranspose2dOptions): Tensor;
 } = opFunction('slowConvTranspose3d');
 export const smm: {
   /** smm(Tensor self, Tensor mat2) -> Tensor */
@@ -3043,6 +3254,7 @@ export const softMarginLoss: {
 export const softmax: {
   /** softmax.int(Tensor self, int dim, ScalarType? dtype=None) -> Tensor */
   (self: Tensor, dim: Int, dtype?: DTypeLike | null | { dtype?: DTypeLike | null | undefined }): Tensor;
+  (self: Tensor, options: { dim: Int } & { dtype?: DTypeLike | null | undefined }): Tensor;
 } = opFunction('softmax');
 export const softplus: {
   /** softplus(Tensor self, Scalar beta=1, Scalar threshold=20) -> Tensor */
@@ -3063,39 +3275,46 @@ export const sparseBscTensor: {
   (ccolIndices: Tensor, rowIndices: Tensor, values: Tensor, options?: NewEmptyOptions): Tensor;
   /** sparse_bsc_tensor.ccol_row_value_size(Tensor ccol_indices, Tensor row_indices, Tensor values, int[] size, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=False) -> Tensor */
   (ccolIndices: Tensor, rowIndices: Tensor, values: Tensor, size: readonly Int[], options?: NewEmptyOptions): Tensor;
+  (ccolIndices: Tensor, rowIndices: Tensor, values: Tensor, options: { size: readonly Int[] } & NewEmptyOptions): Tensor;
 } = opFunction('sparseBscTensor');
 export const sparseBsrTensor: {
   /** sparse_bsr_tensor.crow_col_value(Tensor crow_indices, Tensor col_indices, Tensor values, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=False) -> Tensor */
   (crowIndices: Tensor, colIndices: Tensor, values: Tensor, options?: NewEmptyOptions): Tensor;
   /** sparse_bsr_tensor.crow_col_value_size(Tensor crow_indices, Tensor col_indices, Tensor values, int[] size, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=False) -> Tensor */
   (crowIndices: Tensor, colIndices: Tensor, values: Tensor, size: readonly Int[], options?: NewEmptyOptions): Tensor;
+  (crowIndices: Tensor, colIndices: Tensor, values: Tensor, options: { size: readonly Int[] } & NewEmptyOptions): Tensor;
 } = opFunction('sparseBsrTensor');
 export const sparseCompressedTensor: {
   /** sparse_compressed_tensor.comp_plain_value(Tensor compressed_indices, Tensor plain_indices, Tensor values, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=False) -> Tensor */
   (compressedIndices: Tensor, plainIndices: Tensor, values: Tensor, options?: NewEmptyOptions): Tensor;
   /** sparse_compressed_tensor.comp_plain_value_size(Tensor compressed_indices, Tensor plain_indices, Tensor values, int[] size, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=False) -> Tensor */
   (compressedIndices: Tensor, plainIndices: Tensor, values: Tensor, size: readonly Int[], options?: NewEmptyOptions): Tensor;
+  (compressedIndices: Tensor, plainIndices: Tensor, values: Tensor, options: { size: readonly Int[] } & NewEmptyOptions): Tensor;
 } = opFunction('sparseCompressedTensor');
 export const sparseCooTensor: {
   /** sparse_coo_tensor.indices(Tensor indices, Tensor values, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None, bool? is_coalesced=None) -> Tensor */
   (indices: Tensor, values: Tensor, options?: SparseCooTensorOptions): Tensor;
   /** sparse_coo_tensor.indices_size(Tensor indices, Tensor values, int[] size, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None, bool? is_coalesced=None) -> Tensor */
   (indices: Tensor, values: Tensor, size: readonly Int[], options?: SparseCooTensorOptions): Tensor;
+  (indices: Tensor, values: Tensor, options: { size: readonly Int[] } & SparseCooTensorOptions): Tensor;
   /** sparse_coo_tensor.size(int[] size, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=False) -> Tensor */
   (size: readonly Int[], options?: NewEmptyOptions): Tensor;
   (...size: readonly Int[] | [...Int[], NewEmptyOptions]): Tensor;
+  (options: { size: readonly Int[] } & NewEmptyOptions): Tensor;
 } = opFunction('sparseCooTensor');
 export const sparseCscTensor: {
   /** sparse_csc_tensor.ccol_row_value(Tensor ccol_indices, Tensor row_indices, Tensor values, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=False) -> Tensor */
   (ccolIndices: Tensor, rowIndices: Tensor, values: Tensor, options?: NewEmptyOptions): Tensor;
   /** sparse_csc_tensor.ccol_row_value_size(Tensor ccol_indices, Tensor row_indices, Tensor values, int[] size, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=False) -> Tensor */
   (ccolIndices: Tensor, rowIndices: Tensor, values: Tensor, size: readonly Int[], options?: NewEmptyOptions): Tensor;
+  (ccolIndices: Tensor, rowIndices: Tensor, values: Tensor, options: { size: readonly Int[] } & NewEmptyOptions): Tensor;
 } = opFunction('sparseCscTensor');
 export const sparseCsrTensor: {
   /** sparse_csr_tensor.crow_col_value(Tensor crow_indices, Tensor col_indices, Tensor values, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=False) -> Tensor */
   (crowIndices: Tensor, colIndices: Tensor, values: Tensor, options?: NewEmptyOptions): Tensor;
   /** sparse_csr_tensor.crow_col_value_size(Tensor crow_indices, Tensor col_indices, Tensor values, int[] size, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=False) -> Tensor */
   (crowIndices: Tensor, colIndices: Tensor, values: Tensor, size: readonly Int[], options?: NewEmptyOptions): Tensor;
+  (crowIndices: Tensor, colIndices: Tensor, values: Tensor, options: { size: readonly Int[] } & NewEmptyOptions): Tensor;
 } = opFunction('sparseCsrTensor');
 export const sparseDim: {
   /** sparse_dim(Tensor self) -> int */
@@ -3252,6 +3471,7 @@ export const specialLogNdtr: {
 export const specialLogSoftmax: {
   /** special_log_softmax(Tensor self, int dim, *, ScalarType? dtype=None) -> Tensor */
   (self: Tensor, dim: Int, options?: { dtype?: DTypeLike | null | undefined }): Tensor;
+  (self: Tensor, options: { dim: Int } & { dtype?: DTypeLike | null | undefined }): Tensor;
 } = opFunction('specialLogSoftmax');
 export const specialLogit: {
   /** special_logit(Tensor self, float? eps=None) -> Tensor */
@@ -3260,6 +3480,7 @@ export const specialLogit: {
 export const specialLogsumexp: {
   /** special_logsumexp(Tensor self, int[1] dim, bool keepdim=False) -> Tensor */
   (self: Tensor, dim: Int | readonly Int[], keepdim?: boolean | { keepdim?: boolean | undefined }): Tensor;
+  (self: Tensor, options: { dim: Int | readonly Int[] } & { keepdim?: boolean | undefined }): Tensor;
 } = opFunction('specialLogsumexp');
 export const specialModifiedBesselI0: {
   /** special_modified_bessel_i0(Tensor self) -> Tensor */
@@ -3280,6 +3501,7 @@ export const specialModifiedBesselK1: {
 export const specialMultigammaln: {
   /** special_multigammaln(Tensor self, int p) -> Tensor */
   (self: Tensor, p: Int): Tensor;
+  (self: Tensor, options: { p: Int }): Tensor;
 } = opFunction('specialMultigammaln');
 export const specialNdtr: {
   /** special_ndtr(Tensor self) -> Tensor */
@@ -3340,6 +3562,7 @@ export const specialSinc: {
 export const specialSoftmax: {
   /** special_softmax(Tensor self, int dim, ScalarType? dtype=None) -> Tensor */
   (self: Tensor, dim: Int, dtype?: DTypeLike | null | { dtype?: DTypeLike | null | undefined }): Tensor;
+  (self: Tensor, options: { dim: Int } & { dtype?: DTypeLike | null | undefined }): Tensor;
 } = opFunction('specialSoftmax');
 export const specialSphericalBesselJ0: {
   /** special_spherical_bessel_j0(Tensor x) -> Tensor */
@@ -3366,12 +3589,15 @@ export const specialZeta: {
 export const split: {
   /** split.Tensor(Tensor self, int split_size, int dim=0) -> Tensor[] */
   (self: Tensor, splitSize: Int, dim?: Int | { dim?: Int | undefined }): Tensor[];
+  (self: Tensor, options: { splitSize: Int } & { dim?: Int | undefined }): Tensor[];
   /** split.sizes(Tensor self, int[] split_size, int dim=0) -> Tensor[] */
   (self: Tensor, splitSize: readonly Int[], dim?: Int | { dim?: Int | undefined }): Tensor[];
+  (self: Tensor, options: { splitSize: readonly Int[] } & { dim?: Int | undefined }): Tensor[];
 } = opFunction('split');
 export const splitWithSizes: {
   /** split_with_sizes(Tensor self, int[] split_sizes, int dim=0) -> Tensor[] */
   (self: Tensor, splitSizes: readonly Int[], dim?: Int | { dim?: Int | undefined }): Tensor[];
+  (self: Tensor, options: { splitSizes: readonly Int[] } & { dim?: Int | undefined }): Tensor[];
 } = opFunction('splitWithSizes');
 export const sqrt: {
   /** sqrt(Tensor self) -> Tensor */
@@ -3394,16 +3620,20 @@ export const squeeze: {
   (self: Tensor): Tensor;
   /** squeeze.dim(Tensor self, int dim) -> Tensor */
   (self: Tensor, dim: Int): Tensor;
+  (self: Tensor, options: { dim: Int }): Tensor;
   /** squeeze.dims(Tensor self, int[] dim) -> Tensor */
   (self: Tensor, dim: readonly Int[]): Tensor;
+  (self: Tensor, options: { dim: readonly Int[] }): Tensor;
 } = opFunction('squeeze');
 export const squeeze_: {
   /** squeeze_(Tensor self) -> Tensor */
   (self: Tensor): Tensor;
   /** squeeze_.dim(Tensor self, int dim) -> Tensor */
   (self: Tensor, dim: Int): Tensor;
+  (self: Tensor, options: { dim: Int }): Tensor;
   /** squeeze_.dims(Tensor self, int[] dim) -> Tensor */
   (self: Tensor, dim: readonly Int[]): Tensor;
+  (self: Tensor, options: { dim: readonly Int[] }): Tensor;
 } = opFunction('squeeze_');
 export const sspaddmm: {
   /** sspaddmm(Tensor self, Tensor mat1, Tensor mat2, *, Scalar beta=1, Scalar alpha=1) -> Tensor */
@@ -3420,6 +3650,7 @@ export const std: {
   (self: Tensor, dim?: Int | readonly Int[] | null | StdOptions, options?: StdOptions): Tensor;
   /** std.dim(Tensor self, int[1]? dim, bool unbiased=True, bool keepdim=False) -> Tensor */
   (self: Tensor, dim: Int | readonly Int[] | null, unbiased?: boolean | StdOptions2, keepdim?: boolean | StdOptions2): Tensor;
+  (self: Tensor, options: { dim: Int | readonly Int[] | null } & StdOptions2): Tensor;
 } = opFunction('std');
 export const stdMean: {
   /** std_mean(Tensor self, bool unbiased=True) -> (Tensor, Tensor) */
@@ -3428,12 +3659,15 @@ export const stdMean: {
   (self: Tensor, dim?: Int | readonly Int[] | null | StdOptions, options?: StdOptions): [Tensor, Tensor];
   /** std_mean.dim(Tensor self, int[1]? dim, bool unbiased=True, bool keepdim=False) -> (Tensor, Tensor) */
   (self: Tensor, dim: Int | readonly Int[] | null, unbiased?: boolean | StdOptions2, keepdim?: boolean | StdOptions2): [Tensor, Tensor];
+  (self: Tensor, options: { dim: Int | readonly Int[] | null } & StdOptions2): [Tensor, Tensor];
 } = opFunction('stdMean');
 export const stft: {
   /** stft(Tensor self, int n_fft, int? hop_length=None, int? win_length=None, Tensor? window=None, bool normalized=False, bool? onesided=None, bool? return_complex=None, bool? align_to_window=None) -> Tensor */
   (self: Tensor, nFft: Int, hopLength?: Int | null | StftOptions, winLength?: Int | null | StftOptions, window?: Tensor | null | StftOptions, normalized?: boolean | StftOptions, onesided?: boolean | null | StftOptions, returnComplex?: boolean | null | StftOptions, alignToWindow?: boolean | null | StftOptions): Tensor;
+  (self: Tensor, options: { nFft: Int } & StftOptions): Tensor;
   /** stft.center(Tensor self, int n_fft, int? hop_length=None, int? win_length=None, Tensor? window=None, bool center=True, str pad_mode=reflect, bool normalized=False, bool? onesided=None, bool? return_complex=None, bool? align_to_window=None) -> Tensor */
   (self: Tensor, nFft: Int, hopLength?: Int | null | StftOptions2, winLength?: Int | null | StftOptions2, window?: Tensor | null | StftOptions2, center?: boolean | StftOptions2, padMode?: string | StftOptions2, normalized?: boolean | StftOptions2, onesided?: boolean | null | StftOptions2, returnComplex?: boolean | null | StftOptions2, alignToWindow?: boolean | null | StftOptions2): Tensor;
+  (self: Tensor, options: { nFft: Int } & StftOptions2): Tensor;
 } = opFunction('stft');
 export const sub: {
   /** sub.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor; sub.Scalar */
@@ -3456,10 +3690,12 @@ export const sum: {
   (self: Tensor, options?: { dtype?: DTypeLike | null | undefined }): Tensor;
   /** sum.dim_IntList(Tensor self, int[1]? dim, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor */
   (self: Tensor, dim: Int | readonly Int[] | null, keepdim?: boolean | MeanOptions, options?: MeanOptions): Tensor;
+  (self: Tensor, options: { dim: Int | readonly Int[] | null } & MeanOptions): Tensor;
 } = opFunction('sum');
 export const sumToSize: {
   /** sum_to_size(Tensor self, int[] size) -> Tensor */
   (self: Tensor, size: readonly Int[]): Tensor;
+  (self: Tensor, options: { size: readonly Int[] }): Tensor;
 } = opFunction('sumToSize');
 export const svd: {
   /** svd(Tensor self, bool some=True, bool compute_uv=True) -> (Tensor, Tensor, Tensor) */
@@ -3468,18 +3704,22 @@ export const svd: {
 export const swapaxes: {
   /** swapaxes(Tensor self, int axis0, int axis1) -> Tensor */
   (self: Tensor, axis0: Int, axis1: Int): Tensor;
+  (self: Tensor, options: { axis0: Int; axis1: Int }): Tensor;
 } = opFunction('swapaxes');
 export const swapaxes_: {
   /** swapaxes_(Tensor self, int axis0, int axis1) -> Tensor */
   (self: Tensor, axis0: Int, axis1: Int): Tensor;
+  (self: Tensor, options: { axis0: Int; axis1: Int }): Tensor;
 } = opFunction('swapaxes_');
 export const swapdims: {
   /** swapdims(Tensor self, int dim0, int dim1) -> Tensor */
   (self: Tensor, dim0: Int, dim1: Int): Tensor;
+  (self: Tensor, options: { dim0: Int; dim1: Int }): Tensor;
 } = opFunction('swapdims');
 export const swapdims_: {
   /** swapdims_(Tensor self, int dim0, int dim1) -> Tensor */
   (self: Tensor, dim0: Int, dim1: Int): Tensor;
+  (self: Tensor, options: { dim0: Int; dim1: Int }): Tensor;
 } = opFunction('swapdims_');
 export const t: {
   /** t(Tensor self) -> Tensor */
@@ -3516,30 +3756,37 @@ export const tanh_: {
 export const tensorSplit: {
   /** tensor_split.indices(Tensor self, int[] indices, int dim=0) -> Tensor[] */
   (self: Tensor, indices: readonly Int[], dim?: Int | { dim?: Int | undefined }): Tensor[];
+  (self: Tensor, options: { indices: readonly Int[] } & { dim?: Int | undefined }): Tensor[];
   /** tensor_split.sections(Tensor self, int sections, int dim=0) -> Tensor[] */
   (self: Tensor, sections: Int, dim?: Int | { dim?: Int | undefined }): Tensor[];
+  (self: Tensor, options: { sections: Int } & { dim?: Int | undefined }): Tensor[];
   /** tensor_split.tensor_indices_or_sections(Tensor self, Tensor tensor_indices_or_sections, int dim=0) -> Tensor[] */
   (self: Tensor, tensorIndicesOrSections: Tensor, dim?: Int | { dim?: Int | undefined }): Tensor[];
 } = opFunction('tensorSplit');
 export const tensordot: {
   /** tensordot(Tensor self, Tensor other, int[] dims_self, int[] dims_other) -> Tensor */
   (self: Tensor, other: Tensor, dimsSelf: readonly Int[], dimsOther: readonly Int[]): Tensor;
+  (self: Tensor, other: Tensor, options: { dimsSelf: readonly Int[]; dimsOther: readonly Int[] }): Tensor;
 } = opFunction('tensordot');
 export const thnnConv2d: {
   /** thnn_conv2d(Tensor self, Tensor weight, int[2] kernel_size, Tensor? bias=None, int[2] stride=[1,1], int[2] padding=[0,0]) -> Tensor */
   (self: Tensor, weight: Tensor, kernelSize: Int | readonly Int[], bias?: Tensor | null | SlowConv3dOptions, stride?: Int | readonly Int[] | SlowConv3dOptions, padding?: Int | readonly Int[] | SlowConv3dOptions): Tensor;
+  (self: Tensor, weight: Tensor, options: { kernelSize: Int | readonly Int[] } & SlowConv3dOptions): Tensor;
 } = opFunction('thnnConv2d');
 export const threshold: {
   /** threshold(Tensor self, Scalar threshold, Scalar value) -> Tensor */
   (self: Tensor, threshold: Scalar, value: Scalar): Tensor;
+  (self: Tensor, options: { threshold: Scalar; value: Scalar }): Tensor;
 } = opFunction('threshold');
 export const threshold_: {
   /** threshold_(Tensor self, Scalar threshold, Scalar value) -> Tensor */
   (self: Tensor, threshold: Scalar, value: Scalar): Tensor;
+  (self: Tensor, options: { threshold: Scalar; value: Scalar }): Tensor;
 } = opFunction('threshold_');
 export const tile: {
   /** tile(Tensor self, int[] dims) -> Tensor */
   (self: Tensor, dims: readonly Int[]): Tensor;
+  (self: Tensor, options: { dims: readonly Int[] }): Tensor;
 } = opFunction('tile');
 export const toDense: {
   /** to_dense(Tensor self, ScalarType? dtype=None, *, bool? masked_grad=None) -> Tensor */
@@ -3552,20 +3799,24 @@ export const toMkldnn: {
 export const toPaddedTensor: {
   /** to_padded_tensor(Tensor self, float padding, int[]? output_size=None) -> Tensor */
   (self: Tensor, padding: Float, outputSize?: readonly Int[] | null | { outputSize?: readonly Int[] | null | undefined }): Tensor;
+  (self: Tensor, options: { padding: Float } & { outputSize?: readonly Int[] | null | undefined }): Tensor;
 } = opFunction('toPaddedTensor');
 export const toSparse: {
   /** to_sparse(Tensor self, *, Layout? layout=None, int[2]? blocksize=None, int? dense_dim=None) -> Tensor */
   (self: Tensor, options?: ToSparseOptions): Tensor;
   /** to_sparse.sparse_dim(Tensor self, int sparse_dim) -> Tensor */
   (self: Tensor, sparseDim: Int): Tensor;
+  (self: Tensor, options: { sparseDim: Int }): Tensor;
 } = opFunction('toSparse');
 export const toSparseBsc: {
   /** to_sparse_bsc(Tensor self, int[2] blocksize, int? dense_dim=None) -> Tensor */
   (self: Tensor, blocksize: Int | readonly Int[], denseDim?: Int | null | { denseDim?: Int | null | undefined }): Tensor;
+  (self: Tensor, options: { blocksize: Int | readonly Int[] } & { denseDim?: Int | null | undefined }): Tensor;
 } = opFunction('toSparseBsc');
 export const toSparseBsr: {
   /** to_sparse_bsr(Tensor self, int[2] blocksize, int? dense_dim=None) -> Tensor */
   (self: Tensor, blocksize: Int | readonly Int[], denseDim?: Int | null | { denseDim?: Int | null | undefined }): Tensor;
+  (self: Tensor, options: { blocksize: Int | readonly Int[] } & { denseDim?: Int | null | undefined }): Tensor;
 } = opFunction('toSparseBsr');
 export const toSparseCsc: {
   /** to_sparse_csc(Tensor self, int? dense_dim=None) -> Tensor */
@@ -3578,6 +3829,7 @@ export const toSparseCsr: {
 export const topk: {
   /** topk(Tensor self, int k, int dim=-1, bool largest=True, bool sorted=True) -> (Tensor, Tensor) */
   (self: Tensor, k: Int, dim?: Int | TopkOptions, largest?: boolean | TopkOptions, sorted?: boolean | TopkOptions): [Tensor, Tensor];
+  (self: Tensor, options: { k: Int } & TopkOptions): [Tensor, Tensor];
 } = opFunction('topk');
 export const trace: {
   /** trace(Tensor self) -> Tensor */
@@ -3586,10 +3838,12 @@ export const trace: {
 export const transpose: {
   /** transpose.int(Tensor self, int dim0, int dim1) -> Tensor */
   (self: Tensor, dim0: Int, dim1: Int): Tensor;
+  (self: Tensor, options: { dim0: Int; dim1: Int }): Tensor;
 } = opFunction('transpose');
 export const transpose_: {
   /** transpose_(Tensor self, int dim0, int dim1) -> Tensor */
   (self: Tensor, dim0: Int, dim1: Int): Tensor;
+  (self: Tensor, options: { dim0: Int; dim1: Int }): Tensor;
 } = opFunction('transpose_');
 export const trapezoid: {
   /** trapezoid.dx(Tensor y, *, Scalar dx=1, int dim=-1) -> Tensor */
@@ -3618,6 +3872,7 @@ export const tril_: {
 export const trilIndices: {
   /** tril_indices(int row, int col, int offset=0, *, ScalarType? dtype=4, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor */
   (row: Int, col: Int, offset?: Int | TrilIndicesOptions, options?: TrilIndicesOptions): Tensor;
+  (options: { row: Int; col: Int } & TrilIndicesOptions): Tensor;
 } = opFunction('trilIndices');
 export const tripletMarginLoss: {
   /** triplet_margin_loss(Tensor anchor, Tensor positive, Tensor negative, float margin=1., float p=2., float eps=0.000001, bool swap=False, int reduction=1) -> Tensor */
@@ -3634,6 +3889,7 @@ export const triu_: {
 export const triuIndices: {
   /** triu_indices(int row, int col, int offset=0, *, ScalarType? dtype=4, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor */
   (row: Int, col: Int, offset?: Int | TrilIndicesOptions, options?: TrilIndicesOptions): Tensor;
+  (options: { row: Int; col: Int } & TrilIndicesOptions): Tensor;
 } = opFunction('triuIndices');
 export const trueDivide: {
   /** true_divide.Tensor(Tensor self, Tensor other) -> Tensor; true_divide.Scalar */
@@ -3662,10 +3918,12 @@ export const unbind: {
 export const unflatten: {
   /** unflatten.int(Tensor self, int dim, int[] sizes) -> Tensor */
   (self: Tensor, dim: Int, sizes: readonly Int[]): Tensor;
+  (self: Tensor, options: { dim: Int; sizes: readonly Int[] }): Tensor;
 } = opFunction('unflatten');
 export const unfold: {
   /** unfold(Tensor self, int dimension, int size, int step) -> Tensor */
   (self: Tensor, dimension: Int, size: Int, step: Int): Tensor;
+  (self: Tensor, options: { dimension: Int; size: Int; step: Int }): Tensor;
 } = opFunction('unfold');
 export const uniform: {
   /** uniform(Tensor self, float from=0., float to=1., *, Generator? generator=None) -> Tensor */
@@ -3682,72 +3940,93 @@ export const uniqueConsecutive: {
 export const uniqueDim: {
   /** unique_dim(Tensor self, int dim, bool sorted=True, bool return_inverse=False, bool return_counts=False) -> (Tensor, Tensor, Tensor) */
   (self: Tensor, dim: Int, sorted?: boolean | UniqueDimOptions, returnInverse?: boolean | UniqueDimOptions, returnCounts?: boolean | UniqueDimOptions): [Tensor, Tensor, Tensor];
+  (self: Tensor, options: { dim: Int } & UniqueDimOptions): [Tensor, Tensor, Tensor];
 } = opFunction('uniqueDim');
 export const uniqueDimConsecutive: {
   /** unique_dim_consecutive(Tensor self, int dim, bool return_inverse=False, bool return_counts=False) -> (Tensor, Tensor, Tensor) */
   (self: Tensor, dim: Int, returnInverse?: boolean | UniqueDimConsecutiveOptions, returnCounts?: boolean | UniqueDimConsecutiveOptions): [Tensor, Tensor, Tensor];
+  (self: Tensor, options: { dim: Int } & UniqueDimConsecutiveOptions): [Tensor, Tensor, Tensor];
 } = opFunction('uniqueDimConsecutive');
 export const unsafeChunk: {
   /** unsafe_chunk(Tensor self, int chunks, int dim=0) -> Tensor[] */
   (self: Tensor, chunks: Int, dim?: Int | { dim?: Int | undefined }): Tensor[];
+  (self: Tensor, options: { chunks: Int } & { dim?: Int | undefined }): Tensor[];
 } = opFunction('unsafeChunk');
 export const unsafeSplit: {
   /** unsafe_split.Tensor(Tensor self, int split_size, int dim=0) -> Tensor[] */
   (self: Tensor, splitSize: Int, dim?: Int | { dim?: Int | undefined }): Tensor[];
+  (self: Tensor, options: { splitSize: Int } & { dim?: Int | undefined }): Tensor[];
 } = opFunction('unsafeSplit');
 export const unsafeSplitWithSizes: {
   /** unsafe_split_with_sizes(Tensor self, int[] split_sizes, int dim=0) -> Tensor[] */
   (self: Tensor, splitSizes: readonly Int[], dim?: Int | { dim?: Int | undefined }): Tensor[];
+  (self: Tensor, options: { splitSizes: readonly Int[] } & { dim?: Int | undefined }): Tensor[];
 } = opFunction('unsafeSplitWithSizes');
 export const unsqueeze: {
   /** unsqueeze(Tensor self, int dim) -> Tensor */
   (self: Tensor, dim: Int): Tensor;
+  (self: Tensor, options: { dim: Int }): Tensor;
 } = opFunction('unsqueeze');
 export const unsqueeze_: {
   /** unsqueeze_(Tensor self, int dim) -> Tensor */
   (self: Tensor, dim: Int): Tensor;
+  (self: Tensor, options: { dim: Int }): Tensor;
 } = opFunction('unsqueeze_');
 export const upsampleBicubic2d: {
   /** upsample_bicubic2d(Tensor self, int[2] output_size, bool align_corners, float? scales_h=None, float? scales_w=None) -> Tensor */
   (self: Tensor, outputSize: Int | readonly Int[], alignCorners: boolean, scalesH?: Float | null | UpsampleBicubic2dOptions, scalesW?: Float | null | UpsampleBicubic2dOptions): Tensor;
+  (self: Tensor, options: { outputSize: Int | readonly Int[]; alignCorners: boolean } & UpsampleBicubic2dOptions): Tensor;
   /** upsample_bicubic2d.vec(Tensor input, int[]? output_size, bool align_corners, float[]? scale_factors) -> Tensor */
   (input: Tensor, outputSize: readonly Int[] | null, alignCorners: boolean, scaleFactors: readonly Float[] | null): Tensor;
+  (input: Tensor, options: { outputSize: readonly Int[] | null; alignCorners: boolean; scaleFactors: readonly Float[] | null }): Tensor;
 } = opFunction('upsampleBicubic2d');
 export const upsampleBilinear2d: {
   /** upsample_bilinear2d(Tensor self, int[2] output_size, bool align_corners, float? scales_h=None, float? scales_w=None) -> Tensor */
   (self: Tensor, outputSize: Int | readonly Int[], alignCorners: boolean, scalesH?: Float | null | UpsampleBicubic2dOptions, scalesW?: Float | null | UpsampleBicubic2dOptions): Tensor;
+  (self: Tensor, options: { outputSize: Int | readonly Int[]; alignCorners: boolean } & UpsampleBicubic2dOptions): Tensor;
   /** upsample_bilinear2d.vec(Tensor input, int[]? output_size, bool align_corners, float[]? scale_factors) -> Tensor */
   (input: Tensor, outputSize: readonly Int[] | null, alignCorners: boolean, scaleFactors: readonly Float[] | null): Tensor;
+  (input: Tensor, options: { outputSize: readonly Int[] | null; alignCorners: boolean; scaleFactors: readonly Float[] | null }): Tensor;
 } = opFunction('upsampleBilinear2d');
 export const upsampleLinear1d: {
   /** upsample_linear1d(Tensor self, int[1] output_size, bool align_corners, float? scales=None) -> Tensor */
   (self: Tensor, outputSize: Int | readonly Int[], alignCorners: boolean, scales?: Float | null | { scales?: Float | null | undefined }): Tensor;
+  (self: Tensor, options: { outputSize: Int | readonly Int[]; alignCorners: boolean } & { scales?: Float | null | undefined }): Tensor;
   /** upsample_linear1d.vec(Tensor input, int[]? output_size, bool align_corners, float[]? scale_factors) -> Tensor */
   (input: Tensor, outputSize: readonly Int[] | null, alignCorners: boolean, scaleFactors: readonly Float[] | null): Tensor;
+  (input: Tensor, options: { outputSize: readonly Int[] | null; alignCorners: boolean; scaleFactors: readonly Float[] | null }): Tensor;
 } = opFunction('upsampleLinear1d');
 export const upsampleNearest1d: {
   /** upsample_nearest1d(Tensor self, int[1] output_size, float? scales=None) -> Tensor */
   (self: Tensor, outputSize: Int | readonly Int[], scales?: Float | null | { scales?: Float | null | undefined }): Tensor;
+  (self: Tensor, options: { outputSize: Int | readonly Int[] } & { scales?: Float | null | undefined }): Tensor;
   /** upsample_nearest1d.vec(Tensor input, int[]? output_size, float[]? scale_factors) -> Tensor */
   (input: Tensor, outputSize: readonly Int[] | null, scaleFactors: readonly Float[] | null): Tensor;
+  (input: Tensor, options: { outputSize: readonly Int[] | null; scaleFactors: readonly Float[] | null }): Tensor;
 } = opFunction('upsampleNearest1d');
 export const upsampleNearest2d: {
   /** upsample_nearest2d(Tensor self, int[2] output_size, float? scales_h=None, float? scales_w=None) -> Tensor */
   (self: Tensor, outputSize: Int | readonly Int[], scalesH?: Float | null | UpsampleBicubic2dOptions, scalesW?: Float | null | UpsampleBicubic2dOptions): Tensor;
+  (self: Tensor, options: { outputSize: Int | readonly Int[] } & UpsampleBicubic2dOptions): Tensor;
   /** upsample_nearest2d.vec(Tensor input, int[]? output_size, float[]? scale_factors) -> Tensor */
   (input: Tensor, outputSize: readonly Int[] | null, scaleFactors: readonly Float[] | null): Tensor;
+  (input: Tensor, options: { outputSize: readonly Int[] | null; scaleFactors: readonly Float[] | null }): Tensor;
 } = opFunction('upsampleNearest2d');
 export const upsampleNearest3d: {
   /** upsample_nearest3d(Tensor self, int[3] output_size, float? scales_d=None, float? scales_h=None, float? scales_w=None) -> Tensor */
   (self: Tensor, outputSize: Int | readonly Int[], scalesD?: Float | null | UpsampleNearest3dOptions, scalesH?: Float | null | UpsampleNearest3dOptions, scalesW?: Float | null | UpsampleNearest3dOptions): Tensor;
+  (self: Tensor, options: { outputSize: Int | readonly Int[] } & UpsampleNearest3dOptions): Tensor;
   /** upsample_nearest3d.vec(Tensor input, int[]? output_size, float[]? scale_factors) -> Tensor */
   (input: Tensor, outputSize: readonly Int[] | null, scaleFactors: readonly Float[] | null): Tensor;
+  (input: Tensor, options: { outputSize: readonly Int[] | null; scaleFactors: readonly Float[] | null }): Tensor;
 } = opFunction('upsampleNearest3d');
 export const upsampleTrilinear3d: {
   /** upsample_trilinear3d(Tensor self, int[3] output_size, bool align_corners, float? scales_d=None, float? scales_h=None, float? scales_w=None) -> Tensor */
   (self: Tensor, outputSize: Int | readonly Int[], alignCorners: boolean, scalesD?: Float | null | UpsampleNearest3dOptions, scalesH?: Float | null | UpsampleNearest3dOptions, scalesW?: Float | null | UpsampleNearest3dOptions): Tensor;
+  (self: Tensor, options: { outputSize: Int | readonly Int[]; alignCorners: boolean } & UpsampleNearest3dOptions): Tensor;
   /** upsample_trilinear3d.vec(Tensor input, int[]? output_size, bool align_corners, float[]? scale_factors) -> Tensor */
   (input: Tensor, outputSize: readonly Int[] | null, alignCorners: boolean, scaleFactors: readonly Float[] | null): Tensor;
+  (input: Tensor, options: { outputSize: readonly Int[] | null; alignCorners: boolean; scaleFactors: readonly Float[] | null }): Tensor;
 } = opFunction('upsampleTrilinear3d');
 export const values: {
   /** values(Tensor self) -> Tensor */
@@ -3764,6 +4043,7 @@ const varFunction: {
   (self: Tensor, dim?: Int | readonly Int[] | null | StdOptions, options?: StdOptions): Tensor;
   /** var.dim(Tensor self, int[1]? dim, bool unbiased=True, bool keepdim=False) -> Tensor */
   (self: Tensor, dim: Int | readonly Int[] | null, unbiased?: boolean | StdOptions2, keepdim?: boolean | StdOptions2): Tensor;
+  (self: Tensor, options: { dim: Int | readonly Int[] | null } & StdOptions2): Tensor;
 } = opFunction('var');
 export const varMean: {
   /** var_mean(Tensor self, bool unbiased=True) -> (Tensor, Tensor) */
@@ -3772,6 +4052,7 @@ export const varMean: {
   (self: Tensor, dim?: Int | readonly Int[] | null | StdOptions, options?: StdOptions): [Tensor, Tensor];
   /** var_mean.dim(Tensor self, int[1]? dim, bool unbiased=True, bool keepdim=False) -> (Tensor, Tensor) */
   (self: Tensor, dim: Int | readonly Int[] | null, unbiased?: boolean | StdOptions2, keepdim?: boolean | StdOptions2): [Tensor, Tensor];
+  (self: Tensor, options: { dim: Int | readonly Int[] | null } & StdOptions2): [Tensor, Tensor];
 } = opFunction('varMean');
 export const vdot: {
   /** vdot(Tensor self, Tensor other) -> Tensor */
@@ -3780,8 +4061,10 @@ export const vdot: {
 export const view: {
   /** view(Tensor self, int[] size) -> Tensor */
   (self: Tensor, size: readonly Int[]): Tensor;
+  (self: Tensor, options: { size: readonly Int[] }): Tensor;
   /** view.dtype(Tensor self, ScalarType dtype) -> Tensor */
   (self: Tensor, dtype: DTypeLike): Tensor;
+  (self: Tensor, options: { dtype: DTypeLike }): Tensor;
 } = opFunction('view');
 export const viewAs: {
   /** view_as(Tensor self, Tensor other) -> Tensor */
@@ -3798,8 +4081,10 @@ export const viewAsReal: {
 export const vsplit: {
   /** vsplit.array(Tensor self, int[] indices) -> Tensor[] */
   (self: Tensor, indices: readonly Int[]): Tensor[];
+  (self: Tensor, options: { indices: readonly Int[] }): Tensor[];
   /** vsplit.int(Tensor self, int sections) -> Tensor[] */
   (self: Tensor, sections: Int): Tensor[];
+  (self: Tensor, options: { sections: Int }): Tensor[];
 } = opFunction('vsplit');
 export const vstack: {
   /** vstack(Tensor[] tensors) -> Tensor */
@@ -3811,6 +4096,7 @@ export const where: {
   (condition: Tensor): Tensor[];
   /** where.ScalarOther(Tensor condition, Tensor self, Scalar other) -> Tensor; where.Scalar */
   (condition: Tensor, self: Tensor | Scalar, other: Scalar): Tensor;
+  (condition: Tensor, self: Tensor | Scalar, options: { other: Scalar }): Tensor;
   /** where.self(Tensor condition, Tensor self, Tensor other) -> Tensor; where.ScalarSelf */
   (condition: Tensor, self: Tensor | Scalar, other: Tensor): Tensor;
 } = opFunction('where');
@@ -3836,6 +4122,7 @@ export const zeros: {
   /** zeros(int[] size, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor */
   (size: readonly Int[], options?: NewEmptyOptions): Tensor;
   (...size: readonly Int[] | [...Int[], NewEmptyOptions]): Tensor;
+  (options: { size: readonly Int[] } & NewEmptyOptions): Tensor;
 } = opFunction('zeros');
 export const zerosLike: {
   /** zeros_like(Tensor self, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None, MemoryFormat? memory_format=None) -> Tensor */

@@ -66,6 +66,7 @@ declare module '../tensor.ts' {
     addmm(mat1: Tensor, mat2: Tensor, options?: AddbmmOptions): Tensor;
     /** addmm.dtype(Tensor self, Tensor mat1, Tensor mat2, ScalarType out_dtype, *, Scalar beta=1, Scalar alpha=1) -> Tensor */
     addmm(mat1: Tensor, mat2: Tensor, outDtype: DTypeLike, options?: AddbmmOptions): Tensor;
+    addmm(mat1: Tensor, mat2: Tensor, options: { outDtype: DTypeLike } & AddbmmOptions): Tensor;
     /** addmm_(Tensor self, Tensor mat1, Tensor mat2, *, Scalar beta=1, Scalar alpha=1) -> Tensor */
     addmm_(mat1: Tensor, mat2: Tensor, options?: AddbmmOptions): this;
     /** addmv(Tensor self, Tensor mat, Tensor vec, *, Scalar beta=1, Scalar alpha=1) -> Tensor */
@@ -151,6 +152,7 @@ declare module '../tensor.ts' {
     asStrided_(options: { size: readonly Int[]; stride: readonly Int[] } & { storageOffset?: Int | null | undefined }): this;
     /** as_strided_scatter(Tensor self, Tensor src, int[] size, int[] stride, int? storage_offset=None) -> Tensor */
     asStridedScatter(src: Tensor, size: readonly Int[], stride: readonly Int[], storageOffset?: Int | null | { storageOffset?: Int | null | undefined }): Tensor;
+    asStridedScatter(src: Tensor, options: { size: readonly Int[]; stride: readonly Int[] } & { storageOffset?: Int | null | undefined }): Tensor;
     /** asin(Tensor self) -> Tensor */
     asin(): Tensor;
     /** asin_(Tensor self) -> Tensor */
@@ -190,6 +192,7 @@ declare module '../tensor.ts' {
     baddbmm(batch1: Tensor, batch2: Tensor, options?: AddbmmOptions): Tensor;
     /** baddbmm.dtype(Tensor self, Tensor batch1, Tensor batch2, ScalarType out_dtype, *, Scalar beta=1, Scalar alpha=1) -> Tensor */
     baddbmm(batch1: Tensor, batch2: Tensor, outDtype: DTypeLike, options?: AddbmmOptions): Tensor;
+    baddbmm(batch1: Tensor, batch2: Tensor, options: { outDtype: DTypeLike } & AddbmmOptions): Tensor;
     /** baddbmm_(Tensor self, Tensor batch1, Tensor batch2, *, Scalar beta=1, Scalar alpha=1) -> Tensor */
     baddbmm_(batch1: Tensor, batch2: Tensor, options?: AddbmmOptions): this;
     /** bernoulli(Tensor self, *, Generator? generator=None) -> Tensor */
@@ -237,6 +240,7 @@ declare module '../tensor.ts' {
     bmm(mat2: Tensor): Tensor;
     /** bmm.dtype(Tensor self, Tensor mat2, ScalarType out_dtype) -> Tensor */
     bmm(mat2: Tensor, outDtype: DTypeLike): Tensor;
+    bmm(mat2: Tensor, options: { outDtype: DTypeLike }): Tensor;
     /** broadcast_to(Tensor self, int[] size) -> Tensor */
     broadcastTo(size: readonly Int[]): Tensor;
     broadcastTo(...size: readonly Int[]): Tensor;
@@ -435,8 +439,10 @@ declare module '../tensor.ts' {
     elu_(alpha?: Scalar | EluOptions, scale?: Scalar | EluOptions, inputScale?: Scalar | EluOptions): this;
     /** embedding_renorm(Tensor self, Tensor indices, float max_norm, float norm_type) -> Tensor */
     embeddingRenorm(indices: Tensor, maxNorm: Float, normType: Float): Tensor;
+    embeddingRenorm(indices: Tensor, options: { maxNorm: Float; normType: Float }): Tensor;
     /** embedding_renorm_(Tensor self, Tensor indices, float max_norm, float norm_type) -> Tensor */
     embeddingRenorm_(indices: Tensor, maxNorm: Float, normType: Float): this;
+    embeddingRenorm_(indices: Tensor, options: { maxNorm: Float; normType: Float }): this;
     /** empty_like(Tensor self, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None, MemoryFormat? memory_format=None) -> Tensor */
     emptyLike(options?: EmptyLikeOptions): Tensor;
     /** eq.Tensor(Tensor self, Tensor other) -> Tensor; eq.Scalar */
@@ -971,8 +977,10 @@ declare module '../tensor.ts' {
     maxPool3dWithIndices(options: { kernelSize: Int | readonly Int[] } & MaxPool1dOptions): [Tensor, Tensor];
     /** max_unpool2d(Tensor self, Tensor indices, int[2] output_size) -> Tensor */
     maxUnpool2d(indices: Tensor, outputSize: Int | readonly Int[]): Tensor;
+    maxUnpool2d(indices: Tensor, options: { outputSize: Int | readonly Int[] }): Tensor;
     /** max_unpool3d(Tensor self, Tensor indices, int[3] output_size, int[3] stride, int[3] padding) -> Tensor */
     maxUnpool3d(indices: Tensor, outputSize: Int | readonly Int[], stride: Int | readonly Int[], padding: Int | readonly Int[]): Tensor;
+    maxUnpool3d(indices: Tensor, options: { outputSize: Int | readonly Int[]; stride: Int | readonly Int[]; padding: Int | readonly Int[] }): Tensor;
     /** maximum(Tensor self, Tensor other) -> Tensor */
     maximum(other: Tensor): Tensor;
     /** mean(Tensor self, *, ScalarType? dtype=None) -> Tensor */
@@ -1002,6 +1010,7 @@ declare module '../tensor.ts' {
     mm(mat2: Tensor): Tensor;
     /** mm.dtype(Tensor self, Tensor mat2, ScalarType out_dtype) -> Tensor */
     mm(mat2: Tensor, outDtype: DTypeLike): Tensor;
+    mm(mat2: Tensor, options: { outDtype: DTypeLike }): Tensor;
     /** mode(Tensor self, int dim=-1, bool keepdim=False) -> (Tensor, Tensor) */
     mode(dim?: Int | KthvalueOptions, keepdim?: boolean | KthvalueOptions): [Tensor, Tensor];
     /** moveaxis.int(Tensor self, int source, int destination) -> Tensor */
@@ -1030,6 +1039,7 @@ declare module '../tensor.ts' {
     multilabelMarginLoss(target: Tensor, reduction?: Int | { reduction?: Int | undefined }): Tensor;
     /** multilabel_margin_loss_forward(Tensor self, Tensor target, int reduction) -> (Tensor, Tensor) */
     multilabelMarginLossForward(target: Tensor, reduction: Int): [Tensor, Tensor];
+    multilabelMarginLossForward(target: Tensor, options: { reduction: Int }): [Tensor, Tensor];
     /** multinomial(Tensor self, int num_samples, bool replacement=False, *, Generator? generator=None) -> Tensor */
     multinomial(numSamples: Int, replacement?: boolean | MultinomialOptions, options?: MultinomialOptions): Tensor;
     multinomial(options: { numSamples: Int } & MultinomialOptions): Tensor;
@@ -1116,8 +1126,10 @@ declare module '../tensor.ts' {
     nllLoss2d(target: Tensor, weight?: Tensor | null | NllLossOptions, reduction?: Int | NllLossOptions, ignoreIndex?: Int | NllLossOptions): Tensor;
     /** nll_loss2d_forward(Tensor self, Tensor target, Tensor? weight, int reduction, int ignore_index) -> (Tensor, Tensor) */
     nllLoss2dForward(target: Tensor, weight: Tensor | null, reduction: Int, ignoreIndex: Int): [Tensor, Tensor];
+    nllLoss2dForward(target: Tensor, weight: Tensor | null, options: { reduction: Int; ignoreIndex: Int }): [Tensor, Tensor];
     /** nll_loss_forward(Tensor self, Tensor target, Tensor? weight, int reduction, int ignore_index) -> (Tensor, Tensor) */
     nllLossForward(target: Tensor, weight: Tensor | null, reduction: Int, ignoreIndex: Int): [Tensor, Tensor];
+    nllLossForward(target: Tensor, weight: Tensor | null, options: { reduction: Int; ignoreIndex: Int }): [Tensor, Tensor];
     /** nll_loss_nd(Tensor self, Tensor target, Tensor? weight=None, int reduction=1, int ignore_index=-100) -> Tensor */
     nllLossNd(target: Tensor, weight?: Tensor | null | NllLossOptions, reduction?: Int | NllLossOptions, ignoreIndex?: Int | NllLossOptions): Tensor;
     /** nonzero(Tensor self) -> Tensor */
@@ -1206,11 +1218,13 @@ declare module '../tensor.ts' {
     quantile(options: { q: Float } & NanquantileOptions): Tensor;
     /** quantize_per_channel(Tensor self, Tensor scales, Tensor zero_points, int axis, ScalarType dtype) -> Tensor */
     quantizePerChannel(scales: Tensor, zeroPoints: Tensor, axis: Int, dtype: DTypeLike): Tensor;
+    quantizePerChannel(scales: Tensor, zeroPoints: Tensor, options: { axis: Int; dtype: DTypeLike }): Tensor;
     /** quantize_per_tensor(Tensor self, float scale, int zero_point, ScalarType dtype) -> Tensor */
     quantizePerTensor(scale: Float, zeroPoint: Int, dtype: DTypeLike): Tensor;
     quantizePerTensor(options: { scale: Float; zeroPoint: Int; dtype: DTypeLike }): Tensor;
     /** quantize_per_tensor.tensor_qparams(Tensor self, Tensor scale, Tensor zero_point, ScalarType dtype) -> Tensor */
     quantizePerTensor(scale: Tensor, zeroPoint: Tensor, dtype: DTypeLike): Tensor;
+    quantizePerTensor(scale: Tensor, zeroPoint: Tensor, options: { dtype: DTypeLike }): Tensor;
     /** quantize_per_tensor_dynamic(Tensor self, ScalarType dtype, bool reduce_range) -> Tensor */
     quantizePerTensorDynamic(dtype: DTypeLike, reduceRange: boolean): Tensor;
     quantizePerTensorDynamic(options: { dtype: DTypeLike; reduceRange: boolean }): Tensor;
@@ -1395,6 +1409,7 @@ declare module '../tensor.ts' {
     select(options: { dim: Int; index: Int }): Tensor;
     /** select_scatter(Tensor self, Tensor src, int dim, int index) -> Tensor */
     selectScatter(src: Tensor, dim: Int, index: Int): Tensor;
+    selectScatter(src: Tensor, options: { dim: Int; index: Int }): Tensor;
     /** selu(Tensor self) -> Tensor */
     selu(): Tensor;
     /** selu_(Tensor self) -> Tensor */
@@ -1437,16 +1452,21 @@ declare module '../tensor.ts' {
     slogdet(): [Tensor, Tensor];
     /** slow_conv3d(Tensor self, Tensor weight, int[3] kernel_size, Tensor? bias=None, int[3] stride=[1,1,1], int[3] padding=[0,0,0]) -> Tensor */
     slowConv3d(weight: Tensor, kernelSize: Int | readonly Int[], bias?: Tensor | null | SlowConv3dOptions, stride?: Int | readonly Int[] | SlowConv3dOptions, padding?: Int | readonly Int[] | SlowConv3dOptions): Tensor;
+    slowConv3d(weight: Tensor, options: { kernelSize: Int | readonly Int[] } & SlowConv3dOptions): Tensor;
     /** slow_conv3d_forward(Tensor self, Tensor weight, int[3] kernel_size, Tensor? bias, int[3] stride, int[3] padding) -> Tensor */
     slowConv3dForward(weight: Tensor, kernelSize: Int | readonly Int[], bias: Tensor | null, stride: Int | readonly Int[], padding: Int | readonly Int[]): Tensor;
     /** slow_conv_dilated2d(Tensor self, Tensor weight, int[2] kernel_size, Tensor? bias=None, int[2] stride=[1,1], int[2] padding=[0,0], int[2] dilation=[1,1]) -> Tensor */
     slowConvDilated2d(weight: Tensor, kernelSize: Int | readonly Int[], bias?: Tensor | null | SlowConvDilated2dOptions, stride?: Int | readonly Int[] | SlowConvDilated2dOptions, padding?: Int | readonly Int[] | SlowConvDilated2dOptions, dilation?: Int | readonly Int[] | SlowConvDilated2dOptions): Tensor;
+    slowConvDilated2d(weight: Tensor, options: { kernelSize: Int | readonly Int[] } & SlowConvDilated2dOptions): Tensor;
     /** slow_conv_dilated3d(Tensor self, Tensor weight, int[3] kernel_size, Tensor? bias=None, int[3] stride=[1,1,1], int[3] padding=[0,0,0], int[3] dilation=[1,1,1]) -> Tensor */
     slowConvDilated3d(weight: Tensor, kernelSize: Int | readonly Int[], bias?: Tensor | null | SlowConvDilated2dOptions, stride?: Int | readonly Int[] | SlowConvDilated2dOptions, padding?: Int | readonly Int[] | SlowConvDilated2dOptions, dilation?: Int | readonly Int[] | SlowConvDilated2dOptions): Tensor;
+    slowConvDilated3d(weight: Tensor, options: { kernelSize: Int | readonly Int[] } & SlowConvDilated2dOptions): Tensor;
     /** slow_conv_transpose2d(Tensor self, Tensor weight, int[2] kernel_size, Tensor? bias=None, int[2] stride=[1,1], int[2] padding=[0,0], int[2] output_padding=[0,0], int[2] dilation=[1,1]) -> Tensor */
     slowConvTranspose2d(weight: Tensor, kernelSize: Int | readonly Int[], bias?: Tensor | null | SlowConvTranspose2dOptions, stride?: Int | readonly Int[] | SlowConvTranspose2dOptions, padding?: Int | readonly Int[] | SlowConvTranspose2dOptions, outputPadding?: Int | readonly Int[] | SlowConvTranspose2dOptions, dilation?: Int | readonly Int[] | SlowConvTranspose2dOptions): Tensor;
+    slowConvTranspose2d(weight: Tensor, options: { kernelSize: Int | readonly Int[] } & SlowConvTranspose2dOptions): Tensor;
     /** slow_conv_transpose3d(Tensor self, Tensor weight, int[3] kernel_size, Tensor? bias=None, int[3] stride=[1,1,1], int[3] padding=[0,0,0], int[3] output_padding=[0,0,0], int[3] dilation=[1,1,1]) -> Tensor */
     slowConvTranspose3d(weight: Tensor, kernelSize: Int | readonly Int[], bias?: Tensor | null | SlowConvTranspose2dOptions, stride?: Int | readonly Int[] | SlowConvTranspose2dOptions, padding?: Int | readonly Int[] | SlowConvTranspose2dOptions, outputPadding?: Int | readonly Int[] | SlowConvTranspose2dOptions, dilation?: Int | readonly Int[] | SlowConvTranspose2dOptions): Tensor;
+    slowConvTranspose3d(weight: Tensor, options: { kernelSize: Int | readonly Int[] } & SlowConvTranspose2dOptions): Tensor;
     /** smm(Tensor self, Tensor mat2) -> Tensor */
     smm(mat2: Tensor): Tensor;
     /** smooth_l1_loss(Tensor self, Tensor target, int reduction=1, float beta=1.) -> Tensor */
@@ -1666,8 +1686,10 @@ declare module '../tensor.ts' {
     tensorSplit(tensorIndicesOrSections: Tensor, dim?: Int | { dim?: Int | undefined }): Tensor[];
     /** tensordot(Tensor self, Tensor other, int[] dims_self, int[] dims_other) -> Tensor */
     tensordot(other: Tensor, dimsSelf: readonly Int[], dimsOther: readonly Int[]): Tensor;
+    tensordot(other: Tensor, options: { dimsSelf: readonly Int[]; dimsOther: readonly Int[] }): Tensor;
     /** thnn_conv2d(Tensor self, Tensor weight, int[2] kernel_size, Tensor? bias=None, int[2] stride=[1,1], int[2] padding=[0,0]) -> Tensor */
     thnnConv2d(weight: Tensor, kernelSize: Int | readonly Int[], bias?: Tensor | null | SlowConv3dOptions, stride?: Int | readonly Int[] | SlowConv3dOptions, padding?: Int | readonly Int[] | SlowConv3dOptions): Tensor;
+    thnnConv2d(weight: Tensor, options: { kernelSize: Int | readonly Int[] } & SlowConv3dOptions): Tensor;
     /** threshold(Tensor self, Scalar threshold, Scalar value) -> Tensor */
     threshold(threshold: Scalar, value: Scalar): Tensor;
     threshold(options: { threshold: Scalar; value: Scalar }): Tensor;

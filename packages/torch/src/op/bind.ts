@@ -42,7 +42,9 @@ export function bindOp(fullName: string): BoundOp {
   const known = bound.get(fullName);
   if (known !== undefined) return known;
   const found = lookUp(fullName);
-  const args = found.args.map((arg): BoundArgument => ({ ...arg, key: camelCase(arg.name), encode: encoderOf(arg.type) }));
+  const args = found.args.map(
+    (arg): BoundArgument => ({ ...arg, key: camelCase(arg.name), encode: encoderOf(arg.type) }),
+  );
   const op: BoundOp = {
     fullName,
     args,
@@ -77,13 +79,22 @@ function lookUp(fullName: string): NativeOp {
 }
 
 /** Calls a bound operator: positional arguments in schema order, the others by name. */
-export function callBound(op: BoundOp, positional: readonly unknown[], named?: Readonly<Record<string, unknown>>): unknown {
+export function callBound(
+  op: BoundOp,
+  positional: readonly unknown[],
+  named?: Readonly<Record<string, unknown>>,
+): unknown {
   const values = encodeAll(op, positional, named);
   const result = temporaries.length === 0 ? op.native(...values) : callWithTemporaries(op, values);
   if (op.inPlace) return positional.length > 0 ? positional[0] : named?.[(op.args[0] as BoundArgument).key];
   const { returns } = op;
-  const decoded = returns.length > 1 ? (result as unknown[]).map((item, i) => decode(item, returns[i] as string)) : decode(result, returns[0]);
-  return op.outs.length > 0 ? givenOuts(op, decoded, (at, key) => (at < positional.length ? positional[at] : named?.[key])) : decoded;
+  const decoded =
+    returns.length > 1
+      ? (result as unknown[]).map((item, i) => decode(item, returns[i] as string))
+      : decode(result, returns[0]);
+  return op.outs.length > 0
+    ? givenOuts(op, decoded, (at, key) => (at < positional.length ? positional[at] : named?.[key]))
+    : decoded;
 }
 
 /** Handles of numbers that stand for tensors, made while the arguments of a call are encoded. */
@@ -117,10 +128,17 @@ export function signature(op: BoundOp): string {
 }
 
 /** The native value of every argument. */
-function encodeAll(op: BoundOp, positional: readonly unknown[], named: Readonly<Record<string, unknown>> | undefined): unknown[] {
+function encodeAll(
+  op: BoundOp,
+  positional: readonly unknown[],
+  named: Readonly<Record<string, unknown>> | undefined,
+): unknown[] {
   const { args } = op;
   if (positional.length > args.length) {
-    throw new TorchError('ARGUMENT_COUNT', `${op.fullName} takes ${args.length} arguments (${signature(op)}), got ${positional.length}`);
+    throw new TorchError(
+      'ARGUMENT_COUNT',
+      `${op.fullName} takes ${args.length} arguments (${signature(op)}), got ${positional.length}`,
+    );
   }
   const values = new Array<unknown>(args.length);
   let at = 0;
@@ -147,9 +165,13 @@ function encodeAll(op: BoundOp, positional: readonly unknown[], named: Readonly<
 function namedPosition(op: BoundOp, key: string, numPositional: number): number {
   const position = op.positions.get(key);
   if (position === undefined) {
-    throw new TorchError('UNKNOWN_OPTION', `${op.fullName}: unknown argument '${key}'${didYouMean(key, op.positions.keys())}; it takes ${signature(op)}`);
+    throw new TorchError(
+      'UNKNOWN_OPTION',
+      `${op.fullName}: unknown argument '${key}'${didYouMean(key, op.positions.keys())}; it takes ${signature(op)}`,
+    );
   }
-  if (position < numPositional) throw new TorchError('ARGUMENT_COUNT', `${op.fullName}: argument '${key}' is given twice`);
+  if (position < numPositional)
+    throw new TorchError('ARGUMENT_COUNT', `${op.fullName}: argument '${key}' is given twice`);
   return position;
 }
 
@@ -226,12 +248,28 @@ const encoders: Record<string, Encode> = {
   },
 };
 
-const layoutCodes: Record<string, number> = { strided: 0, sparse_coo: 1, sparse_csr: 2, mkldnn: 3, sparse_csc: 4, sparse_bsr: 5, sparse_bsc: 6, jagged: 7 };
-const memoryFormatCodes: Record<string, number> = { contiguous_format: 0, preserve_format: 1, channels_last: 2, channels_last_3d: 3 };
+const layoutCodes: Record<string, number> = {
+  strided: 0,
+  sparse_coo: 1,
+  sparse_csr: 2,
+  mkldnn: 3,
+  sparse_csc: 4,
+  sparse_bsr: 5,
+  sparse_bsc: 6,
+  jagged: 7,
+};
+const memoryFormatCodes: Record<string, number> = {
+  contiguous_format: 0,
+  preserve_format: 1,
+  channels_last: 2,
+  channels_last_3d: 3,
+};
 
 function code(codes: Record<string, number>, what: string, value: unknown): number {
   const name = typeof value === 'string' ? value.replace(/^torch\./, '') : '';
-  const snake = name.replace(/[A-Z0-9]+(?=[A-Z]|$|[a-z])/g, (part) => (/^\d/.test(part) ? part : `_${part.toLowerCase()}`));
+  const snake = name.replace(/[A-Z0-9]+(?=[A-Z]|$|[a-z])/g, (part) =>
+    /^\d/.test(part) ? part : `_${part.toLowerCase()}`,
+  );
   const found = codes[name] ?? codes[snake];
   if (found === undefined) throw expected(`${what} (${Object.keys(codes).join(', ')})`, value);
   return found;
@@ -251,11 +289,14 @@ function encodeTensor(value: unknown): unknown {
 }
 
 function isScalarObject(value: unknown): boolean {
-  return typeof value === 'object' && value !== null && (value instanceof FloatScalar || ('re' in value && 'im' in value));
+  return (
+    typeof value === 'object' && value !== null && (value instanceof FloatScalar || ('re' in value && 'im' in value))
+  );
 }
 
 function encodeScalar(value: unknown): unknown {
-  if (typeof value === 'number' || typeof value === 'boolean' || typeof value === 'bigint' || isScalarObject(value)) return value;
+  if (typeof value === 'number' || typeof value === 'boolean' || typeof value === 'bigint' || isScalarObject(value))
+    return value;
   if (value instanceof Tensor) return value.itemValue();
   throw expected('a number', value);
 }
@@ -272,7 +313,8 @@ function describe(value: unknown): string {
   if (Array.isArray(value)) return `an array of ${value.length}`;
   if (value instanceof Tensor) return 'a tensor';
   if (typeof value === 'object') {
-    if ('h' in value && 'owner' in value) return 'a copy of a tensor (tensors do not survive postMessage: send them through a process group or channel)';
+    if ('h' in value && 'owner' in value)
+      return 'a copy of a tensor (tensors do not survive postMessage: send them through a process group or channel)';
     return `an object of type ${(value as object).constructor?.name ?? 'Object'}`;
   }
   return `a ${typeof value}`;

@@ -10,10 +10,21 @@ import { bindOp, callBound } from './bind.ts';
  * @example callOp('aten::add.Tensor', [a, b], { alpha: 2 })
  */
 export function callOp(name: string, args: readonly unknown[], options?: Readonly<Record<string, unknown>>): unknown {
-  if (typeof name !== 'string') throw new TorchError('BAD_ARGUMENT', `callOp: the operator's name must be a string such as 'aten::add.Tensor', got ${typeof name}`);
-  if (!Array.isArray(args)) throw new TorchError('BAD_ARGUMENT', `callOp: the arguments of ${name} must be an array: callOp('${name}', [x, y])`);
+  if (typeof name !== 'string')
+    throw new TorchError(
+      'BAD_ARGUMENT',
+      `callOp: the operator's name must be a string such as 'aten::add.Tensor', got ${typeof name}`,
+    );
+  if (!Array.isArray(args))
+    throw new TorchError(
+      'BAD_ARGUMENT',
+      `callOp: the arguments of ${name} must be an array: callOp('${name}', [x, y])`,
+    );
   if (options !== undefined && (typeof options !== 'object' || options === null || Array.isArray(options))) {
-    throw new TorchError('BAD_ARGUMENT', `callOp: keyword arguments of ${name} must be an object: callOp('${name}', [x, y], { alpha: 2 })`);
+    throw new TorchError(
+      'BAD_ARGUMENT',
+      `callOp: keyword arguments of ${name} must be an object: callOp('${name}', [x, y], { alpha: 2 })`,
+    );
   }
   return callBound(bindOp(name), args, options);
 }

@@ -88,11 +88,23 @@ function to(this: Tensor, ...args: unknown[]): Tensor {
     } else if (arg instanceof DType || kind === 'd') give('dtype', arg);
     else if (typeof arg === 'string') give('device', arg);
     else if (arg !== undefined) {
-      throw new TorchError('BAD_ARGUMENT', `to: expected a dtype, a device, a tensor or options, got ${String(arg)}; for example x.to(float64), x.to('cuda', bfloat16)`);
+      throw new TorchError(
+        'BAD_ARGUMENT',
+        `to: expected a dtype, a device, a tensor or options, got ${String(arg)}; for example x.to(float64), x.to('cuda', bfloat16)`,
+      );
     }
   }
   const { dtype, device, nonBlocking, copy, memoryFormat } = options;
-  return callBound(bindOp('aten::to.dtype_layout'), [this, dtype, null, device, null, nonBlocking, copy, memoryFormat]) as Tensor;
+  return callBound(bindOp('aten::to.dtype_layout'), [
+    this,
+    dtype,
+    null,
+    device,
+    null,
+    nonBlocking,
+    copy,
+    memoryFormat,
+  ]) as Tensor;
 }
 
 const views: Readonly<Record<string, string>> = {

@@ -10,18 +10,24 @@ afterEach(() => torch.setDefaultDtype('float32'));
 /** Evaluates an expression over the exports of the package. */
 function evaluate(expression: string): unknown {
   const names = Object.keys(torch).filter((name) => /^[A-Za-z]\w*$/.test(name) && name !== 'var');
+  // oxlint-disable-next-line typescript/no-implied-eval -- the examples of a document of ours
   const body = new Function(...names, `return (${expression});`);
   return body(...names.map((name) => (torch as Record<string, unknown>)[name]));
 }
 
 describe('docs/dtypes.md', () => {
-  const examples = [...text.matchAll(/`(\w+\([^`]+\))` is (bool|int64|float32|float64|complex64)/g)].map((match) => [match[1] as string, match[2] as string]);
+  const examples = [...text.matchAll(/`(\w+\([^`]+\))` is (bool|int64|float32|float64|complex64)/g)].map((match) => [
+    match[1] as string,
+    match[2] as string,
+  ]);
   test.each(examples)('%s is %s', (expression, dtype) => {
     expect((evaluate(expression) as torch.Tensor).dtype.name).toBe(dtype);
   });
   test('has examples', () => expect(examples.length).toBeGreaterThan(8));
 
-  const pairs = [...text.matchAll(/^\| (\w+) \| (\w+) \| (\w+) \|$/gm)].map((match) => match.slice(1, 4) as [torch.DTypeName, torch.DTypeName, torch.DTypeName]);
+  const pairs = [...text.matchAll(/^\| (\w+) \| (\w+) \| (\w+) \|$/gm)].map(
+    (match) => match.slice(1, 4) as [torch.DTypeName, torch.DTypeName, torch.DTypeName],
+  );
   test.each(pairs.filter(([a]) => torch.dtypes.has(a)))('%s with %s is %s', (a, b, result) => {
     expect(torch.ones(2, { dtype: a }).add(torch.ones(2, { dtype: b })).dtype.name).toBe(result);
   });
@@ -61,14 +67,19 @@ describe('numbers', () => {
 
   test('64-bit integers are exact', () => {
     expect(torch.full([1], 2n ** 60n).itemValue()).toBe(2n ** 60n);
-    expect(torch.callOp('aten::add.Scalar', [tensor(2n ** 60n), 1n])).toSatisfy((sum: torch.Tensor) => sum.itemValue() === 2n ** 60n + 1n);
+    expect(torch.callOp('aten::add.Scalar', [tensor(2n ** 60n), 1n])).toSatisfy(
+      (sum: torch.Tensor) => sum.itemValue() === 2n ** 60n + 1n,
+    );
   });
 
   test('the default type', () => {
     torch.setDefaultDtype('float64');
-    expect([torch.zeros(1).dtype.name, tensor(0.5).dtype.name, tensor([1, 2]).div(2).dtype.name, torch.getDefaultDtype().name]).toEqual(
-      Array(4).fill('float64'),
-    );
+    expect([
+      torch.zeros(1).dtype.name,
+      tensor(0.5).dtype.name,
+      tensor([1, 2]).div(2).dtype.name,
+      torch.getDefaultDtype().name,
+    ]).toEqual(Array(4).fill('float64'));
     expect(() => torch.setDefaultDtype('int64')).toThrow(/cannot be the default/);
   });
 });

@@ -130,7 +130,9 @@ function tensorsIn(value: unknown): Tensor[] {
 function run(item: Case): string[] {
   const tensors: Tensor[] = [];
   const args = item.args.map((value) => decode(item, value, tensors));
-  const options = Object.fromEntries(Object.entries(item.kwargs).map(([key, value]) => [camelCase(key), decode(item, value, tensors)]));
+  const options = Object.fromEntries(
+    Object.entries(item.kwargs).map(([key, value]) => [camelCase(key), decode(item, value, tensors)]),
+  );
   const before = tensors.map((each) => each.clone());
   const got = callOp(item.op, args, options);
   const wrong = compare(item, got, item.out, 'out');
@@ -151,7 +153,14 @@ function run(item: Case): string[] {
     .filter((each) => each.requiresGrad)
     .map((each) => (halves.has(each.dtype.name) ? each.to(float32) : each).sum());
   const total = sums.reduce((sum, each) => sum.add(each));
-  const grads = native.gradOf([total.handle], leaves.map((leaf) => leaf.handle), null, false, false, true);
+  const grads = native.gradOf(
+    [total.handle],
+    leaves.map((leaf) => leaf.handle),
+    null,
+    false,
+    false,
+    true,
+  );
   positions.forEach((position, i) => {
     const handle = grads[i] as number | null;
     const want = (item.gradOfSum as Record<string, Json>)[position] as Json;
@@ -166,7 +175,9 @@ for (const item of cases) byOp.set(item.op, [...(byOp.get(item.op) ?? []), item]
 
 describe('golden operators', () => {
   test.each([...byOp.keys()])('%s', (op) => {
-    const wrong = (byOp.get(op) as Case[]).flatMap((item) => scope(() => run(item)).map((text) => `case ${item.case}: ${text}`));
+    const wrong = (byOp.get(op) as Case[]).flatMap((item) =>
+      scope(() => run(item)).map((text) => `case ${item.case}: ${text}`),
+    );
     expect(wrong).toEqual([]);
   });
 

@@ -33,30 +33,78 @@ describe('bad input', () => {
     ['negative size', () => zeros(-2), /LIBTORCH aten::zeros: /],
     ['size beyond memory', () => zeros(2 ** 50), /OUT_OF_MEMORY aten::zeros: /],
     ['product of sizes beyond 64 bits', () => zeros(2 ** 40, 2 ** 40), /LIBTORCH aten::zeros: /],
-    ['BigInt beyond 64 bits', () => callOp('aten::zeros', [[2n ** 70n]]), /BAD_ARGUMENT aten::zeros: argument 'size': .*BigInt/],
-    ['long list', () => callOp('aten::permute', [x, new Array(5_000_000)]), /BAD_ARGUMENT aten::permute: argument 'dims': .*at most/],
-    ['holes in a list', () => callOp('aten::permute', [x, new Array(2)]), /BAD_ARGUMENT aten::permute: argument 'dims': expected an integer/],
-    ['cyclic list', () => callOp('aten::permute', [x, cyclic]), /BAD_ARGUMENT aten::permute: argument 'dims': expected an integer, got an array/],
+    [
+      'BigInt beyond 64 bits',
+      () => callOp('aten::zeros', [[2n ** 70n]]),
+      /BAD_ARGUMENT aten::zeros: argument 'size': .*BigInt/,
+    ],
+    [
+      'long list',
+      () => callOp('aten::permute', [x, new Array(5_000_000)]),
+      /BAD_ARGUMENT aten::permute: argument 'dims': .*at most/,
+    ],
+    [
+      'holes in a list',
+      () => callOp('aten::permute', [x, new Array(2)]),
+      /BAD_ARGUMENT aten::permute: argument 'dims': expected an integer/,
+    ],
+    [
+      'cyclic list',
+      () => callOp('aten::permute', [x, cyclic]),
+      /BAD_ARGUMENT aten::permute: argument 'dims': expected an integer, got an array/,
+    ],
     ['disposed tensor', () => callOp('aten::add.Tensor', [x, gone]), /DISPOSED aten::add.Tensor: argument 'other'/],
     ['disposed tensor in a list', () => torch.cat([x, gone]), /DISPOSED .*disposed of/],
-    ['a copy of a tensor', () => callOp('aten::exp', [{ ...x }]), /BAD_ARGUMENT aten::exp: argument 'self': .*copy of a tensor/],
-    ['null for a tensor', () => callOp('aten::exp', [null]), /BAD_ARGUMENT aten::exp: argument 'self': expected a tensor, got null/],
+    [
+      'a copy of a tensor',
+      () => callOp('aten::exp', [{ ...x }]),
+      /BAD_ARGUMENT aten::exp: argument 'self': .*copy of a tensor/,
+    ],
+    [
+      'null for a tensor',
+      () => callOp('aten::exp', [null]),
+      /BAD_ARGUMENT aten::exp: argument 'self': expected a tensor, got null/,
+    ],
     ['null in a list of tensors', () => callOp('aten::cat', [[x, null]]), /BAD_ARGUMENT aten::cat: argument 'tensors'/],
-    ['string for a number', () => callOp('aten::add.Scalar', [x, '1']), /BAD_ARGUMENT aten::add.Scalar: argument 'other': expected a number, got '1'/],
-    ['number for a boolean', () => callOp('aten::sort', [x, 0, 1]), /BAD_ARGUMENT aten::sort: argument 'descending': expected true or false, got 1/],
+    [
+      'string for a number',
+      () => callOp('aten::add.Scalar', [x, '1']),
+      /BAD_ARGUMENT aten::add.Scalar: argument 'other': expected a number, got '1'/,
+    ],
+    [
+      'number for a boolean',
+      () => callOp('aten::sort', [x, 0, 1]),
+      /BAD_ARGUMENT aten::sort: argument 'descending': expected true or false, got 1/,
+    ],
     ['unknown dtype', () => zeros([1], { dtype: 'flot32' as never }), /'flot32'|no overload/],
     ['unknown device', () => x.to('gpu'), /LIBTORCH aten::to: /],
     ['dtype of the wrong kind', () => x.to('int64').requiresGrad_(), /DTYPE /],
     ['too many arguments', () => callOp('aten::exp', [x, x]), /ARGUMENT_COUNT aten::exp takes 1 arguments/],
     ['too few arguments', () => callOp('aten::mm', [x]), /MISSING_ARGUMENT aten::mm: argument 'mat2' is missing/],
-    ['argument given twice', () => callOp('aten::mm', [x, x], { mat2: x }), /ARGUMENT_COUNT aten::mm: argument 'mat2' is given twice/],
-    ['arguments that are no array', () => callOp('aten::mm', x as never), /BAD_ARGUMENT callOp: the arguments of aten::mm must be an array/],
-    ['options that are no object', () => callOp('aten::mm', [x, x], 3 as never), /BAD_ARGUMENT callOp: keyword arguments/],
+    [
+      'argument given twice',
+      () => callOp('aten::mm', [x, x], { mat2: x }),
+      /ARGUMENT_COUNT aten::mm: argument 'mat2' is given twice/,
+    ],
+    [
+      'arguments that are no array',
+      () => callOp('aten::mm', x as never),
+      /BAD_ARGUMENT callOp: the arguments of aten::mm must be an array/,
+    ],
+    [
+      'options that are no object',
+      () => callOp('aten::mm', [x, x], 3 as never),
+      /BAD_ARGUMENT callOp: keyword arguments/,
+    ],
     ['a name that is no string', () => callOp(7 as never, []), /BAD_ARGUMENT callOp: the operator's name/],
     ['shapes that do not fit', () => x.add(ones(5)), /LIBTORCH add: The size of tensor a/],
     ['dimension out of range', () => x.sum(7), /INDEX sum: Dimension out of range/],
     ['index out of range', () => x.select(0, 9), /INDEX select: /],
-    ['a type that TypeScript cannot give', () => callOp('aten::record_stream', [x, {}]), /UNSUPPORTED_TYPE aten::record_stream/],
+    [
+      'a type that TypeScript cannot give',
+      () => callOp('aten::record_stream', [x, {}]),
+      /UNSUPPORTED_TYPE aten::record_stream/,
+    ],
   ];
   test.each(cases)('%s', (_, body, expected) => {
     const { code, message } = failure(body);
@@ -91,9 +139,13 @@ describe('bad input', () => {
   });
 });
 
-test('500 random calls over all operators crash nothing that libtorch does not crash itself', { timeout: 300_000 }, () => {
+test('500 random calls over all operators crash nothing that libtorch does not crash itself', {
+  timeout: 300_000,
+}, () => {
   const script = fileURLToPath(new URL('../../../../scripts/fuzz-ops.mjs', import.meta.url));
-  const { status, stdout, stderr } = spawnSync(process.execPath, [script, '--calls', '500', '--seed', '11'], { encoding: 'utf8' });
+  const { status, stdout, stderr } = spawnSync(process.execPath, [script, '--calls', '500', '--seed', '11'], {
+    encoding: 'utf8',
+  });
   expect(status, stdout + stderr).toBe(0);
   expect(stdout).toContain('500 calls');
   expect(stdout).not.toContain('unexpected');

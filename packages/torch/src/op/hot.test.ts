@@ -1,9 +1,23 @@
 /** @file The hot operators: the short way gives the very bits of the general one, values and gradients. */
 import { describe, expect, test } from 'vitest';
-import { hotForms, type HotForm } from '../../tools/hot-ops.ts';
+import { type HotForm, hotForms } from '../../tools/hot-ops.ts';
 import { native } from '../addon.ts';
 import { hotFunctions, hotMethods } from '../generated/hot-ops.ts';
-import { callOp, enableGrad, float64, int64, linear, manualSeed, noGrad, ones, randint, randn, scope, Tensor, zeros } from '../index.ts';
+import {
+  callOp,
+  enableGrad,
+  float64,
+  int64,
+  linear,
+  manualSeed,
+  noGrad,
+  ones,
+  randint,
+  randn,
+  scope,
+  Tensor,
+  zeros,
+} from '../index.ts';
 
 /** Arguments that suit an operator. */
 const particular: Readonly<Record<string, () => unknown[]>> = {
@@ -66,7 +80,14 @@ function gradients(outputs: readonly Tensor[], inputs: readonly Tensor[]): unkno
   const wanted = inputs.filter((each) => each.requiresGrad);
   const roots = outputs.filter((each) => each.requiresGrad).map((each) => each.mul(each.detach().add(1)).sum());
   if (wanted.length === 0 || roots.length === 0 || !native.isGradEnabled()) return [];
-  const handles = native.gradOf(roots.map((each) => each.handle), wanted.map((each) => each.handle), null, false, false, true);
+  const handles = native.gradOf(
+    roots.map((each) => each.handle),
+    wanted.map((each) => each.handle),
+    null,
+    false,
+    false,
+    true,
+  );
   return handles.map((handle) => (handle === null ? null : Tensor.adopt(handle).toArray()));
 }
 
@@ -76,7 +97,8 @@ function compare(form: HotForm, call: (args: unknown[]) => unknown, grad: boolea
   const mine = copied(args, grad) as unknown[];
   const theirs = copied(args, grad) as unknown[];
   const inPlace = /_(\.|$)/.test(form.op);
-  const enter = (list: unknown[]): unknown[] => (grad && inPlace ? list.map((each) => (each instanceof Tensor && each.requiresGrad ? each.clone() : each)) : list);
+  const enter = (list: unknown[]): unknown[] =>
+    grad && inPlace ? list.map((each) => (each instanceof Tensor && each.requiresGrad ? each.clone() : each)) : list;
   const [a, b] = [enter(mine), enter(theirs)];
   const got = tensorsIn(call(a));
   const want = tensorsIn(callOp(`aten::${form.op}`, b));
@@ -84,7 +106,9 @@ function compare(form: HotForm, call: (args: unknown[]) => unknown, grad: boolea
     want.map((each) => [each.dtype.name, each.shape, each.stride(), each.requiresGrad, each.isLeaf]),
   );
   expect(got.map((each) => each.toArray())).toEqual(want.map((each) => each.toArray()));
-  expect(tensorsIn(a).map((each) => [each.toArray(), each.version])).toEqual(tensorsIn(b).map((each) => [each.toArray(), each.version]));
+  expect(tensorsIn(a).map((each) => [each.toArray(), each.version])).toEqual(
+    tensorsIn(b).map((each) => [each.toArray(), each.version]),
+  );
   expect(gradients(got, tensorsIn(mine))).toEqual(gradients(want, tensorsIn(theirs)));
 }
 
@@ -93,7 +117,8 @@ describe('hot operators', () => {
   for (const form of hotForms) {
     test(`${form.op} (${form.args})`, () => {
       scope(() => {
-        const asFunction = (args: unknown[]): unknown => (hotFunctions[form.name] as (...all: unknown[]) => unknown)(...args);
+        const asFunction = (args: unknown[]): unknown =>
+          (hotFunctions[form.name] as (...all: unknown[]) => unknown)(...args);
         const method = hotMethods[form.name] as ((...all: unknown[]) => unknown) | undefined;
         for (const grad of [false, true]) {
           compare(form, asFunction, grad);
@@ -114,7 +139,9 @@ describe('hot operators', () => {
       const made = ones(2).mul(2); // made below autograd
       const product = made.mul(w).sum();
       made.add_(1);
-      expect(() => native.backward([product.handle], null, null, false, null)).toThrow(/modified by an inplace operation/);
+      expect(() => native.backward([product.handle], null, null, false, null)).toThrow(
+        /modified by an inplace operation/,
+      );
     });
   });
 
@@ -124,7 +151,9 @@ describe('hot operators', () => {
     const x = ones(2);
     expect(() => x.add(gone)).toThrow(/^add: this tensor was disposed of/);
     expect(() => linear(x, gone)).toThrow(/disposed of/);
-    expect(() => (hotMethods['add'] as (...all: unknown[]) => unknown).call({ h: 99_999 }, x)).toThrow(/another thread/);
+    expect(() => (hotMethods['add'] as (...all: unknown[]) => unknown).call({ h: 99_999 }, x)).toThrow(
+      /another thread/,
+    );
     expect(() => (hotMethods['add'] as (...all: unknown[]) => unknown).call({}, x)).toThrow(/expected a tensor/);
     expect(() => x.view(Number.NaN)).toThrow(/expected an integer/);
     expect(() => x.softmax(0.5)).toThrow(/expected an integer/);
@@ -143,20 +172,31 @@ describe('linear', () => {
     ['strided weight', () => randn(5, 4), () => randn(4, 3).t(), () => randn(3)],
     ['one row', () => randn(1, 4), () => randn(1, 4), () => randn(1)],
     ['no rows', () => randn(0, 4), () => randn(3, 4), () => randn(3)],
-    ['float64', () => randn(5, 4, { dtype: float64 }), () => randn(3, 4, { dtype: float64 }), () => randn(3, { dtype: float64 })],
+    [
+      'float64',
+      () => randn(5, 4, { dtype: float64 }),
+      () => randn(3, 4, { dtype: float64 }),
+      () => randn(3, { dtype: float64 }),
+    ],
     ['large', () => randn(65, 130), () => randn(70, 130), () => randn(70)],
   ];
   test.each(shapes)('%s: bits of libtorch, also of second derivatives', (_, makeInput, makeWeight, makeBias) => {
     scope(() => {
       const run = (call: (...args: Tensor[]) => Tensor): unknown => {
         manualSeed(1);
-        const leaves = [makeInput(), makeWeight(), ...(makeBias === null ? [] : [makeBias()])].map((each) => each.detach().requiresGrad_());
+        const leaves = [makeInput(), makeWeight(), ...(makeBias === null ? [] : [makeBias()])].map((each) =>
+          each.detach().requiresGrad_(),
+        );
         const handles = leaves.map((each) => each.handle);
         const output = call(...leaves);
         const loss = output.mul(output).sum();
-        const first = native.gradOf([loss.handle], handles, null, true, true, false).map((handle) => Tensor.adopt(handle as number));
+        const first = native
+          .gradOf([loss.handle], handles, null, true, true, false)
+          .map((handle) => Tensor.adopt(handle as number));
         const total = first.map((each) => each.pow(2).sum()).reduce((a, b) => a.add(b));
-        const second = native.gradOf([total.handle], handles, null, false, false, true).map((handle) => (handle === null ? null : Tensor.adopt(handle).toArray()));
+        const second = native
+          .gradOf([total.handle], handles, null, false, false, true)
+          .map((handle) => (handle === null ? null : Tensor.adopt(handle).toArray()));
         return [output.toArray(), first.map((each) => [each.stride(), each.toArray()]), second];
       };
       const short = run((...args) => linear(args[0] as Tensor, args[1] as Tensor, args[2] ?? null));
@@ -172,7 +212,9 @@ describe('linear', () => {
       expect([y.requiresGrad, x.requiresGrad]).toEqual([true, false]);
       const [gw] = native.gradOf([y.sum().handle], [w.handle], null, false, false, false);
       expect(Tensor.adopt(gw as number).shape).toEqual([4, 3]);
-      expect(() => native.gradOf([y.sum().handle], [w.handle], null, false, false, false)).toThrow(/second time|already been freed/);
+      expect(() => native.gradOf([y.sum().handle], [w.handle], null, false, false, false)).toThrow(
+        /second time|already been freed/,
+      );
       expect(() => linear(x, randn(4, 5))).toThrow(/linear: /);
       expect(() => linear(x, zeros(4, 3, { dtype: int64 }))).toThrow(/linear: /);
     });

@@ -47,12 +47,21 @@ export function kindOf(value: unknown): Kind {
 
 const words = new Map<string, Kind>([
   ...[...dtypes.keys()].map((name): [string, Kind] => [name, 'd']),
-  ...['cpu', 'cuda', 'meta', 'mps', 'xpu', 'hpu', 'xla', 'ipu', 'mtia', 'vulkan'].map((name): [string, Kind] => [name, 'v']),
+  ...['cpu', 'cuda', 'meta', 'mps', 'xpu', 'hpu', 'xla', 'ipu', 'mtia', 'vulkan'].map((name): [string, Kind] => [
+    name,
+    'v',
+  ]),
   ...['strided', 'sparse_coo', 'sparse_csr', 'sparse_csc', 'sparse_bsr', 'sparse_bsc', 'mkldnn', 'jagged'].map(
     (name): [string, Kind] => [name, 'l'],
   ),
-  ...['contiguous_format', 'preserve_format', 'channels_last', 'channels_last_3d'].map((name): [string, Kind] => [name, 'm']),
-  ...['contiguousFormat', 'preserveFormat', 'channelsLast', 'channelsLast3d'].map((name): [string, Kind] => [name, 'm']),
+  ...['contiguous_format', 'preserve_format', 'channels_last', 'channels_last_3d'].map((name): [string, Kind] => [
+    name,
+    'm',
+  ]),
+  ...['contiguousFormat', 'preserveFormat', 'channelsLast', 'channelsLast3d'].map((name): [string, Kind] => [
+    name,
+    'm',
+  ]),
 ]);
 
 function kindOfString(value: string): Kind {

@@ -198,13 +198,17 @@ function costOf(overload: Overload, call: CallKinds): number {
 /** The error of a call that no overload takes: what was given, and what is possible. */
 export function noOverload(name: string, overloads: readonly Overload[], call: CallKinds): TorchError {
   const given = [...call.positional].map(kindText);
-  if (call.names.length > 0) given.push(`{ ${call.names.map((key, i) => `${key}: ${kindText(call.named.charAt(i))}`).join(', ')} }`);
+  if (call.names.length > 0)
+    given.push(`{ ${call.names.map((key, i) => `${key}: ${kindText(call.named.charAt(i))}`).join(', ')} }`);
   const candidates = overloads.map((overload) => `\n  ${overload.text}`).join('');
   const known = new Set(overloads.flatMap((overload) => overload.parameters.map((parameter) => parameter.key)));
   if (overloads.some((overload) => overload.isFactory)) known.add('requiresGrad');
   const unknown = call.names.find((key) => !known.has(key));
   if (unknown !== undefined) {
-    return new TorchError('UNKNOWN_OPTION', `${name}: unknown option '${unknown}'${didYouMean(unknown, known)}; there are:${candidates}`);
+    return new TorchError(
+      'UNKNOWN_OPTION',
+      `${name}: unknown option '${unknown}'${didYouMean(unknown, known)}; there are:${candidates}`,
+    );
   }
   return new TorchError('NO_OVERLOAD', `${name}: no overload takes (${given.join(', ')}); there are:${candidates}`);
 }

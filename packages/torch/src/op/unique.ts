@@ -20,14 +20,21 @@ declare module '../tensor.ts' {
 }
 
 /** The distinct elements of a tensor, sorted. @example unique(tensor([3, 1, 3])) // [1, 3] */
-export function unique(x: Tensor, options: UniqueOptions & ({ returnInverse: true } | { returnCounts: true })): Tensor[];
+export function unique(
+  x: Tensor,
+  options: UniqueOptions & ({ returnInverse: true } | { returnCounts: true }),
+): Tensor[];
 export function unique(x: Tensor, options?: UniqueOptions): Tensor;
 export function unique(x: Tensor, options: UniqueOptions = {}): Tensor | Tensor[] {
   checkOptions('unique', options, ['sorted', 'returnInverse', 'returnCounts', 'dim']);
   const { sorted = true, returnInverse = false, returnCounts = false, dim } = options;
   const flags = [sorted, returnInverse, returnCounts];
   const op = bindOp(dim === undefined ? 'aten::_unique2' : 'aten::unique_dim');
-  const [values, inverse, counts] = callBound(op, dim === undefined ? [x, ...flags] : [x, dim, ...flags]) as [Tensor, Tensor, Tensor];
+  const [values, inverse, counts] = callBound(op, dim === undefined ? [x, ...flags] : [x, dim, ...flags]) as [
+    Tensor,
+    Tensor,
+    Tensor,
+  ];
   const wanted = [values];
   if (returnInverse) wanted.push(inverse);
   else inverse.dispose();
