@@ -84,17 +84,32 @@ export function callBound(
   positional: readonly unknown[],
   named?: Readonly<Record<string, unknown>>,
 ): unknown {
-  const values = encodeAll(op, positional, named);
+  const { args, fullName } = op;
+  if (positional.length > args.length) {
+    throw new TorchError(
+      'ARGUMENT_COUNT',
+      `${fullName} takes ${args.length} arguments (${signature(op)}), got ${positional.length}`,
+    );
+  }
+  const given = new Array<unknown>(args.length);
+  for (let i = 0; i < positional.length; i++) given[i] = positional[i];
+  if (named !== undefined) {
+    for (const key of Object.keys(named)) given[namedPosition(op, key, positional.length)] = named[key];
+  }
+  return callGiven(op, given);
+}
+
+/** Calls a bound operator with its arguments in schema order; `undefined` stands for the default. */
+export function callGiven(op: BoundOp, given: readonly unknown[]): unknown {
+  const values = encodeAll(op, given);
   const result = temporaries.length === 0 ? op.native(...values) : callWithTemporaries(op, values);
-  if (op.inPlace) return positional.length > 0 ? positional[0] : named?.[(op.args[0] as BoundArgument).key];
+  if (op.inPlace) return given[0];
   const { returns } = op;
   const decoded =
     returns.length > 1
       ? (result as unknown[]).map((item, i) => decode(item, returns[i] as string))
       : decode(result, returns[0]);
-  return op.outs.length > 0
-    ? givenOuts(op, decoded, (at, key) => (at < positional.length ? positional[at] : named?.[key]))
-    : decoded;
+  return op.outs.length > 0 ? givenOuts(op, decoded, given) : decoded;
 }
 
 /** Handles of numbers that stand for tensors, made while the arguments of a call are encoded. */
@@ -111,10 +126,10 @@ function callWithTemporaries(op: BoundOp, values: unknown[]): unknown {
 }
 
 /** The tensors given as `out`, instead of new handles of them. */
-function givenOuts(op: BoundOp, decoded: unknown, given: (at: number, key: string) => unknown): unknown {
+function givenOuts(op: BoundOp, decoded: unknown, given: readonly unknown[]): unknown {
   const results = Array.isArray(decoded) ? (decoded as unknown[]) : [decoded];
   const outs = op.outs.map((at, i) => {
-    const out = given(at, (op.args[at] as BoundArgument).key);
+    const out = given[at];
     if (!(out instanceof Tensor)) return results[i];
     (results[i] as Tensor).dispose();
     return out;
@@ -128,31 +143,14 @@ export function signature(op: BoundOp): string {
 }
 
 /** The native value of every argument. */
-function encodeAll(
-  op: BoundOp,
-  positional: readonly unknown[],
-  named: Readonly<Record<string, unknown>> | undefined,
-): unknown[] {
+function encodeAll(op: BoundOp, given: readonly unknown[]): unknown[] {
   const { args } = op;
-  if (positional.length > args.length) {
-    throw new TorchError(
-      'ARGUMENT_COUNT',
-      `${op.fullName} takes ${args.length} arguments (${signature(op)}), got ${positional.length}`,
-    );
-  }
-  const values = new Array<unknown>(args.length);
+  const values = new Array<unknown>(given.length);
   let at = 0;
   try {
-    for (; at < positional.length; at++) {
-      const value = positional[at];
-      if (value !== undefined) values[at] = (args[at] as BoundArgument).encode(value);
-    }
-    if (named !== undefined) {
-      for (const key of Object.keys(named)) {
-        at = namedPosition(op, key, positional.length);
-        const value = named[key];
-        if (value !== undefined) values[at] = (args[at] as BoundArgument).encode(value);
-      }
+    for (; at < given.length; at++) {
+      const value = given[at];
+      values[at] = value === undefined ? undefined : (args[at] as BoundArgument).encode(value);
     }
     return values;
   } catch (error) {

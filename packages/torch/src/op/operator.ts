@@ -2,15 +2,21 @@
  * @file An operator by its public name, with all its overloads. Nothing is looked up or bound before the first call; the
  * overload a call means is remembered by the kinds of its arguments.
  */
+
+import { TorchError } from '../errors.ts';
 import { overloads as table } from '../generated/overloads.ts';
 import type { Tensor } from '../tensor.ts';
-import { type BoundOp, bindOp, callBound } from './bind.ts';
+import { type BoundOp, bindOp, callGiven, signature } from './bind.ts';
 import { isOptions, kindOf } from './kind.ts';
 import { type CallKinds, type Choice, chooseOverload, noOverload, type Overload, parseOverload } from './overload.ts';
 
-/** A choice with its operator bound. */
+/** A choice with its operator bound, and where each argument goes. */
 interface Target extends Choice {
   readonly op: BoundOp;
+  /** Names of the keyword arguments in the order of the call, without `requiresGrad`. */
+  readonly names: readonly string[];
+  /** Their positions in the schema. */
+  readonly positions: readonly number[];
 }
 
 /** One name with all its overloads. */
@@ -36,40 +42,55 @@ class Operator {
       named = last;
       args.pop();
     }
-    const target = this.choose(args, named);
-    const { op, overload } = target;
-    const positional = target.spreads ? [...args.slice(0, overload.spread), args.slice(overload.spread)] : args;
-    if (named === undefined) return callBound(op, positional);
-    if (!overload.isFactory || !('requiresGrad' in named)) return callBound(op, positional, named);
-    const { requiresGrad, ...rest } = named;
-    const made = callBound(op, positional, rest) as Tensor;
-    return requiresGrad === true ? made.requiresGrad_(true) : made;
+    const { op, overload, spreads, names, positions } = this.choose(args, named);
+    const given = new Array<unknown>(op.args.length);
+    if (spreads) {
+      for (let i = 0; i < overload.spread; i++) given[i] = args[i];
+      given[overload.spread] = args.slice(overload.spread);
+    } else {
+      for (let i = 0; i < args.length; i++) given[i] = args[i];
+    }
+    if (named === undefined) return callGiven(op, given);
+    for (let i = 0; i < names.length; i++) given[positions[i] as number] = named[names[i] as string];
+    const made = callGiven(op, given);
+    return overload.isFactory && named['requiresGrad'] === true ? (made as Tensor).requiresGrad_(true) : made;
   }
 
   private choose(args: readonly unknown[], named: Record<string, unknown> | undefined): Target {
-    let positional = '';
-    for (let i = 0; i < args.length; i++) positional += kindOf(args[i]);
-    let key = positional;
-    let names: string[] = [];
-    let kinds = '';
-    if (named !== undefined) {
-      names = Object.keys(named);
-      for (const name of names) kinds += kindOf(named[name]);
-      key = `${positional} ${kinds} ${names.join(' ')}`;
-    }
+    let key = '';
+    for (let i = 0; i < args.length; i++) key += kindOf(args[i]);
+    if (named !== undefined) for (const name in named) key += ` ${name} ${kindOf(named[name])}`;
     const known = this.targets.get(key);
     if (known !== undefined) return known;
-    const target = this.resolve({ positional, names, named: kinds });
+    const target = this.resolve(args, named ?? {});
     if (this.targets.size < 4096) this.targets.set(key, target);
     return target;
   }
 
-  private resolve(call: CallKinds): Target {
+  private resolve(args: readonly unknown[], named: Record<string, unknown>): Target {
     const { overloads } = this;
+    const names = Object.keys(named);
+    const call: CallKinds = {
+      positional: args.map(kindOf).join(''),
+      names,
+      named: names.map((name) => kindOf(named[name])).join(''),
+    };
     const choice = chooseOverload(overloads, call);
-    if (choice !== undefined) return { ...choice, op: bindOp(choice.overload.fullName) };
-    throw noOverload(this.name, overloads, call);
+    if (choice === undefined) throw noOverload(this.name, overloads, call);
+    const op = bindOp(choice.overload.fullName);
+    const own = names.filter((name) => name !== 'requiresGrad' || !choice.overload.isFactory);
+    return { ...choice, op, names: own, positions: own.map((name) => positionOf(op, name)) };
   }
+}
+
+/** The position of an argument in the schema of the libtorch that is loaded, which may be another version's. */
+function positionOf(op: BoundOp, name: string): number {
+  const position = op.positions.get(name);
+  if (position !== undefined) return position;
+  throw new TorchError(
+    'UNKNOWN_OPTION',
+    `${op.fullName}: this version of libtorch has no argument '${name}'; it takes ${signature(op)}`,
+  );
 }
 
 const operators = new Map<string, Operator>();
