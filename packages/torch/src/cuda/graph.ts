@@ -26,7 +26,8 @@ export class CudaGraph {
    * (`warmup`, by default 3 times), so that libraries have set themselves up and gradients exist.
    */
   capture<T>(body: () => T, options?: { warmup?: number; shareMemoryWith?: CudaGraph }): T {
-    if (this.state === 'ready') throw new TorchError('GRAPH', 'CudaGraph.capture: this graph has been captured; reset() it or make another');
+    if (this.state === 'ready')
+      throw new TorchError('GRAPH', 'CudaGraph.capture: this graph has been captured; reset() it or make another');
     const side = new Stream();
     side.waitStream(currentStream());
     const result = withStream(side, () => {
@@ -40,7 +41,11 @@ export class CudaGraph {
       } catch (error) {
         nativeCuda().captureAbort(this.object);
         const why = error instanceof Error ? error.message : String(error);
-        throw new TorchError('GRAPH', `CudaGraph.capture: this piece cannot be captured: ${why}; it must not wait for the GPU (item(), toArray(), printing) nor copy from pageable memory`, { cause: error });
+        throw new TorchError(
+          'GRAPH',
+          `CudaGraph.capture: this piece cannot be captured: ${why}; it must not wait for the GPU (item(), toArray(), printing) nor copy from pageable memory`,
+          { cause: error },
+        );
       }
     });
     currentStream().waitStream(side);

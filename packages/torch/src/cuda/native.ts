@@ -14,7 +14,9 @@ export interface NativeCuda {
   currentDevice(): number;
   setDevice(device: number): void;
   synchronize(device: number): void;
-  properties(device: number): [name: string, totalMemory: number, multiprocessors: number, major: number, minor: number];
+  properties(
+    device: number,
+  ): [name: string, totalMemory: number, multiprocessors: number, major: number, minor: number];
   createStream(device: number, highPriority: boolean): NativeObject;
   currentStream(device: number): NativeObject;
   defaultStream(device: number): NativeObject;
@@ -53,11 +55,16 @@ export function isAvailable(): boolean {
 export function nativeCuda(): NativeCuda {
   if (loaded !== null) return loaded;
   const problem = native.cudaProblem();
-  if (problem !== '') throw new TorchError('NO_CUDA', `cuda: there is no CUDA here: ${problem}; see npx pipewright doctor`);
-  if (!isAvailable()) throw new TorchError('NO_CUDA', 'cuda: libtorch finds no GPU; see nvidia-smi and CUDA_VISIBLE_DEVICES');
+  if (problem !== '')
+    throw new TorchError('NO_CUDA', `cuda: there is no CUDA here: ${problem}; see npx pipewright doctor`);
+  if (!isAvailable())
+    throw new TorchError('NO_CUDA', 'cuda: libtorch finds no GPU; see nvidia-smi and CUDA_VISIBLE_DEVICES');
   loaded = loadCudaAddon() as NativeCuda | null;
   if (loaded === null) {
-    throw new TorchError('NO_CUDA_ADDON', 'cuda: streams, events and graphs need the CUDA addon, which was not built: install a CUDA toolkit (headers), then npx pipewright setup');
+    throw new TorchError(
+      'NO_CUDA_ADDON',
+      'cuda: streams, events and graphs need the CUDA addon, which was not built: install a CUDA toolkit (headers), then npx pipewright setup',
+    );
   }
   return loaded;
 }
@@ -65,8 +72,14 @@ export function nativeCuda(): NativeCuda {
 /** The number of a device given as a number or as `cuda:1`; the current one when nothing is said. */
 export function deviceIndex(device?: number | string): number {
   if (device === undefined) return nativeCuda().currentDevice();
-  const index = typeof device === 'number' ? device : device === 'cuda' ? nativeCuda().currentDevice() : Number(/^cuda:(\d+)$/.exec(device)?.[1] ?? Number.NaN);
+  const index =
+    typeof device === 'number'
+      ? device
+      : device === 'cuda'
+        ? nativeCuda().currentDevice()
+        : Number(/^cuda:(\d+)$/.exec(device)?.[1] ?? Number.NaN);
   const count = native.cudaDeviceCount();
-  if (!Number.isInteger(index) || index < 0 || index >= count) throw new TorchError('DEVICE', `cuda: there is no device ${String(device)}; this machine has ${count}`);
+  if (!Number.isInteger(index) || index < 0 || index >= count)
+    throw new TorchError('DEVICE', `cuda: there is no device ${String(device)}; this machine has ${count}`);
   return index;
 }
