@@ -3,7 +3,8 @@
  * @file Random calls over all operators through callOp, in a child process that may crash:
  * `node scripts/fuzz-ops.mjs --calls 20000 --seed 1`. Each call is reproducible by its number. After a crash the call is
  * tried again alone, and by Python where PIPEWRIGHT_PYTHON names an interpreter with torch: crashes that libtorch has by
- * itself are in scripts/fuzz/known-crashes.json, any other is a failure. --report FILE writes what was found as JSON.
+ * itself are in scripts/fuzz/known-crashes.json, any other is a failure. --match 'aten::[a-z]' takes only
+ * operators whose name fits; --report FILE writes what was found as JSON.
  */
 import { spawn, spawnSync } from 'node:child_process';
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
@@ -18,6 +19,7 @@ const { values: flags } = parseArgs({
     calls: { type: 'string', default: '20000' },
     seed: { type: 'string', default: '1' },
     from: { type: 'string', default: '0' },
+    match: { type: 'string', default: '' },
     report: { type: 'string' },
   },
 });
@@ -53,7 +55,7 @@ function runChild(from, to, repeat = 1) {
     {
       cwd: folder,
       stdio: ['ignore', 'pipe', 'ignore'],
-      env: { ...process.env, OMP_NUM_THREADS: '1', MKL_NUM_THREADS: '1' },
+      env: { ...process.env, OMP_NUM_THREADS: '1', MKL_NUM_THREADS: '1', PIPEWRIGHT_FUZZ_MATCH: flags.match },
     },
   );
   let output = '';
@@ -86,7 +88,7 @@ function describeCall(index) {
   const { stdout } = spawnSync(
     process.execPath,
     [join(here, 'fuzz/run-calls.mjs'), String(seed), String(index), 'describe'],
-    { encoding: 'utf8' },
+    { encoding: 'utf8', env: { ...process.env, PIPEWRIGHT_FUZZ_MATCH: flags.match } },
   );
   return /** @type {import('./fuzz/random-call.mjs').Call} */ (JSON.parse(stdout));
 }
@@ -133,7 +135,7 @@ async function findCulprit(first, at) {
   return { index: again.at, repeat: manyTimes, alone: 'does not crash alone' };
 }
 
-const known = /** @type {{ op: string, how: string, why: string }[]} */ (
+const known = /** @type {{ op: string, how: string, seenWith: string }[]} */ (
   JSON.parse(readFileSync(join(here, 'fuzz/known-crashes.json'), 'utf8'))
 );
 const knownOps = new Set(known.map(({ op }) => op));
@@ -156,7 +158,8 @@ while (next < end) {
   }
   const { index, repeat, alone } = await findCulprit(chunk, outcome.at);
   const call = describeCall(index);
-  const python = inPython(call, repeat);
+  let python = inPython(call, repeat);
+  if (python !== undefined && /^(returns|raises)/.test(python)) python = inPython(call, manyTimes); // it may take luck to crash
   const how = outcome.ended === 'hang' ? `no end in ${hangMs / 1000} s` : outcome.signal;
   crashes.push({ index, op: call.op, how, alone, python, call });
   console.log(

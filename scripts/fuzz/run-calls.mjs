@@ -7,8 +7,9 @@ import { randomCall } from './random-call.mjs';
 import { skippedOps } from './skipped-ops.mjs';
 
 const [seed = 1, from = 0] = process.argv.slice(2, 4).map(Number);
+const match = new RegExp(process.env['PIPEWRIGHT_FUZZ_MATCH'] ?? '');
 const schemas = listOps()
-  .filter(({ name }) => !skippedOps.has(name))
+  .filter(({ name }) => !skippedOps.has(name) && match.test(name))
   .sort((a, b) => (`${a.name}.${a.overload}` < `${b.name}.${b.overload}` ? -1 : 1));
 
 /** @param {import('./random-call.mjs').Call} call */

@@ -78,7 +78,7 @@ bool has_forward_gradient(const at::Tensor& tensor) {
 at::Tensor hot_linear(const at::Tensor& input, const at::Tensor& weight, const std::optional<at::Tensor>& bias) {
   const bool ordinary = hot_default_dispatch() && input.dim() >= 2 && weight.dim() == 2 && is_ordinary(input) && is_ordinary(weight) &&
     input.numel() > 0 && weight.numel() > 0 && input.size(-1) == weight.size(1) && !has_forward_gradient(input) && !has_forward_gradient(weight) &&
-    (!bias.has_value() || (bias->dim() == 1 && is_ordinary(*bias) && !has_forward_gradient(*bias)));
+    (!bias.has_value() || (input.dim() <= 3 && bias->dim() == 1 && is_ordinary(*bias) && !has_forward_gradient(*bias)));
   if (!ordinary) return at::linear(input, weight, bias);
   at::Tensor output = forward(input, weight, bias);
   if (!c10::GradMode::is_enabled()) return output;

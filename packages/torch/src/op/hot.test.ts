@@ -166,6 +166,7 @@ describe('linear', () => {
     ['no bias', () => randn(5, 4), () => randn(3, 4), null],
     ['batch', () => randn(2, 5, 4), () => randn(3, 4), () => randn(3)],
     ['batch, no bias', () => randn(2, 2, 5, 4), () => randn(3, 4), null],
+    ['batch of batches', () => randn(2, 2, 5, 4), () => randn(3, 4), () => randn(3)],
     ['vector', () => randn(4), () => randn(3, 4), () => randn(3)],
     ['strided input', () => randn(4, 5).t(), () => randn(3, 4), () => randn(3)],
     ['strided batch', () => randn(5, 2, 4).transpose(0, 1), () => randn(3, 4), () => randn(3)],
