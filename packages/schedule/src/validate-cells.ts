@@ -121,43 +121,42 @@ export class CellCheck {
   private checkRow(rank: number, row: Int32Array): void {
     const { layout, stages, microbatches } = this.schedule;
     const { stageShift, microbatchMask } = layout;
-    const { seen, mayCompute, needs, backwardCount } = this;
+    const { seen, mayCompute, needs, backwardCount, hasMessages } = this;
     const { rankOf } = this.graph;
     let trains = false;
     for (let slot = 0; slot < row.length; slot++) {
       const word = row[slot]!;
+      if (word === 0) continue;
       const code = word & 15;
-      if (code === Code.Bubble) continue;
-      if (code === Code.Composite) {
-        this.checkComposite(rank, slot, word);
-        continue;
-      }
-      if (code > Code.B && this.other === null) this.other = { rank, slot };
       const rule = ruleOf[code]!;
       const stage = word >>> stageShift;
       const microbatch = ((word >>> 4) & microbatchMask) - 1;
-      if (rule !== 0 && stage < stages && rankOf[stage] === rank && microbatch >= 0 && microbatch < microbatches) {
+      if (rule !== 0 && stage < stages && rankOf[stage] === rank && microbatch >>> 0 < microbatches) {
         const key = stage * microbatches + microbatch;
         const before = seen[key]!;
-        if ((before & (rule >>> 8) & 255) === 0) {
-          if (code > Code.B) {
-            const made = rule >>> 16;
-            if (made === 0 || (before & made) !== 0) {
-              seen[key] = before | rule; // a byte: keeps the bit only
-              continue;
+        if (code >= Code.SendF) {
+          const made = rule >>> 16;
+          if ((before & (rule >>> 8) & 255) === 0 && (made === 0 || (before & made) !== 0) && hasMessages) {
+            seen[key] = before | rule; // a byte: keeps the bit only
+            continue;
+          }
+        } else if ((before & (rule >>> 8)) === 0 && mayCompute[stage] === 1) {
+          const needed = code === Code.W ? Seen.I : needs[2 * stage + (code === Code.F ? 0 : 1)]!;
+          if ((before & needed) === needed) {
+            seen[key] = before | rule;
+            if (code !== Code.F) {
+              trains = true;
+              if (code !== Code.I) backwardCount[stage]!++;
             }
-          } else if (mayCompute[stage] === 1) {
-            const needed = code === Code.W ? Seen.I : needs[2 * stage + (code === Code.F ? 0 : 1)]!;
-            if ((before & needed) === needed) {
-              seen[key] = before | rule;
-              if (code !== Code.F) trains = true;
-              if (code >= Code.W) backwardCount[stage]!++;
-              continue;
-            }
+            continue;
           }
         }
       }
-      this.checkLeaf(rank, slot, word);
+      if (code === Code.Composite) this.checkComposite(rank, slot, word);
+      else {
+        if (code > Code.B && this.other === null) this.other = { rank, slot };
+        this.checkLeaf(rank, slot, word);
+      }
     }
     if (trains) this.trains = true;
   }
