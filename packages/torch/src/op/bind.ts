@@ -72,10 +72,16 @@ function lookUp(fullName: string): NativeOp {
   const overloads = native.overloadsOf(qualified).sort();
   if (overloads.length > 0) {
     const list = overloads.map((name) => (name === '' ? `'${qualified}'` : `'${qualified}.${name}'`)).join(', ');
-    throw new TorchError('UNKNOWN_OP', `callOp: '${fullName}' has no overload '${overload}'; there are ${list}`);
+    throw new TorchError(
+      'UNKNOWN_OP',
+      `callOp: libtorch ${native.torchVersion()} has no overload '${overload}' of '${qualified}'; there are ${list}`,
+    );
   }
   const names = new Set(native.listOps().map((op) => op.name));
-  throw new TorchError('UNKNOWN_OP', `callOp: there is no operator '${fullName}'${didYouMean(qualified, names)}`);
+  throw new TorchError(
+    'UNKNOWN_OP',
+    `callOp: libtorch ${native.torchVersion()} has no operator '${fullName}'${didYouMean(qualified, names)}`,
+  );
 }
 
 /** Calls a bound operator: positional arguments in schema order, the others by name. */
