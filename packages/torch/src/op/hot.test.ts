@@ -4,10 +4,13 @@ import { type HotForm, hotForms } from '../../tools/hot-ops.ts';
 import { native } from '../addon.ts';
 import { hotFunctions, hotMethods } from '../generated/hot-ops.ts';
 import {
+  autocast,
   callOp,
   enableGrad,
   float64,
+  inferenceMode,
   int64,
+  layerNorm,
   linear,
   manualSeed,
   noGrad,
@@ -142,6 +145,40 @@ describe('hot operators', () => {
       expect(() => native.backward([product.handle], null, null, false, null)).toThrow(
         /modified by an inplace operation/,
       );
+    });
+  });
+
+  test('autocast and inference mode are respected', () => {
+    scope(() => {
+      const [x, w, b] = [randn(2, 3), randn(4, 3), randn(4)];
+      const kinds = (): unknown =>
+        [linear(x, w, b), x.matmul(w.t()), layerNorm(x, [3]), x.add(x), x.softmax(1)].map((each) => [
+          each.dtype.name,
+          each.isInference(),
+        ]);
+      const general = (): unknown =>
+        (
+          [
+            ['linear', [x, w, b]],
+            ['matmul', [x, w.t()]],
+            ['layer_norm', [x, [3]]],
+            ['add.Tensor', [x, x]],
+            ['softmax.int', [x, 1]],
+          ] as const
+        ).map(([op, args]) => {
+          const made = callOp(`aten::${op}`, args) as Tensor;
+          return [made.dtype.name, made.isInference()];
+        });
+      for (const mode of [
+        <T>(body: () => T) => autocast({ dtype: 'bfloat16' }, body),
+        inferenceMode,
+        noGrad,
+        enableGrad,
+      ]) {
+        expect(mode(kinds)).toEqual(mode(general));
+      }
+      expect(autocast({ dtype: 'bfloat16' }, () => linear(x, w, b).dtype.name)).toBe('bfloat16');
+      expect(inferenceMode(() => x.add(x).isInference())).toBe(true);
     });
   });
 
