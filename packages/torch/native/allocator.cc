@@ -6,6 +6,8 @@
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/alignment.h>
 
+#include <malloc.h>
+
 #include <cstdlib>
 
 namespace pw {
@@ -100,6 +102,10 @@ void install_allocator() {
   static Recycler recycler;
   static const bool once = [] {
     c10::SetCPUAllocator(&recycler, 100);
+    // Freed memory stays with the process from one step to the next: giving it back and taking it again would cost a page
+    // fault for every 4 KB, a tenth of the time of a step of middle size.
+    mallopt(M_MMAP_THRESHOLD, 32 << 20);
+    mallopt(M_TRIM_THRESHOLD, 1 << 30);
     return true;
   }();
   (void)once;

@@ -50,24 +50,40 @@ class DirectRun {
  public:
   bool busy = false;
 
-  // Numbers the nodes and counts what each waits for; false where one is not on the CPU.
+  // Numbers the nodes, finds where each edge leads and counts what each node waits for; false where one is not on the CPU.
   bool prepare(const edge_list& roots) {
     table_.clear();
     items_.clear();
-    size_t slots = 0;
+    next_.clear();
+    slots_ = 0;
     for (const Edge& root : roots) {
-      if (!visit(root, slots)) return false;
+      if (visit(root) == NodeTable::kNone) return false;
     }
     for (uint32_t index = 0; index < items_.size(); ++index) {
+      items_[index].edges = static_cast<uint32_t>(next_.size());
       for (const Edge& edge : items_[index].node->next_edges()) {
-        if (!edge.is_valid()) continue;
-        if (!visit(edge, slots)) return false;
-        ++items_[table_.find(edge.function.get())].waits;
+        if (!edge.is_valid()) {
+          next_.push_back(NodeTable::kNone);
+          continue;
+        }
+        const uint32_t next = visit(edge);
+        if (next == NodeTable::kNone) return false;
+        ++items_[next].waits;
+        next_.push_back(next);
       }
     }
     buffers_.clear();
-    buffers_.resize(slots);
+    buffers_.resize(slots_);
     return true;
+  }
+
+  void watch(Arrivals* arrivals) {
+    arrivals_ = arrivals;
+    if (arrivals == nullptr) return;
+    for (const auto& node : arrivals->nodes()) {
+      const uint32_t index = table_.find(node.get());
+      if (index != NodeTable::kNone) items_[index].watched = true;
+    }
   }
 
   void run(const edge_list& roots, variable_list gradients, bool keep_graph) {
@@ -102,7 +118,9 @@ class DirectRun {
     OwnedNode node;  // a function called in between may take the graph apart
     uint32_t waits = 0;
     uint32_t first = 0;  // its gradients among the buffers
+    uint32_t edges = 0;  // its edges among all
     bool queued = false;
+    bool watched = false;
   };
   struct Ready {
     uint64_t sequence;
@@ -110,13 +128,13 @@ class DirectRun {
     bool operator<(const Ready& other) const { return sequence < other.sequence; }
   };
 
-  bool visit(const Edge& edge, size_t& slots) {
-    const uint32_t before = table_.count();
-    if (table_.add(edge.function.get()) != before) return true;
-    if (!on_cpu(*edge.function)) return false;
-    items_.push_back({edge.function, 0, static_cast<uint32_t>(slots), false});
-    slots += edge.function->num_inputs();
-    return true;
+  uint32_t visit(const Edge& edge) {
+    const uint32_t before = table_.count(), index = table_.add(edge.function.get());
+    if (index != before) return index;
+    if (!on_cpu(*edge.function)) return NodeTable::kNone;
+    items_.push_back({edge.function, 0, slots_, 0, false, false});
+    slots_ += edge.function->num_inputs();
+    return index;
   }
 
   void push(uint32_t index) {
@@ -125,48 +143,49 @@ class DirectRun {
     std::push_heap(ready_.begin(), ready_.end());
   }
 
-  static variable_list hooked(Node& node, variable_list inputs) {
+  static void call_hooks(Node& node, variable_list& inputs) {
     for (const auto& hook : node.tensor_pre_hooks()) inputs = (*hook)(inputs);
     for (const auto& pair : node.retains_grad_hooks()) inputs = (*pair.second)(inputs);
-    for (const auto& hook : node.pre_hooks()) inputs = (*hook)(inputs);
-    return inputs;
   }
 
-  static variable_list call(Node& node, variable_list inputs, bool keep_graph) {
-    if (!node.tensor_pre_hooks().empty() || !node.retains_grad_hooks().empty() || !node.pre_hooks().empty()) inputs = hooked(node, std::move(inputs));
+  variable_list call(Node& node, variable_list&& inputs, bool watched, bool keep_graph) {
+    if (!node.tensor_pre_hooks().empty() || !node.retains_grad_hooks().empty()) call_hooks(node, inputs);
+    if (watched) arrivals_->arrived(node, inputs);
+    for (const auto& hook : node.pre_hooks()) inputs = (*hook)(inputs);
     if (!keep_graph) node.will_release_variables();
     const bool after = !node.post_hooks().empty();
     variable_list seen;
     if (after) seen = inputs;
     variable_list outputs = node(std::move(inputs));
     torch::autograd::validate_outputs(node.next_edges(), outputs, [&node](const std::string& message) { return "Function " + node.name() + " returned an " + message; });
-    if (after) {
-      for (const auto& hook : node.post_hooks()) outputs = (*hook)(outputs, seen);
-    }
+    for (const auto& hook : node.post_hooks()) outputs = (*hook)(outputs, seen);
     return outputs;
   }
 
   void step(uint32_t index, bool keep_graph) {
-    Node& node = *items_[index].node;
-    const uint32_t first = items_[index].first, count = node.num_inputs();
+    Item& item = items_[index];
+    Node& node = *item.node;
+    const uint32_t first = item.first, edges = item.edges, count = node.num_inputs();
+    const uint32_t end = index + 1 < items_.size() ? items_[index + 1].edges : static_cast<uint32_t>(next_.size());
     variable_list inputs;
     inputs.reserve(count);
     for (uint32_t i = 0; i < count; ++i) inputs.push_back(std::move(buffers_[first + i]));
-    variable_list outputs = call(node, std::move(inputs), keep_graph);
+    variable_list outputs = call(node, std::move(inputs), item.watched, keep_graph);
     if (!keep_graph) node.release_variables();
-    const edge_list& edges = node.next_edges();
-    for (size_t i = 0; i < outputs.size() && i < edges.size(); ++i) {
-      if (!edges[i].is_valid()) continue;
-      const uint32_t next = table_.find(edges[i].function.get());
-      if (next == NodeTable::kNone) continue;
-      Item& item = items_[next];
-      accumulate(buffers_[item.first + edges[i].input_nr], std::move(outputs[i]));
-      if (--item.waits == 0) push(next);
+    for (uint32_t i = 0; edges + i < end && i < outputs.size(); ++i) {
+      const uint32_t next = next_[edges + i];
+      if (next == NodeTable::kNone || !node.next_edge(i).is_valid()) continue;
+      Item& child = items_[next];
+      accumulate(buffers_[child.first + node.next_edge(i).input_nr], std::move(outputs[i]));
+      if (--child.waits == 0) push(next);
     }
   }
 
   NodeTable table_;
   std::vector<Item> items_;
+  std::vector<uint32_t> next_;  // for each edge: the number of the node it leads to
+  uint32_t slots_ = 0;
+  Arrivals* arrivals_ = nullptr;
   std::vector<at::Tensor> buffers_;
   std::vector<Ready> ready_;
 };
@@ -175,7 +194,7 @@ thread_local DirectRun shared_run;  // its memory is used again; a nested backwa
 
 }  // namespace
 
-bool direct_run(const edge_list& roots, const variable_list& gradients, bool keep_graph) {
+bool direct_run(const edge_list& roots, const variable_list& gradients, bool keep_graph, Arrivals* arrivals) {
   if (torch::autograd::get_current_graph_task_id() != -1 || torch::autograd::AnomalyMode::is_enabled()) return false;
   std::unique_ptr<DirectRun> nested;
   if (shared_run.busy) nested = std::make_unique<DirectRun>();
@@ -189,6 +208,7 @@ bool direct_run(const edge_list& roots, const variable_list& gradients, bool kee
     DirectRun& run;
   } busy(run);
   if (!run.prepare(roots)) return false;
+  run.watch(arrivals);
   run.run(roots, gradients, keep_graph);
   return true;
 }

@@ -52,9 +52,16 @@ class NodeTable {
   std::vector<torch::autograd::Node*> nodes_;
 };
 
+// Sees the gradients that arrive at chosen nodes, after the hooks of the tensors.
+struct Arrivals {
+  virtual ~Arrivals() = default;
+  virtual const std::vector<OwnedNode>& nodes() const = 0;
+  virtual void arrived(torch::autograd::Node& node, const torch::autograd::variable_list& gradients) = 0;
+};
+
 // Accumulates from the roots without recording. False, with nothing done, where the engine must do it: another device,
 // anomaly mode, a backward inside one of the engine's.
-bool direct_run(const torch::autograd::edge_list& roots, const torch::autograd::variable_list& gradients, bool keep_graph);
+bool direct_run(const torch::autograd::edge_list& roots, const torch::autograd::variable_list& gradients, bool keep_graph, Arrivals* arrivals = nullptr);
 
 // The same, by the engine where it must be.
 void run_backward(Env& env, const torch::autograd::edge_list& roots, const torch::autograd::variable_list& gradients, bool keep_graph);

@@ -7,6 +7,7 @@
 #include "direct-run.h"
 
 #include <ATen/ops/ones_like.h>
+#include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/functions/tensor.h>
 #include <torch/csrc/autograd/variable.h>
@@ -56,20 +57,15 @@ struct ForwardedHooks final : torch::autograd::FunctionPreHook {
   Edge original;
 };
 
-// Notes the gradients that arrive at a meeting place, after the tensors' own hooks.
+// Notes the gradients that arrive at a meeting place, after the tensors' own hooks: for the engine's runs.
 struct MeetingHook final : torch::autograd::FunctionPreHook {
-  MeetingHook(Node* at, Pending& pending) : node(at), half(pending) {}
+  MeetingHook(Node& at, Arrivals& to) : node(at), arrivals(to) {}
   variable_list operator()(const variable_list& gradients) override {
-    std::lock_guard<std::mutex> lock(half.mutex);
-    for (uint32_t k = 0; k < gradients.size(); ++k) {
-      if (!gradients[k].defined()) continue;
-      half.roots.emplace_back(node->getptr(), k);
-      half.gradients.push_back(gradients[k]);
-    }
+    arrivals.arrived(node, gradients);
     return gradients;
   }
-  Node* node;
-  Pending& half;  // outlives the engine's run; the hook is taken away after it
+  Node& node;
+  Arrivals& arrivals;  // outlives the engine's run; the hook is taken away after it
 };
 
 template <typename T, typename... A>
@@ -183,8 +179,8 @@ void set_edge(Node* node, uint32_t at, Edge edge) {
   node->next_edges()[at] = std::move(edge);
 }
 
-// The changes made to the graph for the input half.
-class Cuts {
+// The changes made to the graph for the input half, and what is learned at the places where they were made.
+class Cuts final : public Arrivals {
  public:
   Cuts(Pending& half, size_t nodes) : half_(half) {
     changed_.reserve(2 * nodes);
@@ -208,18 +204,35 @@ class Cuts {
         meets = true;
       }
     }
-    if (meets) {
-      node->add_tensor_pre_hook(std::make_unique<MeetingHook>(node, half_));
-      meetings_.push_back(node->getptr());
-    } else {
-      passed_.push_back(node->getptr());
+    (meets ? meetings_ : passed_).push_back(node->getptr());
+  }
+
+  const std::vector<OwnedNode>& nodes() const override { return meetings_; }
+
+  void arrived(Node& node, const variable_list& gradients) override {
+    std::lock_guard<std::mutex> lock(half_.mutex);
+    for (uint32_t k = 0; k < gradients.size(); ++k) {
+      if (!gradients[k].defined()) continue;
+      half_.roots.emplace_back(node.getptr(), k);
+      half_.gradients.push_back(gradients[k]);
     }
+  }
+
+  void run(const edge_list& roots, const variable_list& gradients) {
+    half_.roots.reserve(half_.roots.size() + meetings_.size());
+    half_.gradients.reserve(half_.roots.capacity());
+    if (direct_run(roots, gradients, true, this)) return;
+    for (const auto& node : meetings_) node->add_tensor_pre_hook(std::make_unique<MeetingHook>(*node, *this));
+    hooked_ = true;
+    torch::autograd::Engine::get_default_engine().execute(roots, gradients, true, false, true, {});
   }
 
   // Puts everything back as it was.
   void undo() {
     for (Change& change : changed_) set_edge(change.node, change.at, std::move(change.edge));
-    for (const auto& node : meetings_) node->tensor_pre_hooks().pop_back();
+    for (const auto& node : meetings_) {
+      if (hooked_) node->tensor_pre_hooks().pop_back();
+    }
   }
 
   // Leaves what the weight half needs, and frees what only the input half did.
@@ -228,7 +241,7 @@ class Cuts {
       for (uint32_t k = 0; k < node->next_edges().size(); ++k) {
         if (node->next_edges()[k].is_valid()) set_edge(node.get(), k, Edge());
       }
-      node->tensor_pre_hooks().clear();  // they have run
+      if (!node->tensor_pre_hooks().empty()) node->tensor_pre_hooks().clear();  // they have run
       if (!node->retains_grad_hooks().empty()) node->retains_grad_hooks().clear();
     }
     for (Change& change : changed_) {
@@ -247,6 +260,7 @@ class Cuts {
   Pending& half_;
   std::vector<Change> changed_;
   std::vector<OwnedNode> meetings_, passed_;
+  bool hooked_ = false;
 };
 
 }  // namespace
@@ -305,7 +319,7 @@ PW_ENTRY(input_backward, 3) {
     }
     try {
       const RecomputeRun run(true);  // what checkpoints recompute serves the weight half too
-      run_backward(*args.env, input_roots, input_gradients, true);
+      run_engine(*args.env, [&] { cuts.run(input_roots, input_gradients); });
     } catch (...) {
       cuts.undo();
       throw;
