@@ -26,6 +26,8 @@ export interface BoundOp {
   /** Positions of the `out` arguments that it returns, if it has them. */
   readonly outs: readonly number[];
   readonly native: NativeOp['call'];
+  /** Refuses arguments with which libtorch would crash. */
+  readonly guard: ((given: readonly unknown[]) => void) | undefined;
   /** Position of an argument by its camelCase name. */
   readonly positions: ReadonlyMap<string, number>;
 }
@@ -52,6 +54,7 @@ export function bindOp(fullName: string): BoundOp {
     inPlace: found.inPlace,
     outs: outsOf(found),
     native: found.call,
+    guard: guards[(fullName.split('.')[0] as string).replace(/^aten::_?/, '')],
     positions: new Map(args.map((arg, i) => [arg.key, i])),
   };
   bound.set(fullName, op);
@@ -105,8 +108,24 @@ export function callBound(
   return callGiven(op, given);
 }
 
+/** Public operators that crash in libtorch, in Python too, where an error is due. */
+const guards: Readonly<Record<string, (given: readonly unknown[]) => void>> = { linalg_eigvals: refuseNonFinite };
+
+/** LAPACK reads beyond its memory when the matrix is not finite. */
+function refuseNonFinite([matrix]: readonly unknown[]): void {
+  if (!(matrix instanceof Tensor) || matrix.isDisposed || matrix.isMeta) return;
+  const finite = callBound(bindOp('aten::isfinite'), [matrix]) as Tensor;
+  const all = callBound(bindOp('aten::all'), [finite]) as Tensor;
+  const fine = all.itemValue();
+  finite.dispose();
+  all.dispose();
+  if (fine !== true)
+    throw new TorchError('NOT_FINITE', 'linalgEigvals: the matrix has infinite or NaN elements; remove them first');
+}
+
 /** Calls a bound operator with its arguments in schema order; `undefined` stands for the default. */
 export function callGiven(op: BoundOp, given: readonly unknown[]): unknown {
+  if (op.guard !== undefined) op.guard(given);
   const values = encodeAll(op, given);
   const result = temporaries.length === 0 ? op.native(...values) : callWithTemporaries(op, values);
   if (op.inPlace) return given[0];

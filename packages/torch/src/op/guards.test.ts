@@ -101,6 +101,11 @@ describe('bad input', () => {
     ['dimension out of range', () => x.sum(7), /INDEX sum: Dimension out of range/],
     ['index out of range', () => x.select(0, 9), /INDEX select: /],
     [
+      'a matrix that is not finite',
+      () => torch.linalg.eigvals(torch.full([3, 3], Number.NaN)),
+      /NOT_FINITE linalgEigvals/,
+    ],
+    [
       'a type that TypeScript cannot give',
       () => callOp('aten::record_stream', [x, {}]),
       /UNSUPPORTED_TYPE aten::record_stream/,
