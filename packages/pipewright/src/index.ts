@@ -1,0 +1,2 @@
+/** @file Pipeline-parallel training and inference: microbatches, stages, the runtime, the graph front end, launching. */
+export * from './errors.ts';
