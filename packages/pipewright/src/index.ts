@@ -1,2 +1,3 @@
 /** @file Pipeline-parallel training and inference: microbatches, stages, the runtime, the graph front end, launching. */
 export * from './errors.ts';
+export * as tree from './tree.ts';
