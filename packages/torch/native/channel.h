@@ -7,6 +7,7 @@
 #include <c10/util/SmallVector.h>
 
 #include <deque>
+#include <thread>
 
 namespace pw {
 
@@ -89,17 +90,20 @@ inline void relax_core() {
 #endif
 }
 
-// Polls for a moment while a core is free. False: sleep instead.
+// Polls for a moment while a core is free. False: sleep instead. After two microseconds it offers the core at every turn:
+// the system may have put the thread that is waited for on the same one.
 template <typename Ready>
 bool spin_until(const Wait& wait, Ready&& ready) {
   if (!wait.on_javascript_thread() || !crowd().core_is_free()) return false;
-  const Clock::time_point until = Clock::now() + std::chrono::microseconds(50);
+  const Clock::time_point start = Clock::now();
   for (;;) {
     for (int i = 0; i < 32; ++i) {
       if (ready()) return true;
       relax_core();
     }
-    if (Clock::now() >= until || !crowd().core_is_free()) return false;
+    const Clock::duration spent = Clock::now() - start;
+    if (spent > std::chrono::microseconds(50) || !crowd().core_is_free()) return false;
+    if (spent > std::chrono::microseconds(2)) std::this_thread::yield();
   }
 }
 
