@@ -1,0 +1,244 @@
+/**
+ * @file A model as data: a list of nodes in the order of execution, with sub-graphs and ranges of dynamic sizes. It is
+ * plain JSON, so it prints, compares, and travels to a worker or a file as it is; `GraphBuilder` makes one,
+ * `validateGraph` is the rule book, `GraphModule` runs it.
+ */
+
+/** A size: a number, or the text of an expression in symbols, such as `s0`, `2*s0` or `floordiv(s0 + 1, 2)`. */
+export type Dim = number | string;
+
+/** What is known of a tensor before it exists. */
+export interface TensorMeta {
+  /** As in `DTypeName`: `float32`, `int64`, ... */
+  readonly dtype: string;
+  readonly shape: readonly Dim[];
+  readonly stride?: readonly Dim[];
+  readonly device?: string;
+  readonly requiresGrad?: boolean;
+}
+
+/** What is known of a number; `value` is its expression, or what it was in the example. */
+export interface ScalarMeta {
+  readonly scalar: 'int' | 'float' | 'bool';
+  readonly value?: Dim;
+}
+
+/** What is known of a node's value; a list for a node of several results, null where nothing is known. */
+export type ValueMeta = TensorMeta | ScalarMeta | null | readonly ValueMeta[];
+
+/** One module call that a node came from: `path` is the qualified name, `type` the class. */
+export interface ModuleCall {
+  readonly path: string;
+  readonly type: string;
+}
+
+/** A use of another node's value. @example { ref: 'linear_1' } */
+export interface NodeReference {
+  readonly ref: string;
+}
+
+/**
+ * What a node is given. Whole numbers are integers; a float is always `{ float }`, because 2 and 2.0 promote differently;
+ * `{ int }` holds the digits of what a number cannot; `{ graph }` names a sub-graph.
+ */
+export type GraphArgument =
+  | null
+  | boolean
+  | number
+  | string
+  | NodeReference
+  | { readonly float: number | 'inf' | '-inf' | 'nan' }
+  | { readonly int: string }
+  | { readonly complex: readonly [re: number, im: number] }
+  | { readonly dtype: string }
+  | { readonly device: string }
+  | { readonly layout: string }
+  | { readonly memoryFormat: string }
+  | { readonly graph: string }
+  | { readonly dict: Readonly<Record<string, GraphArgument>> }
+  | readonly GraphArgument[];
+
+interface NodeBase {
+  /** Unique in its graph. */
+  readonly name: string;
+  readonly meta?: ValueMeta;
+  /** The module calls around it in the original model, outermost first. */
+  readonly modules?: readonly ModuleCall[];
+}
+
+/** An input of the graph. */
+export interface PlaceholderNode extends NodeBase {
+  readonly kind: 'placeholder';
+}
+
+/** A parameter, buffer or constant of the module that owns the graph, by qualified name. */
+export interface AttributeNode extends NodeBase {
+  readonly kind: 'attribute';
+  readonly target: string;
+  readonly role: 'parameter' | 'buffer';
+  /** False for a buffer that no state dict holds: constants, and buffers registered so. */
+  readonly persistent?: boolean;
+}
+
+/** An operator: `aten::add.Tensor` as `callOp` takes it (keyword arguments in camelCase), `scalar::`, `higher_order::`. */
+export interface CallNode extends NodeBase {
+  readonly kind: 'call';
+  readonly op: string;
+  readonly args: readonly GraphArgument[];
+  readonly kwargs?: Readonly<Record<string, GraphArgument>>;
+}
+
+/** A call of a module of the owner, by qualified name: what the root graph of a pipe is made of. */
+export interface ModuleCallNode extends NodeBase {
+  readonly kind: 'module';
+  readonly target: string;
+  readonly args: readonly GraphArgument[];
+  readonly kwargs?: Readonly<Record<string, GraphArgument>>;
+}
+
+/** One element of a value that is a list. */
+export interface ElementNode extends NodeBase {
+  readonly kind: 'element';
+  readonly of: NodeReference;
+  readonly index: number;
+}
+
+/** What the graph returns: one value, or lists and dictionaries of values. Always the last node. */
+export interface OutputNode extends NodeBase {
+  readonly kind: 'output';
+  readonly value: GraphArgument;
+}
+
+/** A node of a graph. */
+export type GraphNode = PlaceholderNode | AttributeNode | CallNode | ModuleCallNode | ElementNode | OutputNode;
+
+/** The kinds of nodes. */
+export type GraphNodeKind = GraphNode['kind'];
+
+/** Bounds of a symbol or expression, both included; null is unbounded. */
+export interface DimRange {
+  readonly min: number | null;
+  readonly max: number | null;
+}
+
+/**
+ * How a graph is called, where it is not simply its placeholders in order: the caller's arguments as trees whose leaves
+ * are references to placeholders, or the constants that were fixed when the model was traced.
+ */
+export interface CallSignature {
+  readonly args: readonly GraphArgument[];
+  readonly kwargs: Readonly<Record<string, GraphArgument>>;
+  /** Names of the positional parameters, then of the keyword ones, where known. */
+  readonly names?: readonly string[];
+}
+
+/** A graph: nodes in the order of execution, the output last. */
+export interface Graph {
+  readonly nodes: readonly GraphNode[];
+  /** Sub-graphs by the name in `{ graph }` arguments. */
+  readonly graphs?: Readonly<Record<string, Graph>>;
+  /** Ranges by symbol or expression. */
+  readonly ranges?: Readonly<Record<string, DimRange>>;
+  readonly signature?: CallSignature;
+}
+
+/** The operator that marks the border of two stages: no inputs, no result, no effect. */
+export const pipeSplitOp = 'pippy::_pipe_split';
+
+/** Whether an argument is a use of a node. */
+export function isReference(value: unknown): value is NodeReference {
+  return typeof value === 'object' && value !== null && 'ref' in value;
+}
+
+/**
+ * The argument with every leaf that is a reference replaced.
+ *
+ * @example mapReferences(node.args, ({ ref }) => ({ ref: renamed.get(ref) ?? ref }))
+ */
+export function mapReferences(
+  value: GraphArgument,
+  replace: (reference: NodeReference) => GraphArgument,
+): GraphArgument {
+  if (typeof value !== 'object' || value === null) return value;
+  if (Array.isArray(value)) return (value as readonly GraphArgument[]).map((item) => mapReferences(item, replace));
+  if ('ref' in value) return replace(value);
+  if ('dict' in value)
+    return {
+      dict: Object.fromEntries(Object.entries(value.dict).map(([key, item]) => [key, mapReferences(item, replace)])),
+    };
+  return value;
+}
+
+/** Calls `visit` with the name of every node that an argument uses, in order, repeats included. */
+export function eachReference(value: GraphArgument, visit: (name: string) => void): void {
+  if (typeof value !== 'object' || value === null) return;
+  if (Array.isArray(value)) for (const item of value as readonly GraphArgument[]) eachReference(item, visit);
+  else if ('ref' in value) visit(value.ref);
+  else if ('dict' in value) for (const item of Object.values(value.dict)) eachReference(item, visit);
+}
+
+/** The names of the nodes that a node uses, each once, in order of first use. @example inputsOf(node) // ['x', 'weight'] */
+export function inputsOf(node: GraphNode): string[] {
+  const names = new Set<string>();
+  const add = (name: string): unknown => names.add(name);
+  switch (node.kind) {
+    case 'call':
+    case 'module':
+      eachReference(node.args, add);
+      for (const value of Object.values(node.kwargs ?? {})) eachReference(value, add);
+      break;
+    case 'element':
+      add(node.of.ref);
+      break;
+    case 'output':
+      eachReference(node.value, add);
+      break;
+    case 'placeholder':
+    case 'attribute':
+      break;
+  }
+  return [...names];
+}
+
+/** The node with every use of another node replaced; name, metadata and kind stay. */
+export function mapNodeReferences(node: GraphNode, replace: (reference: NodeReference) => NodeReference): GraphNode {
+  switch (node.kind) {
+    case 'call':
+    case 'module':
+      return {
+        ...node,
+        args: node.args.map((value) => mapReferences(value, replace)),
+        ...(node.kwargs === undefined
+          ? {}
+          : {
+              kwargs: Object.fromEntries(
+                Object.entries(node.kwargs).map(([key, value]) => [key, mapReferences(value, replace)]),
+              ),
+            }),
+      };
+    case 'element':
+      return { ...node, of: replace(node.of) };
+    case 'output':
+      return { ...node, value: mapReferences(node.value, replace) };
+    case 'placeholder':
+    case 'attribute':
+      return node;
+  }
+}
+
+/** For every node the names of the nodes that use it, in order. */
+export function usersOf(graph: Graph): Map<string, string[]> {
+  const users = new Map<string, string[]>(graph.nodes.map((node) => [node.name, []]));
+  for (const node of graph.nodes) for (const name of inputsOf(node)) users.get(name)?.push(node.name);
+  return users;
+}
+
+/** The placeholders of a graph in order: what a flat call passes. */
+export function placeholdersOf(graph: Graph): PlaceholderNode[] {
+  return graph.nodes.filter((node): node is PlaceholderNode => node.kind === 'placeholder');
+}
+
+/** The output node. */
+export function outputOf(graph: Graph): OutputNode {
+  return graph.nodes.at(-1) as OutputNode;
+}
