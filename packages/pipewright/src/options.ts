@@ -1,0 +1,90 @@
+/** @file Checks of what users pass in: options, counts, words. */
+import { PipelineError } from './errors.ts';
+
+/** Refuses options that do not exist, by name, with the near miss. @example checkOptions('launch', { rank: 4 }, ['ranks']) */
+export function checkOptions(where: string, options: object | undefined, known: readonly string[]): void {
+  for (const key of Object.keys(options ?? {})) {
+    if (known.includes(key)) continue;
+    throw new PipelineError(
+      'UNKNOWN_OPTION',
+      `${where}: unknown option '${key}'${didYouMean(key, known)}; it takes ${known.join(', ')}`,
+      { option: key, known },
+    );
+  }
+}
+
+/** Refuses a number that is not whole or below `least`. @example checkCount('launch', 'ranks', 0) // at least 1 */
+export function checkCount(where: string, name: string, value: unknown, least = 1): number {
+  if (typeof value === 'number' && Number.isSafeInteger(value) && value >= least) return value;
+  const rule = `give a whole number of at least ${least}`;
+  throw new PipelineError('BAD_OPTION', `${where}: ${name} is ${show(value)}; ${rule}`, { option: name, value });
+}
+
+/** Refuses a word that is not one of a list. @example checkChoice('launch', 'mode', 'thread', ['threads', 'processes']) */
+export function checkChoice<T extends string>(where: string, name: string, value: unknown, choices: readonly T[]): T {
+  if (choices.includes(value as T)) return value as T;
+  const near = typeof value === 'string' ? didYouMean(value, choices) : '';
+  const rule = `give ${choices.map((choice) => `'${choice}'`).join(' or ')}`;
+  throw new PipelineError('BAD_OPTION', `${where}: ${name} is ${show(value)}${near}; ${rule}`, { option: name, value });
+}
+
+/** The near miss among `names` as ` (did you mean 'x'?)`, or nothing. @example didYouMean('rank', ['ranks']) */
+export function didYouMean(word: string, names: Iterable<string>): string {
+  let best = '';
+  let bestDistance = Math.max(1, Math.floor(word.length / 3)) + 1;
+  for (const name of names) {
+    const distance = editDistance(word.toLowerCase(), name.toLowerCase());
+    if (distance < bestDistance) [best, bestDistance] = [name, distance];
+  }
+  return best === '' ? '' : ` (did you mean '${best}'?)`;
+}
+
+/** A value as it may stand in a message. @example show([1, 2]) // 'an array of 2' */
+export function show(value: unknown): string {
+  if (typeof value === 'string') return `'${value.length > 60 ? `${value.slice(0, 57)}...` : value}'`;
+  if (Array.isArray(value)) return `an array of ${value.length}`;
+  if (typeof value === 'function') return value.name === '' ? 'a function' : `the function ${value.name}`;
+  if (typeof value !== 'object' || value === null) return String(value);
+  const prototype = Object.getPrototypeOf(value) as { constructor?: { name?: string } } | null;
+  const name = prototype?.constructor?.name ?? 'Object';
+  return name === 'Object' ? `an object with ${Object.keys(value).join(', ') || 'nothing in it'}` : `a ${name}`;
+}
+
+/** Insertions, deletions and replacements that turn one word into the other. */
+function editDistance(a: string, b: string): number {
+  let row = Array.from({ length: b.length + 1 }, (_, j) => j);
+  for (let i = 1; i <= a.length; i++) {
+    const next = [i];
+    for (let j = 1; j <= b.length; j++) {
+      const replaced = (row[j - 1] as number) + (a[i - 1] === b[j - 1] ? 0 : 1);
+      next.push(Math.min((row[j] as number) + 1, (next[j - 1] as number) + 1, replaced));
+    }
+    row = next;
+  }
+  return row[b.length] as number;
+}
+
+/** Refuses what is not a whole number of at least `least`. */
+export function checkCount(where: string, name: string, value: unknown, least = 1): void {
+  if (typeof value === 'number' && Number.isSafeInteger(value) && value >= least) return;
+  throw new PipelineError('BAD_OPTION', `${where}: ${name} is ${show(value)}; give a whole number, at least ${least}`);
+}
+
+/** Refuses what is not one of the choices. */
+export function checkChoice(where: string, name: string, value: unknown, choices: readonly string[]): void {
+  if (typeof value === 'string' && choices.includes(value)) return;
+  const list = choices.map((choice) => `'${choice}'`).join(' or ');
+  throw new PipelineError('BAD_OPTION', `${where}: ${name} is ${show(value)}; give ${list}`);
+}
+
+/** A value in a few words, for messages. */
+export function show(value: unknown): string {
+  if (typeof value === 'string') return `'${value.length > 60 ? `${value.slice(0, 60)}…` : value}'`;
+  if (typeof value === 'function') return `a function`;
+  if (Array.isArray(value)) return `an array of ${value.length}`;
+  if (typeof value === 'object' && value !== null) {
+    const name = value.constructor?.name ?? 'Object';
+    return name === 'Object' ? 'an object' : `a ${name}`;
+  }
+  return String(value);
+}
