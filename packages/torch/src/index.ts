@@ -12,12 +12,14 @@ import './generated/methods.ts';
 
 export { type Index, Range, range, type SliceItem } from './indexing.ts';
 export * as nn from './nn/index.ts';
+export { type BoundArgument, type BoundOp, bindOp, callGiven } from './op/bind.ts';
 export { callOp, listOps, type OpSchema } from './op/call.ts';
 export type { ToOptions } from './op/convert.ts';
 
 import './op/convert.ts';
 
 export type * from './generated/options.ts';
+export { type Recorder, withRecorder } from './op/recorder.ts';
 export type * from './op/types.ts';
 export { type UniqueOptions, unique } from './op/unique.ts';
 export * as optim from './optim/index.ts';

@@ -3,6 +3,7 @@ import { native } from './addon.ts';
 import { bool, complex64, complex128, float64, getDefaultDtype, int64 } from './dtype.ts';
 import { checkOptions, TorchError } from './errors.ts';
 import { bindOp, callBound } from './op/bind.ts';
+import { withRecorder } from './op/recorder.ts';
 import { Scope } from './scope.ts';
 import { type Complex, type Element, type NestedArray, Tensor } from './tensor.ts';
 
@@ -45,7 +46,7 @@ function formatTensor(source: Tensor): string {
   const scope = new Scope();
   const before = native.setGradEnabled(false);
   try {
-    return describe(source);
+    return withRecorder(null, () => describe(source));
   } finally {
     native.setGradEnabled(before);
     scope.close();

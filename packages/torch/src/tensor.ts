@@ -6,6 +6,7 @@ import { native } from './addon.ts';
 import { type Device, deviceText } from './device.ts';
 import { bool, type DType, type DTypeName, dtypeOfCode, float32, type TypedArray } from './dtype.ts';
 import { TorchError } from './errors.ts';
+import { recorder } from './op/recorder.ts';
 import { disposeOwned, type Owned, own, type Scope } from './scope.ts';
 
 /** A complex number. */
@@ -119,6 +120,7 @@ export class Tensor implements Owned {
 
   /** Where the tensor lives. */
   get device(): Device {
+    if (recorder !== null) return recorder.deviceOf(this);
     native.meta(this.handle);
     return deviceText(meta[2] as number, meta[3] as number);
   }
@@ -220,6 +222,7 @@ export class Tensor implements Owned {
 
   /** Address of the first element. */
   dataPtr(): bigint {
+    recorder?.beforeAccess(this, 'dataPtr()');
     return native.dataPointer(this.handle);
   }
 
@@ -230,37 +233,43 @@ export class Tensor implements Owned {
 
   /** A second handle of the same tensor, with a life of its own. */
   alias(): Tensor {
-    return Tensor.adopt(native.duplicate(this.handle));
+    return recorder === null ? Tensor.adopt(native.duplicate(this.handle)) : recorder.alias(this);
   }
 
   /** Makes this tensor be `source` in place; shape, type and device may change. Gradients do not flow. */
   setData(source: Tensor): this {
+    recorder?.beforeAccess(this, 'setData()');
     native.setData(this.handle, source.handle);
     return this;
   }
 
   /** The only element. int64 beyond 2^53 comes out as a BigInt. @example loss.item() */
   item(): number {
+    recorder?.beforeAccess(this, 'item()');
     return native.item(this.handle) as number;
   }
 
   /** The only element of any type. */
   itemValue(): Element {
+    recorder?.beforeAccess(this, 'itemValue()');
     return native.item(this.handle);
   }
 
   /** A copy of the elements, in order. 16- and 8-bit floats are widened to float32; complex ones are pairs. */
   toTypedArray(): TypedArray {
+    recorder?.beforeAccess(this, 'toTypedArray()');
     return typedArray(this.toBufferOfPlainType());
   }
 
   /** The tensor's own memory as a typed array: no copy, CPU and contiguous only. Writes go through. */
   sharedArray(): TypedArray {
+    recorder?.beforeAccess(this, 'sharedArray()');
     return typedArray([this.dtype, native.shareBuffer(this.handle)]);
   }
 
   /** Nested arrays of numbers, booleans (BigInt for int64 beyond 2^53) or complex pairs. */
   toArray(): NestedArray {
+    recorder?.beforeAccess(this, 'toArray()');
     const [dtype, buffer] = this.toBufferOfPlainType();
     const flat = typedArray([dtype, buffer]);
     const element = elementReader(dtype, flat);

@@ -110,7 +110,7 @@ function printFunction(forms: readonly HotForm[], schemas: ReadonlyMap<string, S
   const own = names.slice(offset).map((each) => `${each}?: unknown`);
   const params = isMethod ? ['this: Tensor', ...own] : own;
   return `  ${name}(${params.join(', ')}): unknown {
-    const n = arguments.length;
+    const n = recorder === null ? arguments.length : watched;
 ${usesList ? '    let count = 0;\n' : ''}${branches.join('\n')}
     return slow${pascal(name)}${isMethod ? 'Method' : ''}.apply(${isMethod ? 'this' : 'undefined'}, arguments as never);
   },
@@ -143,11 +143,14 @@ export function hotTypescriptFile(
   return `${banner}import { native } from '../addon.ts';
 import { handleOrZero, list, listOrOne, spread, tensors } from '../op/hot.ts';
 import { genericFunction, genericMethod } from '../op/operator.ts';
+import { recorder } from '../op/recorder.ts';
 import { Tensor } from '../tensor.ts';
 
 type Hot = (...values: unknown[]) => unknown;
 const { hot } = native;
 const { adopt } = Tensor;
+/** More arguments than any short form has: while somebody watches, every call takes the general way. */
+const watched = 99;
 
 ${natives.join('')}
 ${slow.join('')}

@@ -2,6 +2,7 @@
 import { native } from '../addon.ts';
 import { dtypeOfCode } from '../dtype.ts';
 import { checkOptions, TorchError } from '../errors.ts';
+import { recorder } from '../op/recorder.ts';
 import { Tensor } from '../tensor.ts';
 import { collectCallbacks } from './callbacks.ts';
 
@@ -44,6 +45,7 @@ declare module '../tensor.ts' {
 export function backward(tensors: Tensor | readonly Tensor[], options?: BackwardOptions): void {
   checkOptions('backward', options, ['gradTensors', 'retainGraph', 'createGraph', 'inputs']);
   const roots = listOf('backward', 'tensors', tensors);
+  if (roots[0] !== undefined) recorder?.beforeAccess(roots[0], 'backward()');
   const gradients = gradientsOf('backward', roots, options?.gradTensors);
   const inputs = options?.inputs === undefined ? null : listOf('backward', 'inputs', options.inputs);
   inputs?.forEach((input, i) => {
@@ -85,6 +87,7 @@ export function grad(
 ): (Tensor | null)[] {
   checkOptions('grad', options, ['gradOutputs', 'retainGraph', 'createGraph', 'allowUnused']);
   const roots = listOf('grad', 'outputs', outputs);
+  if (roots[0] !== undefined) recorder?.beforeAccess(roots[0], 'grad()');
   const targets = listOf('grad', 'inputs', inputs);
   const gradients = gradientsOf('grad', roots, options?.gradOutputs);
   targets.forEach((input, i) => {

@@ -4,6 +4,7 @@
  */
 import { native } from '../addon.ts';
 import { checkOptions, TorchError } from '../errors.ts';
+import { recorder } from '../op/recorder.ts';
 import { unscoped } from '../scope.ts';
 import { Tensor } from '../tensor.ts';
 import { type AutocastState, autocastState, withAutocastState } from './autocast.ts';
@@ -41,6 +42,7 @@ export function checkpoint<Args extends unknown[], T>(
       'BAD_ARGUMENT',
       'checkpoint: the second argument is the array of arguments: checkpoint(fn, [x])',
     );
+  if (recorder !== null) return recorder.checkpoint(() => fn(...(args as unknown as Args)), options);
   if (!native.isGradEnabled()) return fn(...(args as unknown as Args));
 
   const tensors = tensorsIn(args);

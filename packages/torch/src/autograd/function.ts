@@ -1,6 +1,7 @@
 /** @file Custom functions: an operator of one's own with a forward and a backward in TypeScript. */
 import { native } from '../addon.ts';
 import { TorchError } from '../errors.ts';
+import { recorder } from '../op/recorder.ts';
 import { Scope } from '../scope.ts';
 import { Tensor } from '../tensor.ts';
 import { addCallback, collectCallbacks } from './callbacks.ts';
@@ -92,6 +93,8 @@ export class FunctionContext {
     type: FunctionType<Args, Output>,
     args: Args,
   ): Output {
+    if (recorder !== null)
+      return recorder.customFunction(type as unknown as FunctionType<unknown[], FunctionOutput>, args) as Output;
     const ctx = new FunctionContext(args);
     const inner = new Scope();
     let handles: (number | null)[];

@@ -2,11 +2,14 @@
 import { native } from '../addon.ts';
 import { handleOrZero, list, listOrOne, spread, tensors } from '../op/hot.ts';
 import { genericFunction, genericMethod } from '../op/operator.ts';
+import { recorder } from '../op/recorder.ts';
 import { Tensor } from '../tensor.ts';
 
 type Hot = (...values: unknown[]) => unknown;
 const { hot } = native;
 const { adopt } = Tensor;
+/** More arguments than any short form has: while somebody watches, every call takes the general way. */
+const watched = 99;
 
 const hotAdd_Tensor = hot['add.Tensor'] as Hot;
 const hotAdd_Scalar = hot['add.Scalar'] as Hot;
@@ -271,67 +274,67 @@ const slowFill_ = genericFunction('fill_');
 /** Methods by name. */
 export const hotMethods: Readonly<Record<string, (this: Tensor, ...args: never[]) => unknown>> = {
   add(this: Tensor, a1?: unknown): unknown {
-    const n = arguments.length;
+    const n = recorder === null ? arguments.length : watched;
     if (n === 1 && a1 instanceof Tensor) return adopt(hotAdd_Tensor(this.h, a1.h) as number);
     if (n === 1 && typeof a1 === 'number') return adopt(hotAdd_Scalar(this.h, a1) as number);
     return slowAddMethod.apply(this, arguments as never);
   },
   sub(this: Tensor, a1?: unknown): unknown {
-    const n = arguments.length;
+    const n = recorder === null ? arguments.length : watched;
     if (n === 1 && a1 instanceof Tensor) return adopt(hotSub_Tensor(this.h, a1.h) as number);
     if (n === 1 && typeof a1 === 'number') return adopt(hotSub_Scalar(this.h, a1) as number);
     return slowSubMethod.apply(this, arguments as never);
   },
   mul(this: Tensor, a1?: unknown): unknown {
-    const n = arguments.length;
+    const n = recorder === null ? arguments.length : watched;
     if (n === 1 && a1 instanceof Tensor) return adopt(hotMul_Tensor(this.h, a1.h) as number);
     if (n === 1 && typeof a1 === 'number') return adopt(hotMul_Scalar(this.h, a1) as number);
     return slowMulMethod.apply(this, arguments as never);
   },
   div(this: Tensor, a1?: unknown): unknown {
-    const n = arguments.length;
+    const n = recorder === null ? arguments.length : watched;
     if (n === 1 && a1 instanceof Tensor) return adopt(hotDiv_Tensor(this.h, a1.h) as number);
     if (n === 1 && typeof a1 === 'number') return adopt(hotDiv_Scalar(this.h, a1) as number);
     return slowDivMethod.apply(this, arguments as never);
   },
   eq(this: Tensor, a1?: unknown): unknown {
-    const n = arguments.length;
+    const n = recorder === null ? arguments.length : watched;
     if (n === 1 && a1 instanceof Tensor) return adopt(hotEq_Tensor(this.h, a1.h) as number);
     if (n === 1 && typeof a1 === 'number') return adopt(hotEq_Scalar(this.h, a1) as number);
     return slowEqMethod.apply(this, arguments as never);
   },
   ne(this: Tensor, a1?: unknown): unknown {
-    const n = arguments.length;
+    const n = recorder === null ? arguments.length : watched;
     if (n === 1 && a1 instanceof Tensor) return adopt(hotNe_Tensor(this.h, a1.h) as number);
     if (n === 1 && typeof a1 === 'number') return adopt(hotNe_Scalar(this.h, a1) as number);
     return slowNeMethod.apply(this, arguments as never);
   },
   lt(this: Tensor, a1?: unknown): unknown {
-    const n = arguments.length;
+    const n = recorder === null ? arguments.length : watched;
     if (n === 1 && a1 instanceof Tensor) return adopt(hotLt_Tensor(this.h, a1.h) as number);
     if (n === 1 && typeof a1 === 'number') return adopt(hotLt_Scalar(this.h, a1) as number);
     return slowLtMethod.apply(this, arguments as never);
   },
   le(this: Tensor, a1?: unknown): unknown {
-    const n = arguments.length;
+    const n = recorder === null ? arguments.length : watched;
     if (n === 1 && a1 instanceof Tensor) return adopt(hotLe_Tensor(this.h, a1.h) as number);
     if (n === 1 && typeof a1 === 'number') return adopt(hotLe_Scalar(this.h, a1) as number);
     return slowLeMethod.apply(this, arguments as never);
   },
   gt(this: Tensor, a1?: unknown): unknown {
-    const n = arguments.length;
+    const n = recorder === null ? arguments.length : watched;
     if (n === 1 && a1 instanceof Tensor) return adopt(hotGt_Tensor(this.h, a1.h) as number);
     if (n === 1 && typeof a1 === 'number') return adopt(hotGt_Scalar(this.h, a1) as number);
     return slowGtMethod.apply(this, arguments as never);
   },
   ge(this: Tensor, a1?: unknown): unknown {
-    const n = arguments.length;
+    const n = recorder === null ? arguments.length : watched;
     if (n === 1 && a1 instanceof Tensor) return adopt(hotGe_Tensor(this.h, a1.h) as number);
     if (n === 1 && typeof a1 === 'number') return adopt(hotGe_Scalar(this.h, a1) as number);
     return slowGeMethod.apply(this, arguments as never);
   },
   add_(this: Tensor, a1?: unknown): unknown {
-    const n = arguments.length;
+    const n = recorder === null ? arguments.length : watched;
     if (n === 1 && a1 instanceof Tensor) {
       hotAdd__Tensor(this.h, a1.h);
       return this;
@@ -343,7 +346,7 @@ export const hotMethods: Readonly<Record<string, (this: Tensor, ...args: never[]
     return slowAdd_Method.apply(this, arguments as never);
   },
   sub_(this: Tensor, a1?: unknown): unknown {
-    const n = arguments.length;
+    const n = recorder === null ? arguments.length : watched;
     if (n === 1 && a1 instanceof Tensor) {
       hotSub__Tensor(this.h, a1.h);
       return this;
@@ -355,7 +358,7 @@ export const hotMethods: Readonly<Record<string, (this: Tensor, ...args: never[]
     return slowSub_Method.apply(this, arguments as never);
   },
   mul_(this: Tensor, a1?: unknown): unknown {
-    const n = arguments.length;
+    const n = recorder === null ? arguments.length : watched;
     if (n === 1 && a1 instanceof Tensor) {
       hotMul__Tensor(this.h, a1.h);
       return this;
@@ -367,7 +370,7 @@ export const hotMethods: Readonly<Record<string, (this: Tensor, ...args: never[]
     return slowMul_Method.apply(this, arguments as never);
   },
   div_(this: Tensor, a1?: unknown): unknown {
-    const n = arguments.length;
+    const n = recorder === null ? arguments.length : watched;
     if (n === 1 && a1 instanceof Tensor) {
       hotDiv__Tensor(this.h, a1.h);
       return this;
@@ -379,102 +382,102 @@ export const hotMethods: Readonly<Record<string, (this: Tensor, ...args: never[]
     return slowDiv_Method.apply(this, arguments as never);
   },
   neg(this: Tensor): unknown {
-    const n = arguments.length;
+    const n = recorder === null ? arguments.length : watched;
     if (n === 0) return adopt(hotNeg(this.h) as number);
     return slowNegMethod.apply(this, arguments as never);
   },
   abs(this: Tensor): unknown {
-    const n = arguments.length;
+    const n = recorder === null ? arguments.length : watched;
     if (n === 0) return adopt(hotAbs(this.h) as number);
     return slowAbsMethod.apply(this, arguments as never);
   },
   exp(this: Tensor): unknown {
-    const n = arguments.length;
+    const n = recorder === null ? arguments.length : watched;
     if (n === 0) return adopt(hotExp(this.h) as number);
     return slowExpMethod.apply(this, arguments as never);
   },
   log(this: Tensor): unknown {
-    const n = arguments.length;
+    const n = recorder === null ? arguments.length : watched;
     if (n === 0) return adopt(hotLog(this.h) as number);
     return slowLogMethod.apply(this, arguments as never);
   },
   sqrt(this: Tensor): unknown {
-    const n = arguments.length;
+    const n = recorder === null ? arguments.length : watched;
     if (n === 0) return adopt(hotSqrt(this.h) as number);
     return slowSqrtMethod.apply(this, arguments as never);
   },
   rsqrt(this: Tensor): unknown {
-    const n = arguments.length;
+    const n = recorder === null ? arguments.length : watched;
     if (n === 0) return adopt(hotRsqrt(this.h) as number);
     return slowRsqrtMethod.apply(this, arguments as never);
   },
   square(this: Tensor): unknown {
-    const n = arguments.length;
+    const n = recorder === null ? arguments.length : watched;
     if (n === 0) return adopt(hotSquare(this.h) as number);
     return slowSquareMethod.apply(this, arguments as never);
   },
   reciprocal(this: Tensor): unknown {
-    const n = arguments.length;
+    const n = recorder === null ? arguments.length : watched;
     if (n === 0) return adopt(hotReciprocal(this.h) as number);
     return slowReciprocalMethod.apply(this, arguments as never);
   },
   tanh(this: Tensor): unknown {
-    const n = arguments.length;
+    const n = recorder === null ? arguments.length : watched;
     if (n === 0) return adopt(hotTanh(this.h) as number);
     return slowTanhMethod.apply(this, arguments as never);
   },
   sigmoid(this: Tensor): unknown {
-    const n = arguments.length;
+    const n = recorder === null ? arguments.length : watched;
     if (n === 0) return adopt(hotSigmoid(this.h) as number);
     return slowSigmoidMethod.apply(this, arguments as never);
   },
   relu(this: Tensor): unknown {
-    const n = arguments.length;
+    const n = recorder === null ? arguments.length : watched;
     if (n === 0) return adopt(hotRelu(this.h) as number);
     return slowReluMethod.apply(this, arguments as never);
   },
   silu(this: Tensor): unknown {
-    const n = arguments.length;
+    const n = recorder === null ? arguments.length : watched;
     if (n === 0) return adopt(hotSilu(this.h) as number);
     return slowSiluMethod.apply(this, arguments as never);
   },
   sin(this: Tensor): unknown {
-    const n = arguments.length;
+    const n = recorder === null ? arguments.length : watched;
     if (n === 0) return adopt(hotSin(this.h) as number);
     return slowSinMethod.apply(this, arguments as never);
   },
   cos(this: Tensor): unknown {
-    const n = arguments.length;
+    const n = recorder === null ? arguments.length : watched;
     if (n === 0) return adopt(hotCos(this.h) as number);
     return slowCosMethod.apply(this, arguments as never);
   },
   erf(this: Tensor): unknown {
-    const n = arguments.length;
+    const n = recorder === null ? arguments.length : watched;
     if (n === 0) return adopt(hotErf(this.h) as number);
     return slowErfMethod.apply(this, arguments as never);
   },
   clone(this: Tensor): unknown {
-    const n = arguments.length;
+    const n = recorder === null ? arguments.length : watched;
     if (n === 0) return adopt(hotClone(this.h) as number);
     return slowCloneMethod.apply(this, arguments as never);
   },
   detach(this: Tensor): unknown {
-    const n = arguments.length;
+    const n = recorder === null ? arguments.length : watched;
     if (n === 0) return adopt(hotDetach(this.h) as number);
     return slowDetachMethod.apply(this, arguments as never);
   },
   contiguous(this: Tensor): unknown {
-    const n = arguments.length;
+    const n = recorder === null ? arguments.length : watched;
     if (n === 0) return adopt(hotContiguous(this.h) as number);
     return slowContiguousMethod.apply(this, arguments as never);
   },
   t(this: Tensor): unknown {
-    const n = arguments.length;
+    const n = recorder === null ? arguments.length : watched;
     if (n === 0) return adopt(hotT(this.h) as number);
     return slowTMethod.apply(this, arguments as never);
   },
   zero_(this: Tensor): unknown {
-    const n = arguments.length;
+    const n = recorder === null ? arguments.length : watched;
     if (n === 0) {
       hotZero_(this.h);
       return this;
@@ -482,7 +485,7 @@ export const hotMethods: Readonly<Record<string, (this: Tensor, ...args: never[]
     return slowZero_Method.apply(this, arguments as never);
   },
   relu_(this: Tensor): unknown {
-    const n = arguments.length;
+    const n = recorder === null ? arguments.length : watched;
     if (n === 0) {
       hotRelu_(this.h);
       return this;
@@ -490,7 +493,7 @@ export const hotMethods: Readonly<Record<string, (this: Tensor, ...args: never[]
     return slowRelu_Method.apply(this, arguments as never);
   },
   neg_(this: Tensor): unknown {
-    const n = arguments.length;
+    const n = recorder === null ? arguments.length : watched;
     if (n === 0) {
       hotNeg_(this.h);
       return this;
@@ -498,7 +501,7 @@ export const hotMethods: Readonly<Record<string, (this: Tensor, ...args: never[]
     return slowNeg_Method.apply(this, arguments as never);
   },
   exp_(this: Tensor): unknown {
-    const n = arguments.length;
+    const n = recorder === null ? arguments.length : watched;
     if (n === 0) {
       hotExp_(this.h);
       return this;
@@ -506,7 +509,7 @@ export const hotMethods: Readonly<Record<string, (this: Tensor, ...args: never[]
     return slowExp_Method.apply(this, arguments as never);
   },
   sqrt_(this: Tensor): unknown {
-    const n = arguments.length;
+    const n = recorder === null ? arguments.length : watched;
     if (n === 0) {
       hotSqrt_(this.h);
       return this;
@@ -514,192 +517,192 @@ export const hotMethods: Readonly<Record<string, (this: Tensor, ...args: never[]
     return slowSqrt_Method.apply(this, arguments as never);
   },
   matmul(this: Tensor, a1?: unknown): unknown {
-    const n = arguments.length;
+    const n = recorder === null ? arguments.length : watched;
     if (n === 1 && a1 instanceof Tensor) return adopt(hotMatmul(this.h, a1.h) as number);
     return slowMatmulMethod.apply(this, arguments as never);
   },
   mm(this: Tensor, a1?: unknown): unknown {
-    const n = arguments.length;
+    const n = recorder === null ? arguments.length : watched;
     if (n === 1 && a1 instanceof Tensor) return adopt(hotMm(this.h, a1.h) as number);
     return slowMmMethod.apply(this, arguments as never);
   },
   bmm(this: Tensor, a1?: unknown): unknown {
-    const n = arguments.length;
+    const n = recorder === null ? arguments.length : watched;
     if (n === 1 && a1 instanceof Tensor) return adopt(hotBmm(this.h, a1.h) as number);
     return slowBmmMethod.apply(this, arguments as never);
   },
   addmm(this: Tensor, a1?: unknown, a2?: unknown): unknown {
-    const n = arguments.length;
+    const n = recorder === null ? arguments.length : watched;
     if (n === 2 && a1 instanceof Tensor && a2 instanceof Tensor) return adopt(hotAddmm(this.h, a1.h, a2.h) as number);
     return slowAddmmMethod.apply(this, arguments as never);
   },
   gelu(this: Tensor): unknown {
-    const n = arguments.length;
+    const n = recorder === null ? arguments.length : watched;
     if (n === 0) return adopt(hotGelu(this.h) as number);
     return slowGeluMethod.apply(this, arguments as never);
   },
   softmax(this: Tensor, a1?: unknown): unknown {
-    const n = arguments.length;
+    const n = recorder === null ? arguments.length : watched;
     if (n === 1 && typeof a1 === 'number') return adopt(hotSoftmax_Int(this.h, a1) as number);
     return slowSoftmaxMethod.apply(this, arguments as never);
   },
   logSoftmax(this: Tensor, a1?: unknown): unknown {
-    const n = arguments.length;
+    const n = recorder === null ? arguments.length : watched;
     if (n === 1 && typeof a1 === 'number') return adopt(hotLog_softmax_Int(this.h, a1) as number);
     return slowLogSoftmaxMethod.apply(this, arguments as never);
   },
   crossEntropyLoss(this: Tensor, a1?: unknown, a2?: unknown, a3?: unknown, a4?: unknown, a5?: unknown): unknown {
-    const n = arguments.length;
+    const n = recorder === null ? arguments.length : watched;
     if (n >= 1 && n <= 5 && a1 instanceof Tensor && (a2 === undefined || a2 === null || a2 instanceof Tensor) && (a3 === undefined || typeof a3 === 'number') && (a4 === undefined || typeof a4 === 'number') && (a5 === undefined || typeof a5 === 'number')) return adopt(hotCross_entropy_loss(this.h, a1.h, handleOrZero(a2), a3 === undefined ? 1 : a3, a4 === undefined ? -100 : a4, a5 === undefined ? 0 : a5) as number);
     return slowCrossEntropyLossMethod.apply(this, arguments as never);
   },
   nllLoss(this: Tensor, a1?: unknown, a2?: unknown, a3?: unknown, a4?: unknown): unknown {
-    const n = arguments.length;
+    const n = recorder === null ? arguments.length : watched;
     if (n >= 1 && n <= 4 && a1 instanceof Tensor && (a2 === undefined || a2 === null || a2 instanceof Tensor) && (a3 === undefined || typeof a3 === 'number') && (a4 === undefined || typeof a4 === 'number')) return adopt(hotNll_loss(this.h, a1.h, handleOrZero(a2), a3 === undefined ? 1 : a3, a4 === undefined ? -100 : a4) as number);
     return slowNllLossMethod.apply(this, arguments as never);
   },
   nllLossNd(this: Tensor, a1?: unknown, a2?: unknown, a3?: unknown, a4?: unknown): unknown {
-    const n = arguments.length;
+    const n = recorder === null ? arguments.length : watched;
     if (n >= 1 && n <= 4 && a1 instanceof Tensor && (a2 === undefined || a2 === null || a2 instanceof Tensor) && (a3 === undefined || typeof a3 === 'number') && (a4 === undefined || typeof a4 === 'number')) return adopt(hotNll_loss_nd(this.h, a1.h, handleOrZero(a2), a3 === undefined ? 1 : a3, a4 === undefined ? -100 : a4) as number);
     return slowNllLossNdMethod.apply(this, arguments as never);
   },
   mseLoss(this: Tensor, a1?: unknown, a2?: unknown): unknown {
-    const n = arguments.length;
+    const n = recorder === null ? arguments.length : watched;
     if (n >= 1 && n <= 2 && a1 instanceof Tensor && (a2 === undefined || typeof a2 === 'number')) return adopt(hotMse_loss(this.h, a1.h, a2 === undefined ? 1 : a2) as number);
     return slowMseLossMethod.apply(this, arguments as never);
   },
   view(this: Tensor, a1?: unknown, a2?: unknown, a3?: unknown, a4?: unknown, a5?: unknown, a6?: unknown): unknown {
-    const n = arguments.length;
+    const n = recorder === null ? arguments.length : watched;
     let count = 0;
     if (n === 1 && (count = list(a1)) >= 0) return adopt(hotView(this.h, count) as number);
     if ((count = spread(n, a1, a2, a3, a4, a5, a6)) > 0) return adopt(hotView(this.h, count) as number);
     return slowViewMethod.apply(this, arguments as never);
   },
   reshape(this: Tensor, a1?: unknown, a2?: unknown, a3?: unknown, a4?: unknown, a5?: unknown, a6?: unknown): unknown {
-    const n = arguments.length;
+    const n = recorder === null ? arguments.length : watched;
     let count = 0;
     if (n === 1 && (count = list(a1)) >= 0) return adopt(hotReshape(this.h, count) as number);
     if ((count = spread(n, a1, a2, a3, a4, a5, a6)) > 0) return adopt(hotReshape(this.h, count) as number);
     return slowReshapeMethod.apply(this, arguments as never);
   },
   expand(this: Tensor, a1?: unknown, a2?: unknown, a3?: unknown, a4?: unknown, a5?: unknown, a6?: unknown): unknown {
-    const n = arguments.length;
+    const n = recorder === null ? arguments.length : watched;
     let count = 0;
     if (n === 1 && (count = list(a1)) >= 0) return adopt(hotExpand(this.h, count) as number);
     if ((count = spread(n, a1, a2, a3, a4, a5, a6)) > 0) return adopt(hotExpand(this.h, count) as number);
     return slowExpandMethod.apply(this, arguments as never);
   },
   permute(this: Tensor, a1?: unknown, a2?: unknown, a3?: unknown, a4?: unknown, a5?: unknown, a6?: unknown): unknown {
-    const n = arguments.length;
+    const n = recorder === null ? arguments.length : watched;
     let count = 0;
     if (n === 1 && (count = list(a1)) >= 0) return adopt(hotPermute(this.h, count) as number);
     if ((count = spread(n, a1, a2, a3, a4, a5, a6)) > 0) return adopt(hotPermute(this.h, count) as number);
     return slowPermuteMethod.apply(this, arguments as never);
   },
   repeat(this: Tensor, a1?: unknown, a2?: unknown, a3?: unknown, a4?: unknown, a5?: unknown, a6?: unknown): unknown {
-    const n = arguments.length;
+    const n = recorder === null ? arguments.length : watched;
     let count = 0;
     if (n === 1 && (count = list(a1)) >= 0) return adopt(hotRepeat(this.h, count) as number);
     if ((count = spread(n, a1, a2, a3, a4, a5, a6)) > 0) return adopt(hotRepeat(this.h, count) as number);
     return slowRepeatMethod.apply(this, arguments as never);
   },
   transpose(this: Tensor, a1?: unknown, a2?: unknown): unknown {
-    const n = arguments.length;
+    const n = recorder === null ? arguments.length : watched;
     if (n === 2 && typeof a1 === 'number' && typeof a2 === 'number') return adopt(hotTranspose_Int(this.h, a1, a2) as number);
     return slowTransposeMethod.apply(this, arguments as never);
   },
   flatten(this: Tensor, a1?: unknown, a2?: unknown): unknown {
-    const n = arguments.length;
+    const n = recorder === null ? arguments.length : watched;
     if (n <= 2 && (a1 === undefined || typeof a1 === 'number') && (a2 === undefined || typeof a2 === 'number')) return adopt(hotFlatten_Using_ints(this.h, a1 === undefined ? 0 : a1, a2 === undefined ? -1 : a2) as number);
     return slowFlattenMethod.apply(this, arguments as never);
   },
   unsqueeze(this: Tensor, a1?: unknown): unknown {
-    const n = arguments.length;
+    const n = recorder === null ? arguments.length : watched;
     if (n === 1 && typeof a1 === 'number') return adopt(hotUnsqueeze(this.h, a1) as number);
     return slowUnsqueezeMethod.apply(this, arguments as never);
   },
   squeeze(this: Tensor, a1?: unknown): unknown {
-    const n = arguments.length;
+    const n = recorder === null ? arguments.length : watched;
     if (n === 1 && typeof a1 === 'number') return adopt(hotSqueeze_Dim(this.h, a1) as number);
     return slowSqueezeMethod.apply(this, arguments as never);
   },
   select(this: Tensor, a1?: unknown, a2?: unknown): unknown {
-    const n = arguments.length;
+    const n = recorder === null ? arguments.length : watched;
     if (n === 2 && typeof a1 === 'number' && typeof a2 === 'number') return adopt(hotSelect_Int(this.h, a1, a2) as number);
     return slowSelectMethod.apply(this, arguments as never);
   },
   narrow(this: Tensor, a1?: unknown, a2?: unknown, a3?: unknown): unknown {
-    const n = arguments.length;
+    const n = recorder === null ? arguments.length : watched;
     if (n === 3 && typeof a1 === 'number' && typeof a2 === 'number' && typeof a3 === 'number') return adopt(hotNarrow(this.h, a1, a2, a3) as number);
     return slowNarrowMethod.apply(this, arguments as never);
   },
   split(this: Tensor, a1?: unknown, a2?: unknown): unknown {
-    const n = arguments.length;
+    const n = recorder === null ? arguments.length : watched;
     if (n >= 1 && n <= 2 && typeof a1 === 'number' && (a2 === undefined || typeof a2 === 'number')) return (hotSplit_Tensor(this.h, a1, a2 === undefined ? 0 : a2) as number[]).map(adopt);
     return slowSplitMethod.apply(this, arguments as never);
   },
   chunk(this: Tensor, a1?: unknown, a2?: unknown): unknown {
-    const n = arguments.length;
+    const n = recorder === null ? arguments.length : watched;
     if (n >= 1 && n <= 2 && typeof a1 === 'number' && (a2 === undefined || typeof a2 === 'number')) return (hotChunk(this.h, a1, a2 === undefined ? 0 : a2) as number[]).map(adopt);
     return slowChunkMethod.apply(this, arguments as never);
   },
   unbind(this: Tensor, a1?: unknown): unknown {
-    const n = arguments.length;
+    const n = recorder === null ? arguments.length : watched;
     if (n <= 1 && (a1 === undefined || typeof a1 === 'number')) return (hotUnbind_Int(this.h, a1 === undefined ? 0 : a1) as number[]).map(adopt);
     return slowUnbindMethod.apply(this, arguments as never);
   },
   sum(this: Tensor, a1?: unknown, a2?: unknown): unknown {
-    const n = arguments.length;
+    const n = recorder === null ? arguments.length : watched;
     let count = 0;
     if (n === 0) return adopt(hotSum(this.h) as number);
     if (n >= 1 && n <= 2 && (a2 === undefined || typeof a2 === 'boolean') && (count = listOrOne(a1)) >= 0) return adopt(hotSum_Dim_IntList(this.h, count, a2 === undefined ? false : a2) as number);
     return slowSumMethod.apply(this, arguments as never);
   },
   mean(this: Tensor, a1?: unknown, a2?: unknown): unknown {
-    const n = arguments.length;
+    const n = recorder === null ? arguments.length : watched;
     let count = 0;
     if (n === 0) return adopt(hotMean(this.h) as number);
     if (n >= 1 && n <= 2 && (a2 === undefined || typeof a2 === 'boolean') && (count = listOrOne(a1)) >= 0) return adopt(hotMean_Dim(this.h, count, a2 === undefined ? false : a2) as number);
     return slowMeanMethod.apply(this, arguments as never);
   },
   argmax(this: Tensor, a1?: unknown): unknown {
-    const n = arguments.length;
+    const n = recorder === null ? arguments.length : watched;
     if (n === 1 && typeof a1 === 'number') return adopt(hotArgmax(this.h, a1) as number);
     return slowArgmaxMethod.apply(this, arguments as never);
   },
   pow(this: Tensor, a1?: unknown): unknown {
-    const n = arguments.length;
+    const n = recorder === null ? arguments.length : watched;
     if (n === 1 && typeof a1 === 'number') return adopt(hotPow_Tensor_Scalar(this.h, a1) as number);
     if (n === 1 && a1 instanceof Tensor) return adopt(hotPow_Tensor_Tensor(this.h, a1.h) as number);
     return slowPowMethod.apply(this, arguments as never);
   },
   maximum(this: Tensor, a1?: unknown): unknown {
-    const n = arguments.length;
+    const n = recorder === null ? arguments.length : watched;
     if (n === 1 && a1 instanceof Tensor) return adopt(hotMaximum(this.h, a1.h) as number);
     return slowMaximumMethod.apply(this, arguments as never);
   },
   minimum(this: Tensor, a1?: unknown): unknown {
-    const n = arguments.length;
+    const n = recorder === null ? arguments.length : watched;
     if (n === 1 && a1 instanceof Tensor) return adopt(hotMinimum(this.h, a1.h) as number);
     return slowMinimumMethod.apply(this, arguments as never);
   },
   maskedFill(this: Tensor, a1?: unknown, a2?: unknown): unknown {
-    const n = arguments.length;
+    const n = recorder === null ? arguments.length : watched;
     if (n === 2 && a1 instanceof Tensor && typeof a2 === 'number') return adopt(hotMasked_fill_Scalar(this.h, a1.h, a2) as number);
     return slowMaskedFillMethod.apply(this, arguments as never);
   },
   gather(this: Tensor, a1?: unknown, a2?: unknown): unknown {
-    const n = arguments.length;
+    const n = recorder === null ? arguments.length : watched;
     if (n === 2 && typeof a1 === 'number' && a2 instanceof Tensor) return adopt(hotGather(this.h, a1, a2.h) as number);
     return slowGatherMethod.apply(this, arguments as never);
   },
   indexSelect(this: Tensor, a1?: unknown, a2?: unknown): unknown {
-    const n = arguments.length;
+    const n = recorder === null ? arguments.length : watched;
     if (n === 2 && typeof a1 === 'number' && a2 instanceof Tensor) return adopt(hotIndex_select(this.h, a1, a2.h) as number);
     return slowIndexSelectMethod.apply(this, arguments as never);
   },
   copy_(this: Tensor, a1?: unknown): unknown {
-    const n = arguments.length;
+    const n = recorder === null ? arguments.length : watched;
     if (n === 1 && a1 instanceof Tensor) {
       hotCopy_(this.h, a1.h);
       return this;
@@ -707,7 +710,7 @@ export const hotMethods: Readonly<Record<string, (this: Tensor, ...args: never[]
     return slowCopy_Method.apply(this, arguments as never);
   },
   fill_(this: Tensor, a1?: unknown): unknown {
-    const n = arguments.length;
+    const n = recorder === null ? arguments.length : watched;
     if (n === 1 && typeof a1 === 'number') {
       hotFill__Scalar(this.h, a1);
       return this;
@@ -719,67 +722,67 @@ export const hotMethods: Readonly<Record<string, (this: Tensor, ...args: never[]
 /** Functions by name. */
 export const hotFunctions: Readonly<Record<string, (...args: never[]) => unknown>> = {
   add(a0?: unknown, a1?: unknown): unknown {
-    const n = arguments.length;
+    const n = recorder === null ? arguments.length : watched;
     if (n === 2 && a0 instanceof Tensor && a1 instanceof Tensor) return adopt(hotAdd_Tensor(a0.h, a1.h) as number);
     if (n === 2 && a0 instanceof Tensor && typeof a1 === 'number') return adopt(hotAdd_Scalar(a0.h, a1) as number);
     return slowAdd.apply(undefined, arguments as never);
   },
   sub(a0?: unknown, a1?: unknown): unknown {
-    const n = arguments.length;
+    const n = recorder === null ? arguments.length : watched;
     if (n === 2 && a0 instanceof Tensor && a1 instanceof Tensor) return adopt(hotSub_Tensor(a0.h, a1.h) as number);
     if (n === 2 && a0 instanceof Tensor && typeof a1 === 'number') return adopt(hotSub_Scalar(a0.h, a1) as number);
     return slowSub.apply(undefined, arguments as never);
   },
   mul(a0?: unknown, a1?: unknown): unknown {
-    const n = arguments.length;
+    const n = recorder === null ? arguments.length : watched;
     if (n === 2 && a0 instanceof Tensor && a1 instanceof Tensor) return adopt(hotMul_Tensor(a0.h, a1.h) as number);
     if (n === 2 && a0 instanceof Tensor && typeof a1 === 'number') return adopt(hotMul_Scalar(a0.h, a1) as number);
     return slowMul.apply(undefined, arguments as never);
   },
   div(a0?: unknown, a1?: unknown): unknown {
-    const n = arguments.length;
+    const n = recorder === null ? arguments.length : watched;
     if (n === 2 && a0 instanceof Tensor && a1 instanceof Tensor) return adopt(hotDiv_Tensor(a0.h, a1.h) as number);
     if (n === 2 && a0 instanceof Tensor && typeof a1 === 'number') return adopt(hotDiv_Scalar(a0.h, a1) as number);
     return slowDiv.apply(undefined, arguments as never);
   },
   eq(a0?: unknown, a1?: unknown): unknown {
-    const n = arguments.length;
+    const n = recorder === null ? arguments.length : watched;
     if (n === 2 && a0 instanceof Tensor && a1 instanceof Tensor) return adopt(hotEq_Tensor(a0.h, a1.h) as number);
     if (n === 2 && a0 instanceof Tensor && typeof a1 === 'number') return adopt(hotEq_Scalar(a0.h, a1) as number);
     return slowEq.apply(undefined, arguments as never);
   },
   ne(a0?: unknown, a1?: unknown): unknown {
-    const n = arguments.length;
+    const n = recorder === null ? arguments.length : watched;
     if (n === 2 && a0 instanceof Tensor && a1 instanceof Tensor) return adopt(hotNe_Tensor(a0.h, a1.h) as number);
     if (n === 2 && a0 instanceof Tensor && typeof a1 === 'number') return adopt(hotNe_Scalar(a0.h, a1) as number);
     return slowNe.apply(undefined, arguments as never);
   },
   lt(a0?: unknown, a1?: unknown): unknown {
-    const n = arguments.length;
+    const n = recorder === null ? arguments.length : watched;
     if (n === 2 && a0 instanceof Tensor && a1 instanceof Tensor) return adopt(hotLt_Tensor(a0.h, a1.h) as number);
     if (n === 2 && a0 instanceof Tensor && typeof a1 === 'number') return adopt(hotLt_Scalar(a0.h, a1) as number);
     return slowLt.apply(undefined, arguments as never);
   },
   le(a0?: unknown, a1?: unknown): unknown {
-    const n = arguments.length;
+    const n = recorder === null ? arguments.length : watched;
     if (n === 2 && a0 instanceof Tensor && a1 instanceof Tensor) return adopt(hotLe_Tensor(a0.h, a1.h) as number);
     if (n === 2 && a0 instanceof Tensor && typeof a1 === 'number') return adopt(hotLe_Scalar(a0.h, a1) as number);
     return slowLe.apply(undefined, arguments as never);
   },
   gt(a0?: unknown, a1?: unknown): unknown {
-    const n = arguments.length;
+    const n = recorder === null ? arguments.length : watched;
     if (n === 2 && a0 instanceof Tensor && a1 instanceof Tensor) return adopt(hotGt_Tensor(a0.h, a1.h) as number);
     if (n === 2 && a0 instanceof Tensor && typeof a1 === 'number') return adopt(hotGt_Scalar(a0.h, a1) as number);
     return slowGt.apply(undefined, arguments as never);
   },
   ge(a0?: unknown, a1?: unknown): unknown {
-    const n = arguments.length;
+    const n = recorder === null ? arguments.length : watched;
     if (n === 2 && a0 instanceof Tensor && a1 instanceof Tensor) return adopt(hotGe_Tensor(a0.h, a1.h) as number);
     if (n === 2 && a0 instanceof Tensor && typeof a1 === 'number') return adopt(hotGe_Scalar(a0.h, a1) as number);
     return slowGe.apply(undefined, arguments as never);
   },
   add_(a0?: unknown, a1?: unknown): unknown {
-    const n = arguments.length;
+    const n = recorder === null ? arguments.length : watched;
     if (n === 2 && a0 instanceof Tensor && a1 instanceof Tensor) {
       hotAdd__Tensor(a0.h, a1.h);
       return a0;
@@ -791,7 +794,7 @@ export const hotFunctions: Readonly<Record<string, (...args: never[]) => unknown
     return slowAdd_.apply(undefined, arguments as never);
   },
   sub_(a0?: unknown, a1?: unknown): unknown {
-    const n = arguments.length;
+    const n = recorder === null ? arguments.length : watched;
     if (n === 2 && a0 instanceof Tensor && a1 instanceof Tensor) {
       hotSub__Tensor(a0.h, a1.h);
       return a0;
@@ -803,7 +806,7 @@ export const hotFunctions: Readonly<Record<string, (...args: never[]) => unknown
     return slowSub_.apply(undefined, arguments as never);
   },
   mul_(a0?: unknown, a1?: unknown): unknown {
-    const n = arguments.length;
+    const n = recorder === null ? arguments.length : watched;
     if (n === 2 && a0 instanceof Tensor && a1 instanceof Tensor) {
       hotMul__Tensor(a0.h, a1.h);
       return a0;
@@ -815,7 +818,7 @@ export const hotFunctions: Readonly<Record<string, (...args: never[]) => unknown
     return slowMul_.apply(undefined, arguments as never);
   },
   div_(a0?: unknown, a1?: unknown): unknown {
-    const n = arguments.length;
+    const n = recorder === null ? arguments.length : watched;
     if (n === 2 && a0 instanceof Tensor && a1 instanceof Tensor) {
       hotDiv__Tensor(a0.h, a1.h);
       return a0;
@@ -827,102 +830,102 @@ export const hotFunctions: Readonly<Record<string, (...args: never[]) => unknown
     return slowDiv_.apply(undefined, arguments as never);
   },
   neg(a0?: unknown): unknown {
-    const n = arguments.length;
+    const n = recorder === null ? arguments.length : watched;
     if (n === 1 && a0 instanceof Tensor) return adopt(hotNeg(a0.h) as number);
     return slowNeg.apply(undefined, arguments as never);
   },
   abs(a0?: unknown): unknown {
-    const n = arguments.length;
+    const n = recorder === null ? arguments.length : watched;
     if (n === 1 && a0 instanceof Tensor) return adopt(hotAbs(a0.h) as number);
     return slowAbs.apply(undefined, arguments as never);
   },
   exp(a0?: unknown): unknown {
-    const n = arguments.length;
+    const n = recorder === null ? arguments.length : watched;
     if (n === 1 && a0 instanceof Tensor) return adopt(hotExp(a0.h) as number);
     return slowExp.apply(undefined, arguments as never);
   },
   log(a0?: unknown): unknown {
-    const n = arguments.length;
+    const n = recorder === null ? arguments.length : watched;
     if (n === 1 && a0 instanceof Tensor) return adopt(hotLog(a0.h) as number);
     return slowLog.apply(undefined, arguments as never);
   },
   sqrt(a0?: unknown): unknown {
-    const n = arguments.length;
+    const n = recorder === null ? arguments.length : watched;
     if (n === 1 && a0 instanceof Tensor) return adopt(hotSqrt(a0.h) as number);
     return slowSqrt.apply(undefined, arguments as never);
   },
   rsqrt(a0?: unknown): unknown {
-    const n = arguments.length;
+    const n = recorder === null ? arguments.length : watched;
     if (n === 1 && a0 instanceof Tensor) return adopt(hotRsqrt(a0.h) as number);
     return slowRsqrt.apply(undefined, arguments as never);
   },
   square(a0?: unknown): unknown {
-    const n = arguments.length;
+    const n = recorder === null ? arguments.length : watched;
     if (n === 1 && a0 instanceof Tensor) return adopt(hotSquare(a0.h) as number);
     return slowSquare.apply(undefined, arguments as never);
   },
   reciprocal(a0?: unknown): unknown {
-    const n = arguments.length;
+    const n = recorder === null ? arguments.length : watched;
     if (n === 1 && a0 instanceof Tensor) return adopt(hotReciprocal(a0.h) as number);
     return slowReciprocal.apply(undefined, arguments as never);
   },
   tanh(a0?: unknown): unknown {
-    const n = arguments.length;
+    const n = recorder === null ? arguments.length : watched;
     if (n === 1 && a0 instanceof Tensor) return adopt(hotTanh(a0.h) as number);
     return slowTanh.apply(undefined, arguments as never);
   },
   sigmoid(a0?: unknown): unknown {
-    const n = arguments.length;
+    const n = recorder === null ? arguments.length : watched;
     if (n === 1 && a0 instanceof Tensor) return adopt(hotSigmoid(a0.h) as number);
     return slowSigmoid.apply(undefined, arguments as never);
   },
   relu(a0?: unknown): unknown {
-    const n = arguments.length;
+    const n = recorder === null ? arguments.length : watched;
     if (n === 1 && a0 instanceof Tensor) return adopt(hotRelu(a0.h) as number);
     return slowRelu.apply(undefined, arguments as never);
   },
   silu(a0?: unknown): unknown {
-    const n = arguments.length;
+    const n = recorder === null ? arguments.length : watched;
     if (n === 1 && a0 instanceof Tensor) return adopt(hotSilu(a0.h) as number);
     return slowSilu.apply(undefined, arguments as never);
   },
   sin(a0?: unknown): unknown {
-    const n = arguments.length;
+    const n = recorder === null ? arguments.length : watched;
     if (n === 1 && a0 instanceof Tensor) return adopt(hotSin(a0.h) as number);
     return slowSin.apply(undefined, arguments as never);
   },
   cos(a0?: unknown): unknown {
-    const n = arguments.length;
+    const n = recorder === null ? arguments.length : watched;
     if (n === 1 && a0 instanceof Tensor) return adopt(hotCos(a0.h) as number);
     return slowCos.apply(undefined, arguments as never);
   },
   erf(a0?: unknown): unknown {
-    const n = arguments.length;
+    const n = recorder === null ? arguments.length : watched;
     if (n === 1 && a0 instanceof Tensor) return adopt(hotErf(a0.h) as number);
     return slowErf.apply(undefined, arguments as never);
   },
   clone(a0?: unknown): unknown {
-    const n = arguments.length;
+    const n = recorder === null ? arguments.length : watched;
     if (n === 1 && a0 instanceof Tensor) return adopt(hotClone(a0.h) as number);
     return slowClone.apply(undefined, arguments as never);
   },
   detach(a0?: unknown): unknown {
-    const n = arguments.length;
+    const n = recorder === null ? arguments.length : watched;
     if (n === 1 && a0 instanceof Tensor) return adopt(hotDetach(a0.h) as number);
     return slowDetach.apply(undefined, arguments as never);
   },
   contiguous(a0?: unknown): unknown {
-    const n = arguments.length;
+    const n = recorder === null ? arguments.length : watched;
     if (n === 1 && a0 instanceof Tensor) return adopt(hotContiguous(a0.h) as number);
     return slowContiguous.apply(undefined, arguments as never);
   },
   t(a0?: unknown): unknown {
-    const n = arguments.length;
+    const n = recorder === null ? arguments.length : watched;
     if (n === 1 && a0 instanceof Tensor) return adopt(hotT(a0.h) as number);
     return slowT.apply(undefined, arguments as never);
   },
   zero_(a0?: unknown): unknown {
-    const n = arguments.length;
+    const n = recorder === null ? arguments.length : watched;
     if (n === 1 && a0 instanceof Tensor) {
       hotZero_(a0.h);
       return a0;
@@ -930,7 +933,7 @@ export const hotFunctions: Readonly<Record<string, (...args: never[]) => unknown
     return slowZero_.apply(undefined, arguments as never);
   },
   relu_(a0?: unknown): unknown {
-    const n = arguments.length;
+    const n = recorder === null ? arguments.length : watched;
     if (n === 1 && a0 instanceof Tensor) {
       hotRelu_(a0.h);
       return a0;
@@ -938,7 +941,7 @@ export const hotFunctions: Readonly<Record<string, (...args: never[]) => unknown
     return slowRelu_.apply(undefined, arguments as never);
   },
   neg_(a0?: unknown): unknown {
-    const n = arguments.length;
+    const n = recorder === null ? arguments.length : watched;
     if (n === 1 && a0 instanceof Tensor) {
       hotNeg_(a0.h);
       return a0;
@@ -946,7 +949,7 @@ export const hotFunctions: Readonly<Record<string, (...args: never[]) => unknown
     return slowNeg_.apply(undefined, arguments as never);
   },
   exp_(a0?: unknown): unknown {
-    const n = arguments.length;
+    const n = recorder === null ? arguments.length : watched;
     if (n === 1 && a0 instanceof Tensor) {
       hotExp_(a0.h);
       return a0;
@@ -954,7 +957,7 @@ export const hotFunctions: Readonly<Record<string, (...args: never[]) => unknown
     return slowExp_.apply(undefined, arguments as never);
   },
   sqrt_(a0?: unknown): unknown {
-    const n = arguments.length;
+    const n = recorder === null ? arguments.length : watched;
     if (n === 1 && a0 instanceof Tensor) {
       hotSqrt_(a0.h);
       return a0;
@@ -962,237 +965,237 @@ export const hotFunctions: Readonly<Record<string, (...args: never[]) => unknown
     return slowSqrt_.apply(undefined, arguments as never);
   },
   matmul(a0?: unknown, a1?: unknown): unknown {
-    const n = arguments.length;
+    const n = recorder === null ? arguments.length : watched;
     if (n === 2 && a0 instanceof Tensor && a1 instanceof Tensor) return adopt(hotMatmul(a0.h, a1.h) as number);
     return slowMatmul.apply(undefined, arguments as never);
   },
   mm(a0?: unknown, a1?: unknown): unknown {
-    const n = arguments.length;
+    const n = recorder === null ? arguments.length : watched;
     if (n === 2 && a0 instanceof Tensor && a1 instanceof Tensor) return adopt(hotMm(a0.h, a1.h) as number);
     return slowMm.apply(undefined, arguments as never);
   },
   bmm(a0?: unknown, a1?: unknown): unknown {
-    const n = arguments.length;
+    const n = recorder === null ? arguments.length : watched;
     if (n === 2 && a0 instanceof Tensor && a1 instanceof Tensor) return adopt(hotBmm(a0.h, a1.h) as number);
     return slowBmm.apply(undefined, arguments as never);
   },
   addmm(a0?: unknown, a1?: unknown, a2?: unknown): unknown {
-    const n = arguments.length;
+    const n = recorder === null ? arguments.length : watched;
     if (n === 3 && a0 instanceof Tensor && a1 instanceof Tensor && a2 instanceof Tensor) return adopt(hotAddmm(a0.h, a1.h, a2.h) as number);
     return slowAddmm.apply(undefined, arguments as never);
   },
   linear(a0?: unknown, a1?: unknown, a2?: unknown): unknown {
-    const n = arguments.length;
+    const n = recorder === null ? arguments.length : watched;
     if (n >= 2 && n <= 3 && a0 instanceof Tensor && a1 instanceof Tensor && (a2 === undefined || a2 === null || a2 instanceof Tensor)) return adopt(hotLinear(a0.h, a1.h, handleOrZero(a2)) as number);
     return slowLinear.apply(undefined, arguments as never);
   },
   layerNorm(a0?: unknown, a1?: unknown, a2?: unknown, a3?: unknown, a4?: unknown): unknown {
-    const n = arguments.length;
+    const n = recorder === null ? arguments.length : watched;
     let count = 0;
     if (n >= 2 && n <= 5 && a0 instanceof Tensor && (a2 === undefined || a2 === null || a2 instanceof Tensor) && (a3 === undefined || a3 === null || a3 instanceof Tensor) && (a4 === undefined || typeof a4 === 'number') && (count = list(a1)) >= 0) return adopt(hotLayer_norm(a0.h, count, handleOrZero(a2), handleOrZero(a3), a4 === undefined ? 0.00001 : a4) as number);
     return slowLayerNorm.apply(undefined, arguments as never);
   },
   rmsNorm(a0?: unknown, a1?: unknown, a2?: unknown): unknown {
-    const n = arguments.length;
+    const n = recorder === null ? arguments.length : watched;
     let count = 0;
     if (n >= 2 && n <= 3 && a0 instanceof Tensor && (a2 === undefined || a2 === null || a2 instanceof Tensor) && (count = list(a1)) >= 0) return adopt(hotRms_norm(a0.h, count, handleOrZero(a2)) as number);
     return slowRmsNorm.apply(undefined, arguments as never);
   },
   gelu(a0?: unknown): unknown {
-    const n = arguments.length;
+    const n = recorder === null ? arguments.length : watched;
     if (n === 1 && a0 instanceof Tensor) return adopt(hotGelu(a0.h) as number);
     return slowGelu.apply(undefined, arguments as never);
   },
   softmax(a0?: unknown, a1?: unknown): unknown {
-    const n = arguments.length;
+    const n = recorder === null ? arguments.length : watched;
     if (n === 2 && a0 instanceof Tensor && typeof a1 === 'number') return adopt(hotSoftmax_Int(a0.h, a1) as number);
     return slowSoftmax.apply(undefined, arguments as never);
   },
   logSoftmax(a0?: unknown, a1?: unknown): unknown {
-    const n = arguments.length;
+    const n = recorder === null ? arguments.length : watched;
     if (n === 2 && a0 instanceof Tensor && typeof a1 === 'number') return adopt(hotLog_softmax_Int(a0.h, a1) as number);
     return slowLogSoftmax.apply(undefined, arguments as never);
   },
   embedding(a0?: unknown, a1?: unknown, a2?: unknown): unknown {
-    const n = arguments.length;
+    const n = recorder === null ? arguments.length : watched;
     if (n >= 2 && n <= 3 && a0 instanceof Tensor && a1 instanceof Tensor && (a2 === undefined || typeof a2 === 'number')) return adopt(hotEmbedding(a0.h, a1.h, a2 === undefined ? -1 : a2) as number);
     return slowEmbedding.apply(undefined, arguments as never);
   },
   crossEntropyLoss(a0?: unknown, a1?: unknown, a2?: unknown, a3?: unknown, a4?: unknown, a5?: unknown): unknown {
-    const n = arguments.length;
+    const n = recorder === null ? arguments.length : watched;
     if (n >= 2 && n <= 6 && a0 instanceof Tensor && a1 instanceof Tensor && (a2 === undefined || a2 === null || a2 instanceof Tensor) && (a3 === undefined || typeof a3 === 'number') && (a4 === undefined || typeof a4 === 'number') && (a5 === undefined || typeof a5 === 'number')) return adopt(hotCross_entropy_loss(a0.h, a1.h, handleOrZero(a2), a3 === undefined ? 1 : a3, a4 === undefined ? -100 : a4, a5 === undefined ? 0 : a5) as number);
     return slowCrossEntropyLoss.apply(undefined, arguments as never);
   },
   nllLoss(a0?: unknown, a1?: unknown, a2?: unknown, a3?: unknown, a4?: unknown): unknown {
-    const n = arguments.length;
+    const n = recorder === null ? arguments.length : watched;
     if (n >= 2 && n <= 5 && a0 instanceof Tensor && a1 instanceof Tensor && (a2 === undefined || a2 === null || a2 instanceof Tensor) && (a3 === undefined || typeof a3 === 'number') && (a4 === undefined || typeof a4 === 'number')) return adopt(hotNll_loss(a0.h, a1.h, handleOrZero(a2), a3 === undefined ? 1 : a3, a4 === undefined ? -100 : a4) as number);
     return slowNllLoss.apply(undefined, arguments as never);
   },
   nllLossNd(a0?: unknown, a1?: unknown, a2?: unknown, a3?: unknown, a4?: unknown): unknown {
-    const n = arguments.length;
+    const n = recorder === null ? arguments.length : watched;
     if (n >= 2 && n <= 5 && a0 instanceof Tensor && a1 instanceof Tensor && (a2 === undefined || a2 === null || a2 instanceof Tensor) && (a3 === undefined || typeof a3 === 'number') && (a4 === undefined || typeof a4 === 'number')) return adopt(hotNll_loss_nd(a0.h, a1.h, handleOrZero(a2), a3 === undefined ? 1 : a3, a4 === undefined ? -100 : a4) as number);
     return slowNllLossNd.apply(undefined, arguments as never);
   },
   mseLoss(a0?: unknown, a1?: unknown, a2?: unknown): unknown {
-    const n = arguments.length;
+    const n = recorder === null ? arguments.length : watched;
     if (n >= 2 && n <= 3 && a0 instanceof Tensor && a1 instanceof Tensor && (a2 === undefined || typeof a2 === 'number')) return adopt(hotMse_loss(a0.h, a1.h, a2 === undefined ? 1 : a2) as number);
     return slowMseLoss.apply(undefined, arguments as never);
   },
   scaledDotProductAttention(a0?: unknown, a1?: unknown, a2?: unknown, a3?: unknown, a4?: unknown, a5?: unknown): unknown {
-    const n = arguments.length;
+    const n = recorder === null ? arguments.length : watched;
     if (n >= 3 && n <= 6 && a0 instanceof Tensor && a1 instanceof Tensor && a2 instanceof Tensor && (a3 === undefined || a3 === null || a3 instanceof Tensor) && (a4 === undefined || typeof a4 === 'number') && (a5 === undefined || typeof a5 === 'boolean')) return adopt(hotScaled_dot_product_attention(a0.h, a1.h, a2.h, handleOrZero(a3), a4 === undefined ? 0 : a4, a5 === undefined ? false : a5) as number);
     return slowScaledDotProductAttention.apply(undefined, arguments as never);
   },
   dropout(a0?: unknown, a1?: unknown, a2?: unknown): unknown {
-    const n = arguments.length;
+    const n = recorder === null ? arguments.length : watched;
     if (n === 3 && a0 instanceof Tensor && typeof a1 === 'number' && typeof a2 === 'boolean') return adopt(hotDropout(a0.h, a1, a2) as number);
     return slowDropout.apply(undefined, arguments as never);
   },
   view(a0?: unknown, a1?: unknown): unknown {
-    const n = arguments.length;
+    const n = recorder === null ? arguments.length : watched;
     let count = 0;
     if (n === 2 && a0 instanceof Tensor && (count = list(a1)) >= 0) return adopt(hotView(a0.h, count) as number);
     return slowView.apply(undefined, arguments as never);
   },
   reshape(a0?: unknown, a1?: unknown): unknown {
-    const n = arguments.length;
+    const n = recorder === null ? arguments.length : watched;
     let count = 0;
     if (n === 2 && a0 instanceof Tensor && (count = list(a1)) >= 0) return adopt(hotReshape(a0.h, count) as number);
     return slowReshape.apply(undefined, arguments as never);
   },
   expand(a0?: unknown, a1?: unknown): unknown {
-    const n = arguments.length;
+    const n = recorder === null ? arguments.length : watched;
     let count = 0;
     if (n === 2 && a0 instanceof Tensor && (count = list(a1)) >= 0) return adopt(hotExpand(a0.h, count) as number);
     return slowExpand.apply(undefined, arguments as never);
   },
   permute(a0?: unknown, a1?: unknown): unknown {
-    const n = arguments.length;
+    const n = recorder === null ? arguments.length : watched;
     let count = 0;
     if (n === 2 && a0 instanceof Tensor && (count = list(a1)) >= 0) return adopt(hotPermute(a0.h, count) as number);
     return slowPermute.apply(undefined, arguments as never);
   },
   repeat(a0?: unknown, a1?: unknown): unknown {
-    const n = arguments.length;
+    const n = recorder === null ? arguments.length : watched;
     let count = 0;
     if (n === 2 && a0 instanceof Tensor && (count = list(a1)) >= 0) return adopt(hotRepeat(a0.h, count) as number);
     return slowRepeat.apply(undefined, arguments as never);
   },
   transpose(a0?: unknown, a1?: unknown, a2?: unknown): unknown {
-    const n = arguments.length;
+    const n = recorder === null ? arguments.length : watched;
     if (n === 3 && a0 instanceof Tensor && typeof a1 === 'number' && typeof a2 === 'number') return adopt(hotTranspose_Int(a0.h, a1, a2) as number);
     return slowTranspose.apply(undefined, arguments as never);
   },
   flatten(a0?: unknown, a1?: unknown, a2?: unknown): unknown {
-    const n = arguments.length;
+    const n = recorder === null ? arguments.length : watched;
     if (n >= 1 && n <= 3 && a0 instanceof Tensor && (a1 === undefined || typeof a1 === 'number') && (a2 === undefined || typeof a2 === 'number')) return adopt(hotFlatten_Using_ints(a0.h, a1 === undefined ? 0 : a1, a2 === undefined ? -1 : a2) as number);
     return slowFlatten.apply(undefined, arguments as never);
   },
   unsqueeze(a0?: unknown, a1?: unknown): unknown {
-    const n = arguments.length;
+    const n = recorder === null ? arguments.length : watched;
     if (n === 2 && a0 instanceof Tensor && typeof a1 === 'number') return adopt(hotUnsqueeze(a0.h, a1) as number);
     return slowUnsqueeze.apply(undefined, arguments as never);
   },
   squeeze(a0?: unknown, a1?: unknown): unknown {
-    const n = arguments.length;
+    const n = recorder === null ? arguments.length : watched;
     if (n === 2 && a0 instanceof Tensor && typeof a1 === 'number') return adopt(hotSqueeze_Dim(a0.h, a1) as number);
     return slowSqueeze.apply(undefined, arguments as never);
   },
   select(a0?: unknown, a1?: unknown, a2?: unknown): unknown {
-    const n = arguments.length;
+    const n = recorder === null ? arguments.length : watched;
     if (n === 3 && a0 instanceof Tensor && typeof a1 === 'number' && typeof a2 === 'number') return adopt(hotSelect_Int(a0.h, a1, a2) as number);
     return slowSelect.apply(undefined, arguments as never);
   },
   narrow(a0?: unknown, a1?: unknown, a2?: unknown, a3?: unknown): unknown {
-    const n = arguments.length;
+    const n = recorder === null ? arguments.length : watched;
     if (n === 4 && a0 instanceof Tensor && typeof a1 === 'number' && typeof a2 === 'number' && typeof a3 === 'number') return adopt(hotNarrow(a0.h, a1, a2, a3) as number);
     return slowNarrow.apply(undefined, arguments as never);
   },
   cat(a0?: unknown, a1?: unknown): unknown {
-    const n = arguments.length;
+    const n = recorder === null ? arguments.length : watched;
     let count = 0;
     if (n >= 1 && n <= 2 && (a1 === undefined || typeof a1 === 'number') && (count = tensors(a0)) >= 0) return adopt(hotCat(count, a1 === undefined ? 0 : a1) as number);
     return slowCat.apply(undefined, arguments as never);
   },
   stack(a0?: unknown, a1?: unknown): unknown {
-    const n = arguments.length;
+    const n = recorder === null ? arguments.length : watched;
     let count = 0;
     if (n >= 1 && n <= 2 && (a1 === undefined || typeof a1 === 'number') && (count = tensors(a0)) >= 0) return adopt(hotStack(count, a1 === undefined ? 0 : a1) as number);
     return slowStack.apply(undefined, arguments as never);
   },
   split(a0?: unknown, a1?: unknown, a2?: unknown): unknown {
-    const n = arguments.length;
+    const n = recorder === null ? arguments.length : watched;
     if (n >= 2 && n <= 3 && a0 instanceof Tensor && typeof a1 === 'number' && (a2 === undefined || typeof a2 === 'number')) return (hotSplit_Tensor(a0.h, a1, a2 === undefined ? 0 : a2) as number[]).map(adopt);
     return slowSplit.apply(undefined, arguments as never);
   },
   chunk(a0?: unknown, a1?: unknown, a2?: unknown): unknown {
-    const n = arguments.length;
+    const n = recorder === null ? arguments.length : watched;
     if (n >= 2 && n <= 3 && a0 instanceof Tensor && typeof a1 === 'number' && (a2 === undefined || typeof a2 === 'number')) return (hotChunk(a0.h, a1, a2 === undefined ? 0 : a2) as number[]).map(adopt);
     return slowChunk.apply(undefined, arguments as never);
   },
   unbind(a0?: unknown, a1?: unknown): unknown {
-    const n = arguments.length;
+    const n = recorder === null ? arguments.length : watched;
     if (n >= 1 && n <= 2 && a0 instanceof Tensor && (a1 === undefined || typeof a1 === 'number')) return (hotUnbind_Int(a0.h, a1 === undefined ? 0 : a1) as number[]).map(adopt);
     return slowUnbind.apply(undefined, arguments as never);
   },
   sum(a0?: unknown, a1?: unknown, a2?: unknown): unknown {
-    const n = arguments.length;
+    const n = recorder === null ? arguments.length : watched;
     let count = 0;
     if (n === 1 && a0 instanceof Tensor) return adopt(hotSum(a0.h) as number);
     if (n >= 2 && n <= 3 && a0 instanceof Tensor && (a2 === undefined || typeof a2 === 'boolean') && (count = listOrOne(a1)) >= 0) return adopt(hotSum_Dim_IntList(a0.h, count, a2 === undefined ? false : a2) as number);
     return slowSum.apply(undefined, arguments as never);
   },
   mean(a0?: unknown, a1?: unknown, a2?: unknown): unknown {
-    const n = arguments.length;
+    const n = recorder === null ? arguments.length : watched;
     let count = 0;
     if (n === 1 && a0 instanceof Tensor) return adopt(hotMean(a0.h) as number);
     if (n >= 2 && n <= 3 && a0 instanceof Tensor && (a2 === undefined || typeof a2 === 'boolean') && (count = listOrOne(a1)) >= 0) return adopt(hotMean_Dim(a0.h, count, a2 === undefined ? false : a2) as number);
     return slowMean.apply(undefined, arguments as never);
   },
   argmax(a0?: unknown, a1?: unknown): unknown {
-    const n = arguments.length;
+    const n = recorder === null ? arguments.length : watched;
     if (n === 2 && a0 instanceof Tensor && typeof a1 === 'number') return adopt(hotArgmax(a0.h, a1) as number);
     return slowArgmax.apply(undefined, arguments as never);
   },
   pow(a0?: unknown, a1?: unknown): unknown {
-    const n = arguments.length;
+    const n = recorder === null ? arguments.length : watched;
     if (n === 2 && a0 instanceof Tensor && typeof a1 === 'number') return adopt(hotPow_Tensor_Scalar(a0.h, a1) as number);
     if (n === 2 && a0 instanceof Tensor && a1 instanceof Tensor) return adopt(hotPow_Tensor_Tensor(a0.h, a1.h) as number);
     return slowPow.apply(undefined, arguments as never);
   },
   maximum(a0?: unknown, a1?: unknown): unknown {
-    const n = arguments.length;
+    const n = recorder === null ? arguments.length : watched;
     if (n === 2 && a0 instanceof Tensor && a1 instanceof Tensor) return adopt(hotMaximum(a0.h, a1.h) as number);
     return slowMaximum.apply(undefined, arguments as never);
   },
   minimum(a0?: unknown, a1?: unknown): unknown {
-    const n = arguments.length;
+    const n = recorder === null ? arguments.length : watched;
     if (n === 2 && a0 instanceof Tensor && a1 instanceof Tensor) return adopt(hotMinimum(a0.h, a1.h) as number);
     return slowMinimum.apply(undefined, arguments as never);
   },
   where(a0?: unknown, a1?: unknown, a2?: unknown): unknown {
-    const n = arguments.length;
+    const n = recorder === null ? arguments.length : watched;
     if (n === 3 && a0 instanceof Tensor && a1 instanceof Tensor && a2 instanceof Tensor) return adopt(hotWhere_Self(a0.h, a1.h, a2.h) as number);
     if (n === 3 && a0 instanceof Tensor && a1 instanceof Tensor && typeof a2 === 'number') return adopt(hotWhere_ScalarOther(a0.h, a1.h, a2) as number);
     return slowWhere.apply(undefined, arguments as never);
   },
   maskedFill(a0?: unknown, a1?: unknown, a2?: unknown): unknown {
-    const n = arguments.length;
+    const n = recorder === null ? arguments.length : watched;
     if (n === 3 && a0 instanceof Tensor && a1 instanceof Tensor && typeof a2 === 'number') return adopt(hotMasked_fill_Scalar(a0.h, a1.h, a2) as number);
     return slowMaskedFill.apply(undefined, arguments as never);
   },
   gather(a0?: unknown, a1?: unknown, a2?: unknown): unknown {
-    const n = arguments.length;
+    const n = recorder === null ? arguments.length : watched;
     if (n === 3 && a0 instanceof Tensor && typeof a1 === 'number' && a2 instanceof Tensor) return adopt(hotGather(a0.h, a1, a2.h) as number);
     return slowGather.apply(undefined, arguments as never);
   },
   indexSelect(a0?: unknown, a1?: unknown, a2?: unknown): unknown {
-    const n = arguments.length;
+    const n = recorder === null ? arguments.length : watched;
     if (n === 3 && a0 instanceof Tensor && typeof a1 === 'number' && a2 instanceof Tensor) return adopt(hotIndex_select(a0.h, a1, a2.h) as number);
     return slowIndexSelect.apply(undefined, arguments as never);
   },
   copy_(a0?: unknown, a1?: unknown): unknown {
-    const n = arguments.length;
+    const n = recorder === null ? arguments.length : watched;
     if (n === 2 && a0 instanceof Tensor && a1 instanceof Tensor) {
       hotCopy_(a0.h, a1.h);
       return a0;
@@ -1200,7 +1203,7 @@ export const hotFunctions: Readonly<Record<string, (...args: never[]) => unknown
     return slowCopy_.apply(undefined, arguments as never);
   },
   fill_(a0?: unknown, a1?: unknown): unknown {
-    const n = arguments.length;
+    const n = recorder === null ? arguments.length : watched;
     if (n === 2 && a0 instanceof Tensor && typeof a1 === 'number') {
       hotFill__Scalar(a0.h, a1);
       return a0;

@@ -5,6 +5,7 @@ import { DType, type DTypeName, dtypeOfCode, toDType } from '../dtype.ts';
 import { didYouMean, TorchError } from '../errors.ts';
 import { Generator } from '../random.ts';
 import { disposedError, FloatScalar, Tensor } from '../tensor.ts';
+import { recorder } from './recorder.ts';
 
 /** Turns a JavaScript value into what the addon takes, or throws saying what was expected. */
 type Encode = (value: unknown) => unknown;
@@ -125,6 +126,7 @@ function refuseNonFinite([matrix]: readonly unknown[]): void {
 
 /** Calls a bound operator with its arguments in schema order; `undefined` stands for the default. */
 export function callGiven(op: BoundOp, given: readonly unknown[]): unknown {
+  if (recorder !== null) return recorder.operator(op, given);
   if (op.guard !== undefined) op.guard(given);
   const values = encodeAll(op, given);
   const result = temporaries.length === 0 ? op.native(...values) : callWithTemporaries(op, values);

@@ -1,0 +1,39 @@
+/**
+ * @file Who watches operators as they run: what a tracer hooks into. Every operator passes `callGiven`, where the
+ * recorder takes over; hot operators take that way too while somebody watches. Without a recorder the cost is a comparison with null.
+ */
+import type { CheckpointOptions } from '../autograd/checkpoint.ts';
+import type { FunctionOutput, FunctionType } from '../autograd/function.ts';
+import type { Device } from '../device.ts';
+import type { Tensor } from '../tensor.ts';
+import type { BoundOp } from './bind.ts';
+
+/** Sees all that happens to tensors in this thread, and decides what each call gives. */
+export interface Recorder {
+  /** An operator with its arguments in schema order (`undefined` for defaults): returns what the caller gets. */
+  operator(op: BoundOp, given: readonly unknown[]): unknown;
+  /** A custom autograd function: returns what the caller gets. */
+  customFunction(type: FunctionType<unknown[], FunctionOutput>, args: unknown[]): FunctionOutput;
+  /** A function whose operators are computed again for backward: returns its result. */
+  checkpoint<T>(body: () => T, options: CheckpointOptions | undefined): T;
+  /** A second handle of a tensor. */
+  alias(tensor: Tensor): Tensor;
+  /** Where the caller shall believe the tensor to be. */
+  deviceOf(tensor: Tensor): Device;
+  /** Something that is no operator reads or changes a tensor: throws where that cannot be recorded. */
+  beforeAccess(tensor: Tensor, what: string): void;
+}
+
+/** The recorder of this thread, if somebody watches. */
+export let recorder: Recorder | null = null;
+
+/** Runs `body` with another recorder, or with none, and puts the one before back. */
+export function withRecorder<T>(next: Recorder | null, body: () => T): T {
+  const before = recorder;
+  recorder = next;
+  try {
+    return body();
+  } finally {
+    recorder = before;
+  }
+}
