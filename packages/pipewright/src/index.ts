@@ -1,3 +1,4 @@
 /** @file Pipeline-parallel training and inference: microbatches, stages, the runtime, the graph front end, launching. */
 export * from './errors.ts';
+export * from './microbatch/index.ts';
 export * as tree from './tree.ts';
