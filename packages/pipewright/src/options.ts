@@ -63,28 +63,3 @@ function editDistance(a: string, b: string): number {
   }
   return row[b.length] as number;
 }
-
-/** Refuses what is not a whole number of at least `least`. */
-export function checkCount(where: string, name: string, value: unknown, least = 1): void {
-  if (typeof value === 'number' && Number.isSafeInteger(value) && value >= least) return;
-  throw new PipelineError('BAD_OPTION', `${where}: ${name} is ${show(value)}; give a whole number, at least ${least}`);
-}
-
-/** Refuses what is not one of the choices. */
-export function checkChoice(where: string, name: string, value: unknown, choices: readonly string[]): void {
-  if (typeof value === 'string' && choices.includes(value)) return;
-  const list = choices.map((choice) => `'${choice}'`).join(' or ');
-  throw new PipelineError('BAD_OPTION', `${where}: ${name} is ${show(value)}; give ${list}`);
-}
-
-/** A value in a few words, for messages. */
-export function show(value: unknown): string {
-  if (typeof value === 'string') return `'${value.length > 60 ? `${value.slice(0, 60)}…` : value}'`;
-  if (typeof value === 'function') return `a function`;
-  if (Array.isArray(value)) return `an array of ${value.length}`;
-  if (typeof value === 'object' && value !== null) {
-    const name = value.constructor?.name ?? 'Object';
-    return name === 'Object' ? 'an object' : `a ${name}`;
-  }
-  return String(value);
-}
