@@ -19,7 +19,7 @@ export type { ToOptions } from './op/convert.ts';
 import './op/convert.ts';
 
 export type * from './generated/options.ts';
-export { type Recorder, withRecorder } from './op/recorder.ts';
+export { type Recorder, sharesStorage, torchSourceRoot, withRecorder } from './op/recorder.ts';
 export type * from './op/types.ts';
 export { type UniqueOptions, unique } from './op/unique.ts';
 export * as optim from './optim/index.ts';

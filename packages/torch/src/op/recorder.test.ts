@@ -12,9 +12,11 @@ import {
   ones,
   type Recorder,
   scope,
+  sharesStorage,
   type Tensor,
   tensor,
   withRecorder,
+  zeros,
 } from '../index.ts';
 
 /** Notes the names of what it sees and lets it happen. */
@@ -140,4 +142,15 @@ describe('a recorder', () => {
     ).toThrow('stop');
     expect(tensor(3).item()).toBe(3);
   });
+});
+
+test('sharesStorage tells views from copies, on meta too', () => {
+  for (const device of ['cpu', 'meta'] as const)
+    scope(() => {
+      const base = zeros([2, 3], { device });
+      expect(sharesStorage(base)).toBe(false);
+      expect(sharesStorage(base.t().reshape(6))).toBe(false); // reshape had to copy
+      expect(sharesStorage(base.reshape(6))).toBe(true);
+      expect(sharesStorage(base.add(1))).toBe(false);
+    });
 });

@@ -2,6 +2,7 @@
  * @file Who watches operators as they run: what a tracer hooks into. Every operator passes `callGiven`, where the
  * recorder takes over; hot operators take that way too while somebody watches. Without a recorder the cost is a comparison with null.
  */
+import { native } from '../addon.ts';
 import type { CheckpointOptions } from '../autograd/checkpoint.ts';
 import type { FunctionOutput, FunctionType } from '../autograd/function.ts';
 import type { Device } from '../device.ts';
@@ -37,3 +38,11 @@ export function withRecorder<T>(next: Recorder | null, body: () => T): T {
     recorder = before;
   }
 }
+
+/** Whether other tensors share this one's memory: what a new tensor is a view of, for example. Works on meta tensors too. */
+export function sharesStorage(tensor: Tensor): boolean {
+  return native.storageUseCount(tensor.handle) > 1;
+}
+
+/** Where the files of this package are: frames of a stack that begin with it are not the user's. */
+export const torchSourceRoot: string = new URL('..', import.meta.url).href;
