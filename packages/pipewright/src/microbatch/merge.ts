@@ -54,7 +54,7 @@ export function mergeChunks(chunks: readonly unknown[], chunkSpec?: SpecTree, op
     first.spec,
     first.leaves.map((_, i) => {
       const column = rows.map((row) => row[i]);
-      const path = `chunk${paths[i] ?? ''}`;
+      const path = `result${paths[i] ?? ''}`;
       return specs === undefined ? mergeByDefault(column, path, options) : mergeBySpec(column, specs[i], path, options);
     }),
   );
@@ -66,8 +66,10 @@ function mergeByDefault(column: readonly unknown[], path: string, options: Merge
 }
 
 function mergeBySpec(column: readonly unknown[], spec: unknown, path: string, options: MergeOptions): unknown {
-  if (spec instanceof CustomReducer)
-    return column.reduce(spec.reduceFn as (a: unknown, b: unknown) => unknown, spec.initValue);
+  if (spec instanceof CustomReducer) {
+    const { initValue, reduceFn } = spec as CustomReducer;
+    return column.reduce((sum, next) => reduceFn(sum, next), initValue);
+  }
   if (spec === null || spec === undefined || isReplicate(spec)) return common(column, path);
   if (!(spec instanceof TensorChunkSpec)) {
     throw new PipelineError(

@@ -3,6 +3,7 @@ import { inspect } from 'node:util';
 import { fc, test } from '@fast-check/vitest';
 import { arange, cat, liveTensors, ones, scope, Tensor, tensor, zeros } from '@pipewright/torch';
 import { describe, expect } from 'vitest';
+import type { PipelineError } from '../errors.ts';
 import { flatten } from '../tree.ts';
 import {
   CustomReducer,
@@ -199,7 +200,7 @@ describe('merging', () => {
     const merged = mergeChunks([numbers(3), numbers(3)], new Replicate()) as Tensor;
     expect(merged.toArray()).toEqual([0, 1, 2]);
     expect(() => mergeChunks([numbers(3), numbers(3).add(1)], Replicate)).toThrowErrorMatchingInlineSnapshot(
-      `[PipelineError: mergeChunks: chunk must be the same in all chunks, but is a tensor int64[3] in chunk 0 and a tensor int64[3] in chunk 1; give a CustomReducer to combine them]`,
+      `[PipelineError: mergeChunks: result must be the same in all chunks, but is a tensor int64[3] in chunk 0 and a tensor int64[3] in chunk 1; give a CustomReducer to combine them]`,
     );
     expect(() => mergeChunks([numbers(3), numbers(3).float()], Replicate)).toThrow(/int64\[3\].*float32\[3\]/);
   });
@@ -233,46 +234,65 @@ describe('merging', () => {
   });
 });
 
-describe('bad input is refused with the way out', () => {
+test('bad input is refused with the way out', () => {
   const x = numbers(4, 2);
-  test.each<[string, () => unknown]>([
-    ['no chunks', () => splitArgsKwargsIntoChunks([x], {}, 1.5)],
-    ['misspelt option', () => splitBatch({ args: [x] }, 2, { argChunkSpec: [] } as object)],
-    ['unknown compat', () => splitBatch({ args: [x] }, 2, { compat: 'troch' as 'torch' })],
-    ['args', () => splitArgsKwargsIntoChunks(x as never, {}, 2)],
-    ['kwargs', () => splitArgsKwargsIntoChunks([x], [x] as never, 2)],
-    ['no rows', () => splitBatch({ args: [zeros([0, 2])] }, 2)],
-    ['spec of nothing', () => splitBatch({ args: [x] }, 2, { argsChunkSpec: [null] })],
-    ['spec that only merges', () => splitBatch({ args: [x] }, 2, { argsChunkSpec: [sumReducer] })],
-    ['spec of another shape', () => splitBatch({ args: [[x, x]] }, 2, { argsChunkSpec: [new TensorChunkSpec(0)] })],
-    ['spec deeper', () => splitBatch({ args: [x] }, 2, { argsChunkSpec: [[new TensorChunkSpec(0)]] })],
-    [
-      'names',
-      () => splitBatch({ kwargs: { x, y: x } }, 2, { kwargsChunkSpec: { x: new Replicate(), z: new Replicate() } }),
-    ],
-    ['dimension', () => splitBatch({ args: [x] }, 2, { argsChunkSpec: [new TensorChunkSpec(2)] })],
-    ['spec itself', () => new TensorChunkSpec('0' as never)],
-    ['reducer', () => new CustomReducer(0, 1 as never)],
-    ['dims', () => TensorChunkSpec.fromTuple(['0' as never])],
-    ['structure of chunks', () => mergeChunks([{ a: x }, { b: x }])],
-    ['scalars with a dimension', () => mergeChunks([tensor(1), tensor(2)], new TensorChunkSpec(0))],
-    ['values with a dimension', () => mergeChunks([1, 2], new TensorChunkSpec(0))],
-    ['values that differ', () => mergeChunks([1, 2])],
-    ['shapes', () => mergeChunks([x, numbers(4, 3)])],
-    ['merge spec', () => mergeChunks([x, x], 0 as never)],
-    ['not chunks', () => mergeChunks(x as never)],
-  ])('%s', (name, call) => {
-    let message = 'no error';
+  const calls: (() => unknown)[] = [
+    () => splitArgsKwargsIntoChunks([x], {}, 1.5),
+    () => splitBatch({ args: [x] }, 2, { argChunkSpec: [] } as object),
+    () => splitBatch({ args: [x] }, 2, { compat: 'troch' as 'torch' }),
+    () => splitArgsKwargsIntoChunks(x as never, {}, 2),
+    () => splitArgsKwargsIntoChunks([x], [x] as never, 2),
+    () => splitBatch({ args: [zeros([0, 2])] }, 2),
+    () => splitBatch({ args: [x] }, 2, { argsChunkSpec: [null] }),
+    () => splitBatch({ args: [x] }, 2, { argsChunkSpec: [sumReducer] }),
+    () => splitBatch({ args: [[x, x]] }, 2, { argsChunkSpec: [new TensorChunkSpec(0)] }),
+    () => splitBatch({ args: [x] }, 2, { argsChunkSpec: [[new TensorChunkSpec(0)]] }),
+    () => splitBatch({ kwargs: { x, y: x } }, 2, { kwargsChunkSpec: { x: new Replicate(), z: new Replicate() } }),
+    () => splitBatch({ args: [x] }, 2, { argsChunkSpec: [new TensorChunkSpec(2)] }),
+    () => new TensorChunkSpec('0' as never),
+    () => new CustomReducer(0, 1 as never),
+    () => TensorChunkSpec.fromTuple(['0' as never]),
+    () => mergeChunks([{ a: x }, { b: x }]),
+    () => mergeChunks([tensor(1), tensor(2)], new TensorChunkSpec(0)),
+    () => mergeChunks([1, 2], new TensorChunkSpec(0)),
+    () => mergeChunks([1, 2]),
+    () => mergeChunks([x, numbers(4, 3)]),
+    () => mergeChunks([x, x], 0 as never),
+    () => mergeChunks(x as never),
+  ];
+  const messages = calls.map((call) => {
     try {
       call();
+      return `no error from ${String(call)}`;
     } catch (error) {
-      message = (error as Error).message;
+      return `${(error as PipelineError).code} ${(error as Error).message}`;
     }
-    expect(message).toBe(messages[name]);
   });
+  expect(messages.join('\n')).toMatchInlineSnapshot(`
+    "BAD_OPTION splitArgsKwargsIntoChunks: chunks is 1.5; give a whole number of at least 1
+    UNKNOWN_OPTION splitBatch: unknown option 'argChunkSpec' (did you mean 'argsChunkSpec'?); it takes argsChunkSpec, kwargsChunkSpec, lengths, masked, compat, targetChunkSpec
+    BAD_OPTION splitBatch: compat is 'troch'; give 'torch'
+    BAD_INPUT splitArgsKwargsIntoChunks: args is a Tensor; give an array of the positional inputs
+    BAD_INPUT splitArgsKwargsIntoChunks: kwargs is an array of 1; give an object of the named inputs
+    EMPTY_BATCH splitBatch: args[0] has no rows (dimension 0); give at least one
+    BAD_CHUNK_SPEC splitBatch: the spec of args[0] is null; give new TensorChunkSpec(dim) or new Replicate()
+    BAD_CHUNK_SPEC splitBatch: the spec of args[0] is LossReducer(add); give new TensorChunkSpec(dim) or new Replicate()
+    TREE_MISMATCH splitBatch: argsChunkSpec is not shaped like args: at args[0]: a TensorChunkSpec for an array; give one spec for each value, under the same names
+    TREE_MISMATCH splitBatch: argsChunkSpec is not shaped like args: at args[0]: an array of 1 for a single value; give one spec for each value, under the same names
+    TREE_MISMATCH splitBatch: kwargsChunkSpec is not shaped like kwargs: at kwargs: nothing for 'y', 'z' for nothing; give one spec for each value, under the same names
+    BAD_CHUNK_SPEC splitBatch: args[0] is a tensor [4, 2], it has no dimension 2 to be cut along; give new TensorChunkSpec(dim) with another dimension, or new Replicate()
+    BAD_CHUNK_SPEC TensorChunkSpec: the dimension is '0'; give a whole number, such as 0
+    BAD_CHUNK_SPEC CustomReducer: the second argument is 1; give a function of the value so far and the next one
+    BAD_CHUNK_SPEC TensorChunkSpec: '0' is not a dimension; give whole numbers, in arrays and objects shaped like the inputs
+    TREE_MISMATCH mergeChunks: chunk 1 is not shaped like chunk 0: at chunk 0: nothing for 'a', 'b' for nothing; all microbatches must give results of the same structure
+    BAD_CHUNK_SPEC mergeChunks: result has shapes [], [], there is no dimension 0; give a CustomReducer such as sumReducer, or no spec to stack scalars
+    BAD_CHUNK_SPEC mergeChunks: result is 1, which TensorChunkSpec(0) cannot concatenate; give new Replicate() or a CustomReducer
+    NOT_EQUAL mergeChunks: result must be the same in all chunks, but is 1 in chunk 0 and 2 in chunk 1; give a CustomReducer to combine them
+    SHAPES_DIFFER mergeChunks: result has shapes [4, 2], [4, 3]; they must be equal but for dimension 0. Give a TensorChunkSpec of the dimension that differs, or a CustomReducer
+    BAD_CHUNK_SPEC mergeChunks: the spec of result is 0; give a TensorChunkSpec, a Replicate or a CustomReducer
+    BAD_INPUT mergeChunks: chunks is a Tensor; give an array of the results"
+  `);
 });
-
-const messages: Readonly<Record<string, string>> = {};
 
 test('specs print', () => {
   const specs = [
@@ -281,5 +301,15 @@ test('specs print', () => {
     new Replicate(),
     sumReducer,
   ];
-  expect(inspect(specs, { depth: 5 })).toMatchInlineSnapshot();
+  expect(inspect(specs, { depth: 5 })).toMatchInlineSnapshot(`
+    "[
+      [
+        TensorChunkSpec(0),
+        [ TensorChunkSpec(1), { a: TensorChunkSpec(-1) } ]
+      ],
+      { id: TensorChunkSpec(0) },
+      Replicate(),
+      LossReducer(add)
+    ]"
+  `);
 });

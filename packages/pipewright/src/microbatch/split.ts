@@ -62,11 +62,11 @@ export function splitArgsKwargsIntoChunks(
   kwargs: Kwargs | null | undefined,
   chunks: number,
   ...rest:
-    | [options?: SplitOptions]
+    | [options?: SplitOptions | undefined]
     | [
         argsChunkSpec: readonly SpecTree[] | null | undefined,
-        kwargsChunkSpec?: Readonly<Record<string, SpecTree>> | null,
-        options?: SplitOptions,
+        kwargsChunkSpec?: Readonly<Record<string, SpecTree>> | null | undefined,
+        options?: SplitOptions | undefined,
       ]
 ): [args: unknown[][], kwargs: Record<string, unknown>[]] {
   const where = 'splitArgsKwargsIntoChunks';
