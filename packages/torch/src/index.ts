@@ -11,6 +11,7 @@ export * from './generated/functions.ts';
 import './generated/methods.ts';
 
 export { type Index, Range, range, type SliceItem } from './indexing.ts';
+export { MappedFile, type MappedTensor } from './mapped-file.ts';
 export * as nn from './nn/index.ts';
 export { type BoundArgument, type BoundOp, bindOp, callGiven } from './op/bind.ts';
 export { callOp, listOps, type OpSchema } from './op/call.ts';
@@ -19,6 +20,18 @@ export type { ToOptions } from './op/convert.ts';
 import './op/convert.ts';
 
 export type * from './generated/options.ts';
+export {
+  duplicateHandle,
+  itemOfHandle,
+  type KeepConstant,
+  type Operand,
+  opArguments,
+  type PreparedCall,
+  prepareCall,
+  type RegisterKind,
+  type Registers,
+  releaseHandle,
+} from './op/prepared.ts';
 export { type Recorder, sharesStorage, torchSourceRoot, withRecorder } from './op/recorder.ts';
 export type * from './op/types.ts';
 export { type UniqueOptions, unique } from './op/unique.ts';

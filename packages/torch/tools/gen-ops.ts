@@ -54,6 +54,15 @@ ${lines.join('')}};
 `;
 }
 
+function hotFormsFile(): string {
+  const lines = hotForms.map(({ op, args }) => `  '${op}': '${args}',\n`);
+  return `${banner}
+/** The arguments of each hot operator: a letter per argument, as in tools/hot-ops.ts. */
+export const hotForms: Readonly<Record<string, string>> = {
+${lines.join('')}};
+`;
+}
+
 interface Merged {
   readonly schema: Schema;
   /** The schemas of which it was made. */
@@ -223,6 +232,7 @@ async function main(args: readonly string[]): Promise<number> {
     ['src/generated/methods.ts', methodsFile(ops, options)],
     ['src/generated/functions.ts', functionsFile(ops, options)],
     ['src/generated/hot-ops.ts', hotTypescriptFile(hotForms, byOp, banner)],
+    ['src/generated/hot-forms.ts', hotFormsFile()],
     ['native/generated/hot-ops.cc', hotNativeFile(hotForms, byOp, banner)],
   ]);
   files.set('src/generated/options.ts', optionsFile(options));
