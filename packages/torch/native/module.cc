@@ -1,5 +1,6 @@
 // The addon's entry: one environment per JavaScript thread, and the helpers of core.h.
 #include "core.h"
+#include "meta-kernels.h"
 
 #include <c10/util/Exception.h>
 #include <torch/csrc/autograd/function.h>
@@ -201,6 +202,7 @@ PW_ENTRY(set_error_class, 1) {
 static napi_value init(napi_env napi, napi_value exports) {
   return guarded(napi, [&] {
     install_allocator();
+    meta::register_kernels();
     Env* env = new Env();
     env->napi = napi;
     current = env;

@@ -119,7 +119,8 @@ abstract class BatchNorm extends RunningNorm {
     const counter = this.numBatchesTracked;
     if (counter === null) return this.momentum ?? 0;
     noGrad(() => counter.add_(1));
-    return this.momentum ?? 1 / counter.item();
+    if (this.momentum !== null) return this.momentum;
+    return counter.isMeta ? 0 : 1 / counter.item(); // without memory there is nothing to weigh
   }
 }
 
