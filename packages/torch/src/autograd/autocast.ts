@@ -42,6 +42,11 @@ export function isAutocastEnabled(device = 'cpu'): boolean {
   return native.isAutocastEnabled(deviceType(device));
 }
 
+/** The type that autocast uses on a device. @example getAutocastDtype('cpu').name // 'bfloat16' */
+export function getAutocastDtype(device = 'cpu'): DType {
+  return dtypeOfCode(engine.getAutocastDtype(deviceType(device)));
+}
+
 function deviceType(device: string): string {
   const type = device.split(':')[0] as string;
   if (type !== 'cpu' && type !== 'cuda')

@@ -1,5 +1,5 @@
 /** @file Gradients: everything of this folder that users call. */
-export { type AutocastOptions, autocast, isAutocastEnabled } from './autocast.ts';
+export { type AutocastOptions, autocast, getAutocastDtype, isAutocastEnabled } from './autocast.ts';
 export { type BackwardOptions, backward, type GradOptions, grad } from './backward.ts';
 export { type CheckpointOptions, checkpoint } from './checkpoint.ts';
 export {
