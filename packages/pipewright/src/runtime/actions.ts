@@ -1,0 +1,199 @@
+/** @file What the kinds of actions do. */
+import { autocast, fullLike, keep, scope, Tensor, unscoped } from '@pipewright/torch';
+import { PipelineError } from '../errors.ts';
+import type { Microbatches } from '../microbatch/index.ts';
+import { show } from '../options.ts';
+import type { PipelineStage } from '../stage/pipeline-stage.ts';
+import { pick } from '../stage/wiring.ts';
+import { mapTensors, tensorsIn } from '../tree.ts';
+import { handOver, recvGrads, recvValues, sendGrads, sendValues } from './messages.ts';
+import type { RuntimeOptions, StepOptions } from './options.ts';
+import { backwardTag, forwardTag, type PlannedAction, type StageLinks } from './plan.ts';
+
+/** What one step works on. */
+export interface StepState {
+  readonly training: boolean;
+  readonly batch: Microbatches;
+  readonly options: StepOptions;
+  /** By microbatch, on the rank with the last stage. */
+  readonly losses: (Tensor | undefined)[];
+  readonly outputs: unknown[];
+  /** Outputs on their way to other ranks, one list per link, by stage and microbatch. */
+  readonly outbox: Map<number, (readonly unknown[])[]>;
+  /** Weight of each microbatch in the loss. */
+  readonly weights: readonly number[];
+}
+
+/** Performs actions; holds nothing of a step. */
+export class Actions {
+  private readonly options: RuntimeOptions;
+  private readonly microbatches: number;
+  private readonly gradCache = new Map<string, Tensor>();
+
+  constructor(options: RuntimeOptions, microbatches: number) {
+    this.options = options;
+    this.microbatches = microbatches;
+  }
+
+  /** Performs one plain action. */
+  perform(planned: PlannedAction, state: StepState): void {
+    const { kind, microbatch: m } = planned;
+    const links = planned.links as StageLinks;
+    switch (kind) {
+      case 'F':
+        scope(() => this.forward(links, m, state));
+        break;
+      case 'B':
+        scope(() => this.backward(links, m, state, true));
+        break;
+      case 'I':
+        scope(() => this.backward(links, m, state, false));
+        break;
+      case 'W':
+        scope(() => links.stage.backwardWeightOneChunk(m));
+        break;
+      case 'SEND_F':
+        this.sendForward(links, m, state);
+        break;
+      case 'SEND_B':
+        this.sendBackward(links, m);
+        break;
+      case 'RECV_F': // messages come by themselves and are taken where they are needed
+      case 'RECV_B':
+      case 'UNSHARD':
+      case 'RESHARD':
+      case 'REDUCE_GRAD':
+        break;
+      default:
+        throw new PipelineError('BAD_SCHEDULE', `${show(kind)} is no kind of action`);
+    }
+  }
+
+  private forward({ stage, from, to }: StageLinks, m: number, state: StepState): void {
+    for (const link of from) {
+      if (link.channel === null) continue; // handed over by the stage itself
+      const { values, leaves } = recvValues(link.channel, forwardTag(link, m));
+      stage.setInput(m, link.stage, values, keep(leaves));
+    }
+    const { args, kwargs } = state.batch;
+    const run = (): unknown => {
+      const result = stage.forwardOneChunk(m, args[m], kwargs[m]);
+      if (stage.isLast) this.takeOutput(stage, m, result, state);
+      return result;
+    };
+    const output = this.options.autocast === undefined ? run() : autocast(this.options.autocast, run);
+    const outbox: (readonly unknown[])[] = [];
+    for (const link of to) {
+      const values = pick(output, link.wanted, stage.stageIndex, link.stage);
+      // Aliases: what the module returned may be its own (an input, a parameter).
+      const own = keep(aliases(values));
+      if (state.training) stage.setOutgoing(m, link.stage, withGrad(own));
+      if (link.local === null) outbox.push(own);
+      else {
+        const { values: handed, leaves } = keep(handOver(own));
+        link.local.setInput(m, stage.stageIndex, handed, leaves);
+        release(own, state.training);
+      }
+    }
+    if (outbox.length > 0) state.outbox.set(stage.stageIndex * this.microbatches + m, outbox);
+    if (state.training) stage.releaseInputs(m);
+    else stage.forget(m);
+  }
+
+  /** On the last stage: the loss, and what the user wants to see. */
+  private takeOutput(stage: PipelineStage, m: number, output: unknown, state: StepState): void {
+    const { target } = state.batch;
+    const { lossFn } = this.options;
+    if (lossFn !== undefined && (target !== undefined || lossFn.length < 2)) {
+      const loss = (lossFn as (output: unknown, target: unknown) => unknown)(output, target?.[m]);
+      if (!(loss instanceof Tensor) || loss.numel() !== 1)
+        throw new PipelineError(
+          'BAD_LOSS',
+          `lossFn returned ${loss instanceof Tensor ? `a tensor of shape [${loss.shape.join(', ')}]` : show(loss)} for microbatch ${m}; return a tensor of one element`,
+        );
+      if (state.training) stage.setLoss(m, keep(loss.alias()));
+      state.losses[m] = keep(loss.detach());
+    }
+    if (state.options.returnOutputs !== false) state.outputs[m] = keep(mapTensors(output, (tensor) => tensor.detach()));
+  }
+
+  private sendForward({ stage, to }: StageLinks, m: number, state: StepState): void {
+    const key = stage.stageIndex * this.microbatches + m;
+    const outbox = state.outbox.get(key);
+    if (outbox === undefined)
+      throw new PipelineError(
+        'OUT_OF_ORDER',
+        `stage ${stage.stageIndex} has nothing to send for microbatch ${m}: its forward has not run, or it was sent already`,
+      );
+    state.outbox.delete(key);
+    let next = 0;
+    for (const link of to) {
+      if (link.channel === null) continue;
+      const values = outbox[next++] as readonly unknown[];
+      sendValues(link.channel, forwardTag(link, m), values);
+      release(values, state.training);
+    }
+  }
+
+  private backward({ stage, from, to }: StageLinks, m: number, state: StepState, full: boolean): void {
+    for (const link of to) {
+      if (link.channel === null) continue;
+      const count = stage.expectedGrads(m, link.stage);
+      if (count > 0) stage.setOutputGrads(m, link.stage, recvGrads(link.channel, backwardTag(link, m), count));
+    }
+    const lossGrad = stage.isLast ? this.lossGrad(state.losses[m], state.weights[m] as number) : undefined;
+    stage.backwardOneChunk(m, { full, lossGrad });
+    for (const link of from) {
+      if (link.local === null) continue;
+      link.local.setOutputGrads(m, stage.stageIndex, stage.takeInputGrads(m, link.stage));
+    }
+  }
+
+  private sendBackward({ stage, from }: StageLinks, m: number): void {
+    for (const link of from) {
+      if (link.channel === null) continue;
+      const grads = stage.takeInputGrads(m, link.stage);
+      sendGrads(link.channel, backwardTag(link, m), grads);
+      for (const grad of grads) grad?.dispose();
+    }
+  }
+
+  /** The gradient of a loss: its weight, times the scaler's scale. Made once for each weight and kept. */
+  private lossGrad(loss: Tensor | undefined, weight: number): Tensor | undefined {
+    if (loss === undefined) return undefined;
+    const key = `${weight} ${loss.dtype.name} ${loss.device} ${loss.ndim}`;
+    let grad = this.gradCache.get(key);
+    if (grad === undefined) {
+      grad = unscoped(() => fullLike(loss, weight));
+      this.gradCache.set(key, grad);
+    }
+    return this.options.scaler === undefined ? grad : this.options.scaler.scale(grad);
+  }
+
+  /** Frees the tensors made once and kept. */
+  dispose(): void {
+    for (const grad of this.gradCache.values()) grad.dispose();
+    this.gradCache.clear();
+  }
+}
+
+/** The same values under handles of our own. */
+function aliases(values: readonly unknown[]): unknown[] {
+  const [only] = values;
+  if (values.length === 1 && only instanceof Tensor) return [only.alias()];
+  return mapTensors(values, (tensor) => tensor.alias()) as unknown[];
+}
+
+/** The tensors that gradients will come back for. */
+function withGrad(values: readonly unknown[]): Tensor[] {
+  const [only] = values;
+  if (values.length === 1 && only instanceof Tensor) return only.requiresGrad ? [only] : [];
+  return tensorsIn(values).filter((tensor) => tensor.requiresGrad);
+}
+
+/** Frees values that have gone on their way, except those that the backward begins with. */
+function release(values: readonly unknown[], training: boolean): void {
+  const [only] = values;
+  const tensors = values.length === 1 && only instanceof Tensor ? [only] : tensorsIn(values);
+  for (const tensor of tensors) if (!training || !tensor.requiresGrad) tensor.dispose();
+}

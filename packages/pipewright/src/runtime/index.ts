@@ -1,0 +1,11 @@
+/** @file Running schedules. */
+export { StepError } from './errors.ts';
+export {
+  type ActionHook,
+  type CustomFunction,
+  type LossFunction,
+  type PipelineContext,
+  type RuntimeOptions,
+  type StepOptions,
+} from './options.ts';
+export { PipelineRuntime } from './runtime.ts';

@@ -1,0 +1,106 @@
+/**
+ * @file What travels between stages. Forward: the values that a stage takes from another, as one message; shapes and
+ * dtypes travel with the tensors, the rest in a header. Backward: one gradient per tensor that needs one, null where
+ * there is none. The usual case, one tensor that needs a gradient, goes without a header.
+ */
+import { distributed, isGradEnabled, Tensor } from '@pipewright/torch';
+import { PipelineError } from '../errors.ts';
+import { flatten, type TreeSpec, unflatten } from '../tree.ts';
+
+/** The header of a forward message that is not one tensor alone. */
+interface Header {
+  readonly spec: TreeSpec;
+  /** One letter per leaf: `g` a tensor that needs a gradient, `t` a tensor that does not, `s` another value. */
+  readonly leaves: string;
+  /** The other values, in order. */
+  readonly values: readonly distributed.Json[];
+}
+
+/** Values as they arrive: fresh leaves of the autograd graph. */
+export interface Arrival {
+  readonly values: unknown[];
+  /** The tensors that need gradients, in order. */
+  readonly leaves: Tensor[];
+}
+
+/** Sends values to another stage. */
+export function sendValues(channel: distributed.Channel, tag: number, values: readonly unknown[]): void {
+  const [only] = values;
+  if (values.length === 1 && only instanceof Tensor && only.requiresGrad === isGradEnabled()) {
+    channel.send(tag, only);
+    return;
+  }
+  const { leaves, spec } = flatten(values);
+  const tensors: Tensor[] = [];
+  const others: distributed.Json[] = [];
+  let letters = '';
+  for (const leaf of leaves) {
+    if (leaf instanceof Tensor) {
+      tensors.push(leaf);
+      letters += leaf.requiresGrad ? 'g' : 't';
+    } else {
+      others.push(leaf as distributed.Json);
+      letters += 's';
+    }
+  }
+  const header: Header = { spec, leaves: letters, values: others };
+  channel.sendMessage(tag, { tensors, header: header as unknown as distributed.Json });
+}
+
+/** Receives what `sendValues` sent. */
+export function recvValues(channel: distributed.Channel, tag: number): Arrival {
+  const { tensors, header } = channel.recvMessage(tag);
+  if (header === undefined) {
+    const tensor = tensors[0] as Tensor;
+    return isGradEnabled() ? { values: [tensor.requiresGrad_()], leaves: [tensor] } : { values: [tensor], leaves: [] };
+  }
+  const { spec, leaves: letters, values: others } = header as unknown as Header;
+  const leaves: Tensor[] = [];
+  let nextTensor = 0;
+  let nextOther = 0;
+  const all = Array.from(letters, (letter) => {
+    if (letter === 's') return others[nextOther++];
+    const tensor = tensors[nextTensor++] as Tensor;
+    if (letter === 'g') leaves.push(tensor.requiresGrad_());
+    return tensor;
+  });
+  return { values: unflatten(spec, all) as unknown[], leaves };
+}
+
+/** Hands values over to a stage of the same rank: the same memory, fresh leaves. */
+export function handOver(values: readonly unknown[]): Arrival {
+  const leaves: Tensor[] = [];
+  const fresh = (tensor: Tensor): Tensor => {
+    const detached = tensor.detach();
+    if (tensor.requiresGrad) leaves.push(detached.requiresGrad_());
+    return detached;
+  };
+  const [only] = values;
+  if (values.length === 1 && only instanceof Tensor) return { values: [fresh(only)], leaves };
+  const { leaves: all, spec } = flatten(values);
+  return {
+    values: unflatten(
+      spec,
+      all.map((leaf) => (leaf instanceof Tensor ? fresh(leaf) : leaf)),
+    ) as unknown[],
+    leaves,
+  };
+}
+
+/** Sends gradients back to a stage. */
+export function sendGrads(channel: distributed.Channel, tag: number, grads: readonly (Tensor | null)[]): void {
+  const [only] = grads;
+  if (grads.length === 1 && only instanceof Tensor) channel.send(tag, only);
+  else if (grads.length > 0) channel.sendMessage(tag, { tensors: grads });
+}
+
+/** Receives `count` gradients. */
+export function recvGrads(channel: distributed.Channel, tag: number, count: number): readonly (Tensor | null)[] {
+  if (count === 0) return [];
+  const { tensors } = channel.recvMessage(tag);
+  if (tensors.length === count) return tensors;
+  throw new PipelineError(
+    'GRADIENT_MISMATCH',
+    `rank ${channel.peer} sent ${tensors.length} gradients for ${count} tensors; do both ranks run the same model and step?`,
+  );
+}

@@ -1,0 +1,127 @@
+/** @file What a runtime and a step are given, and the checks of it. */
+import type { Action, Costs } from '@pipewright/schedule';
+import { type AutocastOptions, type distributed, type GradScaler, Tensor } from '@pipewright/torch';
+import { PipelineError } from '../errors.ts';
+import type { SpecTree } from '../microbatch/index.ts';
+import { checkOptions, show } from '../options.ts';
+import { PipelineStage } from '../stage/pipeline-stage.ts';
+import { isPlainObject } from '../tree.ts';
+import type { PipelineRuntime } from './runtime.ts';
+
+/** The loss of one microbatch from what the last stage returned and its target. */
+export type LossFunction = (output: never, target: never) => Tensor;
+
+/** How a pipeline is run. */
+export interface RuntimeOptions {
+  /** Number of microbatches; needed where the schedule is given by name. */
+  readonly microbatches?: number | undefined;
+  /** The loss of one microbatch. Without it there is no backward. */
+  readonly lossFn?: LossFunction | undefined;
+  /** The ranks. Default: the stages' group, or the default group. */
+  readonly group?: distributed.ProcessGroup | undefined;
+  /**
+   * True (default), for losses that are means: each microbatch counts by its share of the batch, so that the gradients
+   * are those of the mean over the batch. False, for losses that are sums.
+   */
+  readonly scaleGrads?: boolean | undefined;
+  /** How positional inputs are cut. */
+  readonly argsChunkSpec?: readonly SpecTree[] | undefined;
+  /** How named inputs are cut. */
+  readonly kwargsChunkSpec?: Readonly<Record<string, SpecTree>> | undefined;
+  /** How targets are cut. */
+  readonly targetChunkSpec?: SpecTree | undefined;
+  /** How outputs are merged. */
+  readonly outputMergeSpec?: SpecTree | undefined;
+  /** Runs forwards and losses in a lower precision. */
+  readonly autocast?: AutocastOptions | undefined;
+  /** Scales the losses; the optimizer's gradients must be unscaled by the same scaler. */
+  readonly scaler?: GradScaler | undefined;
+  /** Costs of actions, for schedules that depend on them. */
+  readonly costs?: Costs | undefined;
+}
+
+/** What one step is given besides the positional inputs. */
+export interface StepOptions {
+  /** What the loss compares with; on the rank that holds the last stage. */
+  readonly target?: unknown;
+  /** Named inputs of the stages of this rank, cut like the positional ones. */
+  readonly kwargs?: Readonly<Record<string, unknown>> | undefined;
+  /** Filled with the losses of the microbatches, in order, on the rank that holds the last stage. */
+  readonly losses?: Tensor[] | undefined;
+  /** Return the merged outputs on the rank that holds the last stage. Default true. */
+  readonly returnOutputs?: boolean | undefined;
+  /** Divides the losses, whose sum it makes a mean: for example the number of tokens of the batch. */
+  readonly divisor?: number | undefined;
+}
+
+/** What a custom function is given besides the action. */
+export interface PipelineContext {
+  readonly runtime: PipelineRuntime;
+  readonly args: readonly (readonly unknown[])[];
+  readonly kwargs: readonly Record<string, unknown>[];
+  readonly target: readonly unknown[] | undefined;
+  readonly losses: Tensor[] | undefined;
+  /** Does what the runtime would have done. */
+  run(): void;
+}
+
+/** What replaces the runtime's own way of doing a kind of action. */
+export type CustomFunction = (action: Action, context: PipelineContext) => void;
+
+/** What is called around every action. */
+export interface ActionHook {
+  before?(action: Action, slot: number): void;
+  after?(action: Action, slot: number): void;
+}
+
+export const runtimeOptionNames: readonly string[] = [
+  'microbatches',
+  'lossFn',
+  'group',
+  'scaleGrads',
+  'argsChunkSpec',
+  'kwargsChunkSpec',
+  'targetChunkSpec',
+  'outputMergeSpec',
+  'autocast',
+  'scaler',
+  'costs',
+];
+const stepOptionNames = ['target', 'kwargs', 'losses', 'returnOutputs', 'divisor'];
+export const customKinds: readonly string[] = ['F', 'B', 'I', 'W', 'OVERLAP_F_B', 'UNSHARD', 'RESHARD', 'REDUCE_GRAD'];
+
+/** The stages of a rank as a list. */
+export function checkStages(stages: PipelineStage | readonly PipelineStage[]): readonly PipelineStage[] {
+  const list: readonly PipelineStage[] = stages instanceof PipelineStage ? [stages] : stages;
+  if (!Array.isArray(list) || list.length === 0 || !list.every((stage) => stage instanceof PipelineStage))
+    throw new PipelineError('BAD_INPUT', 'PipelineRuntime: the first argument is a PipelineStage or an array of them');
+  const first = list[0] as PipelineStage;
+  for (const { stageIndex, numStages } of list)
+    if (numStages !== first.numStages)
+      throw new PipelineError(
+        'BAD_INPUT',
+        `PipelineRuntime: stage ${stageIndex} says there are ${numStages} stages, stage ${first.stageIndex} says ${first.numStages}`,
+      );
+  if (new Set(list.map((stage) => stage.stageIndex)).size !== list.length)
+    throw new PipelineError('BAD_INPUT', 'PipelineRuntime: a stage was given twice');
+  return list;
+}
+
+/** Positional inputs and options: the last argument is the options where it is a plain object. */
+export function splitInput(where: string, input: readonly unknown[]): [readonly unknown[], StepOptions] {
+  const last = input.at(-1);
+  if (!isPlainObject(last)) return [input, {}];
+  const unknown = Object.keys(last).find((key) => !stepOptionNames.includes(key));
+  if (unknown !== undefined && Object.values(last).some((value) => value instanceof Tensor) && !('target' in last))
+    throw new PipelineError(
+      'UNKNOWN_OPTION',
+      `${where}: the last argument is the options, and '${unknown}' is not one of ${stepOptionNames.join(', ')}; where it is an input of the model, add {} after it`,
+    );
+  checkOptions(where, last, stepOptionNames);
+  const options: StepOptions = last;
+  if (options.losses !== undefined && !Array.isArray(options.losses))
+    throw new PipelineError('BAD_INPUT', `${where}: losses is ${show(options.losses)}; give an array to be filled`);
+  if (options.kwargs !== undefined && !isPlainObject(options.kwargs))
+    throw new PipelineError('BAD_INPUT', `${where}: kwargs is ${show(options.kwargs)}; give an object`);
+  return [input.slice(0, -1), options];
+}

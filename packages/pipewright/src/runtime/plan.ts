@@ -1,0 +1,121 @@
+/** @file A rank's row of a lowered schedule, compiled once into the list that every step walks. */
+import { type Action, formatAction, type Schedule, StageGraph } from '@pipewright/schedule';
+import type { distributed } from '@pipewright/torch';
+import { PipelineError } from '../errors.ts';
+import type { PipelineStage } from '../stage/pipeline-stage.ts';
+import type { StageDescription, StageInput } from '../stage/wiring.ts';
+
+/** The way from one stage to another, seen from one of them. */
+export interface Link {
+  /** The stage at the other end. */
+  readonly stage: number;
+  /** The rank that holds it. */
+  readonly rank: number;
+  /** The channel to that rank; null where it is this rank. */
+  readonly channel: distributed.Channel | null;
+  /** The stage itself, where this rank holds it. */
+  readonly local: PipelineStage | null;
+  /** What the later of the two stages takes of the earlier one's output. */
+  readonly wanted: readonly StageInput[];
+  /** First tag of the messages along this way. */
+  readonly tag: number;
+}
+
+/** A stage of this rank with its ways to the others. */
+export interface StageLinks {
+  readonly stage: PipelineStage;
+  readonly from: readonly Link[];
+  readonly to: readonly Link[];
+}
+
+/** One action of the row. */
+export interface PlannedAction {
+  readonly kind: Action['kind'];
+  readonly links: StageLinks | null;
+  readonly microbatch: number;
+  readonly action: Action;
+  readonly slot: number;
+  /** The parts of an overlapped action, in order. */
+  readonly parts: readonly PlannedAction[];
+}
+
+/** Everything a rank needs to run steps. */
+export interface Plan {
+  readonly actions: readonly PlannedAction[];
+  /** Forwards and their messages only: what `eval` walks. */
+  readonly forwardActions: readonly PlannedAction[];
+  readonly stages: readonly StageLinks[];
+}
+
+/** Tags of one microbatch along one edge: forward and backward. */
+const TAGS_PER_MESSAGE = 2;
+
+/** Compiles the row of one rank. */
+export function makePlan(
+  schedule: Schedule,
+  stages: readonly PipelineStage[],
+  descriptions: readonly StageDescription[],
+  group: distributed.ProcessGroup | null,
+): Plan {
+  const rank = group?.rank ?? 0;
+  const local = new Map(stages.map((stage) => [stage.stageIndex, stage]));
+  const graph = new StageGraph(schedule);
+  const channels = new Map<number, distributed.Channel>();
+  const channelTo = (peer: number): distributed.Channel | null => {
+    if (peer === rank || group === null) return null;
+    let channel = channels.get(peer);
+    if (channel === undefined) channels.set(peer, (channel = group.channel(peer)));
+    return channel;
+  };
+  const link = (other: number, from: number, to: number): Link => {
+    const peer = schedule.stageToRank[other] as number;
+    const wanted = (descriptions[to] as StageDescription).inputs.filter((input) => input.stage === from);
+    const tag = (from * schedule.stages + to) * schedule.microbatches * TAGS_PER_MESSAGE;
+    return { stage: other, rank: peer, channel: channelTo(peer), local: local.get(other) ?? null, wanted, tag };
+  };
+  const links = new Map<number, StageLinks>();
+  for (const stage of stages) {
+    const at = stage.stageIndex;
+    const inputs = graph.inputs.subarray(graph.inputStart[at], graph.inputStart[at + 1]);
+    const outputs = graph.outputs.subarray(graph.outputStart[at], graph.outputStart[at + 1]);
+    links.set(at, {
+      stage,
+      from: Array.from(inputs, (source) => link(source, source, at)),
+      to: Array.from(outputs, (destination) => link(destination, at, destination)),
+    });
+  }
+  const compile = (action: Action, slot: number): PlannedAction => {
+    const own = action.parts === null ? links.get(action.stage) : undefined;
+    if (action.parts === null && own === undefined)
+      throw new PipelineError(
+        'BAD_SCHEDULE',
+        `slot ${slot} of rank ${rank} is ${formatAction(action)}, but the rank does not hold stage ${action.stage}`,
+        { rank, slot },
+      );
+    return {
+      kind: action.kind,
+      links: own ?? null,
+      microbatch: action.microbatch ?? -1,
+      action,
+      slot,
+      parts: (action.parts ?? []).map((part) => compile(part, slot)),
+    };
+  };
+  const row = schedule.order[rank] ?? [];
+  const actions = row.flatMap((action, slot) => (action === null ? [] : [compile(action, slot)]));
+  const isForward = ({ kind }: PlannedAction): boolean => kind === 'F' || kind === 'SEND_F' || kind === 'RECV_F';
+  const forwardActions = actions
+    .flatMap((action) => (action.parts.length > 0 ? action.parts : [action]))
+    .filter(isForward);
+  return { actions, forwardActions, stages: [...links.values()] };
+}
+
+/** Tag of the forward message of a microbatch along a link. */
+export function forwardTag(link: Link, microbatch: number): number {
+  return link.tag + microbatch * TAGS_PER_MESSAGE;
+}
+
+/** Tag of the backward message of a microbatch along a link. */
+export function backwardTag(link: Link, microbatch: number): number {
+  return link.tag + microbatch * TAGS_PER_MESSAGE + 1;
+}

@@ -1,0 +1,269 @@
+/**
+ * @file The runtime: one interpreter of lowered schedules for all of them. A rank walks its row; every action is one of a
+ * dozen kinds, and all that differs between schedules is the row.
+ */
+import type { Action, Schedule, ScheduleData } from '@pipewright/schedule';
+import { distributed, isGradEnabled, noGrad, scope, type Tensor } from '@pipewright/torch';
+import { PipelineError } from '../errors.ts';
+import { type Microbatches, mergeChunks, splitBatch } from '../microbatch/index.ts';
+import { checkOptions, show } from '../options.ts';
+import type { PipelineStage } from '../stage/pipeline-stage.ts';
+import { Actions, type StepState } from './actions.ts';
+import { agree } from './agreement.ts';
+import { StepError } from './errors.ts';
+import { lowerFor, resolveSchedule } from './lowering.ts';
+import {
+  type ActionHook,
+  type CustomFunction,
+  checkStages,
+  customKinds,
+  type LossFunction,
+  type RuntimeOptions,
+  runtimeOptionNames,
+  type StepOptions,
+  splitInput,
+} from './options.ts';
+import { makePlan, type Plan, type PlannedAction } from './plan.ts';
+import { Ties } from './ties.ts';
+
+/**
+ * Runs a schedule on the stages of this rank. All ranks make one, with the same schedule, and call `step` together.
+ *
+ * @example const runtime = new PipelineRuntime(stage, '1F1B', { microbatches: 8, lossFn }); runtime.step(x, { target: y })
+ */
+export class PipelineRuntime {
+  readonly stages: readonly PipelineStage[];
+  readonly group: distributed.ProcessGroup | null;
+  readonly lossFn: LossFunction | undefined;
+  private readonly options: RuntimeOptions;
+  private readonly given: Schedule;
+  private lowered: Schedule | null = null;
+  private plan: Plan | null = null;
+  private ties: Ties | null = null;
+  private broken: StepError | null = null;
+  private readonly customFunctions = new Map<string, CustomFunction>();
+  private readonly hooks: ActionHook[] = [];
+  private readonly actions: Actions;
+  private steps = 0;
+
+  constructor(
+    stages: PipelineStage | readonly PipelineStage[],
+    schedule: Schedule | ScheduleData | string,
+    options: RuntimeOptions = {},
+  ) {
+    checkOptions('PipelineRuntime', options, runtimeOptionNames);
+    this.stages = checkStages(stages);
+    this.options = options;
+    this.lossFn = options.lossFn;
+    const [first] = this.stages as readonly [PipelineStage];
+    const group = options.group ?? first.group ?? (distributed.isInitialized() ? distributed.getDefaultGroup() : null);
+    this.group = group !== null && group.size > 1 ? group : null;
+    this.given = resolveSchedule(schedule, { ranks: this.group?.size ?? 1, stages: first.numStages, options });
+    this.actions = new Actions(options, this.given.microbatches);
+  }
+
+  /** The rank in the group. */
+  get rank(): number {
+    return this.group?.rank ?? 0;
+  }
+
+  /** Number of microbatches. */
+  get microbatches(): number {
+    return this.given.microbatches;
+  }
+
+  /** The lowered schedule that is run. */
+  get schedule(): Schedule {
+    this.prepare();
+    return this.lowered as Schedule;
+  }
+
+  /** Number of steps and evaluations that have ended. */
+  get stepCount(): number {
+    return this.steps;
+  }
+
+  /**
+   * One training step on a whole batch: positional inputs on the rank of the first stage, then an object of options.
+   * Gradients are added to those that are there. Returns the outputs where the last stage is, else undefined.
+   *
+   * @example const losses: Tensor[] = []; runtime.step(x, { target: y, losses }); optimizer.step()
+   */
+  step(...input: readonly unknown[]): unknown {
+    if (this.lossFn !== undefined && !isGradEnabled())
+      throw new PipelineError(
+        'NO_GRAD',
+        'step: gradients are switched off here (noGrad or inferenceMode), so there is no backward; call eval, or step outside',
+      );
+    return this.execute('step', input, this.lossFn !== undefined);
+  }
+
+  /**
+   * Forwards only, without recording anything for backward. The loss is computed where a target is given.
+   *
+   * @example const outputs = runtime.eval(x)
+   */
+  eval(...input: readonly unknown[]): unknown {
+    return noGrad(() => this.execute('eval', input, false));
+  }
+
+  /** Replaces what the runtime does for a kind of action; `context.run()` does what it would have done. */
+  registerCustomFunction(kind: Action['kind'], custom: CustomFunction): void {
+    if (!customKinds.includes(kind))
+      throw new PipelineError(
+        'BAD_OPTION',
+        `registerCustomFunction: ${show(kind)} cannot be replaced; give one of ${customKinds.join(', ')}`,
+      );
+    this.customFunctions.set(kind, custom);
+  }
+
+  /** Calls something before and after every action, parts of overlapped ones included; the result removes it again. */
+  addHook(hook: ActionHook): () => void {
+    this.hooks.push(hook);
+    return () => {
+      const at = this.hooks.indexOf(hook);
+      if (at >= 0) this.hooks.splice(at, 1);
+    };
+  }
+
+  /** Frees the runtime's own tensors and forgets what a failed step has left. */
+  dispose(): void {
+    for (const stage of this.stages) stage.clearRuntimeStates();
+    this.actions.dispose();
+  }
+
+  [Symbol.dispose](): void {
+    this.dispose();
+  }
+
+  // --- preparation ---------------------------------------------------------------------------------------------------
+
+  /** Agrees with the other ranks and compiles this rank's row; once. */
+  private prepare(): Plan {
+    if (this.plan !== null) return this.plan;
+    const descriptions = agree(
+      this.group,
+      this.given,
+      this.stages.map((stage) => stage.describe()),
+    );
+    this.lowered = lowerFor(this.given, descriptions);
+    this.plan = makePlan(this.lowered, this.stages, descriptions, this.group);
+    this.ties = new Ties(this.plan, descriptions, this.lowered, this.group);
+    return this.plan;
+  }
+
+  // --- one step ------------------------------------------------------------------------------------------------------
+
+  private execute(where: string, input: readonly unknown[], training: boolean): unknown {
+    if (this.broken !== null)
+      throw new PipelineError(
+        'BROKEN',
+        `${where}: an earlier step failed in the middle (${this.broken.message}), and the other ranks wait for what it would have sent; start the ranks again`,
+        {},
+        { cause: this.broken },
+      );
+    const [args, options] = splitInput(where, input);
+    const plan = this.prepare();
+    const { outputs, losses } = scope(() => {
+      const state = this.begin(where, args, options, training);
+      if (training) this.ties?.begin();
+      this.walk(training ? plan.actions : plan.forwardActions, state);
+      if (training) this.ties?.reduce();
+      return this.finish(state);
+    });
+    options.losses?.splice(0, options.losses.length, ...losses);
+    for (const loss of options.losses === undefined ? losses : []) loss.dispose();
+    this.steps++;
+    return outputs;
+  }
+
+  private begin(where: string, args: readonly unknown[], options: StepOptions, training: boolean): StepState {
+    for (const stage of this.stages) stage.clearRuntimeStates();
+    const { kwargs, target, divisor } = options;
+    const holdsLast = this.stages.some((stage) => stage.isLast);
+    const holdsFirst = this.stages.some((stage) => stage.sources.length === 0);
+    if (args.length > 0 && !holdsFirst)
+      throw new PipelineError(
+        'BAD_INPUT',
+        `${where}: rank ${this.rank} was given ${args.length} positional inputs, but its stages get theirs from other stages; pass them where stage 0 is, and named inputs (kwargs) anywhere`,
+      );
+    if (training && holdsLast && target === undefined && (this.lossFn?.length ?? 0) > 1)
+      throw new PipelineError(
+        'BAD_INPUT',
+        `${where}: rank ${this.rank} holds the last stage and needs a target: ${where}(…, { target })`,
+      );
+    if (divisor !== undefined && !(typeof divisor === 'number' && divisor > 0 && Number.isFinite(divisor)))
+      throw new PipelineError('BAD_INPUT', `${where}: divisor is ${show(divisor)}; give a number above 0`);
+    const { argsChunkSpec, kwargsChunkSpec, targetChunkSpec } = this.options;
+    const empty = args.length === 0 && target === undefined && Object.keys(kwargs ?? {}).length === 0;
+    const count = this.microbatches;
+    const batch: Microbatches = empty
+      ? { args: [], kwargs: [], target: undefined, sizes: [] }
+      : splitBatch({ args, kwargs, target }, count, { argsChunkSpec, kwargsChunkSpec, targetChunkSpec });
+    if (!empty && batch.args.length !== count)
+      throw new PipelineError(
+        'BATCH_TOO_SMALL',
+        `${where}: a batch of ${batch.sizes.reduce((a, b) => a + b, 0)} rows cannot be cut into ${count} microbatches; give at least ${count} rows, or use fewer microbatches`,
+      );
+    return {
+      training,
+      batch,
+      options,
+      losses: new Array<Tensor | undefined>(count),
+      outputs: [],
+      outbox: new Map(),
+      weights: this.weights(batch.sizes, divisor),
+    };
+  }
+
+  /** The weight of each microbatch's loss in the whole. */
+  private weights(sizes: readonly number[], divisor: number | undefined): number[] {
+    const count = this.microbatches;
+    const rows = sizes.reduce((sum, size) => sum + size, 0);
+    return Array.from({ length: count }, (_, m) => {
+      if (divisor !== undefined) return 1 / divisor;
+      if (this.options.scaleGrads === false) return 1;
+      return rows === 0 ? 1 / count : (sizes[m] as number) / rows;
+    });
+  }
+
+  private walk(actions: readonly PlannedAction[], state: StepState): void {
+    let current = actions[0] as PlannedAction;
+    try {
+      for (current of actions) this.perform(current, state);
+    } catch (cause) {
+      for (const stage of this.stages) stage.clearRuntimeStates();
+      const failure = cause instanceof StepError ? cause : new StepError(this.rank, current, cause);
+      this.broken = failure;
+      this.group?.abort(failure.message);
+      throw failure;
+    }
+  }
+
+  private perform(planned: PlannedAction, state: StepState): void {
+    const custom = this.customFunctions.size === 0 ? undefined : this.customFunctions.get(planned.kind);
+    for (const hook of this.hooks) hook.before?.(planned.action, planned.slot);
+    if (custom === undefined) this.performBuiltIn(planned, state);
+    else
+      custom(planned.action, {
+        runtime: this,
+        args: state.batch.args,
+        kwargs: state.batch.kwargs,
+        target: state.batch.target,
+        losses: state.options.losses,
+        run: () => this.performBuiltIn(planned, state),
+      });
+    for (const hook of this.hooks) hook.after?.(planned.action, planned.slot);
+  }
+
+  private performBuiltIn(planned: PlannedAction, state: StepState): void {
+    if (planned.kind === 'OVERLAP_F_B') for (const part of planned.parts) this.perform(part, state);
+    else this.actions.perform(planned, state);
+  }
+
+  private finish(state: StepState): { outputs: unknown; losses: Tensor[] } {
+    const { outputMergeSpec } = this.options;
+    const outputs = state.outputs.length === 0 ? undefined : mergeChunks(state.outputs, outputMergeSpec);
+    return { outputs, losses: state.losses.filter((loss) => loss !== undefined) };
+  }
+}

@@ -1,0 +1,177 @@
+/**
+ * @file Tied parameters: several stages hold a copy of one parameter. After a step the copies' gradients of that step are
+ * summed over all holders, in the order of the stages, so that every copy has the gradient of the whole and, under the same
+ * optimizer, all copies stay equal.
+ */
+import type { Schedule } from '@pipewright/schedule';
+import { distributed, noGrad, scope, type Tensor, unscoped } from '@pipewright/torch';
+import { PipelineError } from '../errors.ts';
+import type { StageDescription } from '../stage/wiring.ts';
+import type { Plan } from './plan.ts';
+
+/** One copy of a tied parameter on some rank. */
+interface Holder {
+  readonly stage: number;
+  readonly rank: number;
+  /** The copy itself, where this rank holds it. */
+  readonly parameter: Tensor | null;
+}
+
+/** All copies of one tied parameter, by stage. */
+interface TieGroup {
+  readonly name: string;
+  readonly holders: readonly Holder[];
+  readonly tag: number;
+}
+
+/** Tags of ties lie above those of activations. */
+const FIRST_TAG = 0xf000_0000;
+
+/** The tied parameters of a pipeline, seen from one rank. */
+export class Ties {
+  private readonly groups: readonly TieGroup[];
+  private readonly group: distributed.ProcessGroup | null;
+  private readonly rank: number;
+  /** Gradients of earlier steps, put aside during a step. */
+  private readonly aside = new Map<Tensor, Tensor>();
+
+  constructor(
+    plan: Plan,
+    descriptions: readonly StageDescription[],
+    schedule: Schedule,
+    group: distributed.ProcessGroup | null,
+  ) {
+    this.group = group;
+    this.rank = group?.rank ?? 0;
+    const local = new Map(plan.stages.map(({ stage }) => [stage.stageIndex, stage.module]));
+    const byName = new Map<string, Holder[]>();
+    for (const { stage, ties } of descriptions) {
+      for (const [parameter, name] of Object.entries(ties)) {
+        const holder: Holder = {
+          stage,
+          rank: schedule.stageToRank[stage] as number,
+          parameter: local.get(stage)?.getParameter(parameter) ?? null,
+        };
+        byName.set(name, [...(byName.get(name) ?? []), holder]);
+      }
+    }
+    this.groups = [...byName]
+      .sort(([a], [b]) => (a < b ? -1 : 1))
+      .map(([name, holders], i) => ({ name, holders, tag: FIRST_TAG + 2 * i }))
+      .filter(({ holders }) => holders.some(({ rank }) => rank === this.rank));
+    for (const tie of this.groups) this.unify(tie);
+  }
+
+  /** The copies of this rank that another one counts for: left out of the norm of all gradients. */
+  duplicates(): Set<Tensor> {
+    const found = new Set<Tensor>();
+    for (const { holders } of this.groups) {
+      const owner = holders[0]?.parameter ?? null;
+      for (const { parameter } of holders.slice(1)) if (parameter !== null && parameter !== owner) found.add(parameter);
+    }
+    return found;
+  }
+
+  /** Puts aside what earlier steps have accumulated, so that it is not summed again. */
+  begin(): void {
+    for (const parameter of this.copies()) {
+      const before = unscoped(() => parameter.grad);
+      if (before === null) continue;
+      this.aside.set(parameter, before);
+      parameter.grad = null;
+    }
+  }
+
+  /** Sums the gradients of this step over all holders. */
+  reduce(): void {
+    noGrad(() =>
+      scope(() => {
+        for (const tie of this.groups) {
+          const mine = this.sumOver(tie, (parameter) => parameter.grad);
+          for (const parameter of copiesIn(tie)) parameter.grad = mine === null ? null : mine.clone();
+        }
+        for (const [parameter, before] of this.aside) {
+          const { grad } = parameter;
+          parameter.grad = grad === null ? before : grad.add(before);
+          before.dispose();
+        }
+        this.aside.clear();
+      }),
+    );
+  }
+
+  private copies(): Set<Tensor> {
+    return new Set(this.groups.flatMap((tie) => [...copiesIn(tie)]));
+  }
+
+  /** The sum over all holders, on every rank that holds a copy: gathered where the first copy is, and sent back. */
+  private sumOver(tie: TieGroup, valueOf: (parameter: Tensor) => Tensor | null): Tensor | null {
+    const { holders, tag } = tie;
+    const owner = holders[0] as Holder;
+    const others = [...new Set(holders.map(({ rank }) => rank))].filter((rank) => rank !== owner.rank);
+    if (this.rank !== owner.rank) {
+      const channel = this.channelTo(owner.rank);
+      channel.sendMessage(tag, { tensors: this.contributions(tie, this.rank, valueOf) });
+      return channel.recvMessage(tag + 1).tensors[0] ?? null;
+    }
+    const byRank = new Map<number, (Tensor | null)[]>();
+    for (const rank of others) byRank.set(rank, [...this.channelTo(rank).recvMessage(tag).tensors]);
+    byRank.set(this.rank, this.contributions(tie, this.rank, valueOf));
+    let sum: Tensor | null = null;
+    for (const { rank } of uniqueHolders(tie)) {
+      const value = byRank.get(rank)?.shift() ?? null;
+      if (value !== null) sum = sum === null ? value : sum.add(value);
+    }
+    for (const rank of others) this.channelTo(rank).sendMessage(tag + 1, { tensors: [sum] });
+    return sum;
+  }
+
+  /** One value per copy of a rank, in the order of the stages. */
+  private contributions(tie: TieGroup, rank: number, valueOf: (parameter: Tensor) => Tensor | null): (Tensor | null)[] {
+    return uniqueHolders(tie)
+      .filter((holder) => holder.rank === rank)
+      .map(({ parameter }) => valueOf(parameter as Tensor));
+  }
+
+  /** Gives all copies the value of the first one. */
+  private unify(tie: TieGroup): void {
+    const owner = tie.holders[0] as Holder;
+    noGrad(() =>
+      scope(() => {
+        let value = owner.parameter;
+        if (value === null) value = this.channelTo(owner.rank).recv(tie.tag);
+        else
+          for (const rank of new Set(tie.holders.map((holder) => holder.rank)))
+            if (rank !== this.rank) this.channelTo(rank).send(tie.tag, value.clone());
+        for (const { parameter, stage } of tie.holders) {
+          if (parameter === null || parameter === value) continue;
+          if (parameter.shape.join() !== value.shape.join() || parameter.dtype !== value.dtype)
+            throw new PipelineError(
+              'TIE_MISMATCH',
+              `the tied parameter '${tie.name}' is ${value.dtype.name}[${value.shape.join(', ')}] on stage ${owner.stage} and ${parameter.dtype.name}[${parameter.shape.join(', ')}] on stage ${stage}; tie parameters of one shape`,
+            );
+          parameter.copy_(value);
+        }
+      }),
+    );
+  }
+
+  private channelTo(rank: number): distributed.Channel {
+    return (this.group as distributed.ProcessGroup).channel(rank);
+  }
+}
+
+function copiesIn(tie: TieGroup): Set<Tensor> {
+  return new Set(tie.holders.flatMap(({ parameter }) => (parameter === null ? [] : [parameter])));
+}
+
+/** Holders without those that share one tensor with an earlier one on the same rank. */
+function uniqueHolders(tie: TieGroup): Holder[] {
+  const seen = new Set<Tensor>();
+  return tie.holders.filter(({ parameter }) => {
+    if (parameter === null) return true;
+    if (seen.has(parameter)) return false;
+    seen.add(parameter);
+    return true;
+  });
+}

@@ -1,0 +1,437 @@
+/** @file A stage: one piece of the model on one rank, and what it holds for the microbatches under way. */
+import {
+  backward,
+  checkpoint as checkpointed,
+  type Device,
+  type distributed,
+  inputBackward,
+  isGradEnabled,
+  keep,
+  type nn,
+  Tensor,
+  type WeightBackward,
+} from '@pipewright/torch';
+import { PipelineError } from '../errors.ts';
+import { checkOptions } from '../options.ts';
+import { tensorsIn } from '../tree.ts';
+import { debugInfo, describeTensor } from './describe.ts';
+import { assemble, checkInputs, defaultInputs, type StageDescription, type StageInput, sourcesOf } from './wiring.ts';
+
+/** How a stage is connected and run. */
+export interface PipelineStageOptions {
+  /** Where the module lives; parameters and buffers are moved there. Default: where they are. */
+  readonly device?: Device | undefined;
+  /** The ranks of the pipeline. Default: the default group. */
+  readonly group?: distributed.ProcessGroup | undefined;
+  /** Where the positional inputs come from. Default: all that the stage before returns. */
+  readonly inputs?: readonly StageInput[] | undefined;
+  /** Which of the step's named inputs the module takes, as an object after the positional ones. Default: all given here. */
+  readonly kwargs?: readonly string[] | undefined;
+  /** Tensors (meta ones will do) like the inputs of one microbatch: whatever differs in type or shape is an error. */
+  readonly inputArgs?: Tensor | readonly Tensor[] | undefined;
+  /** Tensors like the outputs of one microbatch. */
+  readonly outputArgs?: Tensor | readonly Tensor[] | undefined;
+  /** Parameters that other stages hold as well: tie name by parameter name. Their gradients are summed over all holders. */
+  readonly ties?: Readonly<Record<string, string>> | undefined;
+  /** Keeps only the inputs of a microbatch and computes the rest again in its backward. */
+  readonly checkpoint?: boolean | undefined;
+  /** Called after each backward; what it returns computes the weight gradients that the module has put off. */
+  readonly dwBuilder?: (() => () => void) | undefined;
+}
+
+const optionNames = [
+  'device',
+  'group',
+  'inputs',
+  'kwargs',
+  'inputArgs',
+  'outputArgs',
+  'ties',
+  'checkpoint',
+  'dwBuilder',
+];
+
+/** What arrived from one source for one microbatch. */
+interface Arrived {
+  readonly values: readonly unknown[];
+  /** The tensors whose gradients the source waits for. */
+  readonly leaves: readonly Tensor[];
+}
+
+/** What a stage holds for one microbatch between its forward and its last backward. */
+class Chunk {
+  /** By source stage. */
+  readonly arrived = new Map<number, Arrived>();
+  readonly roots: Tensor[] = [];
+  readonly rootGrads: (Tensor | null)[] = [];
+  /** The loss, on the last stage. */
+  loss: Tensor | null = null;
+  /** By destination stage: the tensors sent whose gradients will come back. */
+  readonly outgoing = new Map<number, readonly Tensor[]>();
+  /** By source stage: gradients on their way back. */
+  readonly inputGrads = new Map<number, (Tensor | null)[]>();
+  /** The weight half that a split backward has left. */
+  weights: WeightBackward | (() => void) | null = null;
+}
+
+/** What `backwardOneChunk` takes. */
+export interface BackwardOptions {
+  /** Both halves at once (default), or only what the stages before wait for. */
+  readonly full?: boolean | undefined;
+  /** The gradient of the loss: its share in the whole. Default 1. */
+  readonly lossGrad?: Tensor | undefined;
+}
+
+/**
+ * One piece of the model.
+ *
+ * @example const stage = new PipelineStage(blocks, 1, 4) // stage 1 of 4
+ */
+export class PipelineStage {
+  readonly module: nn.Module;
+  readonly stageIndex: number;
+  readonly numStages: number;
+  readonly group: distributed.ProcessGroup | undefined;
+  readonly inputs: readonly StageInput[];
+  readonly kwargs: readonly string[] | undefined;
+  readonly ties: Readonly<Record<string, string>>;
+  readonly checkpoint: boolean;
+  readonly dwBuilder: (() => () => void) | undefined;
+  /** The stages that inputs come from, ascending. */
+  readonly sources: readonly number[];
+  private readonly inputArgs: readonly string[] | null;
+  private readonly outputArgs: readonly string[] | null;
+  private readonly chunks = new Map<number, Chunk>();
+
+  constructor(module: nn.Module, stageIndex: number, numStages: number, options: PipelineStageOptions = {}) {
+    checkOptions('PipelineStage', options, optionNames);
+    if (typeof (module as { forward?: unknown } | null)?.forward !== 'function')
+      throw new PipelineError('BAD_STAGE', 'PipelineStage: the first argument must be a module with a forward method');
+    if (!Number.isInteger(numStages) || numStages < 1)
+      throw new PipelineError('BAD_STAGE', `PipelineStage: ${String(numStages)} is not a number of stages`);
+    if (!Number.isInteger(stageIndex) || stageIndex < 0 || stageIndex >= numStages)
+      throw new PipelineError(
+        'BAD_STAGE',
+        `PipelineStage: stage ${String(stageIndex)} of ${numStages} stages; stages are numbered 0 to ${numStages - 1}`,
+        { stage: stageIndex },
+      );
+    if (options.outputArgs !== undefined && options.inputArgs === undefined)
+      throw new PipelineError(
+        'BAD_STAGE',
+        `PipelineStage ${stageIndex}: outputArgs without inputArgs; give both, or none`,
+      );
+    this.module = module;
+    this.stageIndex = stageIndex;
+    this.numStages = numStages;
+    this.group = options.group;
+    this.inputs = options.inputs ?? defaultInputs(stageIndex);
+    checkInputs(stageIndex, this.inputs);
+    this.sources = sourcesOf(this.inputs);
+    this.kwargs = options.kwargs;
+    this.checkpoint = options.checkpoint === true;
+    this.dwBuilder = options.dwBuilder;
+    this.inputArgs = declared(options.inputArgs);
+    this.outputArgs = declared(options.outputArgs);
+    this.ties = options.ties ?? {};
+    for (const name of Object.keys(this.ties)) module.getParameter(name);
+    if (options.device !== undefined && !module.parameters().some((parameter) => parameter.isMeta))
+      module.to(options.device);
+  }
+
+  /** Whether this is stage 0. */
+  get isFirst(): boolean {
+    return this.stageIndex === 0;
+  }
+
+  /** Whether no stage comes after it. */
+  get isLast(): boolean {
+    return this.stageIndex === this.numStages - 1;
+  }
+
+  /** What the other ranks must know. */
+  describe(): StageDescription {
+    const { stageIndex: stage, inputs, ties, inputArgs, outputArgs } = this;
+    return { stage, inputs: inputs.map((input) => ({ ...input })), ties, inputArgs, outputArgs };
+  }
+
+  // --- forward -------------------------------------------------------------------------------------------------------
+
+  /** Takes what another stage sent for a microbatch; `leaves` are the tensors that need gradients. */
+  setInput(microbatch: number, source: number, values: readonly unknown[], leaves: readonly Tensor[]): void {
+    this.chunkOf(microbatch).arrived.set(source, { values, leaves });
+  }
+
+  /**
+   * Runs the module on one microbatch: on `args` where the stage has no sources, else on what arrived for it.
+   * Returns what the module returned.
+   */
+  forwardOneChunk(microbatch: number, args: readonly unknown[] = [], kwargs: Record<string, unknown> = {}): unknown {
+    const chunk = this.chunkOf(microbatch);
+    const positional =
+      this.sources.length === 0 ? args : assemble(this.inputs, (source) => this.arrivedFrom(chunk, microbatch, source));
+    if (this.inputArgs !== null) this.compare('inputs', this.inputArgs, positional);
+    const named = this.pickKwargs(kwargs);
+    const inputs = named === undefined ? positional : [...positional, named];
+    let output: unknown;
+    try {
+      const forward = this.module.forward as (...inputs: unknown[]) => unknown;
+      output = this.checkpoint
+        ? checkpointed((...given: unknown[]) => forward.apply(this.module, given), inputs)
+        : forward.apply(this.module, inputs as unknown[]);
+    } catch (cause) {
+      throw new PipelineError(
+        'STAGE_FAILED',
+        `stage ${this.stageIndex}, forward of microbatch ${microbatch}: ${messageOf(cause)} (inputs: ${debugInfo(inputs)})`,
+        { stage: this.stageIndex, microbatch },
+        { cause },
+      );
+    }
+    if (this.outputArgs !== null) this.compare('outputs', this.outputArgs, [output]);
+    return output;
+  }
+
+  /** Remembers what was sent to another stage, for the gradients that will come back. */
+  setOutgoing(microbatch: number, destination: number, tensors: readonly Tensor[]): void {
+    this.chunkOf(microbatch).outgoing.set(destination, tensors);
+  }
+
+  /** Remembers the loss of a microbatch, on the last stage. */
+  setLoss(microbatch: number, loss: Tensor): void {
+    this.chunkOf(microbatch).loss = loss;
+  }
+
+  // --- backward ------------------------------------------------------------------------------------------------------
+
+  /** How many gradients will come back from a stage for a microbatch. */
+  expectedGrads(microbatch: number, destination: number): number {
+    return this.chunks.get(microbatch)?.outgoing.get(destination)?.length ?? 0;
+  }
+
+  /** Takes the gradients of what was sent to another stage; null where there is none. */
+  setOutputGrads(microbatch: number, destination: number, grads: readonly (Tensor | null)[]): void {
+    const chunk = this.chunkOf(microbatch);
+    const sent = chunk.outgoing.get(destination) ?? [];
+    if (grads.length !== sent.length)
+      throw new PipelineError(
+        'GRADIENT_MISMATCH',
+        `stage ${this.stageIndex}, microbatch ${microbatch}: stage ${destination} sent back ${grads.length} gradients for ${sent.length} outputs`,
+        { stage: this.stageIndex, microbatch },
+      );
+    for (let i = 0; i < sent.length; i++) {
+      const grad = grads[i] as Tensor | null;
+      if (grad === null) continue;
+      chunk.roots.push(sent[i] as Tensor);
+      chunk.rootGrads.push(grad);
+    }
+  }
+
+  /** The backward of a microbatch, in full or only what the stages before wait for. */
+  backwardOneChunk(microbatch: number, options: BackwardOptions = {}): void {
+    const chunk = this.chunks.get(microbatch);
+    if (chunk === undefined) throw this.outOfOrder('backward', microbatch, 'its forward');
+    const { roots, rootGrads } = chunk;
+    if (chunk.loss?.requiresGrad === true) {
+      roots.push(chunk.loss);
+      rootGrads.push(options.lossGrad?.alias() ?? null); // an alias: gradients are freed when used
+    }
+    const full = options.full !== false;
+    const leaves = [...chunk.arrived.values()].flatMap((item) => item.leaves);
+    try {
+      if (roots.length === 0) {
+        if (!full) chunk.weights = nothing;
+      } else if (full || this.dwBuilder !== undefined) {
+        backward(roots, { gradTensors: rootGrads });
+        this.collectGrads(chunk);
+        const runner = this.dwBuilder?.() ?? nothing;
+        if (full) runner();
+        else chunk.weights = runner;
+      } else if (leaves.length === 0) {
+        // Nobody waits for anything: the weight half will be the whole backward.
+        const taken = { roots: [...roots], grads: keep([...rootGrads]) };
+        chunk.weights = () => {
+          backward(taken.roots, { gradTensors: taken.grads });
+          disposeAll(taken.roots);
+          disposeAll(taken.grads);
+        };
+        chunk.outgoing.clear();
+        chunk.rootGrads.length = 0;
+        chunk.loss = null;
+      } else {
+        const { inputGrads, weights } = inputBackward({ outputs: roots, gradOutputs: rootGrads, inputs: leaves });
+        chunk.weights = weights;
+        let next = 0;
+        for (const [source, arrived] of chunk.arrived)
+          chunk.inputGrads.set(source, keep(inputGrads.slice(next, (next += arrived.leaves.length))));
+      }
+    } catch (cause) {
+      throw new PipelineError(
+        'STAGE_FAILED',
+        `stage ${this.stageIndex}, backward of microbatch ${microbatch}: ${messageOf(cause)} (outputs: ${debugInfo(roots)}; gradients: ${debugInfo(rootGrads)}; inputs: ${debugInfo(leaves)})`,
+        { stage: this.stageIndex, microbatch },
+        { cause },
+      );
+    }
+    for (const [source, { leaves: ofSource }] of chunk.arrived)
+      if (!chunk.inputGrads.has(source))
+        chunk.inputGrads.set(
+          source,
+          ofSource.map(() => null),
+        );
+    this.dropActivations(chunk);
+    if (full) this.retire(microbatch, chunk);
+  }
+
+  /** The other half of a split backward. */
+  backwardWeightOneChunk(microbatch: number): void {
+    const chunk = this.chunks.get(microbatch);
+    const weights = chunk?.weights ?? null;
+    if (chunk === undefined || weights === null)
+      throw this.outOfOrder('weight backward', microbatch, 'the input half of its backward');
+    chunk.weights = null;
+    try {
+      if (typeof weights === 'function') weights();
+      else weights.run();
+    } catch (cause) {
+      throw new PipelineError(
+        'STAGE_FAILED',
+        `stage ${this.stageIndex}, weight backward of microbatch ${microbatch}: ${messageOf(cause)}`,
+        { stage: this.stageIndex, microbatch },
+        { cause },
+      );
+    }
+    this.retire(microbatch, chunk);
+  }
+
+  /** Takes out the gradients that a source waits for, in the order of what it sent. */
+  takeInputGrads(microbatch: number, source: number): (Tensor | null)[] {
+    const chunk = this.chunks.get(microbatch);
+    const grads = chunk?.inputGrads.get(source);
+    if (chunk === undefined || grads === undefined)
+      throw this.outOfOrder('sending gradients', microbatch, 'its backward');
+    chunk.inputGrads.delete(source);
+    this.retire(microbatch, chunk);
+    return grads;
+  }
+
+  /** Frees what arrived for a microbatch and needs no gradient; to be called when the forward is through. */
+  releaseInputs(microbatch: number): void {
+    for (const { values, leaves } of this.chunks.get(microbatch)?.arrived.values() ?? [])
+      if (values.length > leaves.length || !(values[0] instanceof Tensor))
+        for (const tensor of tensorsIn(values)) if (!leaves.includes(tensor)) tensor.dispose();
+  }
+
+  // --- state ---------------------------------------------------------------------------------------------------------
+
+  /** Forgets everything held for a microbatch whose forward needs no backward. */
+  forget(microbatch: number): void {
+    const chunk = this.chunks.get(microbatch);
+    if (chunk === undefined) return;
+    this.dropActivations(chunk);
+    this.chunks.delete(microbatch);
+  }
+
+  /** Forgets everything: what a failed step has left. */
+  clearRuntimeStates(): void {
+    for (const chunk of this.chunks.values()) {
+      this.dropActivations(chunk);
+      for (const grads of chunk.inputGrads.values()) disposeAll(grads);
+      if (chunk.weights !== null && typeof chunk.weights !== 'function') chunk.weights.drop();
+    }
+    this.chunks.clear();
+  }
+
+  /** Number of microbatches of which something is held. */
+  get inFlight(): number {
+    return this.chunks.size;
+  }
+
+  private chunkOf(microbatch: number): Chunk {
+    let chunk = this.chunks.get(microbatch);
+    if (chunk === undefined) this.chunks.set(microbatch, (chunk = new Chunk()));
+    return chunk;
+  }
+
+  private arrivedFrom(chunk: Chunk, microbatch: number, source: number): readonly unknown[] {
+    const arrived = chunk.arrived.get(source);
+    if (arrived === undefined) throw this.outOfOrder('forward', microbatch, `its input from stage ${source}`);
+    return arrived.values;
+  }
+
+  private pickKwargs(given: Record<string, unknown>): Record<string, unknown> | undefined {
+    if (this.kwargs === undefined) return Object.keys(given).length === 0 ? undefined : given;
+    for (const name of this.kwargs) {
+      if (name in given) continue;
+      throw new PipelineError(
+        'MISSING_INPUT',
+        `stage ${this.stageIndex} takes the named input '${name}'; pass it to step on this rank: { kwargs: { ${name}: … } }`,
+        { stage: this.stageIndex },
+      );
+    }
+    return Object.fromEntries(this.kwargs.map((name) => [name, given[name]]));
+  }
+
+  private collectGrads(chunk: Chunk): void {
+    for (const [source, { leaves }] of chunk.arrived)
+      chunk.inputGrads.set(source, keep(leaves.map((leaf) => leaf.grad)));
+  }
+
+  /** Frees what only the backward needed. */
+  private dropActivations(chunk: Chunk): void {
+    for (const { values, leaves } of chunk.arrived.values()) {
+      disposeAll(leaves.length === values.length ? leaves : tensorsIn(values));
+    }
+    for (const tensors of chunk.outgoing.values()) disposeAll(tensors);
+    disposeAll(chunk.rootGrads);
+    chunk.loss?.dispose();
+    chunk.arrived.clear();
+    chunk.outgoing.clear();
+    chunk.roots.length = 0;
+    chunk.rootGrads.length = 0;
+    chunk.loss = null;
+  }
+
+  private retire(microbatch: number, chunk: Chunk): void {
+    const done = chunk.weights === null && chunk.inputGrads.size === 0 && chunk.arrived.size === 0;
+    if (done) this.chunks.delete(microbatch);
+  }
+
+  private compare(what: 'inputs' | 'outputs', expected: readonly string[], given: unknown): void {
+    const tensors = tensorsIn(given).map(describeTensor);
+    if (tensors.join() === expected.join()) return;
+    const different = expected.findIndex((text, i) => text !== tensors[i]);
+    const place = tensors.length === expected.length ? `tensor ${different}` : 'the number of tensors';
+    throw new PipelineError(
+      'SHAPE_MISMATCH',
+      `stage ${this.stageIndex}: ${place} of its ${what} differs from ${what === 'inputs' ? 'inputArgs' : 'outputArgs'}: declared ${expected.join(', ')}; got ${tensors.join(', ')}. Declare what the stage really gets, or leave both out: shapes travel with every message`,
+      { stage: this.stageIndex, expected, got: tensors },
+    );
+  }
+
+  private outOfOrder(what: string, microbatch: number, missing: string): PipelineError {
+    return new PipelineError(
+      'OUT_OF_ORDER',
+      `stage ${this.stageIndex}: ${what} of microbatch ${microbatch} without ${missing}; the schedule must have it before (validate() says where)`,
+      { stage: this.stageIndex, microbatch },
+    );
+  }
+}
+
+/** Whether gradients are wanted in this place: recording is on and the type can have them. */
+export function wantsGrad(tensor: Tensor): boolean {
+  return tensor.requiresGrad && isGradEnabled();
+}
+
+function nothing(): void {}
+
+function declared(args: Tensor | readonly Tensor[] | undefined): readonly string[] | null {
+  if (args === undefined) return null;
+  return (args instanceof Tensor ? [args] : args).map(describeTensor);
+}
+
+function disposeAll(tensors: readonly (Tensor | null)[]): void {
+  for (const tensor of tensors) tensor?.dispose();
+}
+
+function messageOf(cause: unknown): string {
+  return cause instanceof Error ? cause.message : String(cause);
+}

@@ -1,0 +1,78 @@
+/** @file Starts the ranks of `ranks.mjs` as threads or processes, for tests. */
+import { spawn } from 'node:child_process';
+import { createServer } from 'node:net';
+import { fileURLToPath } from 'node:url';
+
+/** A training run of `ranks.mjs`. */
+export interface TrainingCase {
+  readonly schedule: string | object;
+  readonly model: string;
+  readonly ranks: number;
+  readonly stages: number;
+  readonly stageToRank: readonly number[];
+  readonly microbatches: number;
+  readonly rows: number;
+  readonly accumulate?: number;
+  readonly evaluate?: boolean;
+}
+
+/** What a training run gives: on the ranks only their own part. */
+export interface TrainingResult {
+  readonly losses: number[][];
+  readonly grads: Record<string, number[] | null>;
+  readonly weights: Record<string, number[]>;
+  readonly evals: number[][];
+  readonly inFlight?: number;
+  readonly leaked?: number;
+}
+
+const ranks = new URL('./ranks.mjs', import.meta.url);
+
+/** The oracle: the same training without a pipeline, in this process. */
+export async function trainPlainly(cases: readonly TrainingCase[]): Promise<TrainingResult[]> {
+  const { plain } = (await import(ranks.href)) as { plain(one: TrainingCase): TrainingResult };
+  return cases.map(plain);
+}
+
+/** Runs cases on thread ranks, in a process of their own; `results[rank][case]`. */
+export async function trainOnThreads(count: number, cases: readonly TrainingCase[]): Promise<TrainingResult[][]> {
+  return (await runProcess([String(count), JSON.stringify(cases)], {})) as TrainingResult[][];
+}
+
+/** Runs cases on process ranks; `results[rank][case]`. */
+export async function trainOnProcesses(count: number, cases: readonly TrainingCase[]): Promise<TrainingResult[][]> {
+  const place = { WORLD_SIZE: String(count), MASTER_ADDR: '127.0.0.1', MASTER_PORT: String(await freePort()) };
+  return (await Promise.all(
+    Array.from({ length: count }, (_, rank) =>
+      runProcess(['0', JSON.stringify(cases)], { ...place, RANK: String(rank), PIPEWRIGHT_THREADS: '1' }),
+    ),
+  )) as TrainingResult[][];
+}
+
+/** Runs `ranks.mjs` and returns the result it prints. */
+function runProcess(args: readonly string[], env: Record<string, string>): Promise<unknown> {
+  return new Promise((resolve, reject) => {
+    const child = spawn(process.execPath, [fileURLToPath(ranks), ...args], {
+      env: { ...process.env, NODE_OPTIONS: '', ...env },
+      stdio: ['ignore', 'pipe', 'pipe'],
+    });
+    let stdout = '';
+    let stderr = '';
+    child.stdout.on('data', (chunk: Buffer) => (stdout += chunk.toString()));
+    child.stderr.on('data', (chunk: Buffer) => (stderr += chunk.toString()));
+    child.on('error', reject);
+    child.on('close', (code) => {
+      const line = stdout.split('\n').find((text) => text.startsWith('result '));
+      if (code === 0 && line !== undefined) resolve(JSON.parse(line.slice(7)));
+      else reject(new Error(`rank ${env['RANK'] ?? ''} ended with ${String(code)}: ${stderr}`));
+    });
+  });
+}
+
+async function freePort(): Promise<number> {
+  const server = createServer();
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  const address = server.address();
+  await new Promise((resolve) => server.close(resolve));
+  return typeof address === 'object' && address !== null ? address.port : 0;
+}

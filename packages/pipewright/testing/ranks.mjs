@@ -1,0 +1,190 @@
+/**
+ * @file What a rank of the tests of the runtime does, the same in a thread and in a process: `main(cases)` for threads,
+ * `node ranks.mjs 0 '<json>'` for a process (with a number of threads: for all of them), which prints its result as one
+ * line of JSON. `plain` is the oracle: the same training without a pipeline.
+ */
+import process from 'node:process';
+import { pathToFileURL } from 'node:url';
+import { parentPort } from 'node:worker_threads';
+import { distributed, liveTensors, manualSeed, noGrad, optim, scope } from '@pipewright/torch';
+import { PipelineRuntime, PipelineStage } from 'pipewright';
+import { lossOf, makeBatch, makeStage } from './models.mjs';
+
+/**
+ * @typedef {object} Case
+ * @property {string} schedule
+ * @property {string} model
+ * @property {number} ranks
+ * @property {number[]} stageToRank
+ * @property {number} stages
+ * @property {number} microbatches
+ * @property {number} rows
+ * @property {number} [accumulate]
+ * @property {boolean} [evaluate]
+ */
+
+const STEPS = 3;
+const RATE = 0.1;
+
+const numbersOf = (tensor) => Array.from(tensor.detach().to('float64').flatten().toTypedArray());
+
+/** Names every gradient and weight of the stages of a rank. */
+function collect(stages, what) {
+  const found = {};
+  for (const { index, module } of stages)
+    for (const [name, parameter] of module.namedParameters()) {
+      const value = what === 'grad' ? parameter.grad : parameter;
+      found[`${index}.${name}`] = value === null ? null : numbersOf(value);
+    }
+  return found;
+}
+
+/** The seed of the random numbers of one forward. */
+const seedOf = (step, stage, microbatch) => 1000 * step + 100 * stage + microbatch;
+
+/** @param {Case} one */
+export function plain(one) {
+  const made = Array.from({ length: one.stages }, (_, index) => ({
+    index,
+    ...makeStage(one.model, index, one.stages),
+  }));
+  const tied = new Map();
+  for (const { module, options } of made)
+    for (const [name, tie] of Object.entries(options.ties ?? {})) {
+      const copies = tied.get(tie) ?? [];
+      tied.set(tie, copies);
+      copies.push(module.getParameter(name));
+      noGrad(() => module.getParameter(name).copy_(copies[0]));
+    }
+  const parameters = made.flatMap(({ module }) => module.parameters()).filter((p) => p.requiresGrad);
+  const optimizer = new optim.SGD(parameters, { lr: RATE });
+  const lossFn = lossOf(one.model);
+  /** Runs all stages on some rows. */
+  const forward = ({ x, kwargs }, step, microbatch) => {
+    const outputs = [];
+    for (const { index, module, options } of made) {
+      manualSeed(seedOf(step, index, microbatch));
+      const inputs = options.inputs
+        ? options.inputs.map(({ stage, output }) => outputs[stage][output])
+        : [index === 0 ? x : outputs[index - 1]];
+      outputs.push(module.forward(...inputs, ...(options.kwargs?.length > 0 ? [kwargs] : [])));
+    }
+    return outputs.at(-1);
+  };
+  const result = { losses: [], grads: {}, weights: {}, evals: [] };
+  for (let step = 0; step < STEPS; step++) {
+    scope(() => {
+      optimizer.zeroGrad();
+      for (let part = 0; part < (one.accumulate ?? 1); part++) {
+        const batch = makeBatch(one.model, one.rows, step + 10 * part);
+        // Microbatch by microbatch, because random numbers belong to a microbatch.
+        const sizes = Array.from(
+          { length: one.microbatches },
+          (_, m) => Math.floor(one.rows / one.microbatches) + (m < one.rows % one.microbatches ? 1 : 0),
+        );
+        const losses = [];
+        let start = 0;
+        sizes.forEach((size, m) => {
+          const rows = (t) => t.narrow(0, start, size);
+          const kwargs = Object.fromEntries(Object.entries(batch.kwargs).map(([key, t]) => [key, rows(t)]));
+          const output = forward({ x: rows(batch.x), kwargs }, step + 10 * part, m);
+          const loss = lossFn(output, rows(batch.target));
+          loss.mul(size / one.rows).backward();
+          losses.push(loss.item());
+          start += size;
+        });
+        result.losses.push(losses);
+      }
+      for (const copies of tied.values()) {
+        const sum = copies.map((copy) => copy.grad).reduce((a, b) => a.add(b));
+        for (const copy of copies) copy.grad = sum.clone();
+      }
+      if (step === 0) result.grads = collect(made, 'grad');
+      optimizer.step();
+      if (one.evaluate) {
+        const batch = makeBatch(one.model, one.rows, 50 + step);
+        result.evals.push(numbersOf(noGrad(() => forward(batch, 50 + step, 0))));
+      }
+    });
+  }
+  result.weights = collect(made, 'weight');
+  return result;
+}
+
+/** The part of one rank in a case. */
+export function train(group, /** @type {Case} */ one) {
+  const before = liveTensors();
+  const result = scope(() => {
+    const stages = stagesOf(one, group);
+    const runtime = new PipelineRuntime(
+      stages.map(({ stage }) => stage),
+      one.schedule,
+      { microbatches: one.microbatches, lossFn: lossOf(one.model), group },
+    );
+    let step = 0;
+    runtime.addHook({
+      before: (action) => {
+        if (action.kind === 'F') manualSeed(seedOf(step, action.stage, action.microbatch));
+      },
+    });
+    const parameters = stages.flatMap(({ module }) => module.parameters()).filter((p) => p.requiresGrad);
+    const optimizer = parameters.length > 0 ? new optim.SGD(parameters, { lr: RATE }) : null;
+    const isFirst = stages.some(({ index }) => index === 0);
+    const isLast = stages.some(({ index }) => index === one.stages - 1);
+    const inputs = (batch) => [
+      ...(isFirst ? [batch.x] : []),
+      { ...(isLast ? { target: batch.target, kwargs: batch.kwargs } : {}) },
+    ];
+    const found = { losses: [], grads: {}, weights: {}, evals: [], inFlight: 0 };
+    const evaluate = (at) => {
+      const output = runtime.eval(...inputs(makeBatch(one.model, one.rows, at)));
+      if (isLast) found.evals.push(numbersOf(output));
+    };
+    if (one.evaluate) evaluate(99);
+    for (let i = 0; i < STEPS; i++) {
+      scope(() => {
+        optimizer?.zeroGrad();
+        for (let part = 0; part < (one.accumulate ?? 1); part++) {
+          step = i + 10 * part;
+          const [last, ...first] = inputs(makeBatch(one.model, one.rows, step)).reverse();
+          const losses = [];
+          runtime.step(...first, { ...last, losses, returnOutputs: false });
+          if (isLast) found.losses.push(losses.map((loss) => loss.item()));
+        }
+        if (i === 0) found.grads = collect(stages, 'grad');
+        optimizer?.step();
+        if (one.evaluate) evaluate(50 + i);
+      });
+    }
+    if (one.evaluate && isLast) found.evals.shift();
+    found.weights = collect(stages, 'weight');
+    found.inFlight = stages.reduce((sum, { stage }) => sum + stage.inFlight, 0);
+    for (const { module } of stages) module.dispose();
+    runtime.dispose();
+    return found;
+  });
+  return { ...result, leaked: liveTensors() - before };
+}
+
+/** The stages of this rank. */
+function stagesOf(one, group) {
+  return one.stageToRank.flatMap((rank, index) => {
+    if (rank !== group.rank) return [];
+    const { module, options } = makeStage(one.model, index, one.stages);
+    return [{ index, module, stage: new PipelineStage(module, index, one.stages, { ...options, group }) }];
+  });
+}
+
+/** @param {Case[]} cases */
+export function main(cases) {
+  const group = distributed.initProcessGroup({ timeoutMs: 20_000 });
+  return cases.map((one) => train(group, one));
+}
+
+if (parentPort === null && process.argv[1] && import.meta.url === pathToFileURL(process.argv[1]).href) {
+  const [threads, cases] = [Number(process.argv[2]), JSON.parse(process.argv[3] ?? '[]')];
+  const result =
+    threads > 0 ? await distributed.spawnThreads(threads, new URL(import.meta.url), cases).done : main(cases);
+  distributed.destroyProcessGroup();
+  process.stdout.write(`result ${JSON.stringify(result)}\n`);
+}
