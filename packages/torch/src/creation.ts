@@ -22,7 +22,7 @@ import {
 } from './dtype.ts';
 import { checkOptions, TorchError } from './errors.ts';
 import { bindOp, callBound } from './op/bind.ts';
-import { type Complex, type Element, FloatScalar, type NestedArray, Tensor } from './tensor.ts';
+import { type Complex, type Element, FloatScalar, Tensor } from './tensor.ts';
 
 /** What a new tensor is like. */
 export interface TensorOptions {
@@ -32,7 +32,8 @@ export interface TensorOptions {
 }
 
 /** Values a tensor is made of: a number, nested arrays of equal lengths, or a typed array. */
-export type TensorData = NestedArray | FloatScalar | TypedArray;
+export type TensorData = TensorValues | TypedArray;
+type TensorValues = Element | FloatScalar | readonly TensorValues[];
 
 /**
  * A tensor of the values given. Whole numbers give int64, others float32, booleans bool, BigInts int64, as in PyTorch;
@@ -44,7 +45,7 @@ export function tensor(data: TensorData, options?: TensorOptions): Tensor {
   checkOptions('tensor', options, ['dtype', 'device', 'requiresGrad']);
   const made = isTypedArray(data)
     ? fromTypedArray(data, [data.length])
-    : fromNested(data as NestedArray | FloatScalar, options?.dtype);
+    : fromNested(data as TensorValues, options?.dtype);
   return finish(made, options);
 }
 
@@ -115,7 +116,7 @@ function dtypeOfArray(data: ArrayBufferView): DType {
 
 type Kind = 'bool' | 'int' | 'float' | 'complex';
 
-function fromNested(data: NestedArray | FloatScalar, wanted: DType | DTypeName | undefined): Tensor {
+function fromNested(data: TensorValues, wanted: DType | DTypeName | undefined): Tensor {
   const shape = shapeOf(data);
   const flat: (Element | FloatScalar)[] = [];
   flatten(data, shape, 0, flat);
