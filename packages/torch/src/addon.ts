@@ -140,6 +140,7 @@ export interface Native {
   nadamStep: NativeStep;
   radamStep: NativeStep;
 
+  ownDefaultGenerator(): void;
   manualSeed(seed: number | bigint): void;
   createGenerator(device?: string): number;
   defaultGenerator(device?: string): number;

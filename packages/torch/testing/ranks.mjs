@@ -6,7 +6,7 @@ import process from 'node:process';
 import { pathToFileURL } from 'node:url';
 import { parentPort } from 'node:worker_threads';
 import * as distributed from '../dist/distributed/index.js';
-import { callOp, liveTensors, scope, tensor, zeros } from '../dist/index.js';
+import { callOp, initialSeed, liveTensors, manualSeed, ones, rand, scope, tensor, zeros } from '../dist/index.js';
 
 /** Deterministic small numbers, exact in every dtype. */
 export function numbers(seed, count) {
@@ -28,6 +28,22 @@ function plain(t) {
   if (t.dtype.name === 'bool') return t.to('int64').flatten().toArray();
   if (t.dtype.isComplex) return callOp('aten::view_as_real', [t]).to('float64').flatten().toArray();
   return t.to('float64').flatten().toArray();
+}
+
+/** Numbers drawn after each seed, directly and by an operator that has no generator argument. */
+export function randomNumbers(seeds) {
+  return scope(() =>
+    seeds.flatMap((seed) => {
+      manualSeed(seed);
+      return [
+        ...rand([3]).toArray(),
+        callOp('aten::dropout', [ones([8]), 0.5, true])
+          .sum()
+          .item(),
+        initialSeed(),
+      ];
+    }),
+  );
 }
 
 /** Runs one collective and returns what it gave, flat. */
@@ -246,6 +262,11 @@ const scenarios = {
   },
 
   /** Hands tensors around for a while: how many are alive before and after? */
+  /** What a rank draws between seeding over and over, while the others do the same. */
+  random(_group, { seeds }) {
+    return randomNumbers(seeds);
+  },
+
   leak(group, { rounds }) {
     const peer = 1 - group.rank;
     const channel = group.channel(peer);

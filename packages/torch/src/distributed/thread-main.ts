@@ -1,5 +1,6 @@
 /** @file What a thread of `spawnThreads` runs: settings, the user's module, its `main`, and a report at the end. */
 import { parentPort, workerData } from 'node:worker_threads';
+import { native } from '../addon.ts';
 import { destroyProcessGroup } from './init.ts';
 import { setNumThreads } from './thread-settings.ts';
 import type { ThreadReport, ThreadStart } from './threads.ts';
@@ -12,6 +13,7 @@ function report(message: ThreadReport): void {
 
 async function run(): Promise<unknown> {
   setNumThreads(threads);
+  native.ownDefaultGenerator(); // as in a process: seeding and drawing here has no effect on the other ranks
   const loaded = (await import(module)) as { main?: unknown };
   const value: unknown = typeof loaded.main === 'function' ? await loaded.main(data) : undefined;
   destroyProcessGroup();

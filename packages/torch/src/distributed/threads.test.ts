@@ -1,6 +1,7 @@
 /** @file Ranks as threads: results, failures, termination, cancellation, and nothing left behind. */
 import { describe, expect, test } from 'vitest';
 import { loadBuilt, runThreads, startThreads } from '../../testing/launch.ts';
+import { initialSeed, manualSeed, nn, ones, rand, scope } from '../index.ts';
 import type { NativeDistributed } from './native.ts';
 
 const built = await loadBuilt();
@@ -134,6 +135,23 @@ describe('from another thread', () => {
 test('ranks share the cores', async () => {
   expect(await runThreads(2, { scenario: 'settings' }, { threadsPerRank: 1 })).toEqual([1, 1]);
   expect(await runThreads(1, { scenario: 'settings' }, { threadsPerRank: 2 })).toEqual([2]);
+});
+
+test('each rank has a default generator of its own', async () => {
+  const seeds = Array.from({ length: 200 }, (_, i) => i * 7);
+  const expected = seeds.flatMap((seed) => {
+    manualSeed(seed);
+    return scope(() => [
+      ...(rand([3]).toArray() as number[]),
+      nn.functional
+        .dropout(ones([8]))
+        .sum()
+        .item(),
+      initialSeed(),
+    ]);
+  });
+  const drawn = await runThreads(3, { scenario: 'random', seeds });
+  for (const numbers of drawn) expect(numbers).toEqual(expected);
 });
 
 test('bad arguments', () => {
