@@ -20,6 +20,18 @@ function environment(values: Record<string, string | undefined>): void {
   for (const [name, value] of Object.entries({ ...all, ...values })) vi.stubEnv(name, value);
 }
 
+test('the time limit and the rank may come from the environment', () => {
+  const slurm = { SLURM_PROCID: '0', SLURM_NTASKS: '1', SLURM_JOB_NODELIST: 'localhost', SLURM_JOB_ID: '4711' };
+  environment({ ...slurm, PIPEWRIGHT_TIMEOUT_MS: '1234' });
+  const group = distributed.initProcessGroup();
+  expect([group.rank, group.size, group.timeoutMs]).toEqual([0, 1, 1234]);
+  distributed.destroyProcessGroup();
+  environment({ ...slurm, PIPEWRIGHT_TIMEOUT_MS: 'soon' });
+  expect(() => distributed.initProcessGroup()).toThrow(
+    "PIPEWRIGHT_TIMEOUT_MS is 'soon'; give milliseconds, more than 0",
+  );
+});
+
 test('missing settings are named', () => {
   environment({});
   expect(() => distributed.initProcessGroup()).toThrow(

@@ -1,5 +1,6 @@
 /** @file The default group: who am I, who else is there. Names as in torch.distributed. */
 import { checkOptions, TorchError } from '../errors.ts';
+import { type RankVariable, rankEnvironment } from './environment.ts';
 import { glooGroup, ncclGroup, threadGroup } from './make-group.ts';
 import type { Backend, NewGroupOptions, ProcessGroup } from './process-group.ts';
 import { checkTimeout, type Store, tcpStore } from './store.ts';
@@ -20,7 +21,7 @@ export interface InitOptions {
   readonly masterPort?: number | undefined;
   /** The group's name, for messages and `abortGroup`. */
   readonly name?: string | undefined;
-  /** The time limit of waits that give none. Default 5 minutes. */
+  /** The time limit of waits that give none. Default: PIPEWRIGHT_TIMEOUT_MS, or 5 minutes. */
   readonly timeoutMs?: number | undefined;
   /** The network interface that gloo uses; GLOO_SOCKET_IFNAME otherwise. */
   readonly networkInterface?: string | undefined;
@@ -58,7 +59,7 @@ export function initProcessGroup(options: InitOptions = {}): ProcessGroup {
   const backend = options.backend ?? (threads === undefined ? 'gloo' : 'thread');
   const rank = options.rank ?? fromEnvironment('RANK', 'rank');
   const size = options.worldSize ?? fromEnvironment('WORLD_SIZE', 'worldSize');
-  const timeoutMs = checkTimeout('initProcessGroup', options.timeoutMs);
+  const timeoutMs = checkTimeout('initProcessGroup', options.timeoutMs ?? limitFromEnvironment());
   if (backend === 'thread') {
     const name = options.name ?? threads;
     if (name === undefined)
@@ -84,7 +85,13 @@ export function initProcessGroup(options: InitOptions = {}): ProcessGroup {
       `initProcessGroup: backend is ${String(backend)}; give 'gloo', 'nccl' or 'thread'`,
     );
   }
+  shareEnd();
   return world;
+}
+
+/** Whoever started this rank, with whatever copy of this package, can end its group in good order. */
+function shareEnd(): void {
+  (globalThis as Record<symbol, unknown>)[Symbol.for('pipewright.destroyProcessGroup')] = destroyProcessGroup;
 }
 
 /** Whether this thread has joined its default group. */
@@ -115,7 +122,7 @@ export function getBackend(group?: ProcessGroup): Backend {
 
 /** The rank among those of this machine: LOCAL_RANK, or the rank where that is not set. */
 export function getLocalRank(): number {
-  return process.env['LOCAL_RANK'] === undefined ? getRank() : fromEnvironment('LOCAL_RANK', 'rank');
+  return rankEnvironment().LOCAL_RANK === undefined ? getRank() : fromEnvironment('LOCAL_RANK', 'rank');
 }
 
 /** A group of some ranks of the default one. All ranks must call it, in the same order; those not in it get null. */
@@ -149,7 +156,7 @@ interface Rendezvous {
 function rendezvous(options: InitOptions, { backend, rank, size, timeoutMs }: Rendezvous): Store {
   let store = options.store;
   if (store === undefined) {
-    const host = options.masterAddr ?? process.env['MASTER_ADDR'];
+    const host = options.masterAddr ?? rankEnvironment().MASTER_ADDR;
     if (host === undefined) throw missing('MASTER_ADDR', 'masterAddr');
     const port = options.masterPort ?? fromEnvironment('MASTER_PORT', 'masterPort');
     const served = process.env['TORCHELASTIC_USE_AGENT_STORE'] === 'True';
@@ -159,12 +166,19 @@ function rendezvous(options: InitOptions, { backend, rank, size, timeoutMs }: Re
   return store.prefix('0/').prefix(backend === 'gloo' ? 'cpu/' : 'cuda/');
 }
 
-function fromEnvironment(name: string, option: string): number {
-  const text = process.env[name];
+function fromEnvironment(name: RankVariable, option: string): number {
+  const text = rankEnvironment()[name];
   if (text === undefined || text === '') throw missing(name, option);
   const value = Number(text);
   if (Number.isInteger(value) && value >= 0) return value;
   throw new TorchError('BAD_ARGUMENT', `initProcessGroup: ${name} is '${text}'; it must be a whole number, at least 0`);
+}
+
+function limitFromEnvironment(): number | undefined {
+  const text = process.env['PIPEWRIGHT_TIMEOUT_MS'] ?? '';
+  if (text === '') return undefined;
+  if (Number(text) > 0) return Number(text);
+  throw new TorchError('BAD_ARGUMENT', `PIPEWRIGHT_TIMEOUT_MS is '${text}'; give milliseconds, more than 0`);
 }
 
 function missing(name: string, option: string): TorchError {
