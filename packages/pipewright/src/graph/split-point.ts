@@ -1,0 +1,133 @@
+/** @file Where stages end: marks in the model's code, or modules by name. */
+import { nn } from '@pipewright/torch';
+import { PipelineError } from '../errors.ts';
+import { checkChoice, didYouMean, show } from '../options.ts';
+import { activeTrace } from './trace-run.ts';
+
+/**
+ * Before a module, or after it.
+ *
+ * @example pipeline(model, { mbArgs: [x], splitSpec: { 'layers.4': SplitPoint.BEGINNING } })
+ */
+export const SplitPoint = {
+  /** A stage ends before the module's forward. */
+  BEGINNING: 'beginning',
+  /** A stage ends after the module's forward. */
+  END: 'end',
+} as const;
+
+/** Before a module, or after it. */
+export type SplitPoint = (typeof SplitPoint)[keyof typeof SplitPoint];
+
+/** Where stages end: qualified names of modules, and whether before or after them. */
+export type SplitSpec = Readonly<Record<string, SplitPoint>>;
+
+/** Whether stages end before and after a module. */
+export interface ModuleBorders {
+  readonly before: boolean;
+  readonly after: boolean;
+}
+
+/**
+ * Ends a stage here when the model is traced; does nothing when it runs.
+ *
+ * @example forward(x: Tensor) { const y = this.first.forward(x); pipeSplit(); return this.second.forward(y); }
+ */
+export function pipeSplit(): void {
+  activeTrace()?.mark();
+}
+
+const annotations = new WeakMap<nn.Module, ModuleBorders>();
+
+/**
+ * Marks modules of a model, so that stages end there whenever it is traced. The model itself stays as it is; marking the
+ * same place twice is marking it once. The result takes the marks away again.
+ *
+ * @example annotateSplitPoints(model, { 'layers.4': SplitPoint.BEGINNING })
+ */
+export function annotateSplitPoints(model: nn.Module, spec: SplitSpec): { remove(): void } {
+  const undo = [...bordersOf(model, spec)].map(([part, borders]) => {
+    const before = annotations.get(part);
+    annotations.set(part, joined(before, borders));
+    return () => (before === undefined ? annotations.delete(part) : annotations.set(part, before));
+  });
+  return { remove: () => undo.toReversed().forEach((each) => each()) };
+}
+
+/** The borders of the modules that a specification names. */
+export function bordersOf(model: nn.Module, spec: SplitSpec): Map<nn.Module, ModuleBorders> {
+  if (typeof spec !== 'object' || spec === null)
+    throw new PipelineError(
+      'BAD_OPTION',
+      `splitSpec is ${show(spec)}; give module names: { 'layers.4': SplitPoint.BEGINNING }`,
+    );
+  const borders = new Map<nn.Module, ModuleBorders>();
+  for (const [name, point] of Object.entries(spec)) {
+    const part = findModule(model, name);
+    borders.set(part, joined(borders.get(part), pointBorders(name, point)));
+  }
+  return borders;
+}
+
+/** The borders of a model's modules that were marked with `annotateSplitPoints`. */
+export function annotatedBorders(model: nn.Module): Map<nn.Module, ModuleBorders> {
+  return new Map(
+    model.modules().flatMap((part) => {
+      const found = annotations.get(part);
+      return found === undefined ? [] : [[part, found] as const];
+    }),
+  );
+}
+
+/** What a split point says of the module of that name. */
+export function pointBorders(name: string, point: unknown): ModuleBorders {
+  const checked = checkChoice('splitSpec', `the split point of '${name}'`, point, Object.values(SplitPoint));
+  return { before: checked === SplitPoint.BEGINNING, after: checked === SplitPoint.END };
+}
+
+/** Borders that were asked for in two places. */
+export function joined(a: ModuleBorders | undefined, b: ModuleBorders): ModuleBorders {
+  return a === undefined ? b : { before: a.before || b.before, after: a.after || b.after };
+}
+
+function findModule(model: nn.Module, name: string): nn.Module {
+  try {
+    return model.getSubmodule(name);
+  } catch (cause) {
+    const known = model.namedModules().map(([path]) => path);
+    throw new PipelineError(
+      'UNKNOWN_MODULE',
+      `splitSpec: the model has no module '${name}'${didYouMean(name, known)}; names are as in namedModules(): ${known.slice(1, 9).join(', ')}${known.length > 9 ? ', …' : ''}`,
+      { name },
+      { cause },
+    );
+  }
+}
+
+/**
+ * A Sequential whose modules are one stage each.
+ *
+ * @example pipeline(PipeSequential.fromSequential(model), { mbArgs: [x] }).numStages // as many as model has modules
+ */
+export class PipeSequential extends nn.Sequential {
+  /** The modules of a Sequential, with their names, one stage each. */
+  static fromSequential(sequential: nn.Sequential): PipeSequential {
+    if (!(sequential instanceof nn.Sequential))
+      throw new PipelineError(
+        'BAD_ARGUMENT',
+        `PipeSequential.fromSequential: expected a Sequential, got ${show(sequential)}`,
+      );
+    return new PipeSequential(sequential.members().children);
+  }
+
+  override forward(input: Parameters<nn.Sequential['forward']>[0]): ReturnType<nn.Sequential['forward']> {
+    let value: unknown = input;
+    let isFirst = true;
+    for (const module of this) {
+      if (!isFirst) pipeSplit();
+      isFirst = false;
+      value = (module as unknown as { forward(given: unknown): unknown }).forward(value);
+    }
+    return value as ReturnType<nn.Sequential['forward']>;
+  }
+}

@@ -1,0 +1,254 @@
+/**
+ * @file Regions: stretches of a graph that run under a mode (gradients off, autocast, recomputing for backward). In a
+ * graph a region is a higher-order call with a sub-graph; to cut anywhere, a graph is laid flat, each node knowing its
+ * regions, and put together again afterwards.
+ */
+import {
+  type CallNode,
+  type Graph,
+  type GraphArgument,
+  type GraphNode,
+  inputsOf,
+  isReference,
+  type ModuleCall,
+  mapNodeReferences,
+  type NodeReference,
+  outputOf,
+  placeholdersOf,
+  type ValueMeta,
+} from './graph.ts';
+
+/** A mode that nodes run under. */
+export interface Region {
+  /** The higher-order operator without its namespace: `wrap_with_set_grad_enabled`, ... */
+  readonly op: string;
+  /** What the operator takes before the sub-graph. */
+  readonly before: readonly GraphArgument[];
+  /** Keyword arguments of the operator. */
+  readonly kwargs?: Readonly<Record<string, GraphArgument>> | undefined;
+  /** Tells calls apart: neighbours with the same key are one region. */
+  readonly key: string;
+}
+
+/** A node outside any sub-graph, with the regions it runs in, outermost first. */
+export interface FlatNode {
+  readonly node: GraphNode;
+  readonly regions: readonly Region[];
+}
+
+/** Number of arguments that each region's operator takes before the sub-graph. */
+const regionOps: ReadonlyMap<string, number> = new Map([
+  ['wrap_with_set_grad_enabled', 1],
+  ['wrap_with_autocast', 4],
+  ['tag_activation_checkpoint', 0],
+]);
+
+const prefix = 'higher_order::';
+
+/** The nodes of a graph with those of its regions in place. Names of values that are visible outside stay. */
+export function flattenRegions(graph: Graph): FlatNode[] {
+  return new Flattener(graph).run();
+}
+
+class Flattener {
+  private readonly graph: Graph;
+  private readonly names: Set<string>;
+  private readonly flat: FlatNode[] = [];
+  private numRegions = 0;
+
+  constructor(graph: Graph) {
+    this.graph = graph;
+    this.names = new Set(graph.nodes.map((node) => node.name));
+  }
+
+  run(): FlatNode[] {
+    this.inline(this.graph, new Map(), { regions: [], modules: undefined });
+    return this.flat;
+  }
+
+  /** Adds the nodes of a graph; `known` says what its names are called outside. */
+  private inline(graph: Graph, known: Map<string, NodeReference>, around: Around): void {
+    const regionCalls = new Set<string>();
+    const users = new Map<string, GraphNode[]>();
+    for (const node of graph.nodes)
+      for (const name of inputsOf(node)) users.set(name, [...(users.get(name) ?? []), node]);
+    const isTop = graph === this.graph;
+    const rename = (reference: NodeReference): NodeReference => known.get(reference.ref) ?? reference;
+    for (const node of graph.nodes) {
+      if (!isTop && (node.kind === 'placeholder' || node.kind === 'output')) continue;
+      const region = node.kind === 'call' ? this.regionOf(node, graph) : null;
+      if (region !== null) {
+        regionCalls.add(node.name);
+        this.open(node as CallNode, region, { known, users: users.get(node.name) ?? [], around });
+        continue;
+      }
+      if (node.kind === 'element' && regionCalls.has(node.of.ref)) continue;
+      if (!isTop && !known.has(node.name)) known.set(node.name, { ref: this.unique(node.name) });
+      const { ref } = rename({ ref: node.name });
+      const modules = node.modules ?? around.modules;
+      const renamed = { ...mapNodeReferences(node, rename), name: ref, ...(modules === undefined ? {} : { modules }) };
+      this.flat.push({ node: renamed, regions: node.kind === 'attribute' ? [] : around.regions });
+    }
+  }
+
+  /** Puts the nodes of a region's sub-graph here. */
+  private open(node: CallNode, { region, inner, operands }: FoundRegion, place: RegionPlace): void {
+    const { known, users, around } = place;
+    const isTop = around.regions.length === 0;
+    const inside = new Map<string, NodeReference>();
+    const outer = (value: GraphArgument): NodeReference => {
+      const reference = value as NodeReference;
+      return known.get(reference.ref) ?? reference;
+    };
+    placeholdersOf(inner).forEach((input, i) => inside.set(input.name, outer(operands[i] as GraphArgument)));
+    const { value } = outputOf(inner);
+    const results = isReference(value) ? [value] : ((Array.isArray(value) ? value : []) as GraphArgument[]);
+    // A value that the region gives out keeps the name it has outside.
+    results.forEach((result, i) => {
+      if (!isReference(result)) return;
+      const visible = isReference(value)
+        ? node
+        : users.find((user) => user.kind === 'element' && user.index === i && user.of.ref === node.name);
+      if (visible === undefined) return;
+      const passedOn = inside.get(result.ref);
+      if (passedOn === undefined) {
+        const name = isTop ? visible.name : (known.get(visible.name)?.ref ?? this.unique(visible.name));
+        inside.set(result.ref, { ref: name });
+        known.set(visible.name, { ref: name });
+      } else known.set(visible.name, passedOn);
+    });
+    const modules = node.modules ?? around.modules;
+    this.inline(inner, inside, { regions: [...around.regions, region], modules });
+  }
+
+  private regionOf(node: CallNode, graph: Graph): FoundRegion | null {
+    if (!node.op.startsWith(prefix)) return null;
+    const op = node.op.slice(prefix.length);
+    const count = regionOps.get(op);
+    if (count === undefined) return null;
+    const body = node.args[count];
+    if (typeof body !== 'object' || body === null || !('graph' in body)) return null;
+    const inner = graph.graphs?.[body.graph];
+    const operands = node.args.slice(count + 1);
+    if (inner === undefined || !operands.every(isReference)) return null;
+    const key = `${op} ${this.numRegions++}`;
+    return { region: { op, before: node.args.slice(0, count), kwargs: node.kwargs, key }, inner, operands };
+  }
+
+  private unique(name: string): string {
+    let free = name;
+    for (let i = 1; this.names.has(free); i++) free = `${name}_${i}`;
+    this.names.add(free);
+    return free;
+  }
+}
+
+interface Around {
+  readonly regions: readonly Region[];
+  /** What nodes without module calls of their own came from. */
+  readonly modules: readonly ModuleCall[] | undefined;
+}
+
+interface FoundRegion {
+  readonly region: Region;
+  readonly inner: Graph;
+  readonly operands: readonly GraphArgument[];
+}
+
+interface RegionPlace {
+  readonly known: Map<string, NodeReference>;
+  readonly users: readonly GraphNode[];
+  readonly around: Around;
+}
+
+/** Nodes with their regions as calls of sub-graphs: the reverse of `flattenRegions`. */
+export function nestRegions(flat: readonly FlatNode[]): Pick<Graph, 'nodes' | 'graphs'> {
+  return nest(flat, 0, new Set());
+}
+
+function nest(
+  flat: readonly FlatNode[],
+  level: number,
+  neededAfter: ReadonlySet<string>,
+): Pick<Graph, 'nodes' | 'graphs'> {
+  const names = new Set(flat.map(({ node }) => node.name));
+  const lastUse = new Map<string, number>();
+  flat.forEach(({ node }, i) => {
+    for (const name of inputsOf(node)) lastUse.set(name, i);
+  });
+  for (const name of neededAfter) lastUse.set(name, flat.length);
+  const metas = new Map(flat.map(({ node }) => [node.name, node.meta ?? null]));
+  const nodes: GraphNode[] = [];
+  const graphs: Record<string, Graph> = {};
+  for (let start = 0; start < flat.length; ) {
+    const { node, regions } = flat[start] as FlatNode;
+    const region = regions[level];
+    if (region === undefined) {
+      nodes.push(node);
+      start++;
+      continue;
+    }
+    let end = start;
+    while (end < flat.length && (flat[end] as FlatNode).regions[level]?.key === region.key) end++;
+    const group = flat.slice(start, end);
+    const made = new Set(group.map((each) => each.node.name));
+    const outputs = group.map((each) => each.node.name).filter((name) => (lastUse.get(name) ?? -1) >= end);
+    const inputs = [...new Set(group.flatMap((each) => inputsOf(each.node)))].filter((name) => !made.has(name));
+    const inner = nest(group, level + 1, new Set(outputs));
+    const body = unused('body', graphs);
+    const meta = (name: string): { readonly meta?: ValueMeta } => {
+      const known = metas.get(name) ?? null;
+      return known === null ? {} : { meta: known };
+    };
+    graphs[body] = {
+      nodes: [
+        ...inputs.map((name): GraphNode => ({ kind: 'placeholder', name, ...meta(name) })),
+        ...inner.nodes,
+        {
+          kind: 'output',
+          name: unusedName('output', new Set([...inputs, ...made])),
+          value: outputs.length === 1 ? { ref: outputs[0] as string } : outputs.map((ref) => ({ ref })),
+        },
+      ],
+      ...(inner.graphs === undefined ? {} : { graphs: inner.graphs }),
+    };
+    const single = outputs.length === 1;
+    const name = single ? (outputs[0] as string) : unusedName(region.op, names);
+    names.add(name);
+    const modules = commonModules(group);
+    nodes.push({
+      kind: 'call',
+      name,
+      op: `${prefix}${region.op}`,
+      args: [...region.before, { graph: body }, ...inputs.map((ref) => ({ ref }))],
+      ...(region.kwargs === undefined || Object.keys(region.kwargs).length === 0 ? {} : { kwargs: region.kwargs }),
+      ...(single ? meta(name) : { meta: outputs.map((each) => metas.get(each) ?? null) }),
+      ...(modules === undefined ? {} : { modules }),
+    });
+    if (!single)
+      outputs.forEach((each, index) =>
+        nodes.push({ kind: 'element', name: each, of: { ref: name }, index, ...meta(each) }),
+      );
+    start = end;
+  }
+  return Object.keys(graphs).length === 0 ? { nodes } : { nodes, graphs };
+}
+
+/** The module calls that all nodes of a region came from. */
+function commonModules(group: readonly FlatNode[]): readonly ModuleCall[] | undefined {
+  const [first, ...rest] = group.map(({ node }) => node.modules);
+  if (first === undefined) return undefined;
+  const isShared = (call: ModuleCall, i: number): boolean => rest.every((each) => each?.[i]?.path === call.path);
+  const end = first.findIndex((call, i) => !isShared(call, i));
+  return end < 0 ? first : first.slice(0, end);
+}
+
+function unused(name: string, taken: Readonly<Record<string, unknown>>): string {
+  return unusedName(name, new Set(Object.keys(taken)));
+}
+
+function unusedName(name: string, taken: ReadonlySet<string>): string {
+  let free = name;
+  for (let i = 1; taken.has(free); i++) free = `${name}_${i}`;
+  return free;
+}

@@ -1,0 +1,552 @@
+/**
+ * @file Records one run of a module as a flat list of nodes. On meta tensors nothing is computed: parameters and other
+ * real tensors are replaced by twins without memory at the moment an operator uses them, so the module is not touched.
+ */
+import {
+  type BoundArgument,
+  type BoundOp,
+  bindOp,
+  type CheckpointOptions,
+  callGiven,
+  type Device,
+  DType,
+  FunctionContext,
+  type FunctionOutput,
+  type FunctionType,
+  Generator,
+  isGradEnabled,
+  nn,
+  type Recorder,
+  sharesStorage,
+  Tensor,
+  unscoped,
+  withRecorder,
+} from '@pipewright/torch';
+import { PipelineError } from '../errors.ts';
+import type { GraphArgument, NodeReference, ValueMeta } from './graph.ts';
+import { pipeSplitOp } from './graph.ts';
+import type { FlatNode, Region } from './split-regions.ts';
+import { registerCustomFunction } from './trace-functions.ts';
+import { autocastKey, autocastRegions, gradRegion } from './trace-modes.ts';
+import { ModuleStack } from './trace-modules.ts';
+import { userSourceLine } from './trace-source.ts';
+import type { ModuleState } from './trace-state.ts';
+import { encodeFloat, encodeNumber, encodePlain, metaOf, metaTwin } from './trace-values.ts';
+
+/** How a view was made, so that it can be made again. */
+interface View {
+  readonly parent: Value;
+  readonly op: string;
+  readonly args: readonly GraphArgument[];
+  readonly kwargs: Readonly<Record<string, GraphArgument>>;
+  /** Which argument the parent is. */
+  readonly at: number;
+  /** Which of several results it is. */
+  readonly index: number | null;
+}
+
+/** A tensor of the run as a node of the graph. */
+interface Value {
+  /** The node that is this value now; in-place changes move it on. */
+  ref: string;
+  readonly device: Device;
+  readonly meta: ValueMeta;
+  readonly view: View | null;
+  /** Number of in-place changes of its memory that `ref` has seen. */
+  seen: number;
+  /** In-place changes of the memory; counted at the value that is no view. */
+  changes: number;
+}
+
+/** A tensor of the owner that the graph reads. */
+export interface RecordedAttribute {
+  readonly name: string;
+  readonly target: string;
+  readonly tensor: Tensor;
+  readonly role: 'parameter' | 'buffer';
+  readonly persistent: boolean;
+  readonly meta: ValueMeta;
+}
+
+/** Records what happens between `begin` and the end of the run. */
+export class TraceRecorder implements Recorder {
+  readonly nodes: FlatNode[] = [];
+  readonly attributes: RecordedAttribute[] = [];
+  readonly modules: ModuleStack = new ModuleStack();
+  private readonly onMeta: boolean;
+  private readonly state: ModuleState;
+  private readonly values = new Map<Tensor, Value>();
+  private readonly byTarget = new Map<string, Value>();
+  private readonly twins = new Map<Tensor, Tensor>();
+  private readonly names = new Map<string, number>();
+  private readonly gradAtStart = isGradEnabled();
+  private readonly autocastAtStart = autocastKey();
+  private readonly checkpoints: Region[] = [];
+  private numCheckpoints = 0;
+  private numConstants = 0;
+
+  constructor(state: ModuleState, onMeta: boolean) {
+    this.state = state;
+    this.onMeta = onMeta;
+  }
+
+  /** Makes a tensor an input of the graph; returns its name. */
+  addInput(tensor: Tensor, hint: string, device: Device): string {
+    const name = this.unique(hint);
+    this.values.set(
+      tensor,
+      newValue(
+        name,
+        device,
+        withRecorder(null, () => metaOf(tensor)),
+      ),
+    );
+    return name;
+  }
+
+  /** The node that a tensor is, for the output. */
+  referenceTo(tensor: Tensor): NodeReference {
+    return { ref: this.refOf(this.valueOf(tensor)) };
+  }
+
+  /** Puts the border of two stages here. */
+  mark(): void {
+    this.emit(pipeSplitOp, [], {}, null);
+  }
+
+  // --- what the engine tells -----------------------------------------------------------------------------------------
+
+  operator(op: BoundOp, given: readonly unknown[]): unknown {
+    this.refuseUntraceable(op, given);
+    const { args, kwargs } = this.encodeCall(op, given);
+    const result = withRecorder(null, () => callGiven(op, this.onMeta ? this.onTwins(op, given) : given));
+    const written = op.args.flatMap((arg, i) => (arg.written ? [i] : []));
+    const returned = op.inPlace ? [0] : op.outs;
+    const tensors = Array.isArray(result) ? (result as unknown[]) : [result];
+    if (returned.length === 0 && !tensors.some((item) => item instanceof Tensor) && op.returns.length > 0)
+      return result;
+    const meta = withRecorder(null, () => (Array.isArray(result) ? tensors.map(metaOf) : metaOf(result)));
+    const name = this.emit(op.fullName, args, kwargs, op.returns.length === 0 ? null : meta);
+    if (written.length > 0) return this.changed(op, given, { name, written, returned, result });
+    const source = { op: op.fullName, args, kwargs, given, aliased: op.args.findIndex((arg) => arg.aliased) };
+    if (!Array.isArray(result)) this.define(result, { ref: name, index: null, meta }, source);
+    else
+      tensors.forEach((item, index) => {
+        if (!(item instanceof Tensor)) return;
+        const own = (meta as ValueMeta[])[index] ?? null;
+        this.define(item, { ref: this.element(name, index, own), index, meta: own }, source);
+      });
+    return result;
+  }
+
+  customFunction(type: FunctionType<unknown[], FunctionOutput>, args: unknown[]): FunctionOutput {
+    const op = registerCustomFunction(type);
+    const encoded = args.map((value) => this.encodeValue(value, type.name));
+    const result = withRecorder(null, () =>
+      FunctionContext.run(type, this.onMeta ? args.map((value) => this.twinsIn(value)) : args),
+    );
+    const list = result instanceof Tensor ? [result] : result;
+    const metas = withRecorder(null, () => list.map(metaOf));
+    const name = this.emit(op, encoded, {}, result instanceof Tensor ? (metas[0] as ValueMeta) : metas);
+    list.forEach((item, i) => {
+      if (item === null) return;
+      const ref = result instanceof Tensor ? name : this.element(name, i, metas[i] ?? null);
+      this.values.set(item, newValue(ref, this.commonDevice(args), metas[i] ?? null));
+    });
+    return result;
+  }
+
+  checkpoint<T>(body: () => T, options: CheckpointOptions | undefined): T {
+    const kwargs: Record<string, GraphArgument> = {};
+    for (const [key, value] of Object.entries(options ?? {})) if (value !== undefined) kwargs[key] = value as boolean;
+    const key = `checkpoint ${this.numCheckpoints++}`;
+    this.checkpoints.push({ op: 'tag_activation_checkpoint', before: [], kwargs, key });
+    try {
+      return body();
+    } finally {
+      this.checkpoints.pop();
+    }
+  }
+
+  alias(tensor: Tensor): Tensor {
+    const value = this.valueOf(tensor);
+    const made = withRecorder(null, () => (this.onMeta ? this.twinOf(tensor) : tensor).alias());
+    this.values.set(made, value);
+    return made;
+  }
+
+  deviceOf(tensor: Tensor): Device {
+    return this.values.get(tensor)?.device ?? withRecorder(null, () => tensor.device);
+  }
+
+  beforeAccess(tensor: Tensor, what: string): void {
+    const changes = ['setData()', 'backward()', 'grad()'].includes(what);
+    const isConstant = !this.values.has(tensor) && !this.state.owns(tensor);
+    if (isConstant && !changes) return;
+    const at = here();
+    if (changes)
+      throw new PipelineError(
+        'TRACE_UNTRACEABLE',
+        `trace: ${what}${at} is not an operator, so a graph cannot hold it; do it outside of forward, or hand stage modules to PipelineStage without tracing`,
+        { what },
+      );
+    throw new PipelineError(
+      'TRACE_READS_VALUE',
+      `trace: ${what}${at} reads values while the model is traced, where there are none yet; compute with tensors instead (where, maskedFill, gather), pass the number as an argument of forward, or hand stage modules to PipelineStage without tracing`,
+      { what },
+    );
+  }
+
+  // --- nodes ---------------------------------------------------------------------------------------------------------
+
+  /** A name that no node has yet. */
+  private unique(hint: string): string {
+    const count = this.names.get(hint);
+    if (count === undefined) {
+      this.names.set(hint, 1);
+      return hint;
+    }
+    for (let i = count; ; i++) {
+      const name = `${hint}_${i}`;
+      if (this.names.has(name)) continue;
+      this.names.set(hint, i + 1);
+      this.names.set(name, 1);
+      return name;
+    }
+  }
+
+  private emit(
+    op: string,
+    args: readonly GraphArgument[],
+    kwargs: Readonly<Record<string, GraphArgument>>,
+    meta: ValueMeta,
+  ): string {
+    const name = this.unique(op.replace(/^.*::/, '').replace(/\..*$/, ''));
+    this.nodes.push({
+      node: {
+        kind: 'call',
+        name,
+        op,
+        args,
+        ...(Object.keys(kwargs).length === 0 ? {} : { kwargs }),
+        ...(meta === null ? {} : { meta }),
+        modules: this.modules.current,
+      },
+      regions: this.regions(),
+    });
+    return name;
+  }
+
+  private element(of: string, index: number, meta: ValueMeta): string {
+    const name = this.unique('getitem');
+    this.nodes.push({
+      node: {
+        kind: 'element',
+        name,
+        of: { ref: of },
+        index,
+        ...(meta === null ? {} : { meta }),
+        modules: this.modules.current,
+      },
+      regions: this.regions(),
+    });
+    return name;
+  }
+
+  /** The modes that operators run under now. */
+  private regions(): readonly Region[] {
+    const grad = isGradEnabled();
+    const cast = autocastKey();
+    if (grad === this.gradAtStart && cast === this.autocastAtStart)
+      return this.checkpoints.length === 0 ? noRegions : [...this.checkpoints];
+    return [
+      ...this.checkpoints,
+      ...(cast === this.autocastAtStart ? [] : autocastRegions()),
+      ...(grad === this.gradAtStart ? [] : [gradRegion(grad)]),
+    ];
+  }
+
+  // --- values --------------------------------------------------------------------------------------------------------
+
+  /** Notes what a result is: a value of its own, or a view of an argument. */
+  private define(result: unknown, place: Place, source: Source): void {
+    if (!(result instanceof Tensor)) return;
+    const { given } = source;
+    const { ref, index, meta } = place;
+    const device = this.resultDevice(source);
+    const at = source.aliased >= 0 ? source.aliased : given.findIndex((value) => value instanceof Tensor);
+    const parent = given[at];
+    const shares = parent instanceof Tensor && withRecorder(null, () => sharesStorage(result));
+    if (!shares) {
+      this.values.set(result, newValue(ref, device, meta));
+      return;
+    }
+    const { op, args, kwargs } = source;
+    const value = this.valueOf(parent);
+    const view: View = { parent: value, op, args, kwargs, at, index };
+    this.values.set(result, { ref, device, meta, view, seen: rootOf(value).changes, changes: 0 });
+  }
+
+  /** An operator changed some of its arguments: from here on they are other nodes. */
+  private changed(op: BoundOp, given: readonly unknown[], call: Change): unknown {
+    const { name, written, returned, result } = call;
+    const resultAt = (i: number, { meta }: Value): string =>
+      op.returns.length > 1 ? this.element(name, i, meta) : name;
+    for (const at of written) {
+      const target = given[at];
+      const list = Array.isArray(target) ? (target as unknown[]) : [target];
+      for (const tensor of list) {
+        if (!(tensor instanceof Tensor)) continue;
+        const value = this.valueOf(tensor);
+        const place = returned.indexOf(at);
+        this.move(value, place >= 0 ? resultAt(place, value) : this.again(value));
+      }
+    }
+    if (op.inPlace) return given[0];
+    if (returned.length === 0) return result;
+    return returned.length === 1 ? given[returned[0] as number] : returned.map((at) => given[at]);
+  }
+
+  private move(value: Value, ref: string): void {
+    const root = rootOf(value);
+    root.changes++;
+    // The memory that a changed view belongs to has changed as well: whoever reads it later depends on this place.
+    if (root !== value) root.ref = this.again(root);
+    root.seen = root.changes;
+    value.ref = ref;
+    value.seen = root.changes;
+  }
+
+  /** The same tensor as a node made here: what reads it comes after this place. */
+  private again({ ref, meta }: Value): string {
+    return this.emit('aten::alias', [{ ref }], {}, meta);
+  }
+
+  /** The node of a value now; a view whose memory was changed since is made again. */
+  private refOf(value: Value): string {
+    const { view } = value;
+    if (view === null || value.seen === rootOf(value).changes) return value.ref;
+    const parent = this.refOf(view.parent);
+    const args = view.args.map((arg, i) => (i === view.at ? { ref: parent } : arg));
+    const name = this.emit(view.op, args, view.kwargs, view.index === null ? value.meta : null);
+    value.ref = view.index === null ? name : this.element(name, view.index, value.meta);
+    value.seen = rootOf(value).changes;
+    return value.ref;
+  }
+
+  private valueOf(tensor: Tensor): Value {
+    const known = this.values.get(tensor);
+    if (known !== undefined) return known;
+    if (tensor.isDisposed) throw disposed();
+    const found = this.state.nameOf(tensor, this.modules.current.at(-1)?.path.replace(/@\d+/g, '') ?? '');
+    const target = found ?? `lifted_tensor_${this.numConstants++}`;
+    const value = this.byTarget.get(target) ?? this.addAttribute(tensor, target, found !== null);
+    if (!this.state.isTied(tensor)) this.values.set(tensor, value); // a tied one is called by another name elsewhere
+    return value;
+  }
+
+  private addAttribute(tensor: Tensor, target: string, isOwned: boolean): Value {
+    const { device, meta } = withRecorder(null, () => ({ device: tensor.device, meta: metaOf(tensor) }));
+    if (this.onMeta && device === 'meta' && !isOwned)
+      throw new PipelineError(
+        'TRACE_UNTRACEABLE',
+        `trace: a tensor${here()} was made in a way that tracing does not see; make it with operators or with tensor(...)`,
+      );
+    const name = this.unique(target.replaceAll('.', '_'));
+    const role = tensor instanceof nn.Parameter ? 'parameter' : 'buffer';
+    const persistent = tensor instanceof nn.Parameter || (tensor instanceof nn.Buffer && tensor.persistent);
+    const own = isOwned ? tensor : withRecorder(null, () => unscoped(() => tensor.alias()));
+    this.attributes.push({ name, target, tensor: own, role, persistent, meta });
+    const value = newValue(name, device, meta);
+    this.byTarget.set(target, value);
+    return value;
+  }
+
+  private commonDevice(given: readonly unknown[]): Device {
+    for (const value of given.flat()) if (value instanceof Tensor) return this.deviceOf(value);
+    return 'cpu';
+  }
+
+  private resultDevice({ op, given }: Source): Device {
+    const at = bindOp(op).positions.get('device');
+    const asked = at === undefined ? undefined : given[at];
+    return typeof asked === 'string' ? asked : this.commonDevice(given);
+  }
+
+  // --- twins without memory ------------------------------------------------------------------------------------------
+
+  private twinOf(tensor: Tensor): Tensor {
+    if (tensor.isDisposed) throw disposed();
+    let twin = this.twins.get(tensor);
+    if (twin !== undefined) return twin;
+    if (withRecorder(null, () => tensor.isMeta)) return tensor;
+    twin = metaTwin(tensor);
+    this.twins.set(tensor, twin);
+    return twin;
+  }
+
+  private twinsIn(value: unknown): unknown {
+    if (value instanceof Tensor) return this.twinOf(value);
+    return Array.isArray(value) ? value.map((item) => this.twinsIn(item)) : value;
+  }
+
+  private onTwins(op: BoundOp, given: readonly unknown[]): unknown[] {
+    const values = given.map((value) => this.twinsIn(value));
+    const device = op.positions.get('device');
+    const isFactory = device !== undefined && !values.flat().some((value) => value instanceof Tensor);
+    if (device !== undefined && (isFactory || (values[device] !== undefined && values[device] !== null)))
+      values[device] = 'meta';
+    const pin = op.positions.get('pinMemory');
+    if (pin !== undefined) values[pin] = undefined;
+    return values;
+  }
+
+  // --- arguments -----------------------------------------------------------------------------------------------------
+
+  private encodeCall(op: BoundOp, given: readonly unknown[]): EncodedCall {
+    const args: GraphArgument[] = [];
+    const kwargs: Record<string, GraphArgument> = {};
+    const device = op.positions.get('device');
+    const isFactory = device !== undefined && !given.flat().some((value) => value instanceof Tensor);
+    let positional = true;
+    op.args.forEach((arg, i) => {
+      // The device of a new tensor is always written down, so that a stage can be moved to another one.
+      const value = isFactory && i === device ? (given[i] ?? 'cpu') : given[i];
+      if (arg.keywordOnly || value === undefined) positional = false;
+      if (value === undefined) return;
+      const encoded = this.encode(value, arg, op);
+      if (positional) args.push(encoded);
+      else kwargs[arg.key] = encoded;
+    });
+    return { args, kwargs };
+  }
+
+  private encode(value: unknown, arg: BoundArgument, op: BoundOp): GraphArgument {
+    const type = arg.type.replace(/\?$/, '');
+    if (value === null) return null;
+    if (ArrayBuffer.isView(value)) return Array.from(value as unknown as ArrayLike<number>, encodeNumber);
+    if (Array.isArray(value))
+      return (value as unknown[]).map((item) => this.encodeScalar(item, type.replace(/\??\[\d*\]$/, ''), op));
+    return this.encodeScalar(value, type.replace(/\??\[\d*\]$/, ''), op);
+  }
+
+  private encodeScalar(value: unknown, type: string, op: BoundOp): GraphArgument {
+    if (value instanceof Tensor) {
+      if (type !== 'Tensor') this.beforeAccess(value, `a tensor as the number that ${op.fullName} takes`);
+      return this.referenceTo(value);
+    }
+    switch (type) {
+      case 'ScalarType':
+        return { dtype: value instanceof DType ? value.name : String(value) };
+      case 'Device':
+        return { device: String(value) };
+      case 'Layout':
+        return { layout: String(value) };
+      case 'MemoryFormat':
+        return { memoryFormat: String(value) };
+      case 'float':
+        return typeof value === 'number' ? encodeFloat(value) : this.encodeValue(value, op.fullName);
+      default:
+        return this.encodeValue(value, op.fullName);
+    }
+  }
+
+  private encodeValue(value: unknown, where: string): GraphArgument {
+    if (value instanceof Tensor) return this.referenceTo(value);
+    if (Array.isArray(value)) return value.map((item) => this.encodeValue(item, where));
+    const encoded = encodePlain(value);
+    if (encoded !== undefined) return encoded;
+    throw new PipelineError(
+      'TRACE_UNTRACEABLE',
+      `trace: ${where}${here()} takes ${value instanceof Generator ? 'a Generator' : `a ${typeof value}`}, which a graph cannot hold; ${value instanceof Generator ? 'use the default generator (manualSeed)' : 'pass tensors, numbers, strings and arrays of them'}`,
+    );
+  }
+
+  private refuseUntraceable(op: BoundOp, given: readonly unknown[]): void {
+    const base = op.fullName.replace(/^aten::/, '').replace(/\..*$/, '');
+    if (readsValues.has(base)) {
+      const tensor = given.flat().find((value) => value instanceof Tensor);
+      if (tensor !== undefined) this.beforeAccess(tensor, op.fullName);
+    }
+    const masked = base === 'index' && Array.isArray(given[1]) && given[1].some(isMask);
+    const byTensor = /^aten::repeat_interleave\.(Tensor|self_Tensor)$/.test(op.fullName);
+    if (!masked && !byTensor && !dataDependentSizes.has(base)) return;
+    throw new PipelineError(
+      'TRACE_UNTRACEABLE',
+      `trace: ${masked ? 'indexing by a boolean mask' : op.fullName}${here()} gives a tensor whose size depends on values, so later stages cannot know it; use where() or maskedFill() with the full size, or hand stage modules to PipelineStage without tracing`,
+      { op: op.fullName },
+    );
+  }
+}
+
+interface Source {
+  readonly op: string;
+  readonly args: readonly GraphArgument[];
+  readonly kwargs: Readonly<Record<string, GraphArgument>>;
+  readonly given: readonly unknown[];
+  /** The argument that the schema says the result is a view of, or -1. */
+  readonly aliased: number;
+}
+
+/** Where a result is. */
+interface Place {
+  readonly ref: string;
+  /** Which of several results it is. */
+  readonly index: number | null;
+  readonly meta: ValueMeta;
+}
+
+interface Change {
+  readonly name: string;
+  readonly written: readonly number[];
+  readonly returned: readonly number[];
+  readonly result: unknown;
+}
+
+interface EncodedCall {
+  readonly args: GraphArgument[];
+  readonly kwargs: Record<string, GraphArgument>;
+}
+
+const noRegions: readonly Region[] = [];
+const readsValues = new Set(['item', '_local_scalar_dense', 'equal', 'allclose', 'is_nonzero']);
+const dataDependentSizes = new Set([
+  'nonzero',
+  'argwhere',
+  'masked_select',
+  '_unique',
+  '_unique2',
+  'unique_dim',
+  'unique_consecutive',
+  'unique_dim_consecutive',
+  'bincount',
+  'combinations',
+]);
+
+function newValue(ref: string, device: Device, meta: ValueMeta): Value {
+  return { ref, device, meta, view: null, seen: 0, changes: 0 };
+}
+
+function rootOf(value: Value): Value {
+  let root = value;
+  while (root.view !== null) root = root.view.parent;
+  return root;
+}
+
+function isMask(value: unknown): boolean {
+  return (
+    value instanceof Tensor && withRecorder(null, () => value.dtype.name === 'bool' || value.dtype.name === 'uint8')
+  );
+}
+
+function disposed(): PipelineError {
+  return new PipelineError(
+    'TRACE_DISPOSED',
+    `trace: a tensor${here()} is used after it was disposed of; keep() it, or return it from the scope`,
+  );
+}
+
+function here(): string {
+  const line = userSourceLine();
+  return line === '' ? '' : ` (at ${line})`;
+}

@@ -1,0 +1,211 @@
+/**
+ * @file Sizes that follow from free dimensions. A model is traced at several sizes; a number that differs between the
+ * runs must be an expression of the sizes, which is found from the runs and checked with one that was not used for it.
+ */
+
+/** An expression in the symbols of free dimensions. */
+export type SizeExpression =
+  | number
+  | { readonly symbol: string }
+  | { readonly op: ScalarOp; readonly of: readonly SizeExpression[] };
+
+/** Operators of expressions. */
+export type ScalarOp = 'add' | 'mul' | 'floordiv' | 'truediv' | 'sqrt';
+
+/** The sizes of one run, by symbol. */
+export type Sizes = Readonly<Record<string, number>>;
+
+/** One run: its sizes, and the number in question there. */
+interface Sample {
+  readonly at: Sizes;
+  readonly value: number;
+}
+
+/**
+ * The runs that expressions are found from: the example's sizes, each symbol doubled alone, all multiplied by different
+ * primes (the check), and all one larger (which a model that wants even sizes may refuse).
+ */
+export function planRuns(sizes: Sizes): { readonly needed: readonly Sizes[]; readonly optional: Sizes } {
+  const symbols = Object.keys(sizes);
+  const scaled = (factor: (symbol: string, i: number) => number): Sizes =>
+    Object.fromEntries(symbols.map((symbol, i) => [symbol, (sizes[symbol] as number) * factor(symbol, i)]));
+  return {
+    needed: [
+      sizes,
+      ...symbols.map((one) => scaled((symbol) => (symbol === one ? 2 : 1))),
+      scaled((_, i) => primes[i % primes.length] as number),
+    ],
+    optional: Object.fromEntries(symbols.map((symbol, i) => [symbol, (sizes[symbol] as number) + 1 + i])),
+  };
+}
+
+const primes = [3, 5, 7, 11];
+
+/** The expression that gives `values[i]` at `runs[i]`, or null where none of the forms we know does. */
+export function solveSize(runs: readonly Sizes[], values: readonly number[], isFloat: boolean): SizeExpression | null {
+  const samples = runs.map((at, i): Sample => ({ at, value: values[i] as number }));
+  const fits = (expression: SizeExpression): boolean =>
+    samples.every(({ at, value }) => same(evaluateSize(expression, at), value));
+  return candidates(samples, isFloat).find((each) => each !== null && fits(each)) ?? null;
+}
+
+function same(a: number, b: number): boolean {
+  return a === b || (!Number.isInteger(b) && Math.abs(a - b) <= 1e-14 * Math.abs(b));
+}
+
+function* candidatesOf(samples: readonly Sample[], isFloat: boolean): Generator<SizeExpression | null> {
+  const base = samples[0] as Sample;
+  const symbols = Object.keys(base.at);
+  yield base.value;
+  for (const symbol of symbols) yield { symbol };
+  const depends = symbols.filter((_, i) => samples[1 + i]?.value !== base.value);
+  yield affine(samples, depends);
+  yield power(samples, depends, isFloat);
+  if (depends.length === 2) yield bilinear(samples, depends);
+}
+
+function candidates(samples: readonly Sample[], isFloat: boolean): (SizeExpression | null)[] {
+  return [...candidatesOf(samples, isFloat)];
+}
+
+/** `c + a*s0 + b*s1`, all over a common divisor. */
+function affine(samples: readonly Sample[], depends: readonly string[]): SizeExpression | null {
+  const base = samples[0] as Sample;
+  const symbols = Object.keys(base.at);
+  const slopes = depends.map((symbol) => {
+    const size = base.at[symbol] as number;
+    return ((samples[1 + symbols.indexOf(symbol)] as Sample).value - base.value) / size;
+  });
+  const constant =
+    base.value - slopes.reduce((sum, slope, i) => sum + slope * (base.at[depends[i] as string] as number), 0);
+  const divisor = commonDivisor([...slopes, constant]);
+  if (divisor === null) return null;
+  const terms: SizeExpression[] = depends.map((symbol, i) =>
+    times(Math.round((slopes[i] as number) * divisor), { symbol }),
+  );
+  const rest = Math.round(constant * divisor);
+  const whole = sum(rest === 0 ? terms : [...terms, rest]);
+  if (divisor === 1) return whole;
+  const check = samples.at(-1) as Sample;
+  const floored: SizeExpression = { op: 'floordiv', of: [whole, divisor] };
+  if (evaluateSize(floored, check.at) === check.value) return floored;
+  return { op: 'floordiv', of: [sum([whole, divisor - 1]), divisor] }; // rounded up
+}
+
+/** The smallest number that makes all of them whole. */
+function commonDivisor(numbers: readonly number[]): number | null {
+  for (let divisor = 1; divisor <= 64; divisor++)
+    if (numbers.every((value) => Math.abs(value * divisor - Math.round(value * divisor)) < 1e-9)) return divisor;
+  return null;
+}
+
+/** `c * s0^p * s1^q`, with square roots and quotients for floats. */
+function power(samples: readonly Sample[], depends: readonly string[], isFloat: boolean): SizeExpression | null {
+  const base = samples[0] as Sample;
+  const symbols = Object.keys(base.at);
+  const exponents = depends.map((symbol) =>
+    Math.log2((samples[1 + symbols.indexOf(symbol)] as Sample).value / base.value),
+  );
+  if (exponents.some((power) => !Number.isFinite(power) || Math.abs(power * 2 - Math.round(power * 2)) > 1e-9))
+    return null;
+  const halves = exponents.map((power) => Math.round(power * 2));
+  if (!isFloat && halves.some((half) => half <= 0 || half % 2 !== 0)) return null;
+  const scale = halves.reduce(
+    (rest, half, i) => rest / (base.at[depends[i] as string] as number) ** (half / 2),
+    base.value,
+  );
+  const coefficient = isFloat ? scale : Math.round(scale);
+  const factor = (symbol: string, half: number): SizeExpression => {
+    const whole: SizeExpression[] = Array.from({ length: Math.floor(half / 2) }, () => ({ symbol }));
+    return product(half % 2 === 0 ? whole : [...whole, { op: 'sqrt', of: [{ symbol }] }]);
+  };
+  const over = product(
+    depends.flatMap((symbol, i) => ((halves[i] as number) > 0 ? [factor(symbol, halves[i] as number)] : [])),
+  );
+  const under = product(
+    depends.flatMap((symbol, i) => ((halves[i] as number) < 0 ? [factor(symbol, -(halves[i] as number))] : [])),
+  );
+  const top = typeof over === 'number' ? coefficient : times(coefficient, over);
+  return typeof under === 'number' ? top : { op: 'truediv', of: [top, under] };
+}
+
+/** `c + a*s + b*t + d*s*t` */
+function bilinear(samples: readonly Sample[], depends: readonly string[]): SizeExpression | null {
+  const [s, t] = depends as [string, string];
+  const base = samples[0] as Sample;
+  const symbols = Object.keys(base.at);
+  const [x, y] = [base.at[s] as number, base.at[t] as number];
+  const alongS = (samples[1 + symbols.indexOf(s)] as Sample).value - base.value; // a*x + d*x*y
+  const alongT = (samples[1 + symbols.indexOf(t)] as Sample).value - base.value; // b*y + d*x*y
+  const far = samples[1 + symbols.length] as Sample;
+  const [p, q] = [(far.at[s] as number) / x - 1, (far.at[t] as number) / y - 1];
+  const cross = (far.value - base.value - p * alongS - q * alongT) / (p * q); // d*x*y
+  const numbers = [base.value - alongS - alongT + cross, (alongS - cross) / x, (alongT - cross) / y, cross / (x * y)];
+  if (numbers.some((value) => !Number.isInteger(value))) return null;
+  const [c, a, b, d] = numbers as [number, number, number, number];
+  const terms: (readonly [number, SizeExpression])[] = [
+    [a, { symbol: s }],
+    [b, { symbol: t }],
+    [d, product([{ symbol: s }, { symbol: t }])],
+  ];
+  const used = terms.filter(([factor]) => factor !== 0).map(([factor, term]) => times(factor, term));
+  return sum(c === 0 ? used : [...used, c]);
+}
+
+function sum(terms: readonly SizeExpression[]): SizeExpression {
+  if (terms.length === 0) return 0;
+  return terms.reduce((a, b) => ({ op: 'add', of: [a, b] }));
+}
+
+function product(factors: readonly SizeExpression[]): SizeExpression {
+  if (factors.length === 0) return 1;
+  return factors.reduce((a, b) => ({ op: 'mul', of: [a, b] }));
+}
+
+function times(factor: number, of: SizeExpression): SizeExpression {
+  return factor === 1 ? of : { op: 'mul', of: [factor, of] };
+}
+
+/** The value of an expression at given sizes. @example evaluateSize({ op: 'mul', of: [2, { symbol: 's0' }] }, { s0: 4 }) // 8 */
+export function evaluateSize(expression: SizeExpression, at: Sizes): number {
+  if (typeof expression === 'number') return expression;
+  if ('symbol' in expression) return at[expression.symbol] as number;
+  const [a = 0, b = 0] = expression.of.map((part) => evaluateSize(part, at));
+  switch (expression.op) {
+    case 'add':
+      return a + b;
+    case 'mul':
+      return a * b;
+    case 'floordiv':
+      return Math.floor(a / b);
+    case 'truediv':
+      return a / b;
+    case 'sqrt':
+      return Math.sqrt(a);
+  }
+}
+
+/** An expression as text. @example formatSize({ op: 'mul', of: [2, { symbol: 's0' }] }) // '2*s0' */
+export function formatSize(expression: SizeExpression, inProduct = false): string {
+  if (typeof expression === 'number') return String(expression);
+  if ('symbol' in expression) return expression.symbol;
+  const { op, of } = expression;
+  if (op === 'add') {
+    const text = of
+      .map((part) => formatSize(part))
+      .join(' + ')
+      .replaceAll('+ -', '- ');
+    return inProduct ? `(${text})` : text;
+  }
+  if (op === 'mul') return of.map((part) => formatSize(part, true)).join('*');
+  return `${op}(${of.map((part) => formatSize(part)).join(', ')})`;
+}
+
+/** The symbols of an expression. */
+export function symbolsOf(expression: SizeExpression, found: Set<string> = new Set()): Set<string> {
+  if (typeof expression === 'object') {
+    if ('symbol' in expression) found.add(expression.symbol);
+    else for (const part of expression.of) symbolsOf(part, found);
+  }
+  return found;
+}
