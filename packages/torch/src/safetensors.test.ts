@@ -1,6 +1,9 @@
+/** @file Safetensors files: what is written comes back, and no file does more harm than an error. */
+import { spawnSync } from 'node:child_process';
 import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
 import { afterAll, expect, test } from 'vitest';
 import {
   dtypes,
@@ -110,9 +113,17 @@ test.each([
   ['header too long', () => loadSafetensors(craft('{}', 0, 99)), /its header claims 99 bytes/],
   ['not JSON', () => loadSafetensors(craft('{"a":')), /not JSON/],
   ['not an object', () => loadSafetensors(craft('[]')), /not a JSON object/],
-  ['unknown type', () => loadSafetensors(craft({ a: { ...entry, dtype: 'F31' } }, 8)), /has type "F31"; known are/],
+  ['unknown type', () => loadSafetensors(craft({ a: { ...entry, dtype: 'F31' } }, 8)), /has type 'F31'; known are/],
   ['negative size', () => loadSafetensors(craft({ a: { ...entry, shape: [-2] } }, 8)), /not a list of sizes/],
-  ['huge size', () => loadSafetensors(craft({ a: { ...entry, shape: [2 ** 40, 2 ** 40] } }, 8)), /needs/],
+  ['huge size', () => loadSafetensors(craft({ a: { ...entry, shape: [2 ** 40, 2 ** 40] } }, 8)), /too large/],
+  ['huge and empty', () => loadSafetensors(craft({ a: { ...entry, shape: [0, 2 ** 52, 2 ** 52] } }, 8)), /too large/],
+  ['nested type', () => loadSafetensors(craft({ a: { ...entry, dtype: [1] } }, 8)), /has type no string but object/],
+  [
+    'a name twice',
+    () => loadSafetensors(craft(`{"a":${JSON.stringify(entry)},"a":${JSON.stringify(entry)}}`, 8)),
+    /twice/,
+  ],
+  ['a folder', () => loadSafetensors(folder), /it is not a file/],
   ['outside', () => loadSafetensors(craft({ a: entry }, 4)), /the data has 4 bytes/],
   ['backwards', () => loadSafetensors(craft({ a: { ...entry, data_offsets: [8, 0] } }, 8)), /lies at 8 to 0/],
   ['shape and bytes differ', () => loadSafetensors(craft({ a: { ...entry, shape: [3] } }, 8)), /needs 12/],
@@ -130,4 +141,19 @@ test.each([
 ] as [string, () => unknown, RegExp][])('%s is refused', (_, call, message) => {
   expect(call).toThrow(TorchError);
   expect(call).toThrow(message);
+});
+
+test('a colon in a name is no second name', () => {
+  const header = '{"a:\\"b":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}}';
+  expect([...loadSafetensors(craft(header, 8)).keys()]).toEqual(['a:"b']);
+});
+
+test('100 spoilt files load or are refused', { timeout: 120_000 }, () => {
+  const script = fileURLToPath(new URL('../../../scripts/fuzz-safetensors.mjs', import.meta.url));
+  const { status, stdout, stderr } = spawnSync(process.execPath, [script, '--files', '100', '--seed', '7'], {
+    encoding: 'utf8',
+  });
+  expect(stdout + stderr).not.toContain('unexpected');
+  expect(status).toBe(0);
+  expect(stdout).toContain('100 files');
 });

@@ -2,7 +2,7 @@
  * @file Tensors in a file: eight bytes with the length of a JSON header, the header, the bytes. Reading maps the file, so
  * nothing is copied until it is used; writing goes to a temporary file that is synced and renamed.
  */
-import { closeSync, fsyncSync, openSync, readSync, renameSync, rmSync, statSync, writeSync } from 'node:fs';
+import { closeSync, fstatSync, fsyncSync, openSync, readSync, renameSync, rmSync, statSync, writeSync } from 'node:fs';
 import { dirname } from 'node:path';
 import { native } from './addon.ts';
 import { type DType, toDType } from './dtype.ts';
@@ -90,6 +90,7 @@ export function readSafetensorsHeader(path: string): SafetensorsHeader {
     if (name !== '__metadata__') entries.set(name, readEntry(name, value, { start, room: size - start, refuse }));
   }
   checkCover(entries, { start, room: size - start, refuse });
+  if (countColons(text) !== countKeys(json)) throw refuse('a name occurs twice in the header');
   return { metadata, entries };
 }
 
@@ -99,14 +100,16 @@ function readHeaderText(
 ): [text: string, start: number, size: number] {
   let file: number;
   try {
+    if (!statSync(path).isFile()) throw refuse('it is not a file'); // opening a pipe would wait for its writer
     file = openSync(path, 'r');
   } catch (error) {
+    if (error instanceof TorchError) throw error;
     throw new TorchError('FILE', `loadSafetensors: cannot open ${path} (${(error as NodeJS.ErrnoException).code})`, {
       cause: error,
     });
   }
   try {
-    const size = statSync(path).size;
+    const size = fstatSync(file).size;
     const prefix = new Uint8Array(8);
     if (size < 8 || readSync(file, prefix, 0, 8, 0) !== 8)
       throw refuse(`it has ${size} bytes, fewer than the 8 of the header's length`);
@@ -131,12 +134,13 @@ interface Place {
   readonly refuse: (why: string) => TorchError;
 }
 
-function readEntry(name: string, value: unknown, { start, room, refuse }: Place): SafetensorsEntry {
+function readEntry(fullName: string, value: unknown, { start, room, refuse }: Place): SafetensorsEntry {
+  const name = short(fullName);
   if (!isRecord(value)) throw refuse(`'${name}' is not an object`);
   const { dtype: dtypeName, shape, data_offsets: offsets } = value;
   const dtype = typeof dtypeName === 'string' ? dtypeNames.get(dtypeName) : undefined;
   if (dtype === undefined)
-    throw refuse(`'${name}' has type ${JSON.stringify(dtypeName)}; known are ${[...dtypeNames.keys()].join(', ')}`);
+    throw refuse(`'${name}' has type ${typeText(dtypeName)}; known are ${[...dtypeNames.keys()].join(', ')}`);
   if (!Array.isArray(shape) || shape.length > 64 || !shape.every(isCount))
     throw refuse(`the shape of '${name}' is not a list of sizes`);
   if (!Array.isArray(offsets) || offsets.length !== 2 || !offsets.every(isCount))
@@ -144,6 +148,9 @@ function readEntry(name: string, value: unknown, { start, room, refuse }: Place)
   const [begin, end] = offsets as [number, number];
   if (begin > end || end > room) throw refuse(`'${name}' lies at ${begin} to ${end}, the data has ${room} bytes`);
   const bytes = (shape as number[]).reduce((product, size) => product * size, dtype.itemSize);
+  // Strides are products too, and those of an empty tensor need not be zero.
+  const reach = (shape as number[]).reduce((product, size) => product * Math.max(size, 1), dtype.itemSize);
+  if (!Number.isSafeInteger(reach)) throw refuse(`the shape of '${name}' is too large: [${shape.join(', ')}]`);
   if (bytes !== end - begin)
     throw refuse(`'${name}' has ${end - begin} bytes, its shape [${shape.join(', ')}] of ${dtype.name} needs ${bytes}`);
   return { dtype, shape: shape as number[], offset: start + begin, bytes };
@@ -156,7 +163,7 @@ function checkCover(entries: ReadonlyMap<string, SafetensorsEntry>, { start, roo
   for (const [name, entry] of sorted) {
     if (entry.offset !== next)
       throw refuse(
-        `'${name}' begins at byte ${entry.offset}, ${entry.offset < next ? 'inside another tensor' : 'after a hole'} (expected ${next})`,
+        `'${short(name)}' begins at byte ${entry.offset}, ${entry.offset < next ? 'inside another tensor' : 'after a hole'} (expected ${next})`,
       );
     next += entry.bytes;
   }
@@ -168,6 +175,42 @@ function readMetadata(value: unknown, refuse: (why: string) => TorchError): Reco
   if (!isRecord(value) || !Object.values(value).every((item) => typeof item === 'string'))
     throw refuse('__metadata__ is not an object of strings');
   return value as Record<string, string>;
+}
+
+/** Names and types come from the file: a message shows their beginning. */
+function short(text: string): string {
+  return text.length > 100 ? `${text.slice(0, 100)}...` : text;
+}
+
+function typeText(value: unknown): string {
+  if (typeof value === 'string') return `'${short(value)}'`;
+  return value === undefined ? 'none' : `no string but ${value === null ? 'null' : typeof value}`;
+}
+
+/** Colons of a JSON text, outside its strings: one per name, also where the parser kept only the last of two. */
+function countColons(text: string): number {
+  let count = 0;
+  for (let i = 0; i < text.length; i++) {
+    const letter = text[i];
+    if (letter === ':') count++;
+    if (letter !== '"') continue;
+    for (i++; text[i] !== '"'; i++) if (text[i] === '\\') i++;
+  }
+  return count;
+}
+
+/** Names in all objects of a JSON value; not recursive, because it may be deep. */
+function countKeys(value: unknown): number {
+  let count = 0;
+  const open = [value];
+  while (open.length > 0) {
+    const next = open.pop();
+    if (typeof next !== 'object' || next === null) continue;
+    const values: unknown[] = Object.values(next);
+    if (!Array.isArray(next)) count += values.length;
+    for (const each of values) open.push(each);
+  }
+  return count;
 }
 
 function isRecord(value: unknown): value is Record<string, unknown> {
