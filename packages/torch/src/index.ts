@@ -31,8 +31,9 @@ export {
   type RegisterKind,
   type Registers,
   releaseHandle,
+  sizeOfHandle,
 } from './op/prepared.ts';
-export { type Recorder, sharesStorage, torchSourceRoot, withRecorder } from './op/recorder.ts';
+export { type Recorder, recorder, sharesStorage, torchSourceRoot, withRecorder } from './op/recorder.ts';
 export type * from './op/types.ts';
 export { type UniqueOptions, unique } from './op/unique.ts';
 export * as optim from './optim/index.ts';

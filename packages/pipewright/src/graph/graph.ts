@@ -30,6 +30,8 @@ export type ValueMeta = TensorMeta | ScalarMeta | null | readonly ValueMeta[];
 export interface ModuleCall {
   readonly path: string;
   readonly type: string;
+  /** How many calls of the same module came before it, where there were any. */
+  readonly call?: number;
 }
 
 /** A use of another node's value. @example { ref: 'linear_1' } */

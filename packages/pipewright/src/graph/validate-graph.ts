@@ -260,11 +260,12 @@ class Checker {
   }
 
   private modules(modules: unknown): void {
-    if (
-      !Array.isArray(modules) ||
-      !modules.every((item) => isRecord(item) && typeof item['path'] === 'string' && typeof item['type'] === 'string')
-    )
-      this.say('shape', 'modules is a list of { path, type }');
+    const isCall = (item: unknown): boolean =>
+      isRecord(item) &&
+      typeof item['path'] === 'string' &&
+      typeof item['type'] === 'string' &&
+      (item['call'] === undefined || Number.isSafeInteger(item['call']));
+    if (!Array.isArray(modules) || !modules.every(isCall)) this.say('shape', 'modules is a list of { path, type }');
   }
 
   private ranges(ranges: unknown): void {

@@ -67,6 +67,15 @@ export function duplicateHandle(handle: number): number {
   return native.duplicate(handle);
 }
 
+/** The size of one dimension, by handle. */
+export function sizeOfHandle(handle: number, dim: number): number {
+  native.meta(handle);
+  const dims = shared[0] as number;
+  const at = dim < 0 ? dim + dims : dim;
+  if (at >= 0 && at < dims) return shared[LIST_START + at] as number;
+  throw new TorchError('INDEX', `dimension ${dim} does not exist: the tensor has ${dims}`);
+}
+
 /** The value of a tensor of one element, by handle. */
 export function itemOfHandle(handle: number): number | boolean | bigint | { re: number; im: number } {
   return native.item(handle);
@@ -322,7 +331,7 @@ function handlesOf(value: unknown): unknown {
 // --- hot operators -----------------------------------------------------------------------------------------------------
 
 const shared = native.metaArray;
-const LIST_START = 16; // kHotList in native/hot.h
+const LIST_START = 16; // kHotList in native/hot.h, and where `meta` writes sizes
 const LONGEST = 32;
 
 /** The unboxed way, where the operator has one and the arguments are of its simple form. */
@@ -380,6 +389,7 @@ function hotPlace(
       return value === null ? keep(0) : undefined;
     case 'N':
       if (register !== undefined) return register.kind === 'int' ? register.register : undefined;
+      if (value instanceof FloatScalar && !Number.isInteger(value.float)) return keep(value.float);
       return typeof value === 'number' ? keep(value) : undefined;
     case 'i':
       if (register !== undefined) return register.kind === 'int' ? register.register : undefined;

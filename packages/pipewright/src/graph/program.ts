@@ -1,0 +1,198 @@
+/**
+ * @file A graph compiled for running: a flat list of steps over registers that hold tensors as bare handles. Each value
+ * is freed right after its last use. `compile.ts` makes it.
+ */
+import { duplicateHandle, type RegisterKind, type Registers, releaseHandle, Tensor } from '@pipewright/torch';
+import { PipelineError } from '../errors.ts';
+import type { GraphNode } from './graph.ts';
+
+/** One step of a program. */
+export interface Step {
+  readonly node: GraphNode;
+  readonly run: (registers: Registers) => void;
+  /** Registers that are freed after the step. */
+  frees: readonly number[];
+}
+
+/** What the program returns: trees of registers and of values known beforehand. */
+export type OutputPlan =
+  | { readonly register: number; readonly kind: RegisterKind }
+  | { readonly value: unknown }
+  | { readonly list: readonly OutputPlan[] }
+  | { readonly dict: readonly (readonly [string, OutputPlan])[] };
+
+/** Where a register's value comes from when no step makes it. */
+export interface BorrowedRegister {
+  readonly register: number;
+  readonly kind: RegisterKind;
+}
+
+/** Everything that compiling found out. */
+export interface ProgramParts {
+  /** Registers as a run begins: constants are in, the rest is empty. */
+  readonly template: readonly unknown[];
+  /** Tensors whose handles are among the constants. */
+  readonly owners: readonly Tensor[];
+  readonly inputs: readonly BorrowedRegister[];
+  /** `index` is the position in the attributes that a run is given. */
+  readonly attributes: readonly (BorrowedRegister & { readonly index: number })[];
+  readonly steps: readonly Step[];
+  readonly output: OutputPlan;
+  /** Registers that steps fill: when, and until when they are needed (`Infinity`: they are results). */
+  readonly owned: readonly { readonly register: number; readonly from: number; readonly until: number }[];
+}
+
+/** The register that holds the handles of all attributes during a run, for sub-programs. */
+export const ATTRIBUTES = 0;
+
+/** Frees whatever a register holds: a handle, a list of handles, or something that needs no freeing. */
+export function freeValue(value: unknown, kind: RegisterKind | 'other'): void {
+  if (kind === 'tensor') {
+    if (typeof value === 'number' && value !== 0) releaseHandle(value);
+  } else if (kind === 'tensors' && Array.isArray(value)) {
+    for (const item of value) freeValue(item, Array.isArray(item) ? 'tensors' : 'tensor');
+  }
+}
+
+/** A second hold of whatever a register holds. */
+export function shareValue(value: unknown, kind: RegisterKind | 'other'): unknown {
+  if (kind === 'tensor') return typeof value === 'number' && value !== 0 ? duplicateHandle(value) : value;
+  if (kind === 'tensors' && Array.isArray(value))
+    return value.map((item) => shareValue(item, Array.isArray(item) ? 'tensors' : 'tensor'));
+  return value;
+}
+
+/** A compiled graph. */
+export class Program {
+  readonly parts: ProgramParts;
+  private readonly kinds: ReadonlyMap<number, RegisterKind>;
+  private readonly ownedRegisters: ReadonlySet<number>;
+  /** The kind of every leaf of the output, in order. */
+  readonly outputKinds: readonly (RegisterKind | 'other')[];
+
+  constructor(parts: ProgramParts, kinds: ReadonlyMap<number, RegisterKind>) {
+    this.parts = parts;
+    this.kinds = kinds;
+    this.ownedRegisters = new Set(parts.owned.map((item) => item.register));
+    this.outputKinds = leafKinds(parts.output);
+  }
+
+  /** Runs on raw values (handles, numbers) and returns what each leaf of the output is, owned by the caller. */
+  runRaw(inputs: readonly unknown[], attributes: readonly number[]): unknown[] {
+    const registers = this.begin(attributes);
+    this.parts.inputs.forEach(({ register }, i) => {
+      registers[register] = inputs[i];
+    });
+    this.execute(registers);
+    const given = new Set<number>();
+    const leaves: unknown[] = [];
+    const collect = (plan: OutputPlan): void => {
+      if ('list' in plan) plan.list.forEach(collect);
+      else if ('dict' in plan) plan.dict.forEach(([, item]) => collect(item));
+      else if ('value' in plan) leaves.push(plan.value);
+      else if (this.ownedRegisters.has(plan.register) && !given.has(plan.register)) {
+        given.add(plan.register);
+        leaves.push(registers[plan.register]);
+      } else leaves.push(shareValue(registers[plan.register], plan.kind));
+    };
+    collect(this.parts.output);
+    return leaves;
+  }
+
+  /** Runs on tensors and numbers; the innermost scope takes charge of the results. */
+  run(inputs: readonly unknown[], attributes: readonly Tensor[]): unknown {
+    const { parts } = this;
+    const handles = new Array<number>(attributes.length);
+    for (let i = 0; i < handles.length; i++) handles[i] = (attributes[i] as Tensor).handle;
+    const registers = this.begin(handles);
+    const borrowed = new Map<number, Tensor>();
+    for (let i = 0; i < parts.inputs.length; i++) {
+      const { register } = parts.inputs[i] as BorrowedRegister;
+      const value = inputs[i];
+      if (value instanceof Tensor) {
+        registers[register] = value.handle;
+        borrowed.set(register, value);
+      } else registers[register] = value;
+    }
+    this.execute(registers);
+    for (const { register, index } of parts.attributes) borrowed.set(register, attributes[index] as Tensor);
+    return assemble(parts.output, registers, borrowed);
+  }
+
+  private begin(attributes: readonly number[]): unknown[] {
+    const { parts } = this;
+    const registers = parts.template.slice();
+    registers[ATTRIBUTES] = attributes;
+    for (let i = 0; i < parts.attributes.length; i++) {
+      const { register, index } = parts.attributes[i] as { register: number; index: number };
+      registers[register] = attributes[index];
+    }
+    return registers;
+  }
+
+  private execute(registers: unknown[]): void {
+    const { steps } = this.parts;
+    let at = 0;
+    try {
+      for (; at < steps.length; at++) {
+        const step = steps[at] as Step;
+        step.run(registers);
+        const { frees } = step;
+        for (let i = 0; i < frees.length; i++) {
+          const register = frees[i] as number;
+          const value = registers[register];
+          if (typeof value === 'number') {
+            if (value !== 0) releaseHandle(value);
+          } else freeValue(value, 'tensors');
+          registers[register] = null;
+        }
+      }
+    } catch (error) {
+      for (const { register, from, until } of this.parts.owned)
+        if (from < at && until >= at) freeValue(registers[register], this.kinds.get(register) as RegisterKind);
+      throw stepError((steps[at] as Step).node, error);
+    }
+  }
+}
+
+function leafKinds(plan: OutputPlan): (RegisterKind | 'other')[] {
+  if ('list' in plan) return plan.list.flatMap(leafKinds);
+  if ('dict' in plan) return plan.dict.flatMap(([, item]) => leafKinds(item));
+  return 'value' in plan ? ['other'] : [plan.kind];
+}
+
+/** What a run returns, of registers: tensors that were given come back as themselves. */
+function assemble(plan: OutputPlan, registers: Registers, known: Map<number, Tensor>): unknown {
+  if ('value' in plan) return plan.value;
+  if ('list' in plan) return plan.list.map((item) => assemble(item, registers, known));
+  if ('dict' in plan)
+    return Object.fromEntries(plan.dict.map(([key, item]) => [key, assemble(item, registers, known)]));
+  const value = registers[plan.register];
+  if (plan.kind !== 'tensor') return plan.kind === 'tensors' ? adoptList(value) : value;
+  if (typeof value !== 'number' || value === 0) return null;
+  let tensor = known.get(plan.register);
+  if (tensor === undefined) {
+    tensor = Tensor.adopt(value);
+    known.set(plan.register, tensor);
+  }
+  return tensor;
+}
+
+/** Handles in lists as tensors, which take the handles over. */
+export function adoptList(value: unknown): unknown {
+  if (Array.isArray(value)) return value.map(adoptList);
+  return typeof value === 'number' && value !== 0 ? Tensor.adopt(value) : null;
+}
+
+function stepError(node: GraphNode, error: unknown): unknown {
+  if (error instanceof PipelineError && error.code === 'GRAPH_RUN') return error;
+  const what = node.kind === 'call' ? node.op : node.kind === 'module' ? `module ${node.target}` : node.kind;
+  const module = node.modules?.at(-1)?.path ?? '';
+  const message = error instanceof Error ? error.message : String(error);
+  return new PipelineError(
+    'GRAPH_RUN',
+    `node '${node.name}' (${what}${module === '' ? '' : `, from ${module}`}): ${message}`,
+    { node: node.name, op: what, module },
+    { cause: error },
+  );
+}
