@@ -46,6 +46,12 @@ export type { PlacementOptions, PlacementStyle } from './placement.ts';
 export { rankToStages, stageToRank } from './placement.ts';
 export { percent, plural, quantity } from './quantity.ts';
 export type { RankMemory } from './rank-memory.ts';
+export { recordedSimulation } from './recorded-simulation.ts';
+export type { RankRecord, RecordedAction, RecordedRank, RecordedStep, Recording } from './recording.ts';
+export { meanCosts, recordedActions } from './recording.ts';
+export type { RecordingSummary, ReportOptions } from './recording-report.ts';
+export { recordingReport, recordingSummary, typicalStep } from './recording-report.ts';
+export { recordingTrace } from './recording-trace.ts';
 export { findSchedule, scheduleDefinitions, scheduleNames } from './registry.ts';
 export type {
   Cell,
