@@ -367,6 +367,7 @@ export class PipelineStage {
         { stage: this.stageIndex },
       );
     }
+    if (this.kwargs.length === 0) return undefined;
     return Object.fromEntries(this.kwargs.map((name) => [name, given[name]]));
   }
 
