@@ -1,0 +1,124 @@
+/** @file What can be said to `launch`, and the checks of it. */
+import { statSync } from 'node:fs';
+import { availableParallelism } from 'node:os';
+import { resolve } from 'node:path';
+import { fileURLToPath, pathToFileURL } from 'node:url';
+import { PipelineError } from '../errors.ts';
+import { checkChoice, checkCount, checkOptions, show } from '../options.ts';
+import type { LineSink } from './rank-output.ts';
+
+/** How to start ranks. */
+export interface LaunchOptions {
+  /** How many ranks on this machine. */
+  readonly ranks: number;
+  /** What each rank runs: a path, or a URL such as `new URL('./train.ts', import.meta.url)`. JavaScript or TypeScript. */
+  readonly script: string | URL;
+  /** `processes` (default), or `threads` of this process, which share tensors without copies and the random generator. */
+  readonly mode?: 'processes' | 'threads' | undefined;
+  /** What the script finds in `process.argv`. */
+  readonly args?: readonly string[] | undefined;
+  /** What the script's exported `main` is called with; it must be possible to send it. */
+  readonly data?: unknown;
+  /** More environment variables for the ranks. */
+  readonly env?: Readonly<Record<string, string>> | undefined;
+  /** How many machines take part, each with its own launcher. Default 1. */
+  readonly nnodes?: number | undefined;
+  /** Which of them this is; the one with number 0 has rank 0. */
+  readonly nodeRank?: number | undefined;
+  /** Where machine 0 can be reached. Default 127.0.0.1, where there is one machine. */
+  readonly masterAddr?: string | undefined;
+  /** The port on which rank 0 is found; several machines also use the next one. Default: a free one, or 29500. */
+  readonly masterPort?: number | undefined;
+  /** The time limit of every wait that gives none of its own. Default 5 minutes. */
+  readonly timeoutMs?: number | undefined;
+  /** How long ranks may take to end after one has failed, before they are ended. Default 2 seconds. */
+  readonly graceMs?: number | undefined;
+  /** Cores for the operators of each rank. Default: PIPEWRIGHT_THREADS, or the cores divided by the ranks. */
+  readonly threadsPerRank?: number | undefined;
+  /** Takes each line that a rank prints. Default: it is printed with `[rank 2] ` in front. */
+  readonly onLine?: LineSink | undefined;
+}
+
+/** The same, checked and complete. */
+export interface LaunchPlan {
+  readonly ranks: number;
+  readonly script: string;
+  readonly mode: 'processes' | 'threads';
+  readonly args: readonly string[];
+  readonly data: unknown;
+  readonly env: Readonly<Record<string, string>>;
+  readonly nnodes: number;
+  readonly nodeRank: number;
+  readonly masterAddr: string;
+  readonly masterPort: number | undefined;
+  readonly timeoutMs: number | undefined;
+  readonly graceMs: number;
+  readonly threadsPerRank: number;
+}
+
+const known = [
+  ...['ranks', 'script', 'mode', 'args', 'data', 'env', 'nnodes', 'nodeRank', 'masterAddr', 'masterPort'],
+  ...['timeoutMs', 'graceMs', 'threadsPerRank', 'onLine'],
+];
+
+/** Checks options and completes them. */
+export function planLaunch(options: LaunchOptions): LaunchPlan {
+  const where = 'launch';
+  checkOptions(where, options, known);
+  const ranks = checkCount(where, 'ranks', options.ranks);
+  const mode = checkChoice(where, 'mode', options.mode ?? 'processes', ['processes', 'threads']);
+  const nnodes = checkCount(where, 'nnodes', options.nnodes ?? 1);
+  const { nodeRank, masterAddr, masterPort, timeoutMs } = options;
+  if (nnodes > 1) {
+    if (mode === 'threads') throw bad('threads are of one machine; use processes where nnodes is more than 1');
+    if (nodeRank === undefined) throw bad(`nodeRank is missing; with ${nnodes} machines, give 0 to ${nnodes - 1}`);
+    if (masterAddr === undefined)
+      throw bad('masterAddr is missing; give the address of machine 0, the same everywhere');
+  }
+  checkCount(where, 'nodeRank', nodeRank ?? 0, 0);
+  if ((nodeRank ?? 0) >= nnodes)
+    throw bad(`nodeRank is ${nodeRank}; with nnodes ${nnodes} it is from 0 to ${nnodes - 1}`);
+  if (masterAddr !== undefined && (typeof masterAddr !== 'string' || masterAddr === ''))
+    throw bad(`masterAddr is ${show(masterAddr)}; give a name or an address`);
+  if (masterPort !== undefined && !(Number.isInteger(masterPort) && masterPort > 0 && masterPort < 65535))
+    throw bad(`masterPort is ${show(masterPort)}; give a whole number from 1 to 65534`);
+  if (timeoutMs !== undefined && !(typeof timeoutMs === 'number' && timeoutMs > 0))
+    throw bad(`timeoutMs is ${show(timeoutMs)}; give milliseconds, more than 0`);
+  return {
+    ranks,
+    script: scriptUrl(options.script),
+    mode,
+    args: options.args ?? [],
+    data: options.data,
+    env: options.env ?? {},
+    nnodes,
+    nodeRank: nodeRank ?? 0,
+    masterAddr: masterAddr ?? '127.0.0.1',
+    masterPort: masterPort ?? (nnodes > 1 ? 29_500 : undefined),
+    timeoutMs,
+    graceMs: checkCount(where, 'graceMs', options.graceMs ?? 2000, 0),
+    threadsPerRank: checkCount(where, 'threadsPerRank', options.threadsPerRank ?? share(ranks)),
+  };
+}
+
+/** The cores of one rank: what the user has set, or a fair share. */
+function share(ranks: number): number {
+  const asked = Number(process.env['PIPEWRIGHT_THREADS'] || Number.NaN);
+  return Number.isNaN(asked) ? Math.max(1, Math.floor(availableParallelism() / ranks)) : asked;
+}
+
+function scriptUrl(script: string | URL): string {
+  const given = script instanceof URL || (typeof script === 'string' && script.startsWith('file:'));
+  if (!given && (typeof script !== 'string' || script === ''))
+    throw bad(`script is ${show(script)}; give a path or a URL`);
+  const url = given ? new URL(script) : pathToFileURL(resolve(script));
+  if (url.protocol !== 'file:') throw bad(`script is ${url.href}; give a file of this machine`);
+  const file = fileURLToPath(url);
+  if (statSync(file, { throwIfNoEntry: false })?.isFile() !== true)
+    throw new PipelineError('NO_SCRIPT', `launch: there is no file ${file}; check the path of the script`);
+  return url.href;
+}
+
+function bad(what: string): PipelineError {
+  return new PipelineError('BAD_OPTION', `launch: ${what}`);
+}

@@ -1,0 +1,179 @@
+/** @file Starts ranks, ends all when one fails, and says which one was the cause and where the others were. */
+import { PipelineError } from '../errors.ts';
+import { formatDigest } from './digest.ts';
+import { type LaunchOptions, type LaunchPlan, planLaunch } from './launch-options.ts';
+import { freePort, interfaceTowards } from './network.ts';
+import { startProcesses } from './process-ranks.ts';
+import { failedInWait, LaunchError, type RankFailure } from './rank-failure.ts';
+import { printLine } from './rank-output.ts';
+import type { RankPlace } from './rank-place.ts';
+import type { RankEvents, StartedRanks } from './started-ranks.ts';
+import { processBoard, type StatusBoard, threadBoard } from './status-board.ts';
+import { STATUS_FILE } from './status-layout.ts';
+import { startThreads } from './thread-ranks.ts';
+
+/** Ranks under way. */
+export interface Launched {
+  /** What each rank's `main` returned, by rank. Rejects with a `LaunchError` when a rank has failed and all have ended. */
+  readonly done: Promise<unknown[]>;
+  /** Where each rank is now. */
+  places(): RankPlace[];
+  /** Who waits for whom now, in one line. */
+  digest(): string;
+  /** The processes of the ranks, in order; empty for threads, and before they are started. */
+  pids(): readonly number[];
+  /** Sends a signal to all ranks; those that then do not end in `graceMs` are killed. A second call kills at once. */
+  end(signal?: NodeJS.Signals): void;
+  /** Stops the processes of all ranks, or lets them go on. */
+  pause(on: boolean): void;
+}
+
+/** How long after the polite signal a rank is killed. */
+const KILL_MS = 1000;
+
+/**
+ * Starts ranks on this machine, as processes or threads. Each finds its place in RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR
+ * and MASTER_PORT, imports the script and calls its `main`, where it exports one.
+ *
+ * @example const losses = await launch({ ranks: 4, script: new URL('./train.ts', import.meta.url), data: { steps: 10 } }).done
+ */
+export function launch(options: LaunchOptions): Launched {
+  const plan = planLaunch(options);
+  const launcher = new Launcher(plan, options.onLine ?? printLine);
+  return {
+    done: launcher.done,
+    places: () => launcher.places(),
+    digest: () => formatDigest(launcher.places()),
+    pids: () => launcher.pids(),
+    end: (signal) => launcher.end(signal ?? 'SIGTERM'),
+    pause: (on) => launcher.pause(on),
+  };
+}
+
+class Launcher {
+  readonly done: Promise<unknown[]>;
+  private readonly plan: LaunchPlan;
+  private readonly board: StatusBoard;
+  private readonly first: number;
+  private readonly line: RankEvents['line'];
+  private started: StartedRanks | undefined;
+  private readonly values: unknown[] = [];
+  private readonly over = new Set<number>();
+  private readonly failures: RankFailure[] = [];
+  /** Where all were when the first one failed. */
+  private snapshot: RankPlace[] | undefined;
+  private signalled: NodeJS.Signals | undefined;
+  private readonly timers: NodeJS.Timeout[] = [];
+  private allOver: () => void = () => undefined;
+
+  constructor(plan: LaunchPlan, line: RankEvents['line']) {
+    this.plan = plan;
+    this.line = line;
+    this.first = plan.nodeRank * plan.ranks;
+    this.board = plan.mode === 'threads' ? threadBoard(plan.ranks) : processBoard(plan.ranks, this.first);
+    this.done = this.run();
+    this.done.catch(() => undefined);
+  }
+
+  places(): RankPlace[] {
+    const stopped = this.started?.stopped() ?? new Set();
+    const places = this.board.places().map((place): RankPlace => {
+      if (stopped.has(place.rank)) return { ...place, state: 'stopped', waitingFor: undefined };
+      return this.over.has(place.rank) ? { ...place, state: 'done', waitingFor: undefined } : place;
+    });
+    return this.markFailed(places);
+  }
+
+  /** Ranks that failed of their own are shown so; those that failed in a wait are shown waiting. */
+  private markFailed(places: readonly RankPlace[]): RankPlace[] {
+    const failed = new Set(this.failures.filter((failure) => !failedInWait(failure)).map(({ rank }) => rank));
+    return places.map((place) =>
+      failed.has(place.rank) ? { ...place, state: 'failed', waitingFor: undefined } : place,
+    );
+  }
+
+  pids(): readonly number[] {
+    return this.started?.pids ?? [];
+  }
+
+  end(signal: NodeJS.Signals): void {
+    if (this.signalled !== undefined) this.started?.kill();
+    else {
+      this.signalled = signal;
+      this.started?.signal(signal);
+      this.later(this.plan.graceMs, () => this.started?.kill());
+    }
+  }
+
+  pause(on: boolean): void {
+    this.started?.signal(on ? 'SIGSTOP' : 'SIGCONT');
+  }
+
+  private async run(): Promise<unknown[]> {
+    try {
+      const env = await this.environment();
+      const { ranks: count, script, args, data, graceMs, threadsPerRank } = this.plan;
+      const start = { count, first: this.first, script, args, data, board: this.board, env, graceMs, threadsPerRank };
+      const ended = new Promise<void>((resolve) => (this.allOver = resolve));
+      const events: RankEvents = {
+        line: this.line,
+        failed: (failure) => this.failed(failure),
+        ended: (rank, value) => this.ended(rank, value),
+      };
+      this.started = this.plan.mode === 'threads' ? await startThreads(start, events) : startProcesses(start, events);
+      if (this.signalled !== undefined) this.started.signal(this.signalled);
+      await ended;
+    } finally {
+      for (const timer of this.timers) clearTimeout(timer);
+      this.started?.release();
+      this.board.close();
+    }
+    if (this.signalled !== undefined)
+      throw new PipelineError('TERMINATED', `launch: the ranks were ended by ${this.signalled}`, {
+        signal: this.signalled,
+      });
+    if (this.failures.length > 0) throw new LaunchError(this.failures, this.markFailed(this.snapshot ?? []));
+    return this.values;
+  }
+
+  private failed(failure: RankFailure): void {
+    this.failures.push(failure);
+    this.snapshot ??= this.places();
+    if (this.failures.length > 1 || this.signalled !== undefined) return;
+    // The others learn of it by themselves; those that do not are ended.
+    this.later(this.plan.graceMs, () => this.started?.signal('SIGTERM'));
+    this.later(this.plan.graceMs + KILL_MS, () => this.started?.kill());
+  }
+
+  private ended(rank: number, value: unknown): void {
+    this.over.add(rank);
+    this.values[rank - this.first] = value;
+    if (this.over.size === this.plan.ranks) this.allOver();
+  }
+
+  private later(ms: number, action: () => void): void {
+    this.timers.push(setTimeout(action, ms));
+  }
+
+  /** What each rank finds in its environment. */
+  private async environment(): Promise<(local: number) => Readonly<Record<string, string>>> {
+    const { ranks, mode, nnodes, nodeRank, masterAddr, timeoutMs, env } = this.plan;
+    const limit = timeoutMs === undefined ? {} : { PIPEWRIGHT_TIMEOUT_MS: String(timeoutMs) };
+    if (mode === 'threads') return () => ({ ...limit, ...env });
+    const masterPort = this.plan.masterPort ?? (await freePort());
+    const network = process.env['GLOO_SOCKET_IFNAME'] ?? (await interfaceTowards(masterAddr));
+    return (local) => ({
+      ...limit,
+      ...(network === undefined ? {} : { GLOO_SOCKET_IFNAME: network }),
+      ...env,
+      RANK: String(this.first + local),
+      WORLD_SIZE: String(nnodes * ranks),
+      LOCAL_RANK: String(local),
+      LOCAL_WORLD_SIZE: String(ranks),
+      GROUP_RANK: String(nodeRank),
+      MASTER_ADDR: masterAddr,
+      MASTER_PORT: String(masterPort),
+      [STATUS_FILE]: this.board.shared as string,
+    });
+  }
+}

@@ -1,0 +1,34 @@
+/** @file Ports and network interfaces for ranks to find each other. */
+import { createSocket } from 'node:dgram';
+import { once } from 'node:events';
+import { createServer } from 'node:net';
+import { networkInterfaces } from 'node:os';
+
+/** A port of this machine that nobody uses now. */
+export async function freePort(): Promise<number> {
+  const server = createServer().listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const { port } = server.address() as { readonly port: number };
+  server.close();
+  await once(server, 'close');
+  return port;
+}
+
+/** The network interface through which `host` is reached, or undefined where that cannot be told. */
+export async function interfaceTowards(host: string): Promise<string | undefined> {
+  const socket = createSocket('udp4');
+  try {
+    // Connecting a datagram socket sends nothing; it asks the system for a route.
+    socket.connect(9, host);
+    await once(socket, 'connect');
+    const { address } = socket.address();
+    const found = Object.entries(networkInterfaces()).find(([, addresses]) =>
+      addresses?.some((one) => one.address === address),
+    );
+    return found?.[0];
+  } catch {
+    return undefined;
+  } finally {
+    socket.close();
+  }
+}

@@ -1,0 +1,45 @@
+/** @file What a rank does with the user's script, in a thread as in a process: settings, TypeScript, `main`, a good end. */
+import { fileURLToPath } from 'node:url';
+import { allowTypeScript } from './typescript.ts';
+
+/** What a rank is to run. */
+export interface ScriptStart {
+  /** The script, as a file: URL. */
+  readonly script: string;
+  /** What the script finds in `process.argv` after its own name. */
+  readonly args: readonly string[];
+  /** What its `main` is called with. */
+  readonly data: unknown;
+}
+
+/** Imports the script. Where it exports `main`, that is the work; otherwise the work is over when nothing is left to do. */
+export async function runScript({ script, args, data }: ScriptStart): Promise<unknown> {
+  process.argv = [process.argv[0] as string, fileURLToPath(script), ...args];
+  allowTypeScript(script);
+  const { main } = (await import(script)) as { readonly main?: unknown };
+  if (typeof main === 'function') return (main as (data: unknown) => unknown)(data);
+  await new Promise<unknown>((resolve) => process.once('beforeExit', resolve));
+  return undefined;
+}
+
+/** Leaves the process group, if the script has joined one and not left it, so that its last messages arrive. */
+export function endGroup(): void {
+  const end = (globalThis as Record<symbol, unknown>)[Symbol.for('pipewright.destroyProcessGroup')];
+  if (typeof end === 'function') (end as () => void)();
+}
+
+/** An error as it travels from a rank to its launcher. */
+export interface SentError {
+  readonly name: string;
+  readonly message: string;
+  readonly code?: string;
+  readonly stack?: string;
+}
+
+/** Whatever was thrown, in a form that travels. */
+export function packError(thrown: unknown): SentError {
+  const error = thrown instanceof Error ? thrown : new Error(String(thrown));
+  const { name, message, stack } = error;
+  const code = 'code' in error && typeof error.code === 'string' ? { code: error.code } : {};
+  return { name, message, ...code, ...(stack === undefined ? {} : { stack }) };
+}
