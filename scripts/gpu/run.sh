@@ -7,16 +7,21 @@ if [ -f out/gpu/node.xz ] && ! command -v node > /dev/null; then
   mkdir -p /tmp/pipewright-node && xz -dc out/gpu/node.xz > /tmp/pipewright-node/node && chmod +x /tmp/pipewright-node/node
   export PATH=/tmp/pipewright-node:$PATH
 fi
-mkdir -p node_modules/@pipewright && ln -sfn ../../packages/torch node_modules/@pipewright/torch
+mkdir -p node_modules/@pipewright && ln -sfn ../../packages/torch ../../packages/schedule node_modules/@pipewright/ && ln -sfn ../packages/pipewright node_modules/pipewright
 export PIPEWRIGHT_LIBTORCH=${PIPEWRIGHT_LIBTORCH:-$(python3 -c 'import torch; print(torch.__path__[0])')}
 export PIPEWRIGHT_PYTHON=${PIPEWRIGHT_PYTHON:-$(command -v python3)}
 export LD_LIBRARY_PATH=$PIPEWRIGHT_LIBTORCH/lib:$(find "$(dirname "$PIPEWRIGHT_LIBTORCH")/nvidia" -maxdepth 2 -name lib -type d 2> /dev/null | tr '\n' ':')${LD_LIBRARY_PATH:-}
 node --input-type=module -e "import { runSetup } from './packages/torch/dist/setup/index.js'; const done = await runSetup(); console.log('libtorch', done.libtorch.version, 'CUDA addon:', done.addon.stamp.withoutCuda ?? 'built');"
 node scripts/gpu/cuda-test.mjs
+node scripts/gpu/pipeline-test.mjs
 if [ "${1:-}" = bench ]; then
   node bench/op-overhead.mjs --rounds 15
   node bench/op-overhead.mjs --rounds 15 --device cuda
   node bench/train-step.mjs
   node bench/train-step.mjs --device cuda
   [ ! -f bench/split-backward.mjs ] || node bench/split-backward.mjs
+fi
+if [ "${1:-}" = pipeline ]; then
+  node bench/runtime-overhead.mjs
+  node bench/pipeline.mjs --rounds "${2:-2}" ${3:+--only "$3"}
 fi

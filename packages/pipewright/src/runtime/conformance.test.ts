@@ -28,6 +28,7 @@ function casesFor(ranks: number): TrainingCase[] {
     { model: 'frozen' },
     { model: 'tree', evaluate: true },
     { model: 'checkpoint' },
+    { model: 'dropout' },
     { model: 'named', rows: 2 * 2 * ranks + 3, evaluate: true },
   ];
   return schedules.flatMap(({ name }) => variations.map((variation) => caseOf(name, ranks, variation)));

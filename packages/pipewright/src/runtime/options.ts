@@ -36,6 +36,8 @@ export interface RuntimeOptions {
   readonly autocast?: AutocastOptions | undefined;
   /** Scales the losses; the optimizer's gradients must be unscaled by the same scaler. */
   readonly scaler?: GradScaler | undefined;
+  /** On CUDA: record a whole step once for each shape and replay it. Where that cannot be, `captureProblem` says why. */
+  readonly capture?: boolean | undefined;
   /** Costs of actions, for schedules that depend on them. */
   readonly costs?: Costs | undefined;
 }
@@ -85,6 +87,7 @@ export const runtimeOptionNames: readonly string[] = [
   'outputMergeSpec',
   'autocast',
   'scaler',
+  'capture',
   'costs',
 ];
 const stepOptionNames = ['target', 'kwargs', 'losses', 'returnOutputs', 'divisor'];

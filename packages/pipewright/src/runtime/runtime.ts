@@ -10,6 +10,7 @@ import { checkOptions, show } from '../options.ts';
 import type { PipelineStage } from '../stage/pipeline-stage.ts';
 import { Actions, type StepState } from './actions.ts';
 import { agree } from './agreement.ts';
+import { StepCapture, type StepInput, type StepResult } from './capture.ts';
 import { StepError } from './errors.ts';
 import { lowerFor, resolveSchedule } from './lowering.ts';
 import {
@@ -44,6 +45,7 @@ export class PipelineRuntime {
   private readonly customFunctions = new Map<string, CustomFunction>();
   private readonly hooks: ActionHook[] = [];
   private readonly actions: Actions;
+  private capture: StepCapture | null = null;
   private steps = 0;
 
   constructor(
@@ -76,6 +78,11 @@ export class PipelineRuntime {
   get schedule(): Schedule {
     this.prepare();
     return this.lowered as Schedule;
+  }
+
+  /** Why steps are not captured, where `capture` was asked for; null while they are. */
+  get captureProblem(): string | null {
+    return this.options.capture === true ? this.captureSteps().problem : null;
   }
 
   /** Number of steps and evaluations that have ended. */
@@ -130,6 +137,7 @@ export class PipelineRuntime {
   dispose(): void {
     for (const stage of this.stages) stage.clearRuntimeStates();
     this.actions.dispose();
+    this.capture?.dispose();
   }
 
   [Symbol.dispose](): void {
@@ -164,17 +172,35 @@ export class PipelineRuntime {
       );
     const [args, options] = splitInput(where, input);
     const plan = this.prepare();
-    const { outputs, losses } = scope(() => {
-      const state = this.begin(where, args, options, training);
-      if (training) this.ties?.begin();
-      this.walk(training ? plan.actions : plan.forwardActions, state);
-      if (training) this.ties?.reduce();
-      return this.finish(state);
-    });
+    const run = (input: StepInput): StepResult =>
+      scope(() => {
+        const state = this.begin(where, input.args, input.options, training);
+        if (training) this.ties?.begin();
+        this.walk(training ? plan.actions : plan.forwardActions, state);
+        if (training) this.ties?.reduce();
+        return this.finish(state);
+      });
+    const { outputs, losses } =
+      training && this.options.capture === true
+        ? this.captureSteps().run({ args, options }, run)
+        : run({ args, options });
     options.losses?.splice(0, options.losses.length, ...losses);
     for (const loss of options.losses === undefined ? losses : []) loss.dispose();
     this.steps++;
     return outputs;
+  }
+
+  private captureSteps(): StepCapture {
+    this.capture ??= new StepCapture(this.stages, this.captureObstacle());
+    return this.capture;
+  }
+
+  /** What speaks against recording, apart from devices. */
+  private captureObstacle(): string | null {
+    if (this.group !== null) return `the step exchanges messages with ${this.group.size - 1} other ranks`;
+    if (this.hooks.length > 0 || this.customFunctions.size > 0) return 'hooks and custom functions run in every step';
+    if (this.options.scaler !== undefined) return 'a gradient scaler decides anew in every step';
+    return null;
   }
 
   private begin(where: string, args: readonly unknown[], options: StepOptions, training: boolean): StepState {
@@ -234,8 +260,10 @@ export class PipelineRuntime {
     } catch (cause) {
       for (const stage of this.stages) stage.clearRuntimeStates();
       const failure = cause instanceof StepError ? cause : new StepError(this.rank, current, cause);
-      this.broken = failure;
-      this.group?.abort(failure.message);
+      if (this.group !== null) {
+        this.broken = failure;
+        this.group.abort(failure.message);
+      }
       throw failure;
     }
   }
@@ -261,7 +289,7 @@ export class PipelineRuntime {
     else this.actions.perform(planned, state);
   }
 
-  private finish(state: StepState): { outputs: unknown; losses: Tensor[] } {
+  private finish(state: StepState): StepResult {
     const { outputMergeSpec } = this.options;
     const outputs = state.outputs.length === 0 ? undefined : mergeChunks(state.outputs, outputMergeSpec);
     return { outputs, losses: state.losses.filter((loss) => loss !== undefined) };

@@ -1,0 +1,158 @@
+/**
+ * @file A whole step as one CUDA graph. A rank's step is a fixed list of actions, so its kernels can be recorded once for
+ * each shape of the inputs and then started with one call. The first step of a shape runs as usual, the second is recorded,
+ * the later ones are replays: inputs are copied into the recorded ones, losses and gradients read out.
+ */
+import { cuda, noGrad, type Tensor, unscoped } from '@pipewright/torch';
+import { describeTensor } from '../stage/describe.ts';
+import type { PipelineStage } from '../stage/pipeline-stage.ts';
+import { flatten, formatSpec, mapTensors, tensorsIn } from '../tree.ts';
+import type { StepOptions } from './options.ts';
+
+/** What a step gives. */
+export interface StepResult {
+  readonly outputs: unknown;
+  readonly losses: Tensor[];
+}
+
+/** What a step is given. */
+export interface StepInput {
+  readonly args: readonly unknown[];
+  readonly options: StepOptions;
+}
+
+/** A recorded step. */
+interface Recording {
+  readonly graph: cuda.CudaGraph;
+  readonly inputs: readonly Tensor[];
+  readonly result: StepResult;
+  readonly grads: readonly [parameter: Tensor, grad: Tensor][];
+}
+
+/** The recorded steps of a runtime. */
+export class StepCapture {
+  /** Why steps are not recorded; null while they are. */
+  problem: string | null = null;
+  private readonly parameters: readonly Tensor[];
+  private readonly seen = new Set<string>();
+  private readonly recordings = new Map<string, Recording>();
+
+  constructor(stages: readonly PipelineStage[], obstacle: string | null) {
+    this.parameters = [...new Set<Tensor>(stages.flatMap((stage) => stage.module.parameters()))];
+    this.problem = obstacle ?? deviceProblem(this.parameters);
+  }
+
+  /** Runs a step: eagerly, recording it, or as a replay. */
+  run(input: StepInput, eagerly: (input: StepInput) => StepResult): StepResult {
+    if (this.problem !== null) return eagerly(input);
+    const key = keyOf(input);
+    const known = this.recordings.get(key);
+    if (known !== undefined) return this.replay(known, input);
+    if (!this.seen.has(key)) {
+      this.seen.add(key); // libraries set themselves up in it
+      return eagerly(input);
+    }
+    try {
+      const made = this.record(input, eagerly);
+      this.recordings.set(key, made);
+      return this.replay(made, input);
+    } catch (error) {
+      this.problem = error instanceof Error ? error.message : String(error);
+      return eagerly(input);
+    }
+  }
+
+  /** Frees all recordings. */
+  dispose(): void {
+    for (const { graph, inputs, result, grads } of this.recordings.values()) {
+      graph.reset();
+      for (const tensor of [...inputs, ...result.losses, ...tensorsIn(result.outputs)]) tensor.dispose();
+      for (const [, grad] of grads) grad.dispose();
+    }
+    this.recordings.clear();
+    this.seen.clear();
+  }
+
+  private record(input: StepInput, eagerly: (input: StepInput) => StepResult): Recording {
+    return unscoped(() => {
+      const before = this.parameters.map((parameter) => parameter.grad);
+      const inputs = tensorsOf(input).map((tensor) => noGrad(() => tensor.detach().clone()));
+      const graph = new cuda.CudaGraph();
+      try {
+        for (const parameter of this.parameters) parameter.grad = null;
+        let next = 0;
+        const fixed = replaceTensors(input, () => inputs[next++] as Tensor);
+        const result = graph.capture(() => eagerly(fixed), { warmup: 0 });
+        const grads = this.parameters.flatMap((parameter): [Tensor, Tensor][] => {
+          const { grad } = parameter;
+          return grad === null ? [] : [[parameter, grad]];
+        });
+        return { graph, inputs, result, grads };
+      } finally {
+        this.parameters.forEach((parameter, i) => {
+          const grad = before[i] ?? null;
+          parameter.grad = grad;
+          grad?.dispose();
+        });
+      }
+    });
+  }
+
+  private replay({ graph, inputs, result, grads }: Recording, input: StepInput): StepResult {
+    return noGrad(() => {
+      tensorsOf(input).forEach((tensor, i) => (inputs[i] as Tensor).copy_(tensor, { nonBlocking: true }));
+      // A gradient that is there from an earlier step may be the very memory that the replay writes.
+      const earlier = grads.map(([parameter, grad]) => {
+        const there = parameter.grad;
+        return there !== null && there.isSame(grad) ? there.clone() : there;
+      });
+      graph.replay();
+      grads.forEach(([parameter, grad], i) => {
+        const old = earlier[i] ?? null;
+        parameter.grad = old === null ? grad : old.add(grad);
+        old?.dispose();
+      });
+      return {
+        outputs: mapTensors(result.outputs, (tensor) => tensor.clone()),
+        losses: result.losses.map((loss) => loss.clone()),
+      };
+    });
+  }
+}
+
+/** Why a rank's steps cannot be recorded, as far as its devices tell. */
+function deviceProblem(parameters: readonly Tensor[]): string | null {
+  const elsewhere = parameters.find((parameter) => !parameter.isCuda);
+  if (elsewhere !== undefined) return `a parameter is on ${elsewhere.device}; only work on a GPU can be recorded`;
+  return cuda.isAvailable() ? null : 'there is no CUDA here';
+}
+
+/** The tensors of an input, in order. */
+function tensorsOf({ args, options }: StepInput): Tensor[] {
+  return tensorsIn([args, options.kwargs ?? {}, options.target ?? null]);
+}
+
+function replaceTensors({ args, options }: StepInput, change: () => Tensor): StepInput {
+  const [newArgs, kwargs, target] = mapTensors([args, options.kwargs ?? {}, options.target ?? null], change) as [
+    unknown[],
+    Record<string, unknown>,
+    unknown,
+  ];
+  return {
+    args: newArgs,
+    options: {
+      ...options,
+      ...(options.kwargs === undefined ? {} : { kwargs }),
+      ...(options.target === undefined ? {} : { target }),
+    },
+  };
+}
+
+/** All that a recording depends on, in words. */
+function keyOf({ args, options }: StepInput): string {
+  const { leaves, spec } = flatten([args, options.kwargs ?? {}, options.target ?? null]);
+  const texts = leaves.map((leaf) =>
+    typeof leaf === 'object' && leaf !== null && 'handle' in leaf ? describeTensor(leaf as Tensor) : String(leaf),
+  );
+  return [formatSpec(spec), ...texts, options.returnOutputs !== false, options.divisor ?? ''].join(' ');
+}

@@ -1,0 +1,128 @@
+// @ts-check
+/** @file Pipelines on a GPU against plain training there: schedules, thread ranks on one GPU, captured steps. */
+import { isMainThread } from 'node:worker_threads';
+import { buildSchedule } from '@pipewright/schedule';
+import { distributed, nn, optim, scope, tensor } from '@pipewright/torch';
+import { PipelineRuntime, PipelineStage } from 'pipewright';
+
+const WIDTH = 16;
+const MICROBATCHES = 8;
+const STEPS = 4;
+const device = 'cuda';
+
+/** @param {number[]} shape @param {number} seed */
+function values(shape, seed) {
+  const count = shape.reduce((a, b) => a * b, 1);
+  const numbers = Array.from({ length: count }, (_, i) => 0.3 * Math.sin(0.7 * i + 0.3 * seed));
+  return tensor(numbers, { dtype: 'float64' }).reshape(shape).to({ device });
+}
+
+/** @param {number} index */
+function makeStage(index) {
+  const module = new nn.Sequential(new nn.Linear(WIDTH, WIDTH), new nn.GELU(), new nn.LayerNorm(WIDTH)).double();
+  module.to({ device });
+  module.parameters().forEach((parameter, i) => {
+    parameter
+      .requiresGrad_(false)
+      .copy_(values(parameter.shape, 10 * index + i))
+      .requiresGrad_(true);
+  });
+  return module;
+}
+
+/** @param {number} step */
+const batchOf = (step) => ({ x: values([24, WIDTH], step), y: values([24, WIDTH], 50 + step) });
+/** @param {import('@pipewright/torch').Tensor} output @param {import('@pipewright/torch').Tensor} target */
+const lossFn = (output, target) => nn.functional.mseLoss(output, target);
+/** @param {import('@pipewright/torch').nn.Module[]} modules */
+const weightsOf = (modules) =>
+  modules.flatMap((module) =>
+    module
+      .parameters()
+      .flatMap((p) => Array.from(/** @type {Float64Array} */ (p.detach().cpu().flatten().toTypedArray()))),
+  );
+
+/** @param {number} stages */
+function plain(stages) {
+  const modules = Array.from({ length: stages }, (_, i) => makeStage(i));
+  const optimizer = new optim.SGD(
+    modules.flatMap((m) => m.parameters()),
+    { lr: 0.1 },
+  );
+  for (let step = 0; step < STEPS; step++) {
+    optimizer.zeroGrad();
+    for (const part of [0, 1]) {
+      const { x, y } = batchOf(step + 10 * part);
+      let h = x;
+      for (const module of modules) h = module.forward(h);
+      lossFn(h, y).backward();
+    }
+    optimizer.step();
+  }
+  return modules.map((module) => weightsOf([module]));
+}
+
+/** @param {{ schedule: string, ranks: number, stages: number, capture: boolean }} setting */
+export function main({ schedule, ranks, stages, capture }) {
+  const group = ranks > 1 ? distributed.initProcessGroup() : undefined;
+  const rank = group?.rank ?? 0;
+  const { stageToRank } = buildSchedule(schedule, { ranks, stagesPerRank: stages / ranks, microbatches: MICROBATCHES });
+  const mine = stageToRank.flatMap((owner, s) => (owner === rank ? [s] : []));
+  const modules = mine.map(makeStage);
+  const runtime = new PipelineRuntime(
+    modules.map((module, i) => new PipelineStage(module, /** @type {number} */ (mine[i]), stages, { group })),
+    schedule,
+    { microbatches: MICROBATCHES, lossFn: /** @type {any} */ (lossFn), capture },
+  );
+  const optimizer = new optim.SGD(
+    modules.flatMap((m) => m.parameters()),
+    { lr: 0.1 },
+  );
+  for (let step = 0; step < STEPS; step++)
+    scope(() => {
+      optimizer.zeroGrad();
+      for (const part of [0, 1]) {
+        const { x, y } = batchOf(step + 10 * part);
+        runtime.step(...(mine.includes(0) ? [x] : []), mine.includes(stages - 1) ? { target: y } : {});
+      }
+      optimizer.step();
+    });
+  return {
+    weights: mine.map((s, i) => [s, weightsOf([/** @type {nn.Module} */ (modules[i])])]),
+    problem: runtime.captureProblem,
+  };
+}
+
+if (isMainThread) {
+  let failed = 0;
+  const settings = [
+    ...['Interleaved1F1B', 'InterleavedZeroBubble', 'LoopedBFS'].flatMap((schedule) =>
+      [false, true].map((capture) => ({ schedule, ranks: 1, stages: 4, capture })),
+    ),
+    ...['1F1B', 'ZB1P'].map((schedule) => ({ schedule, ranks: 2, stages: 2, capture: false })),
+    ...['ZBVZeroBubble', 'DualPipeV'].map((schedule) => ({ schedule, ranks: 2, stages: 4, capture: false })),
+  ];
+  for (const setting of settings) {
+    const results =
+      setting.ranks === 1
+        ? [main(setting)]
+        : /** @type {ReturnType<typeof main>[]} */ (
+            await distributed.spawnThreads(setting.ranks, new URL(import.meta.url), setting).done
+          );
+    const expected = plain(setting.stages);
+    let most = 0;
+    for (const { weights } of results)
+      /** @type {number[]} */ for (const [s, found] of /** @type {[number, number[]][]} */ (weights))
+        (expected[s]).forEach(
+          (value, i) => (most = Math.max(most, Math.abs(value - /** @type {number} */ (found[i])))),
+        );
+    const problem = setting.capture ? results[0]?.problem : null;
+    const ok = most < 1e-12 && !problem;
+    if (!ok) failed++;
+    console.log(
+      `${ok ? 'ok  ' : 'FAIL'} ${JSON.stringify(setting)} largest difference ${most.toExponential(1)} ${problem ?? ''}`,
+    );
+  }
+  console.log(`${settings.length - failed} passed, ${failed} failed`);
+  process.exitCode = failed === 0 ? 0 : 1;
+}
