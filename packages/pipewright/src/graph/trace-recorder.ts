@@ -23,7 +23,7 @@ import {
   withRecorder,
 } from '@pipewright/torch';
 import { PipelineError } from '../errors.ts';
-import type { GraphArgument, NodeReference, ValueMeta } from './graph.ts';
+import type { GraphArgument, NodeReference, TensorMeta, ValueMeta } from './graph.ts';
 import { pipeSplitOp } from './graph.ts';
 import type { FlatNode, Region } from './split-regions.ts';
 import { registerCustomFunction } from './trace-functions.ts';
@@ -346,7 +346,10 @@ export class TraceRecorder implements Recorder {
   }
 
   private addAttribute(tensor: Tensor, target: string, isOwned: boolean): Value {
-    const { device, meta } = withRecorder(null, () => ({ device: tensor.device, meta: metaOf(tensor) }));
+    const { device, meta } = withRecorder(null, () => {
+      const known = tensor.device;
+      return { device: known, meta: { ...(metaOf(tensor) as TensorMeta), device: known } };
+    });
     if (this.onMeta && device === 'meta' && !isOwned)
       throw new PipelineError(
         'TRACE_UNTRACEABLE',

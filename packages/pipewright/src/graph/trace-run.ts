@@ -11,7 +11,7 @@ import {
 } from '@pipewright/torch';
 import { PipelineError } from '../errors.ts';
 import { flatten } from '../tree.ts';
-import type { GraphArgument, ValueMeta } from './graph.ts';
+import type { GraphArgument, TensorMeta, ValueMeta } from './graph.ts';
 import type { FlatNode } from './split-regions.ts';
 import { type ExampleInputs, treeArgument } from './trace-inputs.ts';
 import { type ModuleWatcher, watchModules } from './trace-modules.ts';
@@ -66,7 +66,10 @@ export function recordRun(subject: TraceSubject, sizes: Sizes, onMeta: boolean):
   const placeholders: { name: string; meta: ValueMeta }[] = [];
   const args = inputs.call((input) => {
     const made = inputs.resized(input, sizes, onMeta);
-    placeholders.push({ name: recorder.addInput(made, input.name, input.device), meta: metaOf(made) });
+    placeholders.push({
+      name: recorder.addInput(made, input.name, input.device),
+      meta: { ...(metaOf(made) as TensorMeta), device: input.device },
+    });
     return made;
   });
   const undo = onMeta ? () => undefined : rememberState(state);

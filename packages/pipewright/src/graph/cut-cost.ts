@@ -1,0 +1,125 @@
+/**
+ * @file What nodes cost, estimated from shapes: arithmetic of the operators that dominate a model, memory traffic of the
+ * rest. Only ratios matter for balancing; the rates are those of an ordinary accelerator.
+ */
+import { evaluate, parseExpression } from './expression.ts';
+import type { CallNode, Dim, GraphNode, TensorMeta, ValueMeta } from './graph.ts';
+import { inputsOf, isReference } from './graph.ts';
+
+/** Sizes of free dimensions to count with, by symbol. */
+export type ExampleSizes = ReadonlyMap<string, number>;
+
+/** What a node costs. */
+export interface NodeCost {
+  /** Multiplications and additions of the forward. */
+  readonly flops: number;
+  /** Bytes read and written. */
+  readonly bytes: number;
+  /** An estimate of the time of the forward. */
+  readonly seconds: number;
+}
+
+const flopsPerSecond = 50e12;
+const bytesPerSecond = 500e9;
+const secondsPerCall = 1e-6;
+/** What a free size counts as where no example says. */
+const usualSize = 8;
+const nothing: NodeCost = { flops: 0, bytes: 0, seconds: 0 };
+const noSizes: ExampleSizes = new Map();
+
+const dtypeBytes: Readonly<Record<string, number>> = {
+  float64: 8,
+  int64: 8,
+  uint64: 8,
+  complex64: 8,
+  complex128: 16,
+  float32: 4,
+  int32: 4,
+  uint32: 4,
+  float16: 2,
+  bfloat16: 2,
+  int16: 2,
+  uint16: 2,
+};
+
+function sizeOf(dim: Dim | undefined, sizes: ExampleSizes): number {
+  if (typeof dim === 'number') return dim;
+  if (dim === undefined) return 1;
+  const known = sizes.get(dim);
+  if (known !== undefined) return known;
+  const expression = parseExpression(dim);
+  if (expression === undefined) return usualSize;
+  const symbols = new Map(sizes);
+  for (const symbol of dim.match(/[A-Za-z_]\w*/g) ?? []) if (!symbols.has(symbol)) symbols.set(symbol, usualSize);
+  return evaluate(expression, symbols) ?? usualSize;
+}
+
+function isTensorMeta(meta: ValueMeta | undefined): meta is TensorMeta {
+  return meta !== undefined && meta !== null && !Array.isArray(meta) && 'shape' in meta;
+}
+
+/** Number of elements of a value. @example elementsOf({ dtype: 'float32', shape: [2, 3] }) // 6 */
+export function elementsOf(meta: ValueMeta | undefined, sizes: ExampleSizes = noSizes): number {
+  if (Array.isArray(meta))
+    return (meta as readonly ValueMeta[]).reduce((sum, item) => sum + elementsOf(item, sizes), 0);
+  return isTensorMeta(meta) ? meta.shape.reduce<number>((product, dim) => product * sizeOf(dim, sizes), 1) : 0;
+}
+
+/** Bytes of a value. @example bytesOf({ dtype: 'float32', shape: [2, 3] }) // 24 */
+export function bytesOf(meta: ValueMeta | undefined, sizes: ExampleSizes = noSizes): number {
+  if (Array.isArray(meta)) return (meta as readonly ValueMeta[]).reduce((sum, item) => sum + bytesOf(item, sizes), 0);
+  return isTensorMeta(meta) ? elementsOf(meta, sizes) * (dtypeBytes[meta.dtype] ?? 1) : 0;
+}
+
+type Nodes = ReadonlyMap<string, Pick<GraphNode, 'meta'>>;
+
+/** What a node costs. @example costOf(node, new Map(graph.nodes.map((each) => [each.name, each]))).flops */
+export function costOf(node: GraphNode, nodes: Nodes, sizes: ExampleSizes = noSizes): NodeCost {
+  if (node.kind !== 'call' || isFree(node.op)) return nothing;
+  const bytes = inputsOf(node).reduce(
+    (sum, name) => sum + bytesOf(nodes.get(name)?.meta, sizes),
+    bytesOf(node.meta, sizes),
+  );
+  const flops = flopsOf(node, nodes, sizes);
+  return { flops, bytes, seconds: Math.max(flops / flopsPerSecond, bytes / bytesPerSecond) + secondsPerCall };
+}
+
+const views =
+  /^aten::(view|reshape|transpose|permute|t|select|slice|narrow|unsqueeze|squeeze|expand|split|chunk|unbind|alias|detach|flatten|unflatten|contiguous|to|movedim|swapaxes|unfold|diagonal|view_as|expand_as|_assert\w*|sym_size)(\.|$)/;
+
+function isFree(op: string): boolean {
+  return views.test(op) || op.startsWith('scalar::') || op.startsWith('pippy::');
+}
+
+function flopsOf(node: CallNode, nodes: Nodes, sizes: ExampleSizes): number {
+  const metas = node.args.map((arg) => (isReference(arg) ? nodes.get(arg.ref)?.meta : undefined));
+  const size = (at: number, dim: number): number => {
+    const meta = metas[at];
+    return isTensorMeta(meta) ? sizeOf(meta.shape.at(dim), sizes) : 1;
+  };
+  const out = elementsOf(node.meta, sizes);
+  const base = node.op.replace(/^aten::_?/, '').replace(/\..*$/, '');
+  switch (base) {
+    case 'linear':
+      return 2 * out * size(1, -1);
+    case 'matmul':
+    case 'mm':
+    case 'bmm':
+      return 2 * out * size(0, -1);
+    case 'addmm':
+    case 'baddbmm':
+      return 2 * out * size(1, -1);
+    case 'scaled_dot_product_attention':
+      return 4 * out * size(1, -2);
+    case 'convolution':
+    case 'conv1d':
+    case 'conv2d':
+    case 'conv3d':
+    case 'conv_transpose1d':
+    case 'conv_transpose2d':
+    case 'conv_transpose3d':
+      return (2 * out * elementsOf(metas[1], sizes)) / Math.max(1, size(1, 0));
+    default:
+      return out;
+  }
+}

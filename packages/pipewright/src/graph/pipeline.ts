@@ -1,0 +1,104 @@
+/** @file From a model to a pipe in one call: trace, put borders, split. */
+import { nn } from '@pipewright/torch';
+import { PipelineError } from '../errors.ts';
+import { checkOptions, show } from '../options.ts';
+import { type BalanceOptions, cutAtModules, cutBalanced, withoutMarks } from './cut.ts';
+import type { Graph } from './graph.ts';
+import { type GraphProgram, Pipe, type PipeOptions } from './pipe.ts';
+import { TrivialLossWrapper } from './pipe-loss.ts';
+import type { SplitSpec } from './split-point.ts';
+import { type TraceOptions, trace } from './trace.ts';
+
+/** How a model is split. Give at most one of `splitSpec`, `splitPolicy` and `stages`; without any, its own marks count. */
+export interface PipelineOptions extends PipeOptions, Pick<TraceOptions, 'dynamicShapes' | 'mode'> {
+  /** Example arguments of one microbatch; needed for modules, not for graphs. */
+  readonly mbArgs?: readonly unknown[] | undefined;
+  /** Named example arguments of one microbatch. */
+  readonly mbKwargs?: Readonly<Record<string, unknown>> | undefined;
+  /** Modules by name, before or after which a stage ends. */
+  readonly splitSpec?: SplitSpec | undefined;
+  /** Puts marks into the traced graph itself. */
+  readonly splitPolicy?: ((graph: Graph) => Graph) | undefined;
+  /** Number of stages, of about equal cost. */
+  readonly stages?: number | undefined;
+  /** How equal cost is judged, with `stages`. */
+  readonly balance?: BalanceOptions | undefined;
+}
+
+const optionNames = [
+  'mbArgs',
+  'mbKwargs',
+  'splitSpec',
+  'splitPolicy',
+  'stages',
+  'balance',
+  'multiUse',
+  'shared',
+  'lossSpec',
+  'dynamicShapes',
+  'mode',
+];
+
+/**
+ * Splits a model into stages: a module, which is traced, or a graph with its tensors.
+ *
+ * @example const pipe = pipeline(model, { mbArgs: [x], splitSpec: { 'layers.4': SplitPoint.BEGINNING } })
+ */
+export function pipeline(model: nn.Module | GraphProgram, options: PipelineOptions): Pipe {
+  checkOptions('pipeline', options, optionNames);
+  const { splitSpec, splitPolicy, stages, balance } = options;
+  const ways = Object.entries({ splitSpec, splitPolicy, stages }).filter(([, value]) => value !== undefined);
+  if (ways.length > 1)
+    throw new PipelineError(
+      'BAD_OPTION',
+      `pipeline: ${ways.map(([name]) => name).join(' and ')} are given; give one of splitSpec, splitPolicy and stages`,
+    );
+  if (balance !== undefined && stages === undefined)
+    throw new PipelineError('BAD_OPTION', 'pipeline: balance is given without stages; give the number of stages');
+  const program = model instanceof nn.Module ? traceModule(model, options) : checkProgram(model, options);
+  const graph = cut(program.graph, model, options);
+  const lossSpec = options.lossSpec ?? (model instanceof TrivialLossWrapper ? model.lossSpec : undefined);
+  return Pipe.fromTraced(
+    { graph, state: program.state },
+    { multiUse: options.multiUse, shared: options.shared ?? (stages === undefined ? 'send' : 'auto'), lossSpec },
+  );
+}
+
+function cut(graph: Graph, model: nn.Module | GraphProgram, options: PipelineOptions): Graph {
+  const { splitSpec, splitPolicy, stages } = options;
+  if (stages !== undefined) return cutBalanced(withoutMarks(graph), stages, options.balance);
+  if (splitPolicy !== undefined) {
+    if (typeof splitPolicy !== 'function')
+      throw new PipelineError(
+        'BAD_OPTION',
+        `pipeline: splitPolicy is ${show(splitPolicy)}; give a function from graph to graph`,
+      );
+    return splitPolicy(graph);
+  }
+  return splitSpec === undefined || model instanceof nn.Module ? graph : cutAtModules(graph, splitSpec);
+}
+
+function traceModule(module: nn.Module, options: PipelineOptions): GraphProgram {
+  const { mbArgs, mbKwargs, splitSpec, dynamicShapes, mode } = options;
+  if (!Array.isArray(mbArgs))
+    throw new PipelineError(
+      'BAD_OPTION',
+      `pipeline: mbArgs is ${show(mbArgs)}; give the example arguments of one microbatch: { mbArgs: [x] }`,
+    );
+  return trace(module, mbArgs as unknown[], { kwargs: mbKwargs, splitSpec, dynamicShapes, mode });
+}
+
+function checkProgram(program: GraphProgram, options: PipelineOptions): GraphProgram {
+  if (typeof program !== 'object' || program === null || !('graph' in program) || !('state' in program))
+    throw new PipelineError(
+      'BAD_ARGUMENT',
+      `pipeline: the first argument is a module, or a graph with its state; got ${show(program)}`,
+    );
+  for (const name of ['mbArgs', 'mbKwargs', 'dynamicShapes', 'mode'] as const)
+    if (options[name] !== undefined)
+      throw new PipelineError(
+        'BAD_OPTION',
+        `pipeline: ${name} is for modules that are traced; a graph was given, which has its inputs`,
+      );
+  return program;
+}
