@@ -9,6 +9,7 @@ import { mapTensors, tensorsIn } from '../tree.ts';
 import { handOver, recvGrads, recvValues, sendGrads, sendValues } from './messages.ts';
 import type { RuntimeOptions, StepOptions } from './options.ts';
 import { backwardTag, forwardTag, type PlannedAction, type StageLinks } from './plan.ts';
+import type { Recorder } from './recorder.ts';
 
 /** What one step works on. */
 export interface StepState {
@@ -28,11 +29,13 @@ export interface StepState {
 export class Actions {
   private readonly options: RuntimeOptions;
   private readonly microbatches: number;
+  private readonly recorder: Recorder | null;
   private readonly gradCache = new Map<string, Tensor>();
 
-  constructor(options: RuntimeOptions, microbatches: number) {
+  constructor(options: RuntimeOptions, microbatches: number, recorder: Recorder | null) {
     this.options = options;
     this.microbatches = microbatches;
+    this.recorder = recorder;
   }
 
   /** Performs one plain action. */
@@ -74,6 +77,7 @@ export class Actions {
       if (link.channel === null) continue; // handed over by the stage itself
       const { values, leaves } = recvValues(link.channel, forwardTag(link, m));
       stage.setInput(m, link.stage, values, keep(leaves));
+      this.recorder?.received(values);
     }
     const { args, kwargs } = state.batch;
     const run = (): unknown => {
@@ -131,6 +135,7 @@ export class Actions {
       if (link.channel === null) continue;
       const values = outbox[next++] as readonly unknown[];
       sendValues(link.channel, forwardTag(link, m), values);
+      this.recorder?.sent(values);
       release(values, state.training);
     }
   }
@@ -139,7 +144,10 @@ export class Actions {
     for (const link of to) {
       if (link.channel === null) continue;
       const count = stage.expectedGrads(m, link.stage);
-      if (count > 0) stage.setOutputGrads(m, link.stage, recvGrads(link.channel, backwardTag(link, m), count));
+      if (count === 0) continue;
+      const grads = recvGrads(link.channel, backwardTag(link, m), count);
+      stage.setOutputGrads(m, link.stage, grads);
+      this.recorder?.received(grads);
     }
     const lossGrad = stage.isLast ? this.lossGrad(state.losses[m], state.weights[m] as number) : undefined;
     stage.backwardOneChunk(m, { full, lossGrad });
@@ -154,6 +162,7 @@ export class Actions {
       if (link.channel === null) continue;
       const grads = stage.takeInputGrads(m, link.stage);
       sendGrads(link.channel, backwardTag(link, m), grads);
+      this.recorder?.sent(grads);
       for (const grad of grads) grad?.dispose();
     }
   }

@@ -8,4 +8,5 @@ export {
   type RuntimeOptions,
   type StepOptions,
 } from './options.ts';
+export { Recorder, type RecorderOptions, type StepTimes } from './recorder.ts';
 export { PipelineRuntime } from './runtime.ts';

@@ -6,6 +6,7 @@ import type { SpecTree } from '../microbatch/index.ts';
 import { checkOptions, show } from '../options.ts';
 import { PipelineStage } from '../stage/pipeline-stage.ts';
 import { isPlainObject } from '../tree.ts';
+import type { Recorder } from './recorder.ts';
 import type { PipelineRuntime } from './runtime.ts';
 
 /** The loss of one microbatch from what the last stage returned and its target. */
@@ -38,6 +39,8 @@ export interface RuntimeOptions {
   readonly scaler?: GradScaler | undefined;
   /** On CUDA: record a whole step once for each shape and replay it. Where that cannot be, `captureProblem` says why. */
   readonly capture?: boolean | undefined;
+  /** Records when every action ran and what it waited for: true, or a recorder of your own. */
+  readonly record?: boolean | Recorder | undefined;
   /** Costs of actions, for schedules that depend on them. */
   readonly costs?: Costs | undefined;
 }
@@ -70,10 +73,12 @@ export interface PipelineContext {
 /** What replaces the runtime's own way of doing a kind of action. */
 export type CustomFunction = (action: Action, context: PipelineContext) => void;
 
-/** What is called around every action. */
+/** What is called around every action, and around every step and evaluation. */
 export interface ActionHook {
   before?(action: Action, slot: number): void;
   after?(action: Action, slot: number): void;
+  beforeStep?(kind: 'step' | 'eval', step: number): void;
+  afterStep?(kind: 'step' | 'eval', step: number): void;
 }
 
 export const runtimeOptionNames: readonly string[] = [
@@ -88,6 +93,7 @@ export const runtimeOptionNames: readonly string[] = [
   'autocast',
   'scaler',
   'capture',
+  'record',
   'costs',
 ];
 const stepOptionNames = ['target', 'kwargs', 'losses', 'returnOutputs', 'divisor'];

@@ -35,6 +35,8 @@ export interface PlannedAction {
   readonly microbatch: number;
   readonly action: Action;
   readonly slot: number;
+  /** Position among all actions of the row, the parts of an overlapped one after itself. */
+  readonly index: number;
   /** The parts of an overlapped action, in order. */
   readonly parts: readonly PlannedAction[];
 }
@@ -45,6 +47,8 @@ export interface Plan {
   /** Forwards and their messages only: what `eval` walks. */
   readonly forwardActions: readonly PlannedAction[];
   readonly stages: readonly StageLinks[];
+  /** Number of actions, parts of overlapped ones counted too. */
+  readonly count: number;
 }
 
 /** Tags of one microbatch along one edge: forward and backward. */
@@ -84,6 +88,7 @@ export function makePlan(
       to: Array.from(outputs, (destination) => link(destination, at, destination)),
     });
   }
+  let count = 0;
   const compile = (action: Action, slot: number): PlannedAction => {
     const own = action.parts === null ? links.get(action.stage) : undefined;
     if (action.parts === null && own === undefined)
@@ -98,6 +103,7 @@ export function makePlan(
       microbatch: action.microbatch ?? -1,
       action,
       slot,
+      index: count++,
       parts: (action.parts ?? []).map((part) => compile(part, slot)),
     };
   };
@@ -107,7 +113,7 @@ export function makePlan(
   const forwardActions = actions
     .flatMap((action) => (action.parts.length > 0 ? action.parts : [action]))
     .filter(isForward);
-  return { actions, forwardActions, stages: [...links.values()] };
+  return { actions, forwardActions, stages: [...links.values()], count };
 }
 
 /** Tag of the forward message of a microbatch along a link. */

@@ -11,6 +11,7 @@ import type { PipelineStage } from '../stage/pipeline-stage.ts';
 import { Actions, type StepState } from './actions.ts';
 import { agree } from './agreement.ts';
 import { StepCapture, type StepInput, type StepResult } from './capture.ts';
+import { debugHook } from './debug.ts';
 import { StepError } from './errors.ts';
 import { lowerFor, resolveSchedule } from './lowering.ts';
 import {
@@ -25,6 +26,7 @@ import {
   splitInput,
 } from './options.ts';
 import { makePlan, type Plan, type PlannedAction } from './plan.ts';
+import { Recorder } from './recorder.ts';
 import { Ties } from './ties.ts';
 
 /**
@@ -36,6 +38,8 @@ export class PipelineRuntime {
   readonly stages: readonly PipelineStage[];
   readonly group: distributed.ProcessGroup | null;
   readonly lossFn: LossFunction | undefined;
+  /** What records the steps, where `record` was asked for. */
+  readonly recorder: Recorder | null;
   private readonly options: RuntimeOptions;
   private readonly given: Schedule;
   private lowered: Schedule | null = null;
@@ -61,7 +65,10 @@ export class PipelineRuntime {
     const group = options.group ?? first.group ?? (distributed.isInitialized() ? distributed.getDefaultGroup() : null);
     this.group = group !== null && group.size > 1 ? group : null;
     this.given = resolveSchedule(schedule, { ranks: this.group?.size ?? 1, stages: first.numStages, options });
-    this.actions = new Actions(options, this.given.microbatches);
+    this.recorder = recorderOf(options.record);
+    this.actions = new Actions(options, this.given.microbatches, this.recorder);
+    const debug = debugHook(this.rank);
+    if (debug !== null) this.hooks.push(debug);
   }
 
   /** The rank in the group. */
@@ -157,12 +164,14 @@ export class PipelineRuntime {
     this.lowered = lowerFor(this.given, descriptions);
     this.plan = makePlan(this.lowered, this.stages, descriptions, this.group);
     this.ties = new Ties(this.plan, descriptions, this.lowered, this.group);
+    const { lowered: schedule, group, plan } = this;
+    this.recorder?.attach({ schedule, group, device: deviceOf(this.stages), actions: plan.count });
     return this.plan;
   }
 
   // --- one step ------------------------------------------------------------------------------------------------------
 
-  private execute(where: string, input: readonly unknown[], training: boolean): unknown {
+  private execute(where: 'step' | 'eval', input: readonly unknown[], training: boolean): unknown {
     if (this.broken !== null)
       throw new PipelineError(
         'BROKEN',
@@ -175,9 +184,13 @@ export class PipelineRuntime {
     const run = (input: StepInput): StepResult =>
       scope(() => {
         const state = this.begin(where, input.args, input.options, training);
+        this.recorder?.beginStep(training);
+        for (const hook of this.hooks) hook.beforeStep?.(where, this.steps);
         if (training) this.ties?.begin();
         this.walk(training ? plan.actions : plan.forwardActions, state);
         if (training) this.ties?.reduce();
+        for (const hook of this.hooks) hook.afterStep?.(where, this.steps);
+        this.recorder?.endStep();
         return this.finish(state);
       });
     const { outputs, losses } =
@@ -199,6 +212,7 @@ export class PipelineRuntime {
   private captureObstacle(): string | null {
     if (this.group !== null) return `the step exchanges messages with ${this.group.size - 1} other ranks`;
     if (this.hooks.length > 0 || this.customFunctions.size > 0) return 'hooks and custom functions run in every step';
+    if (this.recorder !== null) return 'the recorder times every action';
     if (this.options.scaler !== undefined) return 'a gradient scaler decides anew in every step';
     return null;
   }
@@ -270,6 +284,7 @@ export class PipelineRuntime {
 
   private perform(planned: PlannedAction, state: StepState): void {
     const custom = this.customFunctions.size === 0 ? undefined : this.customFunctions.get(planned.kind);
+    this.recorder?.begin(planned.index);
     for (const hook of this.hooks) hook.before?.(planned.action, planned.slot);
     if (custom === undefined) this.performBuiltIn(planned, state);
     else
@@ -282,6 +297,7 @@ export class PipelineRuntime {
         run: () => this.performBuiltIn(planned, state),
       });
     for (const hook of this.hooks) hook.after?.(planned.action, planned.slot);
+    this.recorder?.end(planned.index);
   }
 
   private performBuiltIn(planned: PlannedAction, state: StepState): void {
@@ -294,4 +310,18 @@ export class PipelineRuntime {
     const outputs = state.outputs.length === 0 ? undefined : mergeChunks(state.outputs, outputMergeSpec);
     return { outputs, losses: state.losses.filter((loss) => loss !== undefined) };
   }
+}
+
+/** The recorder that a user asked for. */
+function recorderOf(record: RuntimeOptions['record']): Recorder | null {
+  if (record === undefined || record === false) return null;
+  if (record === true) return new Recorder();
+  if (record instanceof Recorder) return record;
+  throw new PipelineError('BAD_OPTION', `PipelineRuntime: record is ${show(record)}; give true or a Recorder`);
+}
+
+/** Where stages compute: the GPU of their parameters, if they are on one. */
+function deviceOf(stages: readonly PipelineStage[]): string {
+  const devices = stages.flatMap(({ module }) => module.parameters().map((parameter) => String(parameter.device)));
+  return devices.find((device) => device.startsWith('cuda')) ?? 'cpu';
 }

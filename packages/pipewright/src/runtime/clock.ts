@@ -1,0 +1,92 @@
+/** @file One clock for ranks that are processes: how far apart their clocks are, from messages there and back. */
+import { formatAction, type RankRecord, type Recording, recordedActions, Schedule } from '@pipewright/schedule';
+import type { distributed } from '@pipewright/torch';
+
+const ROUNDS = 20;
+
+/** What must be added to this rank's times to have those of the other end of the channel, in milliseconds. */
+export function clockOffset(channel: distributed.Channel, tag: number): number {
+  let best = { trip: Number.POSITIVE_INFINITY, offset: 0 };
+  for (let i = 0; i < ROUNDS; i++) {
+    const left = performance.now();
+    channel.sendObject(i, tag);
+    const there = channel.recvObject(tag) as number;
+    const back = performance.now();
+    // The shortest trip says most: half of it is the most that the estimate can be wrong.
+    if (back - left < best.trip) best = { trip: back - left, offset: there - (left + back) / 2 };
+  }
+  return best.offset;
+}
+
+/** The other end of `clockOffset`. */
+export function serveClock(channel: distributed.Channel, tag: number): void {
+  for (let i = 0; i < ROUNDS; i++) {
+    channel.recvObject(tag);
+    channel.sendObject(performance.now(), tag);
+  }
+}
+
+/**
+ * Moves the times of ranks by as little as it takes for every message to be received after it was sent: what is left of the
+ * clocks' differences after the estimate.
+ */
+export function settleClocks(recording: Recording): Recording {
+  const ways = tightestWays(recording);
+  const shifts = new Array<number>(recording.ranks.length).fill(0);
+  for (const _ of recording.ranks) {
+    for (const { from, to, slack } of ways) {
+      const needed = (shifts[from] as number) - slack;
+      if (needed > (shifts[to] as number)) shifts[to] = needed;
+    }
+  }
+  if (shifts.every((shift) => shift === 0)) return recording;
+  const steps = recording.steps.map((step) => ({
+    ...step,
+    ranks: step.ranks.map((record, rank) => shiftRecord(record, shifts[rank] as number)),
+  }));
+  return { ...recording, steps };
+}
+
+/** Messages from one rank to another, and the least time that one of them took. */
+interface Way {
+  readonly from: number;
+  readonly to: number;
+  slack: number;
+}
+
+function tightestWays(recording: Recording): Way[] {
+  const { stageEdges, stageToRank, microbatches } = Schedule.fromJSON(recording.schedule);
+  const ways = new Map<string, Way>();
+  recording.steps.forEach((_, at) => {
+    const events = new Map(recordedActions(recording, at).map((event) => [formatAction(event.action), event]));
+    const note = (sent: string, received: string): void => {
+      const [send, receive] = [events.get(sent), events.get(received)];
+      if (send === undefined || receive === undefined) return;
+      const slack = receive.end - send.start;
+      const key = `${send.rank}>${receive.rank}`;
+      const way = ways.get(key);
+      if (way === undefined) ways.set(key, { from: send.rank, to: receive.rank, slack });
+      else way.slack = Math.min(way.slack, slack);
+    };
+    for (const [from, to] of stageEdges.filter(([a, b]) => stageToRank[a] !== stageToRank[b])) {
+      for (let m = 0; m < microbatches; m++) {
+        note(`${from}SEND_F${m}`, `${to}RECV_F${m}`);
+        note(`${to}SEND_B${m}`, `${from}RECV_B${m}`);
+      }
+    }
+  });
+  return [...ways.values()];
+}
+
+function shiftRecord(record: RankRecord, by: number): RankRecord {
+  const moved = (times: readonly number[]): number[] => times.map((time) => (time < 0 ? time : time + by));
+  const { begin, end, start, ready, stop } = record;
+  return {
+    ...record,
+    begin: begin + by,
+    end: end + by,
+    start: moved(start),
+    ready: moved(ready),
+    stop: moved(stop),
+  };
+}
