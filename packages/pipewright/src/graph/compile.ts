@@ -191,6 +191,8 @@ class Compiler {
     if (node.op.startsWith('scalar::')) this.scalarCall(node);
     else if (node.op.startsWith('higher_order::')) this.higherOrderCall(node);
     else if (isCustomFunction(node.op)) this.functionCall(node);
+    else if (node.op.startsWith('python::'))
+      throw new PipelineError('UNKNOWN_OP', `${node.op.slice(8)} is a Python function, which cannot be run here`);
     else if (node.op === 'aten::sym_size.int') this.sizeCall(node);
     else this.operatorCall(node);
   }

@@ -6,7 +6,7 @@ import { nn, recorder, Tensor } from '@pipewright/torch';
 import { PipelineError } from '../errors.ts';
 import { ArgumentBinder } from './call-signature.ts';
 import { type CompileContext, compileGraph } from './compile.ts';
-import type { AttributeNode, Graph, GraphNode, TensorMeta } from './graph.ts';
+import type { AttributeNode, CallNode, Graph, GraphArgument, TensorMeta } from './graph.ts';
 import { InputGuards } from './input-guards.ts';
 import { interpretGraph } from './interpret.ts';
 import { formatGraph } from './print-graph.ts';
@@ -174,8 +174,7 @@ export class GraphModule extends GraphPart {
           );
         return found;
       },
-      device: (name) =>
-        name === home ? device : name.split(':')[0] === home ? (device.split(':')[0] as string) : name,
+      device: (name) => (home !== undefined && (name === home || name === typeOf(home)) ? device : name),
     };
   }
 
@@ -195,6 +194,10 @@ export class GraphModule extends GraphPart {
     });
     return part;
   }
+}
+
+function typeOf(device: string): string {
+  return device.split(':')[0] as string;
 }
 
 function lastName(path: string): string {
@@ -253,21 +256,33 @@ function asMember(tensor: Tensor, node: AttributeNode | undefined): nn.Parameter
   return new nn.Buffer(tensor, { persistent: node.persistent !== false });
 }
 
-/** The one device that everything in a graph was on when it was made; undefined where it names none, or several. */
+/** The device that a graph's tensors were on when it was made; undefined where that makes no difference, or was several. */
 function homeDevice(graph: Graph): string | undefined {
-  const devices = new Set<string>();
-  let names = false;
-  const visit = (node: GraphNode): void => {
-    const metas: unknown[] = Array.isArray(node.meta) ? [...node.meta] : [node.meta];
-    for (const meta of metas)
-      if (typeof meta === 'object' && meta !== null && 'device' in meta) devices.add(meta.device as string);
-    if (node.kind === 'call' && JSON.stringify([node.args, node.kwargs ?? {}]).includes('"device"')) names = true;
-    if (node.kind === 'call' && node.op === 'higher_order::wrap_with_autocast') names = true;
-  };
+  const found = { attribute: new Set<string>(), placeholder: new Set<string>() };
+  let isNamed = false;
   const walk = (part: Graph): void => {
-    part.nodes.forEach(visit);
+    for (const node of part.nodes) {
+      if (node.kind === 'call') isNamed ||= namesDevice(node);
+      if ((node.kind !== 'attribute' && node.kind !== 'placeholder') || !hasDevice(node.meta)) continue;
+      found[node.kind].add(node.meta.device);
+    }
     for (const inner of Object.values(part.graphs ?? {})) walk(inner);
   };
   walk(graph);
-  return names && devices.size === 1 ? [...devices][0] : undefined;
+  const devices = [...(found.attribute.size > 0 ? found.attribute : found.placeholder)];
+  return isNamed && devices.length === 1 ? devices[0] : undefined;
+}
+
+function hasDevice(meta: unknown): meta is { readonly device: string } {
+  return typeof meta === 'object' && meta !== null && 'device' in meta;
+}
+
+function namesDevice(node: CallNode): boolean {
+  const names = (value: GraphArgument): boolean => {
+    if (typeof value !== 'object' || value === null) return false;
+    return Array.isArray(value) ? (value as readonly GraphArgument[]).some(names) : 'device' in value;
+  };
+  return (
+    node.op === 'higher_order::wrap_with_autocast' || [...node.args, ...Object.values(node.kwargs ?? {})].some(names)
+  );
 }

@@ -8,6 +8,7 @@ import { type CompileContext, floatNumber } from './compile.ts';
 import type { CallNode, Graph, GraphArgument, GraphNode } from './graph.ts';
 import { outputOf, pipeSplitOp } from './graph.ts';
 import { runScalarOp, scalarOp } from './scalar-ops.ts';
+import { pipeSplit } from './split-point.ts';
 import { callCustomFunction, isCustomFunction } from './trace-functions.ts';
 
 /** Runs a graph on tensors and numbers, operator by operator. */
@@ -60,7 +61,7 @@ class Interpreter {
 
   private call(node: CallNode): unknown {
     const { op, meta } = node;
-    if (op === pipeSplitOp) return callOp(op, []);
+    if (op === pipeSplitOp) return pipeSplit();
     if (op === 'aten::_assert_tensor_metadata') return undefined;
     if (op === 'aten::sym_size.int') return (this.value(node.args[0] ?? null) as Tensor).size(node.args[1] as number);
     if (op.startsWith('higher_order::')) return this.higherOrder(node);
