@@ -2,6 +2,7 @@
 import { readFileSync } from 'node:fs';
 import { Command, CommanderError } from 'commander';
 import { allowEarlyClose } from './output.ts';
+import { registerRunCommand } from './run-command.ts';
 import { registerScheduleCommands } from './schedule-commands.ts';
 
 /** The program with all its commands. */
@@ -15,6 +16,7 @@ export function createProgram(): Command {
     .exitOverride();
 
   registerScheduleCommands(program);
+  registerRunCommand(program);
 
   program
     .command('doctor')

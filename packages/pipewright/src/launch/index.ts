@@ -6,3 +6,4 @@ export { LaunchError, type RankFailure } from './rank-failure.ts';
 export type { LineSink, OutputStream } from './rank-output.ts';
 export { formatPlace, type RankPlace } from './rank-place.ts';
 export { type Place, RankStatus, rankStatus, reportPlace } from './rank-status.ts';
+export { isRank, runRank } from './run-rank.ts';

@@ -1,11 +1,9 @@
 /** @file What can be said to `launch`, and the checks of it. */
-import { statSync } from 'node:fs';
 import { availableParallelism } from 'node:os';
-import { resolve } from 'node:path';
-import { fileURLToPath, pathToFileURL } from 'node:url';
 import { PipelineError } from '../errors.ts';
 import { checkChoice, checkCount, checkOptions, show } from '../options.ts';
 import type { LineSink } from './rank-output.ts';
+import { scriptUrl } from './script-url.ts';
 
 /** How to start ranks. */
 export interface LaunchOptions {
@@ -86,7 +84,7 @@ export function planLaunch(options: LaunchOptions): LaunchPlan {
     throw bad(`timeoutMs is ${show(timeoutMs)}; give milliseconds, more than 0`);
   return {
     ranks,
-    script: scriptUrl(options.script),
+    script: scriptUrl(where, options.script),
     mode,
     args: options.args ?? [],
     data: options.data,
@@ -105,18 +103,6 @@ export function planLaunch(options: LaunchOptions): LaunchPlan {
 function share(ranks: number): number {
   const asked = Number(process.env['PIPEWRIGHT_THREADS'] || Number.NaN);
   return Number.isNaN(asked) ? Math.max(1, Math.floor(availableParallelism() / ranks)) : asked;
-}
-
-function scriptUrl(script: string | URL): string {
-  const given = script instanceof URL || (typeof script === 'string' && script.startsWith('file:'));
-  if (!given && (typeof script !== 'string' || script === ''))
-    throw bad(`script is ${show(script)}; give a path or a URL`);
-  const url = given ? new URL(script) : pathToFileURL(resolve(script));
-  if (url.protocol !== 'file:') throw bad(`script is ${url.href}; give a file of this machine`);
-  const file = fileURLToPath(url);
-  if (statSync(file, { throwIfNoEntry: false })?.isFile() !== true)
-    throw new PipelineError('NO_SCRIPT', `launch: there is no file ${file}; check the path of the script`);
-  return url.href;
 }
 
 function bad(what: string): PipelineError {

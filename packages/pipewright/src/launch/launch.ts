@@ -3,6 +3,9 @@ import { PipelineError } from '../errors.ts';
 import { formatDigest } from './digest.ts';
 import { type LaunchOptions, type LaunchPlan, planLaunch } from './launch-options.ts';
 import { freePort, interfaceTowards } from './network.ts';
+import { openGuest } from './node-guest.ts';
+import { openHub } from './node-hub.ts';
+import type { NodeLink, NodeOptions } from './node-link.ts';
 import { startProcesses } from './process-ranks.ts';
 import { failedInWait, LaunchError, type RankFailure } from './rank-failure.ts';
 import { printLine } from './rank-output.ts';
@@ -14,7 +17,7 @@ import { startThreads } from './thread-ranks.ts';
 
 /** Ranks under way. */
 export interface Launched {
-  /** What each rank's `main` returned, by rank. Rejects with a `LaunchError` when a rank has failed and all have ended. */
+  /** What `main` of each rank of this machine returned, in order. Rejects with a `LaunchError` when a rank has failed and all have ended. */
   readonly done: Promise<unknown[]>;
   /** Where each rank is now. */
   places(): RankPlace[];
@@ -30,6 +33,8 @@ export interface Launched {
 
 /** How long after the polite signal a rank is killed. */
 const KILL_MS = 1000;
+/** How long machines wait for each other where no time limit is given. */
+const JOIN_MS = 300_000;
 
 /**
  * Starts ranks on this machine, as processes or threads. Each finds its place in RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR
@@ -59,12 +64,15 @@ class Launcher {
   private started: StartedRanks | undefined;
   private readonly values: unknown[] = [];
   private readonly over = new Set<number>();
-  private readonly failures: RankFailure[] = [];
+  private failures: readonly RankFailure[] = [];
+  private link: NodeLink | undefined;
   /** Where all were when the first one failed. */
-  private snapshot: RankPlace[] | undefined;
+  private snapshot: readonly RankPlace[] | undefined;
   private signalled: NodeJS.Signals | undefined;
   private readonly timers: NodeJS.Timeout[] = [];
   private allOver: () => void = () => undefined;
+  /** Ends the wait for other machines. */
+  private interrupt: () => void = () => undefined;
 
   constructor(plan: LaunchPlan, line: RankEvents['line']) {
     this.plan = plan;
@@ -100,6 +108,7 @@ class Launcher {
     if (this.signalled !== undefined) this.started?.kill();
     else {
       this.signalled = signal;
+      this.interrupt();
       this.started?.signal(signal);
       this.later(this.plan.graceMs, () => this.started?.kill());
     }
@@ -120,26 +129,41 @@ class Launcher {
         failed: (failure) => this.failed(failure),
         ended: (rank, value) => this.ended(rank, value),
       };
+      this.link = await this.joinNodes();
+      this.checkSignal();
       this.started = this.plan.mode === 'threads' ? await startThreads(start, events) : startProcesses(start, events);
       if (this.signalled !== undefined) this.started.signal(this.signalled);
       await ended;
+      await this.gatherNodes();
     } finally {
+      this.link?.close();
       for (const timer of this.timers) clearTimeout(timer);
       this.started?.release();
       this.board.close();
     }
-    if (this.signalled !== undefined)
-      throw new PipelineError('TERMINATED', `launch: the ranks were ended by ${this.signalled}`, {
-        signal: this.signalled,
-      });
+    this.checkSignal();
     if (this.failures.length > 0) throw new LaunchError(this.failures, this.markFailed(this.snapshot ?? []));
     return this.values;
   }
 
+  private checkSignal(): void {
+    const { signalled: signal } = this;
+    if (signal === undefined) return;
+    throw new PipelineError('TERMINATED', `launch: the ranks were ended by ${signal}`, { signal });
+  }
+
+  /** A rank of this machine has failed. */
   private failed(failure: RankFailure): void {
-    this.failures.push(failure);
-    this.snapshot ??= this.places();
-    if (this.failures.length > 1 || this.signalled !== undefined) return;
+    this.failures = [...this.failures, failure];
+    if (this.snapshot === undefined || !failedInWait(failure)) this.link?.failed(failure);
+    this.endAll();
+  }
+
+  /** A rank has failed, here or elsewhere. */
+  private endAll(): void {
+    if (this.snapshot !== undefined) return;
+    this.snapshot = this.places();
+    if (this.signalled !== undefined) return;
     // The others learn of it by themselves; those that do not are ended.
     this.later(this.plan.graceMs, () => this.started?.signal('SIGTERM'));
     this.later(this.plan.graceMs + KILL_MS, () => this.started?.kill());
@@ -149,6 +173,30 @@ class Launcher {
     this.over.add(rank);
     this.values[rank - this.first] = value;
     if (this.over.size === this.plan.ranks) this.allOver();
+  }
+
+  /** With several machines: returns when the launchers of all have found each other. */
+  private async joinNodes(): Promise<NodeLink | undefined> {
+    const { nnodes, nodeRank, ranks, masterAddr: host, masterPort = 0, timeoutMs, graceMs } = this.plan;
+    if (nnodes === 1) return undefined;
+    const options: NodeOptions = {
+      ...{ nnodes, nodeRank, ranks, host, port: masterPort + 1 },
+      joinMs: timeoutMs ?? JOIN_MS,
+      endMs: graceMs + 3 * KILL_MS,
+    };
+    const events = { failed: () => this.endAll() };
+    const link = nodeRank === 0 ? openHub(options, events) : openGuest(options, events);
+    const interrupted = new Promise<undefined>((resolve) => (this.interrupt = () => resolve(undefined)));
+    return Promise.race([link, interrupted]);
+  }
+
+  /** With several machines: what happened on all of them. */
+  private async gatherNodes(): Promise<void> {
+    if (this.link === undefined) return;
+    const own = { failures: this.failures, places: this.snapshot ?? [] };
+    const { failures, places } = await this.link.over(own);
+    this.failures = failures;
+    this.snapshot = places.toSorted((a, b) => a.rank - b.rank);
   }
 
   private later(ms: number, action: () => void): void {

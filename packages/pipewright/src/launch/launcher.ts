@@ -5,3 +5,4 @@ export type { LaunchOptions } from './launch-options.ts';
 export { LaunchError, type RankFailure } from './rank-failure.ts';
 export type { LineSink, OutputStream } from './rank-output.ts';
 export type { RankPlace } from './rank-place.ts';
+export { isRank, runRank } from './run-rank.ts';
