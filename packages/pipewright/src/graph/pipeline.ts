@@ -1,9 +1,10 @@
 /** @file From a model to a pipe in one call: trace, put borders, split. */
-import { nn } from '@pipewright/torch';
+import { nn, type Tensor } from '@pipewright/torch';
 import { PipelineError } from '../errors.ts';
 import { checkOptions, show } from '../options.ts';
 import { type BalanceOptions, cutAtModules, cutBalanced, withoutMarks } from './cut.ts';
 import type { Graph } from './graph.ts';
+import { GraphModule } from './graph-module.ts';
 import { type GraphProgram, Pipe, type PipeOptions } from './pipe.ts';
 import { TrivialLossWrapper } from './pipe-loss.ts';
 import type { SplitSpec } from './split-point.ts';
@@ -40,7 +41,7 @@ const optionNames = [
 ];
 
 /**
- * Splits a model into stages: a module, which is traced, or a graph with its tensors.
+ * Splits a model into stages: a module, which is traced, or a graph with its tensors, as `trace` and `loadPt2` give it.
  *
  * @example const pipe = pipeline(model, { mbArgs: [x], splitSpec: { 'layers.4': SplitPoint.BEGINNING } })
  */
@@ -55,8 +56,9 @@ export function pipeline(model: nn.Module | GraphProgram, options: PipelineOptio
     );
   if (balance !== undefined && stages === undefined)
     throw new PipelineError('BAD_OPTION', 'pipeline: balance is given without stages; give the number of stages');
-  const program = model instanceof nn.Module ? traceModule(model, options) : checkProgram(model, options);
-  const graph = cut(program.graph, model, options);
+  const isTraced = model instanceof nn.Module && !(model instanceof GraphModule);
+  const program = isTraced ? traceModule(model, options) : checkProgram(model, options);
+  const graph = cut(program.graph, isTraced, options);
   const lossSpec = options.lossSpec ?? (model instanceof TrivialLossWrapper ? model.lossSpec : undefined);
   return Pipe.fromTraced(
     { graph, state: program.state },
@@ -64,7 +66,8 @@ export function pipeline(model: nn.Module | GraphProgram, options: PipelineOptio
   );
 }
 
-function cut(graph: Graph, model: nn.Module | GraphProgram, options: PipelineOptions): Graph {
+/** The graph with its borders; those that modules were named for are in a traced one already. */
+function cut(graph: Graph, isTraced: boolean, options: PipelineOptions): Graph {
   const { splitSpec, splitPolicy, stages } = options;
   if (stages !== undefined) return cutBalanced(withoutMarks(graph), stages, options.balance);
   if (splitPolicy !== undefined) {
@@ -75,7 +78,7 @@ function cut(graph: Graph, model: nn.Module | GraphProgram, options: PipelineOpt
       );
     return splitPolicy(graph);
   }
-  return splitSpec === undefined || model instanceof nn.Module ? graph : cutAtModules(graph, splitSpec);
+  return splitSpec === undefined || isTraced ? graph : cutAtModules(graph, splitSpec);
 }
 
 function traceModule(module: nn.Module, options: PipelineOptions): GraphProgram {
@@ -88,8 +91,13 @@ function traceModule(module: nn.Module, options: PipelineOptions): GraphProgram 
   return trace(module, mbArgs as unknown[], { kwargs: mbKwargs, splitSpec, dynamicShapes, mode });
 }
 
-function checkProgram(program: GraphProgram, options: PipelineOptions): GraphProgram {
-  if (typeof program !== 'object' || program === null || !('graph' in program) || !('state' in program))
+function checkProgram(program: GraphModule | GraphProgram, options: PipelineOptions): GraphProgram {
+  if (
+    typeof program !== 'object' ||
+    program === null ||
+    !('graph' in program) ||
+    !(program instanceof GraphModule || 'state' in program)
+  )
     throw new PipelineError(
       'BAD_ARGUMENT',
       `pipeline: the first argument is a module, or a graph with its state; got ${show(program)}`,
@@ -100,5 +108,14 @@ function checkProgram(program: GraphProgram, options: PipelineOptions): GraphPro
         'BAD_OPTION',
         `pipeline: ${name} is for modules that are traced; a graph was given, which has its inputs`,
       );
-  return program;
+  return program instanceof GraphModule ? programOf(program) : program;
+}
+
+/** The graph and the tensors of a graph module, tied ones under all their names. */
+function programOf(module: GraphModule): GraphProgram {
+  const all = { removeDuplicate: false };
+  return {
+    graph: module.graph,
+    state: new Map<string, Tensor>([...module.namedParameters(all), ...module.namedBuffers(all)]),
+  };
 }

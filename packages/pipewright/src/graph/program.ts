@@ -2,7 +2,14 @@
  * @file A graph compiled for running: a flat list of steps over registers that hold tensors as bare handles. Each value
  * is freed right after its last use. `compile.ts` makes it.
  */
-import { duplicateHandle, type RegisterKind, type Registers, releaseHandle, Tensor } from '@pipewright/torch';
+import {
+  duplicateHandle,
+  type RegisterKind,
+  type Registers,
+  releaseHandle,
+  Tensor,
+  TorchError,
+} from '@pipewright/torch';
 import { PipelineError } from '../errors.ts';
 import type { GraphNode } from './graph.ts';
 
@@ -186,6 +193,7 @@ export function adoptList(value: unknown): unknown {
 
 function stepError(node: GraphNode, error: unknown): unknown {
   if (error instanceof PipelineError && error.code === 'GRAPH_RUN') return error;
+  if (error instanceof TorchError && error.code === 'CHECKPOINT_STOP') return error; // the end of a recomputation
   const what = node.kind === 'call' ? node.op : node.kind === 'module' ? `module ${node.target}` : node.kind;
   const module = node.modules?.at(-1)?.path ?? '';
   const message = error instanceof Error ? error.message : String(error);
