@@ -2,6 +2,8 @@
 export * from './adagrad.ts';
 export * from './adam.ts';
 export * from './adamax.ts';
+export * from './cosine-annealing-warm-restarts.ts';
+export * from './cyclic-lr.ts';
 export { LRScheduler, type ScheduleOptions, type ScheduleState } from './lr-scheduler.ts';
 export * from './lr-schedules.ts';
 export * from './nadam.ts';
