@@ -143,7 +143,9 @@ export function refuseSharedChanges(
       }
       for (const name of changedBy(node)) {
         const memory = nodes.get(memoryOf(name, nodes));
-        if (memory?.kind === 'attribute') changers.set(memory.target, stage);
+        if (memory?.kind !== 'attribute') continue;
+        changers.set(memory.target, stage);
+        users.set(memory.target, (users.get(memory.target) ?? new Set<number>()).add(stage));
       }
     }
   });

@@ -21,6 +21,35 @@ function isNumber(node: GraphNode | undefined): boolean {
   return meta !== null && 'scalar' in meta;
 }
 
+/**
+ * Nodes by stage, with sizes of tensors that a stage uses for nothing else read in the stage that has them: a number
+ * travels better than a tensor.
+ */
+export function readSizesAtHome(
+  bodies: readonly (readonly FlatNode[])[],
+  homeOf: (tensor: string) => number | null,
+): { readonly bodies: FlatNode[][]; readonly moved: ReadonlyMap<string, number> } {
+  const moved = new Map<string, number>();
+  const arriving = new Map<number, FlatNode[]>();
+  const rest = bodies.map((body, stage) => {
+    const made = new Set(body.map(({ node }) => node.name));
+    const used = new Set(body.flatMap(({ node }) => (isSize(node) ? [] : inputsOf(node))));
+    return body.filter((flat) => {
+      const [tensor = ''] = isSize(flat.node) ? inputsOf(flat.node) : [];
+      const home = tensor === '' || made.has(tensor) || used.has(tensor) ? null : homeOf(tensor);
+      if (home === null || home === stage) return true;
+      moved.set(flat.node.name, home);
+      arriving.set(home, [...(arriving.get(home) ?? []), { node: flat.node, regions: [] }]);
+      return false;
+    });
+  });
+  return { bodies: rest.map((body, stage) => [...body, ...(arriving.get(stage) ?? [])]), moved };
+}
+
+function isSize(node: GraphNode): boolean {
+  return node.kind === 'call' && node.op === sizeOp;
+}
+
 /** The nodes of a stage with foreign sizes found out here. `foreign` are the values that arrive. */
 export function ownSizes(
   body: readonly FlatNode[],

@@ -29,7 +29,7 @@ import {
 } from './split-parts.ts';
 import { recomputeShared, type SharedValues } from './split-recompute.ts';
 import { type FlatNode, flattenRegions, nestRegions } from './split-regions.ts';
-import { ownSizes } from './split-sizes.ts';
+import { ownSizes, readSizesAtHome } from './split-sizes.ts';
 import { checkGraph } from './validate-graph.ts';
 
 /** How a graph is split. */
@@ -73,6 +73,10 @@ class Splitter {
   run(): SplitGraph {
     const { nodes } = this;
     const stageOf = (name: string): number | null => this.stageOfNode.get(name) ?? null;
+    const home = (name: string): number | null => (nodes.get(name)?.kind === 'placeholder' ? 0 : stageOf(name));
+    const { bodies, moved } = readSizesAtHome(this.bodies, home);
+    this.bodies = bodies;
+    for (const [name, stage] of moved) this.stageOfNode.set(name, stage);
     this.bodies = this.bodies.map((body, stage) => ownChangedTensors(body, stage, { nodes, stageOf }));
     refuseSharedChanges(this.bodies, nodes);
     const shared = checkChoice('splitGraph', 'shared', this.options.shared ?? 'send', ['send', 'recompute', 'auto']);
