@@ -1,4 +1,4 @@
-/** @file What ranks do in the tests of launching: one scenario of many, chosen by `data` or by the first argument. */
+/** @file What ranks do in the tests of launching: one scenario of many, given as data or as an argument in JSON. */
 import { spawn } from 'node:child_process';
 import { writeFileSync } from 'node:fs';
 import { distributed, ones, tensor } from '@pipewright/torch';
@@ -19,6 +19,7 @@ const scenarios = {
     const total = tensor([group.rank + 1]);
     group.allReduce(total);
     const { RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE } = process.env;
+    console.log(`sum ${total.item()}`);
     return { sum: total.item(), env: [RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE], args: process.argv.slice(2) };
   },
 
@@ -76,12 +77,12 @@ const scenarios = {
     const group = distributed.initProcessGroup();
     group.barrier();
     if (group.rank === who) throw new Error('one of them failed');
-    const child = spawn('sleep', ['1000'], { stdio: 'ignore' });
-    if (file !== undefined) writeFileSync(`${file}.${group.rank}`, `${process.pid} ${child.pid}`);
+    const child = file === undefined ? undefined : spawn('sleep', ['1000'], { stdio: 'ignore' });
+    if (child !== undefined) writeFileSync(`${file}.${group.rank}`, String(child.pid));
     for (;;) rankStatus.set({ slot: 5, action: '1F2' });
   },
 
-  /** Waits for ever; a chain in which each rank waits for the next. */
+  /** Each rank waits for the next one; the last one works for ever. */
   waits({ file }: Task): unknown {
     const group = distributed.initProcessGroup();
     group.barrier();
@@ -101,6 +102,7 @@ function waitFor(group: ReturnType<typeof distributed.initProcessGroup>, peer: n
   return group.channel(peer).recv(99).item();
 }
 
-export function main(task: Task): unknown {
+export function main(data: Task | undefined): unknown {
+  const task = data ?? (JSON.parse(process.argv[2] ?? '') as Task);
   return scenarios[task.scenario](task);
 }

@@ -1,0 +1,55 @@
+/** @file Hangs: a stopped rank, a killed launcher, an interrupted run. All end, the culprit is named, nothing is left. */
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { existsSync } from 'node:fs';
+import { dirname, join } from 'node:path';
+import { expect, test } from 'vitest';
+import { folder, isAlive, numbersOf, rejection, script, until } from '../../test/processes.ts';
+import { type LaunchError, launch } from './index.ts';
+
+test('a rank that is stopped: the waits of the others end, it is named, and killed', async () => {
+  const file = join(folder, 'stopped');
+  const ranks = launch({ ranks: 3, script, data: { scenario: 'waits', file }, timeoutMs: 2500 });
+  const pids = await numbersOf(file, [0, 1, 2]);
+  expect(pids).toEqual(ranks.pids());
+  await until(() => ranks.places().every(({ state }) => state !== 'silent'));
+  process.kill(pids[2]!, 'SIGSTOP');
+  await until(() => ranks.places()[2]!.state === 'stopped');
+  const digest =
+    'rank 0 waits at slot 17 (0RECV_B1) for rank 1; rank 1 waits at slot 17 (1RECV_B1) for rank 2; rank 2 is stopped at slot 12 (2F1). Look at rank 2 first';
+  expect(ranks.digest()).toBe(digest);
+  const error = await rejection<LaunchError>(ranks.done);
+  expect(error.code).toBe('TIMED_OUT');
+  expect(error.message).toMatch(/^rank [01] failed: Channel\.recv in group 'default': rank \d waited 2500 ms for rank/);
+  expect(error.report()).toContain(`At that moment: ${digest}`);
+  expect(error.failures.find(({ rank }) => rank === 2)).toMatchObject({ ended: true, exitCode: 137 });
+  expect(pids.filter(isAlive)).toEqual([]);
+});
+
+test('a launcher that is killed: its ranks end, blocked, busy or stopped, and its files are gone', async () => {
+  const file = join(folder, 'orphans');
+  const launcher = spawn(
+    process.execPath,
+    [new URL('../../test/launcher.mjs', import.meta.url).pathname, JSON.stringify({ scenario: 'waits', file })],
+    { stdio: ['ignore', 'pipe', 'inherit'] },
+  );
+  const pids = await numbersOf(file, [0, 1, 2]);
+  const [status] = (await once(launcher.stdout, 'data')) as [Buffer];
+  const statusFile = String(status).trim();
+  expect(existsSync(statusFile)).toBe(true);
+  process.kill(pids[0]!, 'SIGSTOP');
+  launcher.kill('SIGKILL');
+  await once(launcher, 'exit');
+  await until(() => pids.every((pid) => !isAlive(pid)) && !existsSync(dirname(statusFile)));
+});
+
+test('a run that is interrupted: the ranks get the signal, then the end', async () => {
+  const file = join(folder, 'interrupted');
+  const ranks = launch({ ranks: 2, script, data: { scenario: 'waits', file }, graceMs: 300 });
+  const pids = await numbersOf(file, [0, 1]);
+  process.kill(pids[0]!, 'SIGSTOP');
+  ranks.end('SIGINT');
+  const error = await rejection<{ code: string; message: string }>(ranks.done);
+  expect([error.code, error.message]).toEqual(['TERMINATED', 'launch: the ranks were ended by SIGINT']);
+  expect(pids.filter(isAlive)).toEqual([]);
+});

@@ -1,0 +1,44 @@
+/** @file What tests of launching share: the script, folders, and whether processes are still there. */
+import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll } from 'vitest';
+
+/** What the ranks run. */
+export const script: URL = new URL('./ranks.ts', import.meta.url);
+
+/** A folder for files of ranks; gone after the tests of a file. */
+export const folder: string = mkdtempSync(join(tmpdir(), 'pipewright-launch-'));
+afterAll(() => rmSync(folder, { recursive: true, force: true }));
+
+/** Comes back when `condition` holds; the test's own time limit ends the wait. */
+export async function until(condition: () => boolean): Promise<void> {
+  while (!condition()) await new Promise((resolve) => setTimeout(resolve, 20));
+}
+
+/** The numbers that ranks have written to `name.0`, `name.1` and so on, once all are there. */
+export async function numbersOf(name: string, ranks: readonly number[]): Promise<number[]> {
+  const read = (): number[] =>
+    ranks.map((rank) => (existsSync(`${name}.${rank}`) ? Number(readFileSync(`${name}.${rank}`, 'utf8')) : 0));
+  await until(() => read().every((number) => number > 0));
+  return read();
+}
+
+/** Whether a process is there and not a zombie. */
+export function isAlive(pid: number): boolean {
+  try {
+    return !/^[ZX]/.test(readFileSync(`/proc/${pid}/stat`, 'utf8').replace(/^.*\) /s, ''));
+  } catch {
+    return false;
+  }
+}
+
+/** The error of a promise that must fail. */
+export async function rejection<T>(promise: Promise<unknown>): Promise<T> {
+  try {
+    await promise;
+  } catch (error) {
+    return error as T;
+  }
+  throw new Error('expected a rejection');
+}
