@@ -26,7 +26,7 @@ export type { ReplicatedParameter } from './pipe-state.ts';
 export { type PipelineOptions, pipeline } from './pipeline.ts';
 export * from './print-graph.ts';
 export { type LoadPt2Options, loadPt2 } from './pt2/load-pt2.ts';
-export { type SplitOptions, splitGraph } from './split.ts';
+export { type SplitGraphOptions, splitGraph } from './split.ts';
 export * from './split-parts.ts';
 export {
   annotateSplitPoints,

@@ -12,7 +12,7 @@ import { findLossOutput, insertSymbolicBackward, type LossSpec } from './pipe-lo
 import { type RoutedStage, routeStages } from './pipe-route.ts';
 import { type ReplicatedParameter, replicatedParameters, stageState, TensorNames } from './pipe-state.ts';
 import { formatGraph } from './print-graph.ts';
-import { type SplitOptions, splitGraph } from './split.ts';
+import { type SplitGraphOptions, splitGraph } from './split.ts';
 import type { SplitGraph, StagePart } from './split-parts.ts';
 
 /** A model as a graph and the tensors it reads, by name: what `trace` and the reader of `.pt2` files give. */
@@ -22,7 +22,7 @@ export interface GraphProgram {
 }
 
 /** How a graph becomes a pipe. */
-export interface PipeOptions extends Omit<SplitOptions, 'sameTensor'> {
+export interface PipeOptions extends Omit<SplitGraphOptions, 'sameTensor'> {
   /** Where the loss is in what the model returns; the pipe's own backward starts there. */
   readonly lossSpec?: LossSpec | undefined;
 }

@@ -33,7 +33,7 @@ import { ownSizes, readSizesAtHome } from './split-sizes.ts';
 import { checkGraph } from './validate-graph.ts';
 
 /** How a graph is split. */
-export interface SplitOptions {
+export interface SplitGraphOptions {
   /** What happens to parameters that several stages use. Default: replicated. */
   readonly multiUse?: MultiUseParamSpec | undefined;
   /** The canonical name of an attribute, where one tensor has several. */
@@ -47,7 +47,7 @@ export interface SplitOptions {
  *
  * @example splitGraph(trace(model, [x]).graph).stages.map((stage) => formatGraph(stage.graph))
  */
-export function splitGraph(graph: Graph, options: SplitOptions = {}): SplitGraph {
+export function splitGraph(graph: Graph, options: SplitGraphOptions = {}): SplitGraph {
   checkOptions('splitGraph', options, ['multiUse', 'sameTensor', 'shared']);
   checkGraph(graph, 'splitGraph');
   return new Splitter(graph, options).run();
@@ -55,14 +55,14 @@ export function splitGraph(graph: Graph, options: SplitOptions = {}): SplitGraph
 
 class Splitter {
   private readonly graph: Graph;
-  private readonly options: SplitOptions;
+  private readonly options: SplitGraphOptions;
   private readonly nodes: Map<string, GraphNode>;
   private readonly flat: readonly FlatNode[];
   private readonly stageOfNode = new Map<string, number>();
   private readonly notes: string[] = [];
   private bodies: FlatNode[][];
 
-  constructor(graph: Graph, options: SplitOptions) {
+  constructor(graph: Graph, options: SplitGraphOptions) {
     this.graph = graph;
     this.options = options;
     this.flat = ownOutputs(mergeAttributes(flattenRegions(graph)));
