@@ -1,8 +1,8 @@
 /**
  * @file Trains a small GPT on the fables in ../data, letter by letter, in one process; then writes a fable of its own.
  *
- * Run: npm start                        (about a minute on two cores)
- *      npm start -- --steps 500 --width 192
+ * Run: node examples/dist/01-train-gpt/train.js                (about a minute on two cores)
+ *      node examples/dist/01-train-gpt/train.js --steps 500 --width 192
  */
 import { readFileSync, statSync } from 'node:fs';
 import { join } from 'node:path';
@@ -43,7 +43,7 @@ const { values } = parseArgs({
 });
 if (values.help === true) {
   console.log(
-    `npm start -- [options]\n\n${names.map((name) => `  --${name.padEnd(8)} ${defaults[name]}`).join('\n')}\n  --device   cpu or cuda`,
+    `node train.js [options]\n\n${names.map((name) => `  --${name.padEnd(8)} ${defaults[name]}`).join('\n')}\n  --device   cpu or cuda`,
   );
   process.exit(0);
 }

@@ -1,0 +1,83 @@
+/** @file What can be said on the command line. */
+import { parseArgs } from 'node:util';
+import { buildSchedule, findSchedule, type Schedule } from '@pipewright/schedule';
+
+/** Blocks, heads and width of the model. */
+const sizes: Record<string, readonly [layers: number, heads: number, width: number]> = {
+  tiny: [4, 2, 64],
+  small: [4, 4, 128],
+  medium: [8, 8, 256],
+  gpt2: [12, 12, 768],
+};
+
+const help = `npm start -- [options]      trains a small GPT over pipeline stages
+
+  --schedule NAME    1F1B (default), GPipe, Interleaved1F1B, ZBVZeroBubble, DualPipeV, …
+  --ranks N          threads that work side by side; default 4
+  --stages N         pieces of the model; default: as many as the schedule wants (one or two per rank)
+  --microbatches N   pieces of a batch; default 8
+  --size NAME        ${Object.keys(sizes).join(', ')}; default small
+  --steps N          default 200
+  --batch N          rows of a batch; default 16
+  --context N        letters of a row; default 64
+  --lr X             default 2e-3
+  --seed N           default 1
+  --sample N         letters to write at the end; default 300
+  --device NAME      cpu (default) or cuda
+  --trace PATH       where the trace goes; default trace.json`;
+
+const defaults = {
+  ranks: 4,
+  stages: 0,
+  microbatches: 8,
+  steps: 200,
+  batch: 16,
+  context: 64,
+  lr: 2e-3,
+  seed: 1,
+  sample: 300,
+};
+const words = { schedule: '1F1B', size: 'small', device: 'cpu', trace: 'trace.json' };
+
+/** The options of a run; plain data, because every rank gets a copy. */
+export type Options = typeof defaults & typeof words & { layers: number; heads: number; width: number; live: boolean };
+
+/** Reads the command line; where something is wrong with it, says so and ends. */
+export function readOptions(args: readonly string[] = process.argv.slice(2)): Options {
+  if (args.includes('--help') || args.includes('-h')) {
+    console.log(help);
+    process.exit(0);
+  }
+  try {
+    return parseOptions(args);
+  } catch (error) {
+    console.error(`${(error as Error).message}\n--help shows the options`);
+    process.exit(2);
+  }
+}
+
+function parseOptions(args: readonly string[]): Options {
+  const names = [...Object.keys(defaults), ...Object.keys(words)];
+  const strings = Object.fromEntries(names.map((name) => [name, { type: 'string' as const }]));
+  const values: Record<string, unknown> = parseArgs({ args: [...args], options: strings }).values;
+  const numbers = Object.entries(defaults).map(([name, usual]): [string, number] => {
+    const value = values[name] === undefined ? usual : Number(values[name]);
+    if (value === usual || (value > 0 && (name === 'lr' || Number.isInteger(value)))) return [name, value];
+    throw new Error(`--${name} is ${String(values[name])}; give a ${name === 'lr' ? '' : 'whole '}number above 0`);
+  });
+  const options = { ...words, ...values, ...Object.fromEntries(numbers) } as Options;
+  const size = sizes[options.size];
+  if (size === undefined) throw new Error(`--size is ${options.size}; give ${Object.keys(sizes).join(', ')}`);
+  if (options.batch < options.microbatches)
+    throw new Error(`--batch is ${options.batch}; ${options.microbatches} microbatches need as many rows or more`);
+  if (!findSchedule(options.schedule).hasBackward) throw new Error(`--schedule ${options.schedule} has no backward`);
+  const { stages } = scheduleOf(options);
+  const [layers, heads, width] = size;
+  return { ...options, stages, layers: Math.max(layers, stages), heads, width, live: process.stdout.isTTY };
+}
+
+/** The schedule of a run. */
+export function scheduleOf({ schedule, ranks, stages, microbatches }: Options): Schedule {
+  if (stages % ranks !== 0) throw new Error(`--stages is ${stages}; give a multiple of the ${ranks} ranks`);
+  return buildSchedule(schedule, { ranks, microbatches, ...(stages === 0 ? {} : { stagesPerRank: stages / ranks }) });
+}

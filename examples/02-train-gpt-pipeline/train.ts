@@ -1,0 +1,110 @@
+/**
+ * @file Trains the GPT of example 01 in pipeline stages. Every rank is a thread that holds some of the stages; microbatches
+ * of each batch pass through them in the order of a schedule. At the end: a fable, a report of what every rank did, a trace.
+ *
+ * Run: npm start                        (about a minute on two cores; --help shows the options)
+ *      npm start -- --schedule ZBVZeroBubble --ranks 2 --steps 50
+ */
+import { writeSync } from 'node:fs';
+import { isMainThread } from 'node:worker_threads';
+import { distributed, manualSeed, nn, optim, scope, softmax, stack, type Tensor, tensor } from '@pipewright/torch';
+import { launch, PipelineRuntime, PipelineStage, Recorder } from 'pipewright';
+import { Fables } from './fables.ts';
+import { GptStage } from './gpt-stage.ts';
+import { type Options, readOptions, scheduleOf } from './options.ts';
+
+/** What every rank runs. */
+export function main(options: Options): void {
+  const { steps, batch, context, device, seed, layers, heads, width } = options;
+  const group = distributed.initProcessGroup();
+  const fables = new Fables(seed, device);
+  const say = (text: string): void => void writeSync(1, text); // at once, though this thread's event loop does not turn
+
+  // 1. The stages of this rank: pieces of the model, where the schedule puts them.
+  const schedule = scheduleOf(options);
+  const config = { vocabulary: fables.letters.length, context, layers, heads, width, dropout: 0.1 };
+  const stages = schedule.stageToRank.flatMap((rank, index) => {
+    if (rank !== group.rank) return [];
+    manualSeed(seed); // all ranks make the same model
+    return [new PipelineStage(new GptStage(config, index, schedule.stages), index, schedule.stages, { device })];
+  });
+  const isFirst = stages.some((stage) => stage.isFirst);
+  const isLast = stages.some((stage) => stage.isLast);
+  manualSeed(seed + group.rank); // but no two drop out the same
+
+  // 2. The runtime runs the schedule on the stages, and records it.
+  const recorder = new Recorder({ tokensPerStep: batch * context });
+  const runtime = new PipelineRuntime(stages, schedule, { lossFn, record: recorder });
+
+  // 3. Every rank trains its own parameters: weight decay for matrices, a warm-up, then a cosine.
+  const parameters = stages.flatMap((stage) => stage.module.parameters());
+  const optimizer = new optim.AdamW(
+    [
+      { params: parameters.filter((parameter) => parameter.dim() > 1), weightDecay: 0.1 },
+      { params: parameters.filter((parameter) => parameter.dim() <= 1), weightDecay: 0 },
+    ],
+    { lr: options.lr, betas: [0.9, 0.99] },
+  );
+  const warmup = Math.min(20, steps);
+  const rate = new optim.LambdaLR(optimizer, (step) =>
+    step < warmup ? (step + 1) / warmup : 0.55 + 0.45 * Math.cos((Math.PI * (step - warmup)) / (steps - warmup)),
+  );
+
+  // 4. Inputs go in at the first stage, targets at the last, where the losses come out.
+  const started = performance.now();
+  for (let step = 1; step <= steps; step++) {
+    scope(() => {
+      const [inputs, targets] = fables.nextBatch(batch, context);
+      const losses: Tensor[] = [];
+      optimizer.zeroGrad();
+      runtime.step(...(isFirst ? [inputs] : []), { ...(isLast && { target: targets }), losses, returnOutputs: false });
+      optimizer.step();
+      rate.step();
+      if (isLast) say(progress(step, stack(losses).mean().item()));
+    });
+  }
+
+  // 5. What every rank did meanwhile, gathered on rank 0; and what they have learned.
+  const report = recorder.report({ color: options.live });
+  const trace = recorder.writeTrace(options.trace);
+  const fable = write('The ', options.sample);
+  if (group.rank === 0) say(`\nA sample:\n\n${fable}\n\n${report}\nA trace for ui.perfetto.dev is in ${trace}\n`);
+
+  function progress(step: number, loss: number): string {
+    const seconds = (performance.now() - started) / 1000;
+    const rate = Math.round((step * batch * context) / seconds).toLocaleString('en');
+    const bubble = (100 * (recorder.lastStep?.waiting ?? 0)).toFixed(0);
+    const left = ((seconds / step) * (steps - step)).toFixed(0);
+    const count = `${String(step).padStart(String(steps).length)}/${steps}`;
+    const line = `step ${count}  loss ${loss.toFixed(3)}  ${rate} letters/s  bubble ${bubble}%  ${left} s left`;
+    if (options.live) return `\r${line.padEnd(72)}`;
+    return step === 1 || step === steps || step % 20 === 0 ? `${line}\n` : '';
+  }
+
+  /** Writes on from `prompt`, a letter at a time: the rank with the last stage picks it, all learn it. */
+  function write(prompt: string, length: number): string {
+    for (const { module } of stages) module.eval();
+    const ids = fables.encode(prompt);
+    while (ids.length < length) {
+      const next = scope(() => {
+        const window = tensor([ids.slice(-context)], { device }).expand([schedule.microbatches, -1]); // a row for each
+        const logits = runtime.eval(...(isFirst ? [window] : [])) as Tensor | undefined;
+        return logits === undefined ? 0 : softmax(logits.at(0, -1).div(0.8), -1).multinomial(1).item();
+      });
+      ids.push(group.broadcastObject(next, schedule.stageToRank[schedule.stages - 1] as number) as number);
+    }
+    return fables.decode(ids);
+  }
+}
+
+function lossFn(logits: Tensor, targets: Tensor): Tensor {
+  return nn.functional.crossEntropy(logits.flatten(0, 1), targets.flatten());
+}
+
+if (isMainThread) {
+  const options = readOptions();
+  const { schedule, ranks, stages, microbatches, layers, width, steps, device } = options;
+  console.log(`GPT of ${layers} blocks, ${width} wide, in ${stages} stages on ${ranks} threads (${device})`);
+  console.log(`${schedule}, ${microbatches} microbatches, ${steps} steps`);
+  await launch({ ranks, mode: 'threads', script: new URL(import.meta.url), data: options }).done;
+}
