@@ -102,7 +102,7 @@ bool spin_until(const Wait& wait, Ready&& ready) {
       relax_core();
     }
     const Clock::duration spent = Clock::now() - start;
-    if (spent > std::chrono::microseconds(50) || !crowd().core_is_free()) return false;
+    if (spent > std::chrono::microseconds(300) || !crowd().core_is_free()) return false;
     if (spent > std::chrono::microseconds(2)) std::this_thread::yield();
   }
 }
