@@ -3,7 +3,7 @@
  * take equally long. Returns a graph with marks; `splitGraph` cuts there.
  */
 import { PipelineError } from '../errors.ts';
-import { checkCount, checkOptions, didYouMean } from '../options.ts';
+import { checkChoice, checkCount, checkOptions, didYouMean } from '../options.ts';
 import { chooseBorders } from './cut-balance.ts';
 import { bytesOf, costOf, type ExampleSizes } from './cut-cost.ts';
 import { type CallNode, type Graph, type GraphNode, inputsOf, pipeSplitOp } from './graph.ts';
@@ -97,6 +97,11 @@ export interface BalanceOptions {
   readonly sizes?: ExampleSizes | undefined;
   /** Bytes of parameters, with gradients and optimizer state, that a stage may hold. */
   readonly memoryLimit?: number | undefined;
+  /**
+   * Where borders may be: between the numbered modules of lists (layers), or between any modules. Default: layers, where
+   * there are enough of them.
+   */
+  readonly borders?: 'layers' | 'modules' | undefined;
   /** Bytes per byte of parameters: gradients and optimizer state included. Default 4, as for Adam. */
   readonly stateFactor?: number | undefined;
 }
@@ -107,7 +112,7 @@ export interface BalanceOptions {
  * @example splitGraph(cutBalanced(graph, 4)).stages.length // 4
  */
 export function cutBalanced(graph: Graph, stages: number, options: BalanceOptions = {}): Graph {
-  checkOptions('cutBalanced', options, ['seconds', 'sizes', 'memoryLimit', 'stateFactor']);
+  checkOptions('cutBalanced', options, ['seconds', 'sizes', 'memoryLimit', 'borders', 'stateFactor']);
   checkCount('cutBalanced', 'stages', stages);
   const flat = flattenRegions(graph).filter(({ node }) => !isMark(node));
   const inside = flat.flatMap(({ node }, i) => (isInside(node) ? [i] : []));
@@ -117,14 +122,18 @@ export function cutBalanced(graph: Graph, stages: number, options: BalanceOption
     const { node } = flat[at] as FlatNode;
     return seconds?.get(node.name) ?? costOf(node, nodes, sizes).seconds;
   });
+  const ends = inside.map((at) => (flat[at] as FlatNode).node);
+  const between = (isBorder: (before: GraphNode, after: GraphNode) => boolean): boolean[] =>
+    ends.map((node, i) => i > 0 && node.kind !== 'element' && isBorder(ends[i - 1] as GraphNode, node));
+  const layers = between((before, after) => layerOf(before) !== layerOf(after));
+  const wanted = checkChoice('cutBalanced', 'borders', options.borders ?? 'layers', ['layers', 'modules']);
+  const areEnough = layers.filter(Boolean).length >= stages - 1;
   const borders = chooseBorders({
     stages,
     costs,
     memory: parameterBytes(flat, inside, nodes).map((bytes) => bytes * (options.stateFactor ?? 4)),
     crossing: crossingBytes(flat, inside, sizes),
-    allowed: inside.map(
-      (at, i) => i > 0 && isBorder((flat[inside[i - 1] as number] as FlatNode).node, (flat[at] as FlatNode).node),
-    ),
+    allowed: wanted === 'layers' && (areEnough || options.borders === 'layers') ? layers : between(isModuleBorder),
     memoryLimit: options.memoryLimit,
   });
   return mark(
@@ -134,11 +143,15 @@ export function cutBalanced(graph: Graph, stages: number, options: BalanceOption
   );
 }
 
-/** Whether a module begins or ends between two nodes; a list is not divided from its elements. */
-function isBorder(before: GraphNode, after: GraphNode): boolean {
-  if (after.kind === 'element') return false;
+/** Whether a module begins or ends between two nodes. */
+function isModuleBorder(before: GraphNode, after: GraphNode): boolean {
   const [a, b] = [before.modules ?? [], after.modules ?? []];
   return a.length !== b.length || a.some(({ path }, i) => path !== b[i]?.path);
+}
+
+/** The outermost numbered module that a node came from: `layers.3`; nothing outside of lists. */
+function layerOf({ modules = [] }: GraphNode): string {
+  return modules.find(({ path }) => /(^|\.)\d+(@\d+)?$/.test(path))?.path ?? '';
 }
 
 /** Bytes of the parameters that each node is the first to use. */

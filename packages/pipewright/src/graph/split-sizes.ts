@@ -30,7 +30,7 @@ export function readSizesAtHome(
   homeOf: (tensor: string) => number | null,
 ): { readonly bodies: FlatNode[][]; readonly moved: ReadonlyMap<string, number> } {
   const moved = new Map<string, number>();
-  const arriving = new Map<number, FlatNode[]>();
+  const arriving = new Map<number, Map<string, FlatNode>>();
   const rest = bodies.map((body, stage) => {
     const made = new Set(body.map(({ node }) => node.name));
     const used = new Set(body.flatMap(({ node }) => (isSize(node) ? [] : inputsOf(node))));
@@ -39,11 +39,18 @@ export function readSizesAtHome(
       const home = tensor === '' || made.has(tensor) || used.has(tensor) ? null : homeOf(tensor);
       if (home === null || home === stage) return true;
       moved.set(flat.node.name, home);
-      arriving.set(home, [...(arriving.get(home) ?? []), { node: flat.node, regions: [] }]);
+      arriving.set(
+        home,
+        (arriving.get(home) ?? new Map<string, FlatNode>()).set(flat.node.name, { node: flat.node, regions: [] }),
+      );
       return false;
     });
   });
-  return { bodies: rest.map((body, stage) => [...body, ...(arriving.get(stage) ?? [])]), moved };
+  const joined = rest.map((body, stage) => {
+    const there = new Set(body.map(({ node }) => node.name));
+    return [...body, ...[...(arriving.get(stage) ?? [])].flatMap(([name, flat]) => (there.has(name) ? [] : [flat]))];
+  });
+  return { bodies: joined, moved };
 }
 
 function isSize(node: GraphNode): boolean {

@@ -73,15 +73,15 @@ class Splitter {
   run(): SplitGraph {
     const { nodes } = this;
     const stageOf = (name: string): number | null => this.stageOfNode.get(name) ?? null;
-    const home = (name: string): number | null => (nodes.get(name)?.kind === 'placeholder' ? 0 : stageOf(name));
-    const { bodies, moved } = readSizesAtHome(this.bodies, home);
-    this.bodies = bodies;
-    for (const [name, stage] of moved) this.stageOfNode.set(name, stage);
     this.bodies = this.bodies.map((body, stage) => ownChangedTensors(body, stage, { nodes, stageOf }));
     refuseSharedChanges(this.bodies, nodes);
     const shared = checkChoice('splitGraph', 'shared', this.options.shared ?? 'send', ['send', 'recompute', 'auto']);
     if (shared !== 'send') this.bodies = recomputeShared(this.bodies, { nodes, stageOf }, shared);
     this.transmitAttributes();
+    const home = (name: string): number | null => (nodes.get(name)?.kind === 'placeholder' ? 0 : stageOf(name));
+    const { bodies, moved } = readSizesAtHome(this.bodies, home);
+    this.bodies = bodies;
+    for (const [name, stage] of moved) this.stageOfNode.set(name, stage);
     this.bodies = this.bodies.map((body, stage) => ownSizes(body, this.foreign(body, stage), nodes));
     return this.assemble();
   }
