@@ -21,7 +21,9 @@ import './op/convert.ts';
 
 export type * from './generated/options.ts';
 export {
+  describeHandle,
   duplicateHandle,
+  hasDescription,
   itemOfHandle,
   type KeepConstant,
   type Operand,

@@ -95,7 +95,8 @@ class Compiler {
       until: this.until.get(register) ?? from,
     }));
     const { template, owners, inputs, attributes, steps, kinds } = this;
-    return new Program({ template, owners, inputs, attributes, steps, output, owned }, kinds);
+    const hasSubPrograms = this.programs.size > 0;
+    return new Program({ template, owners, inputs, attributes, steps, output, hasSubPrograms, owned }, kinds);
   }
 
   // --- registers -----------------------------------------------------------------------------------------------------
@@ -129,14 +130,14 @@ class Compiler {
     return found;
   }
 
-  private step(node: GraphNode, run: Step['run'], target: Target): void {
+  private step(node: GraphNode, run: Step['run'], target: Target, out = -1): void {
     const define = (part: Target): void => {
       if (part === null || 'dropped' in part) return;
       if ('register' in part) this.from.set(part.register, this.steps.length);
       else part.forEach(define);
     };
     define(target);
-    this.steps.push({ node, run, frees: [] });
+    this.steps.push({ node, run, out, frees: [] });
   }
 
   /** Every register is freed after the step that uses it last; those that nobody uses, after the one that fills them. */
@@ -204,11 +205,11 @@ class Compiler {
     const self = node.args[0] ?? node.kwargs?.['self'];
     if (inPlace && isReference(self)) {
       this.places.set(node.name, this.use(self.ref));
-      this.step(node, (r) => void run(r), null);
+      this.step(node, run, null);
       return;
     }
     if (returns.length === 0) {
-      this.step(node, (r) => void run(r), null);
+      this.step(node, run, null);
       return;
     }
     const isOne = returns.length === 1;
@@ -362,16 +363,8 @@ class Compiler {
   }
 
   private store(node: GraphNode, target: Target, run: (r: Registers) => unknown): void {
-    if (target !== null && 'register' in target) {
-      const { register } = target;
-      this.step(
-        node,
-        (r) => {
-          r[register] = run(r);
-        },
-        target,
-      );
-    } else this.step(node, (r) => storeParts(node, run(r), target, r), target);
+    if (target !== null && 'register' in target) this.step(node, run, target, target.register);
+    else this.step(node, (r) => storeParts(node, run(r), target, r), target);
   }
 
   // --- arguments -------------------------------------------------------------------------------------------------------

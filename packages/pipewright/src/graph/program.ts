@@ -16,7 +16,9 @@ import type { GraphNode } from './graph.ts';
 /** One step of a program. */
 export interface Step {
   readonly node: GraphNode;
-  readonly run: (registers: Registers) => void;
+  readonly run: (registers: Registers) => unknown;
+  /** The register that takes what `run` returns; -1 where it puts its results away itself. */
+  readonly out: number;
   /** Registers that are freed after the step. */
   frees: readonly number[];
 }
@@ -45,6 +47,8 @@ export interface ProgramParts {
   readonly attributes: readonly (BorrowedRegister & { readonly index: number })[];
   readonly steps: readonly Step[];
   readonly output: OutputPlan;
+  /** Whether steps run sub-programs, which ask for the attributes' handles. */
+  readonly hasSubPrograms: boolean;
   /** Registers that steps fill: when, and until when they are needed (`Infinity`: they are results). */
   readonly owned: readonly { readonly register: number; readonly from: number; readonly until: number }[];
 }
@@ -86,8 +90,11 @@ export class Program {
 
   /** Runs on raw values (handles, numbers) and returns what each leaf of the output is, owned by the caller. */
   runRaw(inputs: readonly unknown[], attributes: readonly number[]): unknown[] {
-    const registers = this.begin(attributes);
-    this.parts.inputs.forEach(({ register }, i) => {
+    const { parts } = this;
+    const registers = parts.template.slice();
+    registers[ATTRIBUTES] = attributes;
+    for (const { register, index } of parts.attributes) registers[register] = attributes[index];
+    parts.inputs.forEach(({ register }, i) => {
       registers[register] = inputs[i];
     });
     this.execute(registers);
@@ -102,39 +109,39 @@ export class Program {
         leaves.push(registers[plan.register]);
       } else leaves.push(shareValue(registers[plan.register], plan.kind));
     };
-    collect(this.parts.output);
+    collect(parts.output);
     return leaves;
   }
 
   /** Runs on tensors and numbers; the innermost scope takes charge of the results. */
   run(inputs: readonly unknown[], attributes: readonly Tensor[]): unknown {
     const { parts } = this;
-    const handles = new Array<number>(attributes.length);
-    for (let i = 0; i < handles.length; i++) handles[i] = (attributes[i] as Tensor).handle;
-    const registers = this.begin(handles);
-    const borrowed = new Map<number, Tensor>();
-    for (let i = 0; i < parts.inputs.length; i++) {
-      const { register } = parts.inputs[i] as BorrowedRegister;
-      const value = inputs[i];
-      if (value instanceof Tensor) {
-        registers[register] = value.handle;
-        borrowed.set(register, value);
-      } else registers[register] = value;
-    }
-    this.execute(registers);
-    for (const { register, index } of parts.attributes) borrowed.set(register, attributes[index] as Tensor);
-    return assemble(parts.output, registers, borrowed);
-  }
-
-  private begin(attributes: readonly number[]): unknown[] {
-    const { parts } = this;
     const registers = parts.template.slice();
-    registers[ATTRIBUTES] = attributes;
+    if (parts.hasSubPrograms) registers[ATTRIBUTES] = attributes.map((tensor) => tensor.handle);
     for (let i = 0; i < parts.attributes.length; i++) {
       const { register, index } = parts.attributes[i] as { register: number; index: number };
-      registers[register] = attributes[index];
+      registers[register] = (attributes[index] as Tensor).handle;
     }
-    return registers;
+    for (let i = 0; i < parts.inputs.length; i++) {
+      const value = inputs[i];
+      registers[(parts.inputs[i] as BorrowedRegister).register] = value instanceof Tensor ? value.handle : value;
+    }
+    this.execute(registers);
+    const { output } = parts;
+    if ('register' in output && output.kind === 'tensor' && this.ownedRegisters.has(output.register))
+      return Tensor.adopt(registers[output.register] as number);
+    return assemble(output, registers, this.borrowed(inputs, attributes));
+  }
+
+  /** The tensors that came from outside, by register. */
+  private borrowed(inputs: readonly unknown[], attributes: readonly Tensor[]): Map<number, Tensor> {
+    const known = new Map<number, Tensor>();
+    this.parts.inputs.forEach(({ register }, i) => {
+      const value = inputs[i];
+      if (value instanceof Tensor) known.set(register, value);
+    });
+    for (const { register, index } of this.parts.attributes) known.set(register, attributes[index] as Tensor);
+    return known;
   }
 
   private execute(registers: unknown[]): void {
@@ -142,9 +149,9 @@ export class Program {
     let at = 0;
     try {
       for (; at < steps.length; at++) {
-        const step = steps[at] as Step;
-        step.run(registers);
-        const { frees } = step;
+        const { run, out, frees } = steps[at] as Step;
+        if (out >= 0) registers[out] = run(registers);
+        else run(registers);
         for (let i = 0; i < frees.length; i++) {
           const register = frees[i] as number;
           const value = registers[register];

@@ -11,6 +11,11 @@ import { FloatScalar, Tensor } from '../tensor.ts';
 import { type BoundArgument, type BoundOp, bindOp, callGiven, expected, signature } from './bind.ts';
 import { isScalarObject } from './kind.ts';
 
+const shared = native.metaArray;
+const LIST_START = 16; // kHotList in native/hot.h, and where `meta` writes sizes
+const LONGEST = 32;
+const DESCRIPTION = 4; // dimensions, element type, device type and index, as `meta` writes them
+
 /** What a register holds: the handle of a tensor, an array of handles, or a number of a kind. */
 export type RegisterKind = 'tensor' | 'tensors' | 'int' | 'float' | 'bool';
 
@@ -74,6 +79,25 @@ export function sizeOfHandle(handle: number, dim: number): number {
   const at = dim < 0 ? dim + dims : dim;
   if (at >= 0 && at < dims) return shared[LIST_START + at] as number;
   throw new TorchError('INDEX', `dimension ${dim} does not exist: the tensor has ${dims}`);
+}
+
+/** What a tensor is, apart from its values: for `hasDescription`. */
+export function describeHandle(handle: number): Float64Array {
+  native.meta(handle);
+  const dims = shared[0] as number;
+  const description = new Float64Array(DESCRIPTION + dims);
+  for (let i = 0; i < DESCRIPTION; i++) description[i] = shared[i] as number;
+  for (let i = 0; i < dims; i++) description[DESCRIPTION + i] = shared[LIST_START + i] as number;
+  return description;
+}
+
+/** Whether a tensor has the number of dimensions, the element type, the device and the sizes of another one. */
+export function hasDescription(handle: number, description: Float64Array): boolean {
+  native.meta(handle);
+  for (let i = 0; i < DESCRIPTION; i++) if (shared[i] !== description[i]) return false;
+  for (let i = DESCRIPTION; i < description.length; i++)
+    if (shared[LIST_START + i - DESCRIPTION] !== description[i]) return false;
+  return true;
 }
 
 /** The value of a tensor of one element, by handle. */
@@ -329,10 +353,6 @@ function handlesOf(value: unknown): unknown {
 }
 
 // --- hot operators -----------------------------------------------------------------------------------------------------
-
-const shared = native.metaArray;
-const LIST_START = 16; // kHotList in native/hot.h, and where `meta` writes sizes
-const LONGEST = 32;
 
 /** The unboxed way, where the operator has one and the arguments are of its simple form. */
 function hotRun(
