@@ -1,6 +1,7 @@
 /** @file What the kinds of actions do. */
 import { autocast, fullLike, keep, scope, Tensor, unscoped } from '@pipewright/torch';
 import { PipelineError } from '../errors.ts';
+import { type Place, rankStatus } from '../launch/rank-status.ts';
 import type { Microbatches } from '../microbatch/index.ts';
 import { show } from '../options.ts';
 import type { PipelineStage } from '../stage/pipeline-stage.ts';
@@ -8,7 +9,7 @@ import { pick } from '../stage/wiring.ts';
 import { mapTensors, tensorsIn } from '../tree.ts';
 import { handOver, recvGrads, recvValues, sendGrads, sendValues } from './messages.ts';
 import type { RuntimeOptions, StepOptions } from './options.ts';
-import { backwardTag, forwardTag, type PlannedAction, type StageLinks } from './plan.ts';
+import { backwardTag, forwardTag, type Link, type PlannedAction, type StageLinks } from './plan.ts';
 import type { Recorder } from './recorder.ts';
 
 /** What one step works on. */
@@ -31,6 +32,8 @@ export class Actions {
   private readonly microbatches: number;
   private readonly recorder: Recorder | null;
   private readonly gradCache = new Map<string, Tensor>();
+  private wait: string | null = null;
+  private place: Place = { action: '' };
 
   constructor(options: RuntimeOptions, microbatches: number, recorder: Recorder | null) {
     this.options = options;
@@ -38,10 +41,17 @@ export class Actions {
     this.recorder = recorder;
   }
 
+  /** What is being waited for, in words; null while nothing is. */
+  get waitingFor(): string | null {
+    return this.wait;
+  }
+
   /** Performs one plain action. */
   perform(planned: PlannedAction, state: StepState): void {
     const { kind, microbatch: m } = planned;
     const links = planned.links as StageLinks;
+    this.place = planned.place;
+    rankStatus.set(planned.place);
     switch (kind) {
       case 'F':
         scope(() => this.forward(links, m, state));
@@ -72,10 +82,22 @@ export class Actions {
     }
   }
 
+  private beginWait(link: Link, action: string): void {
+    this.wait = `${action} from rank ${link.rank}, stage ${link.stage}`;
+    rankStatus.set({ slot: this.place.slot, action, waitingFor: link.rank });
+  }
+
+  private endWait(): void {
+    this.wait = null;
+    rankStatus.set(this.place);
+  }
+
   private forward({ stage, from, to }: StageLinks, m: number, state: StepState): void {
     for (const link of from) {
       if (link.channel === null) continue; // handed over by the stage itself
+      this.beginWait(link, `${stage.stageIndex}RECV_F${m}`);
       const { values, leaves } = recvValues(link.channel, forwardTag(link, m));
+      this.endWait();
       stage.setInput(m, link.stage, values, keep(leaves));
       this.recorder?.received(values);
     }

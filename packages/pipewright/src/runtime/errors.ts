@@ -15,11 +15,12 @@ export class StepError extends PipelineError {
   readonly slot: number;
   readonly action: string;
 
-  constructor(rank: number, { slot, action }: PlannedAction, cause: unknown) {
+  constructor(rank: number, { slot, action }: PlannedAction, cause: unknown, waitingFor: string | null = null) {
     const text = formatAction(action);
     const why = cause instanceof Error ? cause.message : String(cause);
     const code = cause instanceof distributed.DistributedError ? cause.code : 'STEP_FAILED';
-    super(code, `rank ${rank}, slot ${slot} (${text}): ${why}`, { rank, slot, action: text }, { cause });
+    const waiting = waitingFor === null ? '' : ` waiting for ${waitingFor}`;
+    super(code, `rank ${rank}, slot ${slot} (${text})${waiting}: ${why}`, { rank, slot, action: text }, { cause });
     this.rank = rank;
     this.slot = slot;
     this.action = text;

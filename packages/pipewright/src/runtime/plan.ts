@@ -2,6 +2,7 @@
 import { type Action, formatAction, type Schedule, StageGraph } from '@pipewright/schedule';
 import type { distributed } from '@pipewright/torch';
 import { PipelineError } from '../errors.ts';
+import type { Place } from '../launch/rank-status.ts';
 import type { PipelineStage } from '../stage/pipeline-stage.ts';
 import type { StageDescription, StageInput } from '../stage/wiring.ts';
 
@@ -39,6 +40,8 @@ export interface PlannedAction {
   readonly index: number;
   /** The parts of an overlapped action, in order. */
   readonly parts: readonly PlannedAction[];
+  /** What the rank says about itself while it does it. */
+  readonly place: Place;
 }
 
 /** Everything a rank needs to run steps. */
@@ -103,6 +106,7 @@ export function makePlan(
       microbatch: action.microbatch ?? -1,
       action,
       slot,
+      place: { slot, action: formatAction(action) },
       index: count++,
       parts: (action.parts ?? []).map((part) => compile(part, slot)),
     };

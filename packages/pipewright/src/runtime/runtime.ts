@@ -5,6 +5,7 @@
 import type { Action, Schedule, ScheduleData } from '@pipewright/schedule';
 import { distributed, isGradEnabled, noGrad, scope, type Tensor } from '@pipewright/torch';
 import { PipelineError } from '../errors.ts';
+import { rankStatus } from '../launch/rank-status.ts';
 import { type Microbatches, mergeChunks, splitBatch } from '../microbatch/index.ts';
 import { checkOptions, show } from '../options.ts';
 import type { PipelineStage } from '../stage/pipeline-stage.ts';
@@ -180,6 +181,7 @@ export class PipelineRuntime {
         { cause: this.broken },
       );
     const [args, options] = splitInput(where, input);
+    rankStatus.set({ action: `${where} begins`, step: this.steps });
     const plan = this.prepare();
     const run = (input: StepInput): StepResult =>
       scope(() => {
@@ -200,6 +202,7 @@ export class PipelineRuntime {
     options.losses?.splice(0, options.losses.length, ...losses);
     for (const loss of options.losses === undefined ? losses : []) loss.dispose();
     this.steps++;
+    rankStatus.set({ action: `${where} ended` });
     return outputs;
   }
 
@@ -273,7 +276,8 @@ export class PipelineRuntime {
       for (current of actions) this.perform(current, state);
     } catch (cause) {
       for (const stage of this.stages) stage.clearRuntimeStates();
-      const failure = cause instanceof StepError ? cause : new StepError(this.rank, current, cause);
+      const failure =
+        cause instanceof StepError ? cause : new StepError(this.rank, current, cause, this.actions.waitingFor);
       if (this.group !== null) {
         this.broken = failure;
         this.group.abort(failure.message);
