@@ -30,7 +30,8 @@ if (what === 'wait') writeFileSync(rest[0] + '.' + group.rank, String(process.pi
 if (what !== 'sum') group.channel(1 - group.rank).recv(1);
 `;
 
-test('help', () => expect(cli('run --help').out).toMatchInlineSnapshot(`
+test('help', () =>
+  expect(cli('run --help').out).toMatchInlineSnapshot(`
   "Usage: pipewright run [options] <script> [args...]
 
   start a script on several ranks; when one fails, all end and the cause is told

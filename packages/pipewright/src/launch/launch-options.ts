@@ -11,7 +11,7 @@ export interface LaunchOptions {
   readonly ranks: number;
   /** What each rank runs: a path, or a URL such as `new URL('./train.ts', import.meta.url)`. JavaScript or TypeScript. */
   readonly script: string | URL;
-  /** `processes` (default), or `threads` of this process, which share tensors without copies and the random generator. */
+  /** `processes` (default), or `threads` of this process, between which tensors change hands without a copy. */
   readonly mode?: 'processes' | 'threads' | undefined;
   /** What the script finds in `process.argv`. */
   readonly args?: readonly string[] | undefined;

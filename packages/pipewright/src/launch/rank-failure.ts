@@ -100,7 +100,7 @@ export function failedInWait({ code, ended }: RankFailure): boolean {
 }
 
 /** Causes before consequences, then in the order of time. */
-export function orderByCause(failures: readonly RankFailure[]): RankFailure[] {
+function orderByCause(failures: readonly RankFailure[]): RankFailure[] {
   const distance = ({ ended, code }: RankFailure): number => (ended ? 2 : consequences.includes(code) ? 1 : 0);
   return failures.toSorted((a, b) => distance(a) - distance(b) || a.atMs - b.atMs);
 }

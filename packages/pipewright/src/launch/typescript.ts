@@ -4,7 +4,7 @@ import { register } from 'node:module';
 let registered = false;
 
 /** Whether a script is written in TypeScript. */
-export function isTypeScript(script: string): boolean {
+function isTypeScript(script: string): boolean {
   return /\.m?ts$/.test(script);
 }
 
