@@ -3,7 +3,7 @@ import type { Action, Costs } from '@pipewright/schedule';
 import { type AutocastOptions, type distributed, type GradScaler, Tensor } from '@pipewright/torch';
 import { PipelineError } from '../errors.ts';
 import type { SpecTree } from '../microbatch/index.ts';
-import { checkOptions, show } from '../options.ts';
+import { didYouMean, show } from '../options.ts';
 import { PipelineStage } from '../stage/pipeline-stage.ts';
 import { isPlainObject } from '../tree.ts';
 import type { Recorder } from './recorder.ts';
@@ -121,12 +121,11 @@ export function splitInput(where: string, input: readonly unknown[]): [readonly 
   const last = input.at(-1);
   if (!isPlainObject(last)) return [input, {}];
   const unknown = Object.keys(last).find((key) => !stepOptionNames.includes(key));
-  if (unknown !== undefined && Object.values(last).some((value) => value instanceof Tensor) && !('target' in last))
+  if (unknown !== undefined)
     throw new PipelineError(
       'UNKNOWN_OPTION',
-      `${where}: the last argument is the options, and '${unknown}' is not one of ${stepOptionNames.join(', ')}; where it is an input of the model, add {} after it`,
+      `${where}: the last argument is the options, and '${unknown}' is not one of ${stepOptionNames.join(', ')}${didYouMean(unknown, stepOptionNames)}; where it is an input of the model, add {} after it`,
     );
-  checkOptions(where, last, stepOptionNames);
   const options: StepOptions = last;
   if (options.losses !== undefined && !Array.isArray(options.losses))
     throw new PipelineError('BAD_INPUT', `${where}: losses is ${show(options.losses)}; give an array to be filled`);

@@ -1,0 +1,540 @@
+/** @file What a step promises apart from its numbers: where PyTorch's pipeline runtime goes wrong, this one does not. */
+import { Schedule } from '@pipewright/schedule';
+import { cat, liveTensors, manualSeed, nn, noGrad, ones, randn, scope, Tensor, tensor, zeros } from '@pipewright/torch';
+import { describe, expect, test } from 'vitest';
+import { TensorChunkSpec } from '../microbatch/index.ts';
+import { PipelineStage, type PipelineStageOptions } from '../stage/pipeline-stage.ts';
+import type { RuntimeOptions } from './options.ts';
+import { PipelineRuntime } from './runtime.ts';
+
+const WIDTH = 4;
+const mse = (output: Tensor, target: Tensor): Tensor => nn.functional.mseLoss(output, target);
+
+/** A module from a function, with one linear layer and a count of its calls. */
+class Layer extends nn.Module {
+  readonly fc: nn.Linear = new nn.Linear(WIDTH, WIDTH).double();
+  calls = 0;
+  readonly run: (fc: nn.Linear, ...inputs: never[]) => unknown;
+
+  constructor(run: (fc: nn.Linear, ...inputs: never[]) => unknown = (fc, x: Tensor) => fc.forward(x).tanh()) {
+    super();
+    this.run = run;
+  }
+
+  forward(...inputs: unknown[]): unknown {
+    this.calls++;
+    return this.run(this.fc, ...(inputs as never[]));
+  }
+}
+
+interface Made {
+  readonly runtime: PipelineRuntime;
+  readonly modules: Layer[];
+}
+
+/** All stages on one rank. */
+function make(
+  modules: Layer[],
+  schedule: string | Schedule = 'Interleaved1F1B',
+  options: RuntimeOptions = {},
+  stageOptions: (index: number) => PipelineStageOptions = () => ({}),
+): Made {
+  const stages = modules.map((module, i) => new PipelineStage(module, i, modules.length, stageOptions(i)));
+  const microbatches = typeof schedule === 'string' ? { microbatches: 4 } : {};
+  return { runtime: new PipelineRuntime(stages, schedule, { ...microbatches, lossFn: mse, ...options }), modules };
+}
+
+const layers = (count: number, run?: ConstructorParameters<typeof Layer>[0]): Layer[] => {
+  manualSeed(7);
+  return Array.from({ length: count }, () => new Layer(run));
+};
+const batch = (rows: number): { x: Tensor; y: Tensor } => {
+  manualSeed(rows);
+  return { x: randn([rows, WIDTH], { dtype: 'float64' }), y: randn([rows, WIDTH], { dtype: 'float64' }) };
+};
+const gradsOf = (modules: readonly nn.Module[]): (number[] | null)[] =>
+  modules.flatMap((module) =>
+    module
+      .parameters()
+      .map((p) => (p.grad === null ? null : Array.from(p.grad.flatten().toTypedArray() as Float64Array))),
+  );
+function expectClose(a: (number[] | null)[], b: (number[] | null)[]): void {
+  expect(a.map((item) => item?.length)).toEqual(b.map((item) => item?.length));
+  a.forEach((item, i) => item?.forEach((value, j) => expect(value).toBeCloseTo((b[i] as number[])[j] as number, 12)));
+}
+/** Gradients of the modules in a row, on the whole batch at once. */
+function plainGrads(modules: readonly Layer[], { x, y }: { x: Tensor; y: Tensor }): (number[] | null)[] {
+  for (const module of modules) module.zeroGrad();
+  mse(
+    modules.reduce((h, module) => module.forward(h) as Tensor, x),
+    y,
+  ).backward();
+  const found = gradsOf(modules);
+  for (const module of modules) module.zeroGrad();
+  return found;
+}
+
+describe('evaluation', () => {
+  test('leaves gradients alone, needs no target, records nothing and frees everything', () => {
+    const { runtime, modules } = make(layers(2), 'ZBVZeroBubble');
+    const { x, y } = batch(8);
+    runtime.step(x, { target: y });
+    const before = gradsOf(modules);
+    const live = liveTensors();
+    const output = runtime.eval(x) as Tensor;
+    expect(output.requiresGrad).toBe(false);
+    expect(output.shape).toEqual([8, WIDTH]);
+    output.dispose();
+    expect(liveTensors()).toBe(live);
+    expect(gradsOf(modules)).toEqual(before);
+  });
+
+  test('before the first step, between steps, and with a loss where a target is given', () => {
+    const { runtime, modules } = make(layers(4));
+    const data = batch(8);
+    const losses: Tensor[] = [];
+    runtime.eval(data.x, { target: data.y, losses });
+    expect(losses.length).toBe(4);
+    runtime.step(data.x, { target: data.y });
+    const first = gradsOf(modules);
+    expectClose(first, plainGrads(modules, data));
+    runtime.eval(data.x);
+    runtime.step(data.x, { target: data.y });
+    expectClose(gradsOf(modules), first);
+  });
+});
+
+describe('the loss', () => {
+  test('of several steps accumulates, whatever is in the gradients already', () => {
+    const { runtime, modules } = make(layers(2));
+    const data = batch(8);
+    const one = plainGrads(modules, data);
+    for (let i = 0; i < 3; i++) runtime.step(data.x, { target: data.y });
+    expectClose(
+      gradsOf(modules),
+      one.map((grad) => (grad as number[]).map((value) => 3 * value)),
+    );
+  });
+
+  test('counts by the rows of its microbatch: a batch that does not divide gives the gradient of its mean', () => {
+    const { runtime, modules } = make(layers(3), 'LoopedBFS');
+    const data = batch(11);
+    const expected = plainGrads(modules, data);
+    runtime.step(data.x, { target: data.y });
+    expectClose(gradsOf(modules), expected);
+  });
+
+  test('that is a sum is divided by the divisor, or by nothing', () => {
+    const sum = (output: Tensor, target: Tensor): Tensor => nn.functional.mseLoss(output, target, { reduction: 'sum' });
+    const data = batch(8);
+    const divided = make(layers(2), 'Interleaved1F1B', { lossFn: sum });
+    const mean = plainGrads(divided.modules, data);
+    divided.runtime.step(data.x, { target: data.y, divisor: 8 * WIDTH });
+    expectClose(gradsOf(divided.modules), mean);
+    const whole = make(layers(2), 'Interleaved1F1B', { lossFn: sum, scaleGrads: false });
+    whole.runtime.step(data.x, { target: data.y });
+    expectClose(
+      gradsOf(whole.modules),
+      mean.map((grad) => (grad as number[]).map((value) => value * 8 * WIDTH)),
+    );
+  });
+
+  test('belongs to its microbatch, also where the last stage takes them in another order', () => {
+    const forward = [2, 0, 3, 1].flatMap((m) => [`0F${m}`, `1F${m}`]);
+    const backward = [1, 3, 0, 2].flatMap((m) => [`1B${m}`, `0B${m}`]);
+    const schedule = Schedule.from({ name: 'shuffled', order: [[...forward, ...backward]] });
+    const { runtime, modules } = make(layers(2), schedule);
+    const data = batch(10);
+    const expected = plainGrads(modules, data);
+    const losses: Tensor[] = [];
+    runtime.step(data.x, { target: data.y, losses });
+    expectClose(gradsOf(modules), expected);
+    const output = noGrad(() => modules.reduce((h, module) => module.forward(h) as Tensor, data.x));
+    const rows = [3, 3, 2, 2];
+    let start = 0;
+    rows.forEach((count, m) => {
+      const own = mse(output.narrow(0, start, count), data.y.narrow(0, start, count));
+      expect((losses[m] as Tensor).item()).toBeCloseTo(own.item(), 12);
+      start += count;
+    });
+  });
+
+  test('is handed out detached, under full and split backwards', () => {
+    for (const schedule of ['Interleaved1F1B', 'InterleavedZeroBubble']) {
+      const { runtime } = make(layers(2), schedule);
+      const { x, y } = batch(8);
+      const losses: Tensor[] = [];
+      runtime.step(x, { target: y, losses });
+      expect(losses.map((loss) => loss.requiresGrad)).toEqual([false, false, false, false]);
+    }
+  });
+
+  test('must be one number', () => {
+    const { runtime } = make(layers(2), 'LoopedBFS', {
+      lossFn: (output: Tensor, target: Tensor) => output.sub(target),
+    });
+    const { x, y } = batch(8);
+    expect(() => runtime.step(x, { target: y })).toThrow('lossFn returned a tensor of shape [2, 4] for microbatch 0');
+  });
+});
+
+describe('inputs', () => {
+  test('are checked before anything runs', () => {
+    const { runtime, modules } = make(layers(2));
+    const { x, y } = batch(8);
+    expect(() => runtime.step(x)).toThrow('holds the last stage and needs a target');
+    expect(() => runtime.step(x, { target: y, losses: {} as never })).toThrow(
+      'losses is an object with nothing in it; give an array',
+    );
+    expect(() => runtime.step(x, { targets: y })).toThrow("did you mean 'target'?");
+    expect(() => runtime.step(batch(3).x, { target: batch(3).y })).toThrow(
+      'a batch of 3 rows cannot be cut into 4 microbatches',
+    );
+    expect(() => runtime.step(x, { target: y, divisor: 0 })).toThrow('divisor is 0; give a number above 0');
+    expect(() => noGrad(() => runtime.step(x, { target: y }))).toThrow('gradients are switched off here');
+    expect(modules.map((module) => module.calls)).toEqual([0, 0]);
+  });
+
+  test('may change their shape from step to step; the module runs once per microbatch, never for shapes alone', () => {
+    const { runtime, modules } = make(layers(2));
+    for (const rows of [8, 5, 12]) {
+      const data = batch(rows);
+      const before = modules.map((module) => module.calls);
+      runtime.step(data.x, { target: data.y });
+      expect(modules.map((module, i) => module.calls - (before[i] as number))).toEqual([4, 4]);
+      const found = gradsOf(modules);
+      expectClose(found, plainGrads(modules, data));
+    }
+  });
+
+  test('targets may be trees, cut by specs like inputs', () => {
+    const { x, y } = batch(8);
+    const lossFn = (output: Tensor, target: { y: Tensor; scale: Tensor }): Tensor =>
+      mse(output, target.y).mul(target.scale.mean());
+    const { runtime, modules } = make(layers(2), 'Interleaved1F1B', {
+      lossFn,
+      targetChunkSpec: { y: new TensorChunkSpec(0), scale: new TensorChunkSpec(1) },
+    });
+    runtime.step(x, { target: { y, scale: ones([1, 8], { dtype: 'float64' }) } });
+    expectClose(gradsOf(modules), plainGrads(modules, { x, y }));
+  });
+
+  test('an object as the last input of the model is followed by {}', () => {
+    const take = layers(1, (fc: nn.Linear, { h }: { h: Tensor }) => fc.forward(h));
+    const { runtime } = make(take, 'GPipe', { lossFn: (output: Tensor) => output.sum() });
+    const { x } = batch(8);
+    expect(() => runtime.step({ h: x })).toThrow("'h' is not one of target, kwargs");
+    expect((runtime.step({ h: x }, {}) as Tensor).shape).toEqual([8, WIDTH]);
+  });
+
+  test('that need gradients get them', () => {
+    for (const schedule of ['Interleaved1F1B', 'InterleavedZeroBubble']) {
+      const { runtime, modules } = make(layers(2), schedule);
+      const { x, y } = batch(8);
+      const given = x.clone().requiresGrad_();
+      runtime.step(given, { target: y });
+      const found = given.grad as Tensor;
+      const plain = x.clone().requiresGrad_();
+      mse(
+        modules.reduce((h, module) => module.forward(h) as Tensor, plain),
+        y,
+      ).backward();
+      expect(
+        found
+          .sub(plain.grad as Tensor)
+          .abs()
+          .max()
+          .item(),
+      ).toBeLessThan(1e-12);
+    }
+  });
+});
+
+describe('what stages exchange', () => {
+  const schedules = ['Interleaved1F1B', 'InterleavedZeroBubble', 'LoopedBFS'];
+
+  test.each(schedules)('views, values without influence, integers and texts, under %s', (schedule) => {
+    manualSeed(3);
+    const first = new Layer((fc, x: Tensor) => {
+      const y = fc.forward(x);
+      // A transposed view, a tensor that nobody uses, an integer tensor, a text.
+      return [y.t().contiguous().t(), y.mul(2), x.argmax(-1), 'text'];
+    });
+    const second = new Layer((fc, y: Tensor, _unused: Tensor, index: Tensor, text: string) => {
+      expect(text).toBe('text');
+      return fc.forward(y).add(index.to('float64').unsqueeze(-1)).reshape([-1, WIDTH]);
+    });
+    const { runtime, modules } = make([first, second], schedule);
+    const data = batch(8);
+    runtime.step(data.x, { target: data.y });
+    const found = gradsOf(modules);
+    for (const module of modules) module.zeroGrad();
+    const [y, , index] = first.forward(data.x) as [Tensor, Tensor, Tensor];
+    mse(second.forward(y, y, index, 'text') as Tensor, data.y).backward();
+    expectClose(found, gradsOf(modules));
+  });
+
+  test.each(schedules)('a stage fed by integers only still learns, under %s', (schedule) => {
+    manualSeed(3);
+    const first = new Layer((_fc, x: Tensor) => x.argmax(-1));
+    const table = new Layer((fc, index: Tensor) => fc.weight.index([index]));
+    const { runtime } = make([first, table], schedule);
+    const data = batch(8);
+    runtime.step(data.x, { target: data.y });
+    expect(gradsOf([first])).toEqual([null, null]);
+    const found = gradsOf([table]);
+    table.zeroGrad();
+    mse(table.forward(first.forward(data.x)) as Tensor, data.y).backward();
+    expectClose([found[0] as number[]], [gradsOf([table])[0] as number[]]);
+  });
+
+  test('the last stage may return anything', () => {
+    const made = layers(2);
+    made[1] = new Layer((fc, x: Tensor) => ({ y: fc.forward(x), note: 'all well', count: 3 }));
+    const { runtime } = make(made, 'InterleavedZeroBubble', {
+      lossFn: (output: { y: Tensor }, target: Tensor) => mse(output.y, target),
+    });
+    const { x, y } = batch(8);
+    const output = runtime.step(x, { target: y }) as { y: Tensor; note: string; count: number };
+    expect(output.y.shape).toEqual([8, WIDTH]);
+    expect(output.y.requiresGrad).toBe(false);
+    expect([output.note, output.count]).toEqual(['all well', 3]);
+  });
+
+  test('a module that returns its own parameter or its input does not lose them', () => {
+    manualSeed(3);
+    const echo = new Layer((fc, x: Tensor) => [x, fc.weight]);
+    const use = new Layer((fc, x: Tensor, weight: Tensor) => fc.forward(x).matmul(weight));
+    const { runtime, modules } = make([echo, use], 'Interleaved1F1B');
+    const data = batch(8);
+    for (let i = 0; i < 2; i++) {
+      for (const module of modules) module.zeroGrad();
+      runtime.step(data.x, { target: data.y });
+    }
+    const found = gradsOf(modules);
+    for (const module of modules) module.zeroGrad();
+    mse(use.forward(data.x, echo.fc.weight) as Tensor, data.y).backward();
+    expectClose([found[0] as number[]], [gradsOf(modules)[0] as number[]]);
+    expect(data.x.isDisposed).toBe(false);
+  });
+
+  test('a missing element is named', () => {
+    const made = layers(2);
+    const { runtime } = make(made, 'LoopedBFS', {}, (i) => (i === 1 ? { inputs: [{ stage: 0, output: 'skip' }] } : {}));
+    const { x, y } = batch(8);
+    expect(() => runtime.step(x, { target: y })).toThrow('stage 1 takes output "skip" of stage 0, which returned');
+  });
+});
+
+describe('declared shapes', () => {
+  const meta = (rows: number): Tensor => zeros([rows, WIDTH], { dtype: 'float64', device: 'meta' });
+
+  test('are compared between neighbours before the first step', () => {
+    const { runtime } = make(layers(2), 'LoopedBFS', {}, (i) => ({
+      inputArgs: meta(2),
+      outputArgs: i === 0 ? meta(3) : meta(2),
+    }));
+    const { x, y } = batch(8);
+    expect(() => runtime.step(x, { target: y })).toThrow(
+      'stage 0 declares the outputs float64[3, 4], stage 1 the inputs float64[2, 4]',
+    );
+  });
+
+  test('are compared with what comes, by value', () => {
+    const { runtime } = make(layers(2), 'LoopedBFS', {}, () => ({ inputArgs: meta(3), outputArgs: meta(3) }));
+    const { x, y } = batch(8);
+    expect(() => runtime.step(x, { target: y })).toThrow(
+      'stage 0: tensor 0 of its inputs differs from inputArgs: declared float64[3, 4]; got float64[2, 4]',
+    );
+  });
+
+  test('outputs alone are refused', () => {
+    expect(() => new PipelineStage(new Layer(), 0, 1, { outputArgs: meta(1) })).toThrow('outputArgs without inputArgs');
+  });
+});
+
+describe('failures', () => {
+  test('name rank, slot, action, stage and inputs, and the next step begins afresh', () => {
+    let fails = true;
+    const made = layers(2);
+    made[1] = new Layer((fc, x: Tensor) => {
+      if (fails && made[1]?.calls === 3) throw new Error('out of luck');
+      return fc.forward(x);
+    });
+    const { runtime, modules } = make(made, 'LoopedBFS');
+    const data = batch(8);
+    const live = liveTensors();
+    expect(() => runtime.step(data.x, { target: data.y })).toThrow(
+      /rank 0, slot \d+ \(1F2\): stage 1, forward of microbatch 2: out of luck \(inputs: \[0\]: float64\[2, 4\] with gradient\)/,
+    );
+    expect(liveTensors()).toBe(live);
+    fails = false;
+    for (const module of modules) module.zeroGrad();
+    runtime.step(data.x, { target: data.y });
+    const found = gradsOf(modules);
+    expectClose(found, plainGrads(modules, data));
+  });
+
+  test('of backward name it too', () => {
+    const made = layers(2);
+    const { runtime } = make(made, 'LoopedBFS');
+    const { x, y } = batch(8);
+    made[1]?.fc.weight.registerHook(() => {
+      throw new Error('no gradient today');
+    });
+    expect(() => runtime.step(x, { target: y })).toThrow(
+      /\(1B\d\): stage 1, backward of microbatch \d: .*no gradient today/,
+    );
+  });
+
+  test('a schedule that skips something is refused with the place', () => {
+    const schedule = Schedule.from({ name: 'short', order: [['0F0', '1F0', '1W0', '0B0']] });
+    const { runtime } = make(layers(2), schedule);
+    const { x, y } = batch(8);
+    expect(() => runtime.step(x, { target: y })).toThrow(/the schedule short cannot be run|lower: /);
+  });
+
+  test('stages that do not make a pipeline are refused', () => {
+    const [a, b] = layers(2) as [Layer, Layer];
+    expect(() => new PipelineStage(a, 2, 2)).toThrow('stage 2 of 2 stages; stages are numbered 0 to 1');
+    expect(() => new PipelineRuntime([new PipelineStage(a, 0, 2), new PipelineStage(b, 0, 2)], 'LoopedBFS')).toThrow(
+      'a stage was given twice',
+    );
+    expect(() => new PipelineRuntime([new PipelineStage(a, 0, 2), new PipelineStage(b, 1, 3)], 'LoopedBFS')).toThrow(
+      'stage 1 says there are 3 stages, stage 0 says 2',
+    );
+    expect(() => new PipelineRuntime(new PipelineStage(a, 0, 1), 'LoopedBFS')).toThrow('microbatches is undefined');
+    const alone = new PipelineRuntime(new PipelineStage(a, 0, 2), 'LoopedBFS', { microbatches: 2, lossFn: mse });
+    expect(() => alone.step(batch(4).x, { target: batch(4).y })).toThrow(
+      'stage 1 belongs to rank 0 in LoopedBFS, but no rank has it',
+    );
+  });
+});
+
+describe('hooks and custom functions', () => {
+  test('see every action, the parts of overlapped ones too', () => {
+    const { runtime } = make(layers(2), 'DualPipeV', { microbatches: 4 });
+    const { x, y } = batch(8);
+    const seen: string[] = [];
+    const remove = runtime.addHook({ before: ({ kind, microbatch }) => void seen.push(`${kind}${microbatch ?? ''}`) });
+    let own = 0;
+    runtime.registerCustomFunction('F', (_action, context) => {
+      own++;
+      context.run();
+    });
+    runtime.step(x, { target: y });
+    remove();
+    expect(seen.filter((kind) => kind.startsWith('F')).length).toBe(8);
+    expect(seen.some((kind) => kind === 'OVERLAP_F_B')).toBe(
+      runtime.schedule.order[0]?.some((cell) => cell?.kind === 'OVERLAP_F_B'),
+    );
+    expect(own).toBe(8);
+    const count = seen.length;
+    runtime.step(x, { target: y });
+    expect(seen.length).toBe(count);
+  });
+
+  test('a custom function may replace an action', () => {
+    const { runtime } = make(layers(2), 'LoopedBFS');
+    const { x, y } = batch(8);
+    const actions: string[] = [];
+    runtime.registerCustomFunction('REDUCE_GRAD', ({ stage }, { losses }) => {
+      actions.push(`${stage} ${losses === undefined}`);
+    });
+    runtime.step(x, { target: y });
+    expect(actions.sort()).toEqual(['0 true', '1 true']);
+    expect(() => runtime.registerCustomFunction('SEND_F', () => undefined)).toThrow("'SEND_F' cannot be replaced");
+  });
+
+  test('dwBuilder: the weight work that a module has put off runs at W, or at once in a full backward', () => {
+    for (const [schedule, expected] of [
+      ['LoopedBFS', ['build', 'run', 'build', 'run', 'build', 'run', 'build', 'run']],
+      ['InterleavedZeroBubble', undefined],
+    ] as const) {
+      const log: string[] = [];
+      const made = layers(2);
+      const { runtime } = make(made, schedule, {}, (i) =>
+        i === 1
+          ? {
+              dwBuilder: () => {
+                log.push('build');
+                return () => void log.push('run');
+              },
+            }
+          : {},
+      );
+      const { x, y } = batch(8);
+      runtime.step(x, { target: y });
+      if (expected !== undefined) expect(log).toEqual(expected);
+      expect(log.filter((item) => item === 'run').length).toBe(4);
+      expect(log.filter((item) => item === 'build').length).toBe(4);
+    }
+  });
+});
+
+describe('a stage by itself', () => {
+  test('says what is out of order', () => {
+    const stage = new PipelineStage(new Layer(), 1, 2);
+    expect(() => stage.backwardOneChunk(0)).toThrow('stage 1: backward of microbatch 0 without its forward');
+    expect(() => stage.backwardWeightOneChunk(0)).toThrow('without the input half of its backward');
+    expect(() => stage.forwardOneChunk(0)).toThrow('without its input from stage 0');
+    expect(() => stage.takeInputGrads(0, 0)).toThrow('without its backward');
+    const x = ones([2, WIDTH], { dtype: 'float64' }).requiresGrad_();
+    stage.setInput(0, 0, [x], [x]);
+    const y = stage.forwardOneChunk(0) as Tensor;
+    stage.setOutgoing(0, 2, [y.alias()]);
+    stage.setOutputGrads(0, 2, [ones([2, WIDTH], { dtype: 'float64' })]);
+    stage.backwardOneChunk(0, { full: false });
+    expect(stage.takeInputGrads(0, 0).length).toBe(1);
+    stage.backwardWeightOneChunk(0);
+    expect(stage.inFlight).toBe(0);
+    expect(() => stage.backwardWeightOneChunk(0)).toThrow('without the input half of its backward');
+    expect(() => stage.setOutputGrads(3, 2, [x])).toThrow('stage 2 sent back 1 gradients for 0 outputs');
+  });
+
+  test('refuses wiring that makes no sense', () => {
+    const layer = new Layer();
+    expect(() => new PipelineStage(layer, 1, 3, { inputs: [{ stage: 1 }] })).toThrow(
+      'inputs come from an earlier stage',
+    );
+    expect(
+      () =>
+        new PipelineStage(layer, 2, 3, {
+          inputs: [
+            { stage: 0, spread: true },
+            { stage: 0, output: 1 },
+          ],
+        }),
+    ).toThrow('name the elements');
+    expect(() => new PipelineStage(layer, 0, 1, { ties: { nothing: 'x' } })).toThrow("'nothing'");
+    expect(() => new PipelineStage(layer, 0, 1, { devise: 'cpu' } as object)).toThrow("did you mean 'device'?");
+    expect(() => new PipelineStage({} as nn.Module, 0, 1)).toThrow('must be a module with a forward method');
+  });
+
+  test('takes named inputs by name', () => {
+    const gate = new Layer((fc, x: Tensor, { gate: by }: { gate: Tensor }) => fc.forward(x).mul(by));
+    const stage = new PipelineStage(gate, 0, 1, { kwargs: ['gate'] });
+    const runtime = new PipelineRuntime(stage, 'GPipe', { microbatches: 2, lossFn: (y: Tensor) => y.sum() });
+    const x = ones([4, WIDTH], { dtype: 'float64' });
+    expect(() => runtime.step(x)).toThrow("takes the named input 'gate'");
+    const gates = tensor([1, 2, 3, 4], { dtype: 'float64' }).reshape([4, 1]);
+    const y = runtime.step(x, { kwargs: { gate: gates, other: gates } }) as Tensor;
+    const expected = scope(() => gate.fc.forward(x).mul(gates));
+    expect(cat([y.sub(expected).abs().max().reshape([1])]).item()).toBeLessThan(1e-12);
+  });
+});
+
+test('two thousand steps: live tensors constant, memory flat', () => {
+  const { runtime, modules } = make(layers(4), 'InterleavedZeroBubble');
+  const { x, y } = batch(8);
+  const step = (): void =>
+    scope(() => {
+      for (const module of modules) module.zeroGrad();
+      runtime.step(x, { target: y, losses: [] });
+    });
+  for (let i = 0; i < 200; i++) step();
+  const [live, rss] = [liveTensors(), process.memoryUsage().rss];
+  for (let i = 0; i < 1800; i++) step();
+  expect(liveTensors()).toBe(live);
+  expect(process.memoryUsage().rss - rss).toBeLessThan(32 * 2 ** 20);
+});
