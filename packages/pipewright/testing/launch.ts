@@ -14,6 +14,9 @@ export interface TrainingCase {
   readonly rows: number;
   readonly accumulate?: number;
   readonly evaluate?: boolean;
+  readonly sameBatch?: boolean;
+  readonly scaleGrads?: boolean;
+  readonly rate?: number;
 }
 
 /** What a training run gives: on the ranks only their own part. */

@@ -223,9 +223,9 @@ export function makeBatch(name, rows, step) {
   return { x: name === 'tied' ? ids() : cosine(0.05, Math.cos), target, kwargs: name === 'named' ? { mask } : {} };
 }
 
-/** The loss of a model: a mean over the rows. */
-export function lossOf(name) {
+/** The loss of a model: a mean over the rows, or a sum. */
+export function lossOf(name, mean = true) {
   return name === 'tied'
     ? (output, target) => nn.functional.crossEntropy(output, target)
-    : (output, target) => nn.functional.mseLoss(output, target);
+    : (output, target) => nn.functional.mseLoss(output, target, { reduction: mean ? 'mean' : 'sum' });
 }

@@ -21,6 +21,9 @@ import { lossOf, makeBatch, makeStage } from './models.mjs';
  * @property {number} rows
  * @property {number} [accumulate]
  * @property {boolean} [evaluate]
+ * @property {boolean} [sameBatch] every step has the batch of the first
+ * @property {boolean} [scaleGrads] false: the loss is a sum
+ * @property {number} [rate]
  */
 
 const STEPS = 3;
@@ -119,7 +122,7 @@ export function train(group, /** @type {Case} */ one) {
     const runtime = new PipelineRuntime(
       stages.map(({ stage }) => stage),
       one.schedule,
-      { microbatches: one.microbatches, lossFn: lossOf(one.model), group },
+      { microbatches: one.microbatches, lossFn: lossOf(one.model, one.scaleGrads), scaleGrads: one.scaleGrads, group },
     );
     let step = 0;
     runtime.addHook({
@@ -128,7 +131,7 @@ export function train(group, /** @type {Case} */ one) {
       },
     });
     const parameters = stages.flatMap(({ module }) => module.parameters()).filter((p) => p.requiresGrad);
-    const optimizer = parameters.length > 0 ? new optim.SGD(parameters, { lr: RATE }) : null;
+    const optimizer = parameters.length > 0 ? new optim.SGD(parameters, { lr: one.rate ?? RATE }) : null;
     const isFirst = stages.some(({ index }) => index === 0);
     const isLast = stages.some(({ index }) => index === one.stages - 1);
     const inputs = (batch) => [
@@ -146,7 +149,7 @@ export function train(group, /** @type {Case} */ one) {
         optimizer?.zeroGrad();
         for (let part = 0; part < (one.accumulate ?? 1); part++) {
           step = i + 10 * part;
-          const [last, ...first] = inputs(makeBatch(one.model, one.rows, step)).reverse();
+          const [last, ...first] = inputs(makeBatch(one.model, one.rows, one.sameBatch ? 0 : step)).reverse();
           const losses = [];
           runtime.step(...first, { ...last, losses, returnOutputs: false });
           if (isLast) found.losses.push(losses.map((loss) => loss.item()));

@@ -16,7 +16,7 @@ import {
   Schedule,
 } from '@pipewright/schedule';
 import { nn, ones, scope, zeros } from '@pipewright/torch';
-import { describe, expect, test } from 'vitest';
+import { beforeAll, describe, expect, test } from 'vitest';
 import { PipelineStage } from '../stage/index.ts';
 import { clockOffset, settleClocks } from './clock.ts';
 import { Recorder } from './recorder.ts';
@@ -75,21 +75,24 @@ const cases: Case[] = [
 ];
 
 describe.each(cases)('$schedule of $model on $ranks $mode', (one) => {
-  const results = run(one).then(({ ranks }) => ranks);
-  const recorded = async (): Promise<Recording> => (await results)[0]?.recording as Recording;
+  let results: RankResult[] = [];
+  const recorded = (): Recording => results[0]?.recording as Recording;
+  beforeAll(async () => {
+    results = (await run(one)).ranks;
+  });
   const kept = one.keep === 3 ? [2, 3, 4] : [0, 1, 2, 3, 4];
 
-  test('rank 0 has the last steps of all ranks, the others nothing', async () => {
-    const recording = await recorded();
+  test('rank 0 has the last steps of all ranks, the others nothing', () => {
+    const recording = recorded();
     expect(recording.ranks.map(({ rank }) => rank)).toEqual(Array.from({ length: one.ranks }, (_, rank) => rank));
     expect(recording.steps.map(({ step }) => step)).toEqual(kept);
     expect(recording.steps.filter(({ training }) => !training).map(({ step }) => step)).toEqual([2]);
-    for (const other of (await results).slice(1)) expect([other.recording, other.report]).toEqual([null, null]);
-    expect((await results).map(({ stepCount }) => stepCount)).toEqual(recording.ranks.map(() => 5));
+    for (const other of results.slice(1)) expect([other.recording, other.report]).toEqual([null, null]);
+    expect(results.map(({ stepCount }) => stepCount)).toEqual(recording.ranks.map(() => 5));
   });
 
-  test('every compute action of the schedule is there once, in a step only those, in an evaluation only the forwards', async () => {
-    const recording = await recorded();
+  test('every compute action of the schedule is there once, in a step only those, in an evaluation only the forwards', () => {
+    const recording = recorded();
     const schedule = Schedule.fromJSON(recording.schedule);
     const wanted: string[] = [];
     schedule.forEachLeaf(({ word }) => wanted.push(schedule.format(word)));
@@ -102,8 +105,8 @@ describe.each(cases)('$schedule of $model on $ranks $mode', (one) => {
     });
   });
 
-  test('the intervals of a rank lie inside its step and do not overlap', async () => {
-    const recording = await recorded();
+  test('the intervals of a rank lie inside its step and do not overlap', () => {
+    const recording = recorded();
     recording.steps.forEach(({ ranks }, at) => {
       const actions = recordedActions(recording, at);
       ranks.forEach(({ begin, end }, rank) => {
@@ -118,8 +121,8 @@ describe.each(cases)('$schedule of $model on $ranks $mode', (one) => {
     });
   });
 
-  test('every message has a send and a later receive of as many bytes', async () => {
-    const recording = await recorded();
+  test('every message has a send and a later receive of as many bytes', () => {
+    const recording = recorded();
     const schedule = Schedule.fromJSON(recording.schedule);
     recording.steps.forEach(({ training }, at) => {
       const events = byText(recordedActions(recording, at));
@@ -136,8 +139,8 @@ describe.each(cases)('$schedule of $model on $ranks $mode', (one) => {
     });
   });
 
-  test('memory is there', async () => {
-    const recording = await recorded();
+  test('memory is there', () => {
+    const recording = recorded();
     for (const { peakProcessBytes, peakDeviceBytes, device } of recording.ranks) {
       expect(peakProcessBytes).toBeGreaterThan(1e7);
       expect([peakDeviceBytes, device]).toEqual([null, 'cpu']);
@@ -147,9 +150,9 @@ describe.each(cases)('$schedule of $model on $ranks $mode', (one) => {
     for (const { tensors } of recordedActions(recording)) expect(tensors).toBeGreaterThan(0);
   });
 
-  test('a rank sees its own part without the others', async () => {
-    const recording = await recorded();
-    for (const [rank, { timeline, lastStep }] of (await results).entries()) {
+  test('a rank sees its own part without the others', () => {
+    const recording = recorded();
+    for (const [rank, { timeline, lastStep }] of results.entries()) {
       const shape = (events: readonly RecordedAction[]): string[] =>
         events.map(({ action, slot, bytes }) => `${formatAction(action)} ${slot} ${bytes}`);
       expect(shape(timeline)).toEqual(shape(recordedActions(recording).filter((event) => event.rank === rank)));
@@ -160,8 +163,8 @@ describe.each(cases)('$schedule of $model on $ranks $mode', (one) => {
     }
   });
 
-  test('the trace is valid: one track per rank, an arrow for every message', async () => {
-    const recording = await recorded();
+  test('the trace is valid: one track per rank, an arrow for every message', () => {
+    const recording = recorded();
     const trace = recordingTrace(recording);
     const tracks = new Set(trace.traceEvents.filter(({ ph }) => ph === 'X').map(({ pid, tid }) => `${pid} ${tid}`));
     expect(tracks.size).toBe(one.ranks);
@@ -174,13 +177,13 @@ describe.each(cases)('$schedule of $model on $ranks $mode', (one) => {
     for (const { id, ts } of arrows) expect(ends.get(id)).toBeGreaterThanOrEqual(ts as number);
   });
 
-  test('the report names the schedule, plan and recording, and all ranks', async () => {
-    const report = (await results)[0]?.report as string;
+  test('the report names the schedule, plan and recording, and all ranks', () => {
+    const report = results[0]?.report as string;
     expect(report).toContain(`${one.schedule}: ${one.ranks} rank`);
     expect(report).toMatch(/planned\s+recorded\n\s+one step\s+[\d.]+\s+[\d.]+\n\s+bubble\s+[\d.]+%\s+[\d.]+%/);
     expect(report.match(/^rank \d+ │/gm)?.length).toBe(2 * one.ranks);
     expect(report).toMatch(/tokens\/s, [\d.]+ steps\/s/);
-    expect(recordedSimulation(await recorded()).makespan).toBeGreaterThan(0);
+    expect(recordedSimulation(recorded()).makespan).toBeGreaterThan(0);
   });
 });
 

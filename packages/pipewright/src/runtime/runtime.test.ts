@@ -260,7 +260,7 @@ describe('what stages exchange', () => {
       // A transposed view, a tensor that nobody uses, an integer tensor, a text.
       return [y.t().contiguous().t(), y.mul(2), x.argmax(-1), 'text'];
     });
-    const second = new Layer((fc, y: Tensor, _unused: Tensor, index: Tensor, text: string) => {
+    const second = new Layer((fc, ...[y, , index, text]: [Tensor, Tensor, Tensor, string]) => {
       expect(text).toBe('text');
       return fc.forward(y).add(index.to('float64').unsqueeze(-1)).reshape([-1, WIDTH]);
     });
