@@ -1,143 +1,22 @@
 /** @file Splitting: what each stage gets, gives and holds; the pipe against the unsplit model. */
-import {
-  float64,
-  liveTensors,
-  manualSeed,
-  mseLoss,
-  nn,
-  noGrad,
-  ones,
-  randn,
-  scope,
-  stack,
-  Tensor,
-  tensor,
-  zeros,
-} from '@pipewright/torch';
+import { float64, liveTensors, nn, noGrad, ones, randn, scope, type Tensor, tensor, zeros } from '@pipewright/torch';
 import { describe, expect, test } from 'vitest';
-import { tensorsIn } from '../tree.ts';
+import { Block, Chain, expectClose, expectEqual, shape } from '../../test/pipes.ts';
 import {
   annotateSplitPoints,
   cutAtModules,
-  DetachExecutor,
-  findLossOutput,
-  formatGraph,
   type Graph,
   GraphBuilder,
   GraphModule,
-  LossWrapper,
   MultiUseParameterConfig,
-  type Pipe,
-  type PipelineOptions,
   PipeSequential,
   pipeline,
   pipeSplit,
   pipeSplitOp,
   SplitPoint,
   splitGraph,
-  TrivialLossWrapper,
   trace,
 } from './index.ts';
-
-class Block extends nn.Module {
-  fc: nn.Linear;
-  constructor(width = 4) {
-    super();
-    this.fc = new nn.Linear(width, width);
-  }
-  forward(x: Tensor): Tensor {
-    return x.add(this.fc.forward(x).tanh());
-  }
-}
-
-class Chain extends nn.Module {
-  layers: nn.ModuleList<Block>;
-  constructor(count = 4) {
-    super();
-    this.layers = new nn.ModuleList(Array.from({ length: count }, () => new Block()));
-  }
-  forward(x: Tensor): Tensor {
-    let y = x;
-    for (const layer of this.layers) y = layer.forward(y);
-    return y;
-  }
-}
-
-/** What each stage takes and gives, in short. */
-function shape(pipe: Pipe): string[] {
-  return pipe.split.stages.map(({ inputs, outputs, attributes }) => {
-    const from = inputs.map(({ name, stage }) => `${name}<${stage ?? 'in'}`).join(' ');
-    const to = outputs.map(({ name, to: users }) => `${name}>${users.join()}`).join(' ');
-    return `${from} -> ${to} [${attributes.map(({ target }) => target).join(' ')}]`;
-  });
-}
-
-type Forward = { forward(...args: unknown[]): unknown };
-
-/** Outputs and gradients by parameter name; those of copies of one parameter are added. */
-function behaviour(model: Forward, args: readonly Tensor[], gradients: () => Record<string, unknown>): unknown {
-  return scope(() => {
-    manualSeed(0);
-    const result = model.forward(...args);
-    const outputs = tensorsIn(result);
-    const roots = outputs.filter((each) => each.requiresGrad).map((each) => each.mul(each.detach().add(1)).sum());
-    if (roots.length > 0) stack(roots).sum().backward();
-    return { outputs: outputs.map((each) => each.detach().toArray()), gradients: gradients() };
-  });
-}
-
-function gradientsOf(model: nn.Module): Record<string, unknown> {
-  const found: Record<string, unknown> = {};
-  for (const [name, parameter] of model.namedParameters()) {
-    found[name] = parameter.grad?.toArray() ?? null;
-    parameter.grad = null;
-  }
-  return found;
-}
-
-/** Gradients of a pipe under the names of the unsplit model. */
-function pipeGradients(pipe: Pipe): Record<string, unknown> {
-  return scope(() => {
-    const sums = new Map<string, Tensor | null>();
-    const first = new Map<string, string>();
-    for (const { name, stages } of pipe.replicatedParams)
-      for (const [stage, locals] of stages) for (const local of locals) first.set(`${stage} ${local}`, name);
-    pipe.split.stages.forEach((_, stage) => {
-      for (const [local, parameter] of pipe.getStageModule(stage).namedParameters()) {
-        const name = first.get(`${stage} ${local}`) ?? local;
-        const before = sums.get(name) ?? null;
-        const { grad } = parameter;
-        sums.set(name, grad === null ? before : before === null ? grad : before.add(grad));
-      }
-    });
-    const found = Object.fromEntries([...sums].map(([name, grad]) => [name, grad?.toArray() ?? null]));
-    for (const parameter of pipe.parameters()) parameter.grad = null;
-    return found;
-  });
-}
-
-/** Equal up to rounding: a parameter of several stages is summed in another order. */
-function expectClose(got: unknown, want: unknown): void {
-  if (typeof got === 'number' && typeof want === 'number') {
-    if (Math.abs(got - want) > 1e-12 * Math.max(1, Math.abs(want))) expect(got).toBe(want);
-  } else if (typeof got === 'object' && typeof want === 'object' && got !== null && want !== null) {
-    expect(Object.keys(got)).toEqual(Object.keys(want));
-    for (const key of Object.keys(want)) expectClose(Reflect.get(got, key), Reflect.get(want, key));
-  } else expect(got).toEqual(want);
-}
-
-/** A pipe equals its model, outputs and gradients. */
-function expectEqual(model: nn.Module, args: readonly Tensor[], options: Omit<PipelineOptions, 'mbArgs'>): Pipe {
-  const pipe = pipeline(model, { mbArgs: args, ...options });
-  const names = model.namedParameters().map(([name]) => name);
-  const want = behaviour(model as Forward, args, () => gradientsOf(model));
-  const got = behaviour(pipe as Forward, args, () => {
-    const all = pipeGradients(pipe);
-    return Object.fromEntries(names.map((name) => [name, all[name] ?? null]));
-  });
-  expectClose(got, want);
-  return pipe;
-}
 
 const x = randn(2, 4, { dtype: float64 });
 
@@ -515,103 +394,6 @@ describe('state', () => {
     const pipe = pipeline(model, { mbArgs: [ids] });
     expect(liveTensors()).toBe(before + 1); // the copy of the tied weight
     pipe.dispose();
-  });
-});
-
-describe('losses', () => {
-  const target = randn(2, 4, { dtype: float64 });
-
-  test('a model with its loss runs its own backward, stage by stage', () => {
-    const model = new Chain().double();
-    const lossFn = (y: Tensor, t: Tensor): Tensor => mseLoss(y, t);
-    const wrapped = new TrivialLossWrapper(model, lossFn as never);
-    const pipe = pipeline(wrapped, { mbArgs: [x, target], splitSpec: { 'module.layers.2': SplitPoint.BEGINNING } });
-    expect(pipe.hasLossAndBackward).toBe(true);
-    expect(pipe.info().hasLossAndBackward).toBe(true);
-    const want = scope(() => {
-      const loss = wrapped.forward(x, target);
-      loss.backward();
-      return [loss.item(), gradientsOf(wrapped)];
-    });
-    const got = scope(() => [(pipe.forward(x, target) as Tensor).item(), pipeGradients(pipe)]);
-    expect(got).toEqual(want);
-    expect(formatGraph(pipe.info().graph)).toMatchInlineSnapshot(`
-      "graph(%x: float64[batch, 4], %targets: float64[batch, 4]) where 1 <= batch <= inf
-        %submod_pp_0: float64[batch, 4] = module submod_pp_0(%x)
-        %submod_pp_1: float64[] = module submod_pp_1(%submod_pp_0, %targets)
-        %stage_backward = pipewright::stage_backward([%submod_pp_1], [null], [%submod_pp_0, %targets])
-        %getitem = %stage_backward[0]
-        %getitem_1 = %stage_backward[1]
-        %stage_backward_1 = pipewright::stage_backward([%submod_pp_0], [%getitem], [%x])
-        %getitem_2 = %stage_backward_1[0]
-        return %submod_pp_1"
-    `);
-  });
-
-  test('gradients of values with several users are added, inputs included', () => {
-    class Both extends LossWrapper {
-      other = new Block();
-      forward(y: Tensor): unknown {
-        const scaled = y.mul(1);
-        pipeSplit();
-        const one = (this.module as Block).forward(scaled);
-        pipeSplit();
-        const two = this.other.forward(one.add(scaled));
-        return { stats: [two.detach()], loss: (this.lossFn as (a: Tensor) => Tensor)(two.mul(one)) };
-      }
-    }
-    const model = new Both(new Block(), ((y: Tensor) => y.sum()) as never).double();
-    const spec = { stats: [false], loss: true };
-    const pipe = pipeline(model, { mbArgs: [x], lossSpec: spec });
-    const want = scope(() => {
-      (model.forward(x) as { loss: Tensor }).loss.backward();
-      return gradientsOf(model);
-    });
-    scope(() => pipe.forward(x));
-    expect(pipeGradients(pipe)).toEqual(want);
-  });
-
-  test('the loss is found by specification or by the key loss', () => {
-    const graph = (value: (y: { ref: string }) => never): Graph => {
-      const g = new GraphBuilder();
-      const y = g.callModule('submod_pp_0', [g.placeholder('x')]);
-      g.output(value(y));
-      return g.build();
-    };
-    const nested = graph((y) => [[1, 2], { dict: { a: 3, b: y } }] as never);
-    expect(findLossOutput(nested)).toBeNull();
-    expect(findLossOutput(nested, [[false, false], { a: false, b: true }])).toBe('submod_pp_0');
-    expect(findLossOutput(graph((y) => ({ dict: { loss: y } }) as never))).toBe('submod_pp_0');
-    expect(() => findLossOutput(nested, [[false, false], { a: false, b: false }])).toThrow(/nothing in it is true/);
-    expect(() => findLossOutput(nested, [[true, false], false])).toThrow(/holds no tensor/);
-    expect(() => findLossOutput(nested, [[false], false])).toThrow(
-      /the output\[0\] is a list of 1 there, but the model returns a list of 2/,
-    );
-    expect(() => findLossOutput(nested, [false, { a: true }])).toThrow(
-      /an object with a there, but the model returns an object with a, b/,
-    );
-    expect(() => findLossOutput(nested, 'loss' as never)).toThrow(/write true, false/);
-  });
-
-  test('the executor detaches at borders', () => {
-    const pipe = pipeline(new Chain().double(), { mbArgs: [x], splitSpec: { 'layers.2': SplitPoint.BEGINNING } });
-    scope(() => {
-      const executor = new DetachExecutor(pipe.info().graph, (name) => pipe.getSubmodule(name));
-      const y = executor.run(x) as Tensor;
-      y.sum().backward();
-      expect(
-        pipe
-          .getStageModule(1)
-          .parameters()
-          .every((each) => each.grad !== null),
-      ).toBe(true);
-      expect(
-        pipe
-          .getStageModule(0)
-          .parameters()
-          .every((each) => each.grad === null),
-      ).toBe(true);
-    });
   });
 });
 
