@@ -1,8 +1,8 @@
 /** @file What ranks do in the tests of launching: one scenario of many, given as data or as an argument in JSON. */
 import { spawn } from 'node:child_process';
 import { writeFileSync } from 'node:fs';
-import { distributed, ones, tensor } from '@pipewright/torch';
-import { rankStatus } from 'pipewright';
+import type { distributed as Distributed } from '@pipewright/torch';
+import type { rankStatus as RankStatus } from 'pipewright';
 
 export interface Task {
   readonly scenario: keyof typeof scenarios;
@@ -12,10 +12,23 @@ export interface Task {
   readonly file?: string;
 }
 
+/** The engine takes a second to load: only those that use it do. */
+async function engine(): Promise<Engine> {
+  const { distributed, ones, tensor } = await import('@pipewright/torch');
+  const compiled = new URL('../dist/launch/rank-status.js', import.meta.url).href;
+  const { rankStatus } = (await import(compiled)) as { readonly rankStatus: typeof RankStatus };
+  return { group: distributed.initProcessGroup(), ones, tensor, rankStatus };
+}
+
+interface Engine extends Pick<typeof import('@pipewright/torch'), 'ones' | 'tensor'> {
+  readonly group: Distributed.ProcessGroup;
+  readonly rankStatus: typeof RankStatus;
+}
+
 const scenarios = {
   /** Adds up the numbers of all ranks. */
-  sum(): unknown {
-    const group = distributed.initProcessGroup();
+  async sum(): Promise<unknown> {
+    const { group, tensor } = await engine();
     const total = tensor([group.rank + 1]);
     group.allReduce(total);
     const { RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE } = process.env;
@@ -35,46 +48,46 @@ const scenarios = {
   },
 
   /** One rank fails, the others wait for it. */
-  throws({ who }: Task): unknown {
-    const group = distributed.initProcessGroup();
+  async throws({ who }: Task): Promise<unknown> {
+    const { group, rankStatus } = await engine();
     rankStatus.set({ step: 3, slot: group.rank, action: `${group.rank}F0` });
     group.barrier();
     if (group.rank === who) throw new RangeError('the numbers went wrong');
-    return waitFor(group, who ?? 0);
+    return waitFor({ group, rankStatus }, who ?? 0);
   },
 
-  exits({ who }: Task): unknown {
-    const group = distributed.initProcessGroup();
+  async exits({ who }: Task): Promise<unknown> {
+    const { group, rankStatus } = await engine();
     group.barrier();
     if (group.rank === who) process.exit(7);
-    return waitFor(group, who ?? 0);
+    return waitFor({ group, rankStatus }, who ?? 0);
   },
 
-  exitsWell(): unknown {
-    const group = distributed.initProcessGroup();
+  async exitsWell(): Promise<unknown> {
+    const { group, ones } = await engine();
     const next = group.channel((group.rank + 1) % group.size);
     next.send(1, ones([1000]));
     group.channel((group.rank + group.size - 1) % group.size).recv(1);
     return process.exit(0);
   },
 
-  killed({ who }: Task): unknown {
-    const group = distributed.initProcessGroup();
+  async killed({ who }: Task): Promise<unknown> {
+    const { group, rankStatus } = await engine();
     group.barrier();
     if (group.rank === who) process.kill(process.pid, 'SIGKILL');
-    return waitFor(group, who ?? 0);
+    return waitFor({ group, rankStatus }, who ?? 0);
   },
 
-  rejects({ who }: Task): unknown {
-    const group = distributed.initProcessGroup();
+  async rejects({ who }: Task): Promise<unknown> {
+    const { group } = await engine();
     group.barrier();
     if (group.rank === who) void Promise.reject(new Error('nobody was listening'));
     return new Promise((resolve) => setTimeout(resolve, 60_000));
   },
 
   /** Never comes to an end by itself, and never lets the event loop run. */
-  spins({ who, file }: Task): unknown {
-    const group = distributed.initProcessGroup();
+  async spins({ who, file }: Task): Promise<unknown> {
+    const { group, rankStatus } = await engine();
     group.barrier();
     if (group.rank === who) throw new Error('one of them failed');
     const child = file === undefined ? undefined : spawn('sleep', ['1000'], { stdio: 'ignore' });
@@ -83,12 +96,12 @@ const scenarios = {
   },
 
   /** Each rank waits for the next one; the last one works for ever. */
-  waits({ file }: Task): unknown {
-    const group = distributed.initProcessGroup();
+  async waits({ file }: Task): Promise<unknown> {
+    const { group, rankStatus } = await engine();
     group.barrier();
     const next = group.rank + 1;
     if (file !== undefined) writeFileSync(`${file}.${group.rank}`, String(process.pid));
-    if (next < group.size) return waitFor(group, next);
+    if (next < group.size) return waitFor({ group, rankStatus }, next);
     for (;;) rankStatus.set({ slot: 12, action: '2F1' });
   },
 
@@ -97,7 +110,7 @@ const scenarios = {
   },
 } satisfies Record<string, (task: Task) => unknown>;
 
-function waitFor(group: ReturnType<typeof distributed.initProcessGroup>, peer: number): unknown {
+function waitFor({ group, rankStatus }: Pick<Engine, 'group' | 'rankStatus'>, peer: number): unknown {
   rankStatus.set({ slot: 17, action: `${group.rank}RECV_B1`, waitingFor: peer });
   return group.channel(peer).recv(99).item();
 }
