@@ -15,7 +15,7 @@ import {
 } from '@pipewright/torch';
 import { PipelineError } from '../errors.ts';
 import type { CallNode, ElementNode, Graph, GraphArgument, GraphNode, ModuleCallNode, ValueMeta } from './graph.ts';
-import { inputsOf, isReference, outputOf, pipeSplitOp } from './graph.ts';
+import { inputsOf, isReference, outputOf, pipeSplitOp, trainingOp } from './graph.ts';
 import { type HigherOrderValue, higherOrderNames, higherOrderOp, type RawResults } from './higher-order.ts';
 import {
   ATTRIBUTES,
@@ -39,6 +39,8 @@ export interface CompileContext {
   readonly module: (target: string) => nn.Module;
   /** Where an operator that names a device shall run instead. */
   readonly device: (device: string) => string;
+  /** Whether the module that owns the graph is in training, at the moment of the call. */
+  readonly training: () => boolean;
 }
 
 /** Checks that hold for the example only, and marks that do nothing. */
@@ -191,6 +193,7 @@ class Compiler {
     if (skipped.has(node.op)) return;
     if (node.op.startsWith('scalar::')) this.scalarCall(node);
     else if (node.op.startsWith('higher_order::')) this.higherOrderCall(node);
+    else if (node.op === trainingOp) this.store(node, this.target(node, 'bool'), () => this.context.training());
     else if (isCustomFunction(node.op)) this.functionCall(node);
     else if (node.op.startsWith('python::'))
       throw new PipelineError('UNKNOWN_OP', `${node.op.slice(8)} is a Python function, which cannot be run here`);

@@ -78,8 +78,8 @@ export class GraphPart extends nn.Module {
 const programs = new WeakMap<GraphModule, Map<string, Program>>();
 
 /**
- * A graph that can be called and trained. Whether it behaves as in training (dropout, batch normalisation) was decided when
- * the graph was made: `train()` and `eval()` set the flag `training`, as on every module, and change nothing else.
+ * A graph that can be called and trained. Where the graph asks whether it is in training, as traced ones do, `train()` and
+ * `eval()` decide it; elsewhere it was decided when the graph was made, and they set the flag `training` only.
  *
  * @example const model = new GraphModule(graph, new Map([['fc.weight', weight]])); model.forward(x)
  */
@@ -174,6 +174,7 @@ export class GraphModule extends GraphPart {
           );
         return found;
       },
+      training: () => this.training,
       device: (name) => (home !== undefined && (name === home || name === typeOf(home)) ? device : name),
     };
   }

@@ -147,6 +147,9 @@ export interface Graph {
 /** The operator that marks the border of two stages: no inputs, no result, no effect. */
 export const pipeSplitOp = 'pippy::_pipe_split';
 
+/** The operator that says whether the module that owns the graph is in training: no inputs, a boolean. */
+export const trainingOp = 'pipewright::training';
+
 /** Whether an argument is a use of a node. */
 export function isReference(value: unknown): value is NodeReference {
   return typeof value === 'object' && value !== null && 'ref' in value;

@@ -46,6 +46,11 @@ const operators: Readonly<Record<string, HigherOrderOp>> = {
     return run(programOf(truth(test) ? yes : no), rawList(operands), attributes);
   },
 
+  run_if({ args: [test, body, ...operands], attributes }) {
+    if (!truth(test)) return { values: [], kinds: [] };
+    return run(programOf(body), rawList({ list: operands }), attributes);
+  },
+
   while_loop({ args: [test, body, carried, extra], attributes }) {
     const fixed = rawList(extra);
     const kinds = kindsIn(carried);

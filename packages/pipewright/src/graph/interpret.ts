@@ -6,7 +6,7 @@ import { autocast, callOp, checkpoint, enableGrad, float, noGrad, type Tensor } 
 import { PipelineError } from '../errors.ts';
 import { type CompileContext, floatNumber } from './compile.ts';
 import type { CallNode, Graph, GraphArgument, GraphNode } from './graph.ts';
-import { outputOf, pipeSplitOp } from './graph.ts';
+import { outputOf, pipeSplitOp, trainingOp } from './graph.ts';
 import { runScalarOp, scalarOp } from './scalar-ops.ts';
 import { pipeSplit } from './split-point.ts';
 import { callCustomFunction, isCustomFunction } from './trace-functions.ts';
@@ -62,6 +62,7 @@ class Interpreter {
   private call(node: CallNode): unknown {
     const { op, meta } = node;
     if (op === pipeSplitOp) return pipeSplit();
+    if (op === trainingOp) return this.context.training();
     if (op === 'aten::_assert_tensor_metadata') return undefined;
     if (op === 'aten::sym_size.int') return (this.value(node.args[0] ?? null) as Tensor).size(node.args[1] as number);
     if (op.startsWith('higher_order::')) return this.higherOrder(node);
@@ -86,6 +87,8 @@ class Interpreter {
     switch (node.op.slice('higher_order::'.length)) {
       case 'wrap_with_set_grad_enabled':
         return first === true ? enableGrad(() => body(...operands)) : noGrad(() => body(...operands));
+      case 'run_if':
+        return first === true ? body(...operands) : undefined;
       case 'wrap_with_autocast': {
         const options = {
           device: this.context.device(String(first)),
