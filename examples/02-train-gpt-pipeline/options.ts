@@ -17,10 +17,10 @@ const help = `npm start -- [options]      trains a small GPT over pipeline stage
   --stages N         pieces of the model; default: as many as the schedule wants (one or two per rank)
   --microbatches N   pieces of a batch; default 8
   --size NAME        ${Object.keys(sizes).join(', ')}; default small
-  --steps N          default 200
+  --steps N          default 300
   --batch N          rows of a batch; default 16
   --context N        letters of a row; default 64
-  --lr X             default 2e-3
+  --lr X             default 4e-3
   --seed N           default 1
   --sample N         letters to write at the end; default 300
   --device NAME      cpu (default) or cuda
@@ -30,10 +30,10 @@ const defaults = {
   ranks: 4,
   stages: 0,
   microbatches: 8,
-  steps: 200,
+  steps: 300,
   batch: 16,
   context: 64,
-  lr: 2e-3,
+  lr: 4e-3,
   seed: 1,
   sample: 300,
 };
@@ -56,7 +56,8 @@ export function readOptions(args: readonly string[] = process.argv.slice(2)): Op
   }
 }
 
-function parseOptions(args: readonly string[]): Options {
+/** The options in command-line arguments. */
+export function parseOptions(args: readonly string[]): Options {
   const names = [...Object.keys(defaults), ...Object.keys(words)];
   const strings = Object.fromEntries(names.map((name) => [name, { type: 'string' as const }]));
   const values: Record<string, unknown> = parseArgs({ args: [...args], options: strings }).values;

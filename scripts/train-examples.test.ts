@@ -1,0 +1,89 @@
+/** @file The examples that train: they run, the loss goes down, and they say what they did. */
+import { type SpawnSyncReturns, spawnSync } from 'node:child_process';
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { afterAll, describe, expect, test } from 'vitest';
+import { parseOptions } from '../examples/02-train-gpt-pipeline/options.ts';
+
+const folder = mkdtempSync(join(tmpdir(), 'examples-'));
+afterAll(() => rmSync(folder, { recursive: true }));
+
+function runExample(path: string, ...args: readonly string[]): SpawnSyncReturns<string> {
+  const file = fileURLToPath(new URL(`../examples/dist/${path}`, import.meta.url));
+  const env = { ...process.env, PIPEWRIGHT_THREADS: '1' };
+  return spawnSync(process.execPath, [file, ...args], { encoding: 'utf8', timeout: 110_000, env });
+}
+
+function lossesOf(text: string): number[] {
+  return [...text.matchAll(/^step .* loss ([\d.]+)/gm)].map((match) => Number(match[1]));
+}
+
+test('01: a GPT in one process', { timeout: 120_000 }, () => {
+  const { status, stdout, stderr } = runExample(
+    '01-train-gpt/train.js',
+    ...['--steps', '50', '--width', '32', '--layers', '1', '--heads', '2', '--context', '16', '--sample', '40'],
+  );
+  expect({ status, stderr }).toEqual({ status: 0, stderr: '' });
+  const [first, last] = lossesOf(stdout) as [number, number];
+  expect(first).toBeGreaterThan(3.5);
+  expect(last).toBeLessThan(first - 0.5);
+  expect(stdout).toContain('A sample:\n\nThe ');
+});
+
+describe('02: the GPT in pipeline stages', () => {
+  const small = ['--size', 'tiny', '--context', '16', '--sample', '20', '--microbatches', '4', '--batch', '8'];
+
+  test.each([
+    ['1F1B', 4, 4],
+    ['ZBVZeroBubble', 2, 4],
+  ])('%s on %i ranks', { timeout: 120_000 }, (schedule, ranks, stages) => {
+    const trace = join(folder, `${schedule}.json`);
+    const { status, stdout, stderr } = runExample(
+      '02-train-gpt-pipeline/train.js',
+      ...['--schedule', schedule, '--ranks', String(ranks), '--steps', '40', '--trace', trace, ...small],
+    );
+    expect({ status, stderr }).toEqual({ status: 0, stderr: '' });
+    expect(stdout).toMatch(/^step +1\/40  loss [\d.]+  [\d,]+ letters\/s  bubble \d+%  \d+ s left$/m);
+    const losses = lossesOf(stdout);
+    expect(losses).toHaveLength(3);
+    expect(losses[0]).toBeGreaterThan(3.5);
+    expect(losses[2]).toBeLessThan((losses[0] as number) - 0.5);
+    expect(/A sample:\n\n([^]*?)\n\n\w+: \d ranks/.exec(stdout)?.[1]).toHaveLength(20);
+    expect(stdout).toContain(
+      `${schedule}: ${ranks} ranks, ${stages} stages, 4 microbatches; recorded over 39 of 40 steps`,
+    );
+    expect(stdout.match(/^rank \d │/gm)).toHaveLength(2 * ranks);
+    expect(stdout).toContain(`A trace for ui.perfetto.dev is in ${trace}`);
+    const { traceEvents } = JSON.parse(readFileSync(trace, 'utf8')) as { traceEvents: { ph: string; tid: number }[] };
+    expect(new Set(traceEvents.filter(({ ph }) => ph === 'X').map(({ tid }) => tid)).size).toBe(ranks);
+  });
+
+  test.each([
+    [['--schedule', '1F1'], "there is no schedule '1F1'; did you mean '1F1B'?"],
+    [['--schedule', 'ForwardOnly'], '--schedule ForwardOnly has no backward'],
+    [['--ranks', '0'], '--ranks is 0; give a whole number above 0'],
+    [['--stages', '5'], '--stages is 5; give a multiple of the 4 ranks'],
+    [['--size', 'huge'], '--size is huge; give tiny, small, medium, gpt2'],
+    [['--batch', '4'], '--batch is 4; 8 microbatches need as many rows or more'],
+    [['--bogus'], "Unknown option '--bogus'"],
+  ])('%j is refused', (args, message) => {
+    expect(() => parseOptions(args)).toThrow(message);
+  });
+
+  test('what is wrong with the command line is said, without a stack', () => {
+    const { status, stderr } = runExample('02-train-gpt-pipeline/train.js', '--ranks', 'x');
+    expect(stderr).toBe('--ranks is x; give a whole number above 0\n--help shows the options\n');
+    expect(status).toBe(2);
+  });
+
+  test('--help lists the options', () => {
+    const { status, stdout } = runExample('02-train-gpt-pipeline/train.js', '--help');
+    expect(status).toBe(0);
+    const named = [...stdout.matchAll(/^ {2}--(\w+)/gm)].map((match) => match[1]);
+    expect(named.join(' ')).toMatchInlineSnapshot(
+      `"schedule ranks stages microbatches size steps batch context lr seed sample device trace"`,
+    );
+  });
+});
