@@ -10,8 +10,6 @@ export interface RankPlace {
   readonly slot: number | undefined;
   readonly action: string;
   readonly waitingFor: number | 'all' | undefined;
-  /** Since when, in milliseconds since 1970. */
-  readonly sinceMs: number | undefined;
 }
 
 const states = { [State.Silent]: 'silent', [State.Working]: 'working', [State.Waiting]: 'waiting' } as const;
@@ -62,6 +60,5 @@ function decode(rank: number, words: Int32Array): RankPlace {
     slot: state === 'silent' ? undefined : number(Word.Slot),
     action: String.fromCharCode(...characters),
     waitingFor: state !== 'waiting' ? undefined : peer === EVERYBODY ? 'all' : peer,
-    sinceMs: state === 'silent' ? undefined : new Float64Array(words.buffer, words.byteOffset + Word.Since * 4, 1)[0],
   };
 }

@@ -36,7 +36,6 @@ export interface Place {
 export class RankStatus {
   readonly rank: number;
   private readonly words: Int32Array;
-  private readonly since: Float64Array;
   private readonly text: Uint8Array;
 
   /** A record at the beginning of `words`, which others may see. */
@@ -44,7 +43,6 @@ export class RankStatus {
     this.rank = rank;
     this.words = words;
     const { buffer, byteOffset } = words;
-    this.since = new Float64Array(buffer, byteOffset + Word.Since * 4, 1);
     this.text = new Uint8Array(buffer, byteOffset + Word.Text * 4, TEXT_LENGTH);
   }
 
@@ -60,7 +58,6 @@ export class RankStatus {
     const length = Math.min(action.length, TEXT_LENGTH);
     for (let i = 0; i < length; i++) text[i] = action.charCodeAt(i);
     words[Word.Length] = length;
-    this.since[0] = Date.now();
     words[Word.Sequence] = (words[Word.Sequence] as number) + 1;
   }
 

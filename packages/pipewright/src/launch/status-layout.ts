@@ -1,6 +1,6 @@
 /**
  * @file Where each rank is, in memory that its launcher can read at any time: also while the rank is blocked or stopped.
- * One record of 32 words for each rank; a text of up to 80 characters says what the rank is doing.
+ * One record of 32 words for each rank; a text of up to 104 characters says what the rank is doing.
  */
 
 /** Words of 32 bits in a record: two cache lines, so that ranks do not disturb each other. */
@@ -17,10 +17,8 @@ export const Word = {
   Peer: 4,
   /** Characters of the text. */
   Length: 5,
-  /** Two words: milliseconds since 1970, as a float64. */
-  Since: 6,
   /** The text, four characters to a word. */
-  Text: 12,
+  Text: 6,
 } as const;
 
 /** The longest text that is kept. */
