@@ -17,6 +17,7 @@ export interface TrainingCase {
   readonly sameBatch?: boolean;
   readonly scaleGrads?: boolean;
   readonly rate?: number;
+  readonly clip?: number;
 }
 
 /** What a training run gives: on the ranks only their own part. */
@@ -25,6 +26,7 @@ export interface TrainingResult {
   readonly grads: Record<string, number[] | null>;
   readonly weights: Record<string, number[]>;
   readonly evals: number[][];
+  readonly norms: number[];
   readonly inFlight?: number;
   readonly leaked?: number;
 }

@@ -24,6 +24,7 @@ import { lossOf, makeBatch, makeStage } from './models.mjs';
  * @property {boolean} [sameBatch] every step has the batch of the first
  * @property {boolean} [scaleGrads] false: the loss is a sum
  * @property {number} [rate]
+ * @property {number} [clip] the norm of all gradients is brought down to it
  */
 
 const STEPS = 3;
@@ -74,7 +75,7 @@ export function plain(one) {
     }
     return outputs.at(-1);
   };
-  const result = { losses: [], grads: {}, weights: {}, evals: [] };
+  const result = { losses: [], grads: {}, weights: {}, evals: [], norms: [] };
   for (let step = 0; step < STEPS; step++) {
     scope(() => {
       optimizer.zeroGrad();
@@ -101,6 +102,13 @@ export function plain(one) {
       for (const copies of tied.values()) {
         const sum = copies.map((copy) => copy.grad).reduce((a, b) => a.add(b));
         for (const copy of copies) copy.grad = sum.clone();
+      }
+      if (one.clip !== undefined) {
+        const counted = new Set([...tied.values()].flatMap((copies) => copies.slice(1)));
+        const grads = parameters.filter((p) => !counted.has(p)).map((p) => p.grad);
+        const norm = Math.sqrt(grads.reduce((sum, grad) => sum + grad.square().sum().item(), 0));
+        for (const p of parameters) p.grad = p.grad.mul(Math.min(1, one.clip / (norm + 1e-6)));
+        result.norms.push(norm);
       }
       if (step === 0) result.grads = collect(made, 'grad');
       optimizer.step();
@@ -138,7 +146,7 @@ export function train(group, /** @type {Case} */ one) {
       ...(isFirst ? [batch.x] : []),
       { ...(isLast ? { target: batch.target, kwargs: batch.kwargs } : {}) },
     ];
-    const found = { losses: [], grads: {}, weights: {}, evals: [], inFlight: 0 };
+    const found = { losses: [], grads: {}, weights: {}, evals: [], norms: [], inFlight: 0 };
     const evaluate = (at) => {
       const output = runtime.eval(...inputs(makeBatch(one.model, one.rows, at)));
       if (isLast) found.evals.push(numbersOf(output));
@@ -154,6 +162,7 @@ export function train(group, /** @type {Case} */ one) {
           runtime.step(...first, { ...last, losses, returnOutputs: false });
           if (isLast) found.losses.push(losses.map((loss) => loss.item()));
         }
+        if (one.clip !== undefined) found.norms.push(runtime.clipGradNorm_(one.clip));
         if (i === 0) found.grads = collect(stages, 'grad');
         optimizer?.step();
         if (one.evaluate) evaluate(50 + i);

@@ -6,7 +6,20 @@ import process from 'node:process';
 import { pathToFileURL } from 'node:url';
 import { parentPort } from 'node:worker_threads';
 import * as distributed from '../dist/distributed/index.js';
-import { callOp, initialSeed, liveTensors, manualSeed, ones, rand, scope, tensor, zeros } from '../dist/index.js';
+import {
+  callOp,
+  GradScaler,
+  initialSeed,
+  liveTensors,
+  manualSeed,
+  nn,
+  ones,
+  optim,
+  rand,
+  scope,
+  tensor,
+  zeros,
+} from '../dist/index.js';
 
 /** Deterministic small numbers, exact in every dtype. */
 export function numbers(seed, count) {
@@ -99,6 +112,28 @@ function runCase(group, one, index) {
 const scenarios = {
   /** A list of collectives. */
   cases: (group, { cases }) => cases.map((one, index) => scope(() => runCase(group, one, index))),
+
+  /** A step of SyncBatchNorm on this rank's share of a batch; what it gave, what it learned, what it remembers. */
+  syncBatchNorm(group, { momentum, affine, shares }) {
+    return scope(() => {
+      const from = shares.slice(0, group.rank).reduce((a, b) => a + b, 0);
+      const whole = callOp('aten::arange', [shares.reduce((a, b) => a + b, 0) * 12]);
+      const x = whole.to('float64').mul(0.37).sin().reshape([-1, 3, 4]).narrow(0, from, shares[group.rank]);
+      const input = x.clone().requiresGrad_();
+      const net = new nn.Sequential(new nn.BatchNorm1d(3, { momentum, affine, dtype: 'float64' }));
+      const model = nn.SyncBatchNorm.convertSyncBatchnorm(net);
+      const output = model.forward(input);
+      output.mul(x.cos()).sum().backward();
+      return {
+        name: model.at(0).toString(),
+        output: plain(output),
+        grad: plain(input.grad),
+        learned: model.parameters().map((each) => plain(each.grad)),
+        buffers: model.buffers().map(plain),
+        alone: plain(model.eval().forward(input)),
+      };
+    });
+  },
 
   objects(group) {
     const next = (group.rank + 1) % group.size;
@@ -265,6 +300,20 @@ const scenarios = {
   /** What a rank draws between seeding over and over, while the others do the same. */
   random(_group, { seeds }) {
     return randomNumbers(seeds);
+  },
+
+  /** A step whose gradients are infinite on one rank only, then one that is well. */
+  scaler(group) {
+    const scaler = new GradScaler({ group, initScale: 8 });
+    const weight = ones([2], { requiresGrad: true });
+    const optimizer = new optim.SGD([weight], { lr: 1 });
+    return [Number.POSITIVE_INFINITY, 1].map((value) => {
+      optimizer.zeroGrad();
+      weight.grad = ones([2]).mul(group.rank === 1 ? 8 * value : 8);
+      const stepped = scaler.step(optimizer);
+      scaler.update();
+      return [stepped, scaler.getScale(), ...weight.detach().toArray()];
+    });
   },
 
   leak(group, { rounds }) {

@@ -1,5 +1,6 @@
 /** @file Running schedules. */
 export { StepError } from './errors.ts';
+export type { ClipOptions } from './grad-norm.ts';
 export {
   type ActionHook,
   type CustomFunction,

@@ -1,6 +1,22 @@
 /** @file What a step promises apart from its numbers: where PyTorch's pipeline runtime goes wrong, this one does not. */
 import { Schedule } from '@pipewright/schedule';
-import { cat, liveTensors, manualSeed, nn, noGrad, ones, randn, scope, Tensor, tensor, zeros } from '@pipewright/torch';
+import {
+  type AutocastOptions,
+  autocast,
+  cat,
+  GradScaler,
+  liveTensors,
+  manualSeed,
+  nn,
+  noGrad,
+  ones,
+  optim,
+  randn,
+  scope,
+  Tensor,
+  tensor,
+  zeros,
+} from '@pipewright/torch';
 import { describe, expect, test } from 'vitest';
 import { TensorChunkSpec } from '../microbatch/index.ts';
 import { PipelineStage, type PipelineStageOptions } from '../stage/pipeline-stage.ts';
@@ -408,6 +424,56 @@ describe('failures', () => {
     expect(() => alone.step(batch(4).x, { target: batch(4).y })).toThrow(
       'stage 1 belongs to rank 0 in LoopedBFS, but no rank has it',
     );
+  });
+});
+
+describe('mixed precision', () => {
+  const floats = (): Layer[] => {
+    const made = layers(2);
+    for (const module of made) module.float();
+    return made;
+  };
+  const data = (): { x: Tensor; y: Tensor } => {
+    const { x, y } = batch(8);
+    return { x: x.float(), y: y.float() };
+  };
+
+  test('forwards and losses run in the lower type, gradients arrive in the higher', () => {
+    const options: AutocastOptions = { device: 'cpu', dtype: 'bfloat16' };
+    const { runtime, modules } = make(floats(), 'InterleavedZeroBubble', { autocast: options });
+    const { x, y } = data();
+    const output = runtime.step(x, { target: y }) as Tensor;
+    expect(output.dtype.name).toBe('bfloat16');
+    const found = gradsOf(modules);
+    for (const module of modules) module.zeroGrad();
+    for (let m = 0; m < 4; m++) {
+      const loss = autocast(options, () =>
+        mse(
+          modules.reduce((h, module) => module.forward(h) as Tensor, x.narrow(0, 2 * m, 2)),
+          y.narrow(0, 2 * m, 2),
+        ),
+      );
+      loss.backward(tensor(0.25));
+    }
+    expect(found).toEqual(gradsOf(modules));
+  });
+
+  test('a scaler scales the losses, and its gradients unscale to the same', () => {
+    const { x, y } = data();
+    const plain = make(floats(), 'InterleavedZeroBubble');
+    plain.runtime.step(x, { target: y });
+    const scaler = new GradScaler({ initScale: 1024 });
+    const scaled = make(floats(), 'InterleavedZeroBubble', { scaler });
+    const optimizer = new optim.SGD(
+      scaled.modules.flatMap((module) => module.parameters()),
+      { lr: 0.1 },
+    );
+    scaled.runtime.step(x, { target: y });
+    expect((gradsOf(scaled.modules)[0] as number[])[0]).toBe(
+      1024 * ((gradsOf(plain.modules)[0] as number[])[0] as number),
+    );
+    scaler.unscale_(optimizer);
+    expect(gradsOf(scaled.modules)).toEqual(gradsOf(plain.modules));
   });
 });
 

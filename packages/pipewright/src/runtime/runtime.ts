@@ -14,6 +14,7 @@ import { agree } from './agreement.ts';
 import { StepCapture, type StepInput, type StepResult } from './capture.ts';
 import { debugHook } from './debug.ts';
 import { StepError } from './errors.ts';
+import { type ClipOptions, clipGradNorm } from './grad-norm.ts';
 import { lowerFor, resolveSchedule } from './lowering.ts';
 import {
   type ActionHook,
@@ -139,6 +140,25 @@ export class PipelineRuntime {
       const at = this.hooks.indexOf(hook);
       if (at >= 0) this.hooks.splice(at, 1);
     };
+  }
+
+  /**
+   * Scales the gradients of the whole model so that their norm over all ranks is at most `maxNorm`; tied parameters count
+   * once. All ranks call it together. Returns the norm before.
+   *
+   * @example runtime.step(x, { target }); runtime.clipGradNorm_(1); optimizer.step()
+   */
+  clipGradNorm_(maxNorm: number, options?: ClipOptions): number {
+    this.prepare();
+    return clipGradNorm(
+      {
+        parameters: [...new Set<Tensor>(this.stages.flatMap((stage) => stage.module.parameters()))],
+        duplicates: this.ties?.duplicates() ?? new Set(),
+        group: this.group,
+      },
+      maxNorm,
+      options,
+    );
   }
 
   /** Frees the runtime's own tensors and forgets what a failed step has left. */

@@ -1,5 +1,6 @@
 /** @file Loss scaling for float16: gradients too small for the type are made larger, and steps with infinities skipped. */
 import type { Device } from '../device.ts';
+import type { ProcessGroup } from '../distributed/process-group.ts';
 import { checkOptions, TorchError } from '../errors.ts';
 import { callOp } from '../op/call.ts';
 import { scope, unscoped } from '../scope.ts';
@@ -25,6 +26,8 @@ export interface GradScalerOptions {
   growthInterval?: number | undefined;
   /** False makes every method do nothing. Default true. */
   enabled?: boolean | undefined;
+  /** Ranks that hold parts of one model: an infinity on one of them makes all of them skip the step. */
+  group?: ProcessGroup | undefined;
 }
 
 /** What `stateDict` gives and `loadStateDict` takes. */
@@ -41,7 +44,7 @@ interface OptimizerState {
   foundInf: Tensor[];
 }
 
-const optionNames = ['initScale', 'growthFactor', 'backoffFactor', 'growthInterval', 'enabled'] as const;
+const optionNames = ['initScale', 'growthFactor', 'backoffFactor', 'growthInterval', 'enabled', 'group'] as const;
 
 /**
  * Scales the loss, and the gradients back before the step. The scale lives where the first loss does.
@@ -50,6 +53,7 @@ const optionNames = ['initScale', 'growthFactor', 'backoffFactor', 'growthInterv
  */
 export class GradScaler {
   readonly enabled: boolean;
+  private readonly group: ProcessGroup | undefined;
   private growthFactor: number;
   private backoffFactor: number;
   private growthInterval: number;
@@ -62,6 +66,7 @@ export class GradScaler {
   constructor(options?: GradScalerOptions) {
     checkOptions('GradScaler', options, optionNames);
     this.enabled = options?.enabled !== false;
+    this.group = options?.group;
     this.initScale = options?.initScale ?? 65536;
     this.growthFactor = options?.growthFactor ?? 2;
     this.backoffFactor = options?.backoffFactor ?? 0.5;
@@ -233,7 +238,18 @@ export class GradScaler {
     return [this.scaleTensor, this.trackerTensor];
   }
 
+  /** What the ranks of a group found, in all; every rank joins, also one without gradients. */
+  private worst(group: ProcessGroup, flags: readonly Tensor[]): Tensor {
+    const all = callOp('aten::full', [[], Math.max(0, ...flags.map((flag) => flag.item()))], {
+      dtype: 'float32',
+      device: group.backend === 'nccl' ? (flags[0]?.device ?? 'cuda') : 'cpu',
+    }) as Tensor;
+    group.allReduce(all, { op: 'max' });
+    return all;
+  }
+
   private unscaleInto(optimizer: ScaledOptimizer, state: OptimizerState): void {
+    if (this.group !== undefined) this.scaleOn(deviceOf(optimizer)); // another rank may hold the loss
     const [scale] = this.tensors('unscale_');
     const byKind = new Map<string, Tensor[]>();
     scope(() =>
@@ -268,10 +284,16 @@ export class GradScaler {
           }
           callOp('aten::_amp_foreach_non_finite_check_and_unscale_', [list, flag, onDevice(inverse, device)]);
         }
-        state.foundInf = [...found.values()].map((item) => unscoped(() => item.alias()));
+        const flags = this.group === undefined ? [...found.values()] : [this.worst(this.group, [...found.values()])];
+        state.foundInf = flags.map((item) => unscoped(() => item.alias()));
       }),
     );
   }
+}
+
+function deviceOf(optimizer: ScaledOptimizer): Device {
+  for (const { params } of optimizer.paramGroups) for (const parameter of params) return parameter.device;
+  return 'cpu';
 }
 
 function onDevice(tensor: Tensor, device: Device): Tensor {

@@ -154,6 +154,14 @@ test('each rank has a default generator of its own', async () => {
   for (const numbers of drawn) expect(numbers).toEqual(expected);
 });
 
+test('an infinite gradient on one rank makes all ranks of the scaler skip the step', async () => {
+  for (const found of await runThreads(3, { scenario: 'scaler' }))
+    expect(found).toEqual([
+      [false, 4, 1, 1],
+      [true, 4, -1, -1],
+    ]);
+});
+
 test('bad arguments', () => {
   expect(() => built.spawnThreads(0, 'x')).toThrow('spawnThreads: 0 is not a number of ranks');
   expect(() => built.spawnThreads(1, 'x', null, { treadsPerRank: 1 } as object)).toThrow(
