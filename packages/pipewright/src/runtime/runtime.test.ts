@@ -3,92 +3,21 @@ import { Schedule } from '@pipewright/schedule';
 import {
   type AutocastOptions,
   autocast,
-  cat,
   GradScaler,
   liveTensors,
-  manualSeed,
   nn,
   noGrad,
   ones,
   optim,
-  randn,
   scope,
   Tensor,
   tensor,
-  zeros,
 } from '@pipewright/torch';
 import { describe, expect, test } from 'vitest';
+import { batch, expectClose, gradsOf, Layer, layers, make, mse, plainGrads, WIDTH } from '../../test/layers.ts';
 import { TensorChunkSpec } from '../microbatch/index.ts';
-import { PipelineStage, type PipelineStageOptions } from '../stage/pipeline-stage.ts';
-import type { RuntimeOptions } from './options.ts';
+import { PipelineStage } from '../stage/pipeline-stage.ts';
 import { PipelineRuntime } from './runtime.ts';
-
-const WIDTH = 4;
-const mse = (output: Tensor, target: Tensor): Tensor => nn.functional.mseLoss(output, target);
-
-/** A module from a function, with one linear layer and a count of its calls. */
-class Layer extends nn.Module {
-  readonly fc: nn.Linear = new nn.Linear(WIDTH, WIDTH).double();
-  calls = 0;
-  readonly run: (fc: nn.Linear, ...inputs: never[]) => unknown;
-
-  constructor(run: (fc: nn.Linear, ...inputs: never[]) => unknown = (fc, x: Tensor) => fc.forward(x).tanh()) {
-    super();
-    this.run = run;
-  }
-
-  forward(...inputs: unknown[]): unknown {
-    this.calls++;
-    return this.run(this.fc, ...(inputs as never[]));
-  }
-}
-
-interface Made {
-  readonly runtime: PipelineRuntime;
-  readonly modules: Layer[];
-}
-
-/** All stages on one rank. */
-function make(
-  modules: Layer[],
-  schedule: string | Schedule = 'Interleaved1F1B',
-  options: RuntimeOptions = {},
-  stageOptions: (index: number) => PipelineStageOptions = () => ({}),
-): Made {
-  const stages = modules.map((module, i) => new PipelineStage(module, i, modules.length, stageOptions(i)));
-  const microbatches = typeof schedule === 'string' ? { microbatches: 4 } : {};
-  return { runtime: new PipelineRuntime(stages, schedule, { ...microbatches, lossFn: mse, ...options }), modules };
-}
-
-const layers = (count: number, run?: ConstructorParameters<typeof Layer>[0]): Layer[] => {
-  manualSeed(7);
-  return Array.from({ length: count }, () => new Layer(run));
-};
-const batch = (rows: number): { x: Tensor; y: Tensor } => {
-  manualSeed(rows);
-  return { x: randn([rows, WIDTH], { dtype: 'float64' }), y: randn([rows, WIDTH], { dtype: 'float64' }) };
-};
-const gradsOf = (modules: readonly nn.Module[]): (number[] | null)[] =>
-  modules.flatMap((module) =>
-    module
-      .parameters()
-      .map((p) => (p.grad === null ? null : Array.from(p.grad.flatten().toTypedArray() as Float64Array))),
-  );
-function expectClose(a: (number[] | null)[], b: (number[] | null)[]): void {
-  expect(a.map((item) => item?.length)).toEqual(b.map((item) => item?.length));
-  a.forEach((item, i) => item?.forEach((value, j) => expect(value).toBeCloseTo((b[i] as number[])[j] as number, 12)));
-}
-/** Gradients of the modules in a row, on the whole batch at once. */
-function plainGrads(modules: readonly Layer[], { x, y }: { x: Tensor; y: Tensor }): (number[] | null)[] {
-  for (const module of modules) module.zeroGrad();
-  mse(
-    modules.reduce((h, module) => module.forward(h) as Tensor, x),
-    y,
-  ).backward();
-  const found = gradsOf(modules);
-  for (const module of modules) module.zeroGrad();
-  return found;
-}
 
 describe('evaluation', () => {
   test('leaves gradients alone, needs no target, records nothing and frees everything', () => {
@@ -266,109 +195,6 @@ describe('inputs', () => {
   });
 });
 
-describe('what stages exchange', () => {
-  const schedules = ['Interleaved1F1B', 'InterleavedZeroBubble', 'LoopedBFS'];
-
-  test.each(schedules)('views, values without influence, integers and texts, under %s', (schedule) => {
-    manualSeed(3);
-    const first = new Layer((fc, x: Tensor) => {
-      const y = fc.forward(x);
-      // A transposed view, a tensor that nobody uses, an integer tensor, a text.
-      return [y.t().contiguous().t(), y.mul(2), x.argmax(-1), 'text'];
-    });
-    const second = new Layer((fc, ...[y, , index, text]: [Tensor, Tensor, Tensor, string]) => {
-      expect(text).toBe('text');
-      return fc.forward(y).add(index.to('float64').unsqueeze(-1)).reshape([-1, WIDTH]);
-    });
-    const { runtime, modules } = make([first, second], schedule);
-    const data = batch(8);
-    runtime.step(data.x, { target: data.y });
-    const found = gradsOf(modules);
-    for (const module of modules) module.zeroGrad();
-    const [y, , index] = first.forward(data.x) as [Tensor, Tensor, Tensor];
-    mse(second.forward(y, y, index, 'text') as Tensor, data.y).backward();
-    expectClose(found, gradsOf(modules));
-  });
-
-  test.each(schedules)('a stage fed by integers only still learns, under %s', (schedule) => {
-    manualSeed(3);
-    const first = new Layer((_fc, x: Tensor) => x.argmax(-1));
-    const table = new Layer((fc, index: Tensor) => fc.weight.index([index]));
-    const { runtime } = make([first, table], schedule);
-    const data = batch(8);
-    runtime.step(data.x, { target: data.y });
-    expect(gradsOf([first])).toEqual([null, null]);
-    const found = gradsOf([table]);
-    table.zeroGrad();
-    mse(table.forward(first.forward(data.x)) as Tensor, data.y).backward();
-    expectClose([found[0] as number[]], [gradsOf([table])[0] as number[]]);
-  });
-
-  test('the last stage may return anything', () => {
-    const made = layers(2);
-    made[1] = new Layer((fc, x: Tensor) => ({ y: fc.forward(x), note: 'all well', count: 3 }));
-    const { runtime } = make(made, 'InterleavedZeroBubble', {
-      lossFn: (output: { y: Tensor }, target: Tensor) => mse(output.y, target),
-    });
-    const { x, y } = batch(8);
-    const output = runtime.step(x, { target: y }) as { y: Tensor; note: string; count: number };
-    expect(output.y.shape).toEqual([8, WIDTH]);
-    expect(output.y.requiresGrad).toBe(false);
-    expect([output.note, output.count]).toEqual(['all well', 3]);
-  });
-
-  test('a module that returns its own parameter or its input does not lose them', () => {
-    manualSeed(3);
-    const echo = new Layer((fc, x: Tensor) => [x, fc.weight]);
-    const use = new Layer((fc, x: Tensor, weight: Tensor) => fc.forward(x).matmul(weight));
-    const { runtime, modules } = make([echo, use], 'Interleaved1F1B');
-    const data = batch(8);
-    for (let i = 0; i < 2; i++) {
-      for (const module of modules) module.zeroGrad();
-      runtime.step(data.x, { target: data.y });
-    }
-    const found = gradsOf(modules);
-    for (const module of modules) module.zeroGrad();
-    mse(use.forward(data.x, echo.fc.weight) as Tensor, data.y).backward();
-    expectClose([found[0] as number[]], [gradsOf(modules)[0] as number[]]);
-    expect(data.x.isDisposed).toBe(false);
-  });
-
-  test('a missing element is named', () => {
-    const made = layers(2);
-    const { runtime } = make(made, 'LoopedBFS', {}, (i) => (i === 1 ? { inputs: [{ stage: 0, output: 'skip' }] } : {}));
-    const { x, y } = batch(8);
-    expect(() => runtime.step(x, { target: y })).toThrow('stage 1 takes output "skip" of stage 0, which returned');
-  });
-});
-
-describe('declared shapes', () => {
-  const meta = (rows: number): Tensor => zeros([rows, WIDTH], { dtype: 'float64', device: 'meta' });
-
-  test('are compared between neighbours before the first step', () => {
-    const { runtime } = make(layers(2), 'LoopedBFS', {}, (i) => ({
-      inputArgs: meta(2),
-      outputArgs: i === 0 ? meta(3) : meta(2),
-    }));
-    const { x, y } = batch(8);
-    expect(() => runtime.step(x, { target: y })).toThrow(
-      'stage 0 declares the outputs float64[3, 4], stage 1 the inputs float64[2, 4]',
-    );
-  });
-
-  test('are compared with what comes, by value', () => {
-    const { runtime } = make(layers(2), 'LoopedBFS', {}, () => ({ inputArgs: meta(3), outputArgs: meta(3) }));
-    const { x, y } = batch(8);
-    expect(() => runtime.step(x, { target: y })).toThrow(
-      'stage 0: tensor 0 of its inputs differs from inputArgs: declared float64[3, 4]; got float64[2, 4]',
-    );
-  });
-
-  test('outputs alone are refused', () => {
-    expect(() => new PipelineStage(new Layer(), 0, 1, { outputArgs: meta(1) })).toThrow('outputArgs without inputArgs');
-  });
-});
-
 describe('failures', () => {
   test('name rank, slot, action, stage and inputs, and the next step begins afresh', () => {
     let fails = true;
@@ -535,58 +361,6 @@ describe('hooks and custom functions', () => {
       expect(log.filter((item) => item === 'run').length).toBe(4);
       expect(log.filter((item) => item === 'build').length).toBe(4);
     }
-  });
-});
-
-describe('a stage by itself', () => {
-  test('says what is out of order', () => {
-    const stage = new PipelineStage(new Layer(), 1, 2);
-    expect(() => stage.backwardOneChunk(0)).toThrow('stage 1: backward of microbatch 0 without its forward');
-    expect(() => stage.backwardWeightOneChunk(0)).toThrow('without the input half of its backward');
-    expect(() => stage.forwardOneChunk(0)).toThrow('without its input from stage 0');
-    expect(() => stage.takeInputGrads(0, 0)).toThrow('without its backward');
-    const x = ones([2, WIDTH], { dtype: 'float64' }).requiresGrad_();
-    stage.setInput(0, 0, [x], [x]);
-    const y = stage.forwardOneChunk(0) as Tensor;
-    stage.setOutgoing(0, 2, [y.alias()]);
-    stage.setOutputGrads(0, 2, [ones([2, WIDTH], { dtype: 'float64' })]);
-    stage.backwardOneChunk(0, { full: false });
-    expect(stage.takeInputGrads(0, 0).length).toBe(1);
-    stage.backwardWeightOneChunk(0);
-    expect(stage.inFlight).toBe(0);
-    expect(() => stage.backwardWeightOneChunk(0)).toThrow('without the input half of its backward');
-    expect(() => stage.setOutputGrads(3, 2, [x])).toThrow('stage 2 sent back 1 gradients for 0 outputs');
-  });
-
-  test('refuses wiring that makes no sense', () => {
-    const layer = new Layer();
-    expect(() => new PipelineStage(layer, 1, 3, { inputs: [{ stage: 1 }] })).toThrow(
-      'inputs come from an earlier stage',
-    );
-    expect(
-      () =>
-        new PipelineStage(layer, 2, 3, {
-          inputs: [
-            { stage: 0, spread: true },
-            { stage: 0, output: 1 },
-          ],
-        }),
-    ).toThrow('name the elements');
-    expect(() => new PipelineStage(layer, 0, 1, { ties: { nothing: 'x' } })).toThrow("'nothing'");
-    expect(() => new PipelineStage(layer, 0, 1, { devise: 'cpu' } as object)).toThrow("did you mean 'device'?");
-    expect(() => new PipelineStage({} as nn.Module, 0, 1)).toThrow('must be a module with a forward method');
-  });
-
-  test('takes named inputs by name', () => {
-    const gate = new Layer((fc, x: Tensor, { gate: by }: { gate: Tensor }) => fc.forward(x).mul(by));
-    const stage = new PipelineStage(gate, 0, 1, { kwargs: ['gate'] });
-    const runtime = new PipelineRuntime(stage, 'GPipe', { microbatches: 2, lossFn: (y: Tensor) => y.sum() });
-    const x = ones([4, WIDTH], { dtype: 'float64' });
-    expect(() => runtime.step(x)).toThrow("takes the named input 'gate'");
-    const gates = tensor([1, 2, 3, 4], { dtype: 'float64' }).reshape([4, 1]);
-    const y = runtime.step(x, { kwargs: { gate: gates, other: gates } }) as Tensor;
-    const expected = scope(() => gate.fc.forward(x).mul(gates));
-    expect(cat([y.sub(expected).abs().max().reshape([1])]).item()).toBeLessThan(1e-12);
   });
 });
 
