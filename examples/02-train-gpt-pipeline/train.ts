@@ -58,6 +58,7 @@ export function main(options: Options): void {
       const losses: Tensor[] = [];
       optimizer.zeroGrad();
       runtime.step(...(isFirst ? [inputs] : []), { ...(isLast && { target: targets }), losses, returnOutputs: false });
+      runtime.clipGradNorm_(1); // of the whole model
       optimizer.step();
       rate.step();
       if (isLast) say(progress(step, stack(losses).mean().item()));

@@ -11,3 +11,14 @@ export {
 } from './options.ts';
 export { Recorder, type RecorderOptions, type StepTimes } from './recorder.ts';
 export { PipelineRuntime } from './runtime.ts';
+export {
+  getScheduleClass,
+  Schedule1F1B,
+  ScheduleDualPipeV,
+  ScheduleForwardOnly,
+  ScheduleGPipe,
+  ScheduleInterleaved1F1B,
+  ScheduleInterleavedZeroBubble,
+  ScheduleLoopedBFS,
+  ScheduleZBVZeroBubble,
+} from './torch-names.ts';
