@@ -122,6 +122,7 @@ export function main(setting) {
   );
   const [x, y] = batch(setting);
   const isLast = mine.includes(count - 1);
+  /** @type {number[]} */
   const times = [];
   let cpu = process.cpuUsage();
   let loss = 0;

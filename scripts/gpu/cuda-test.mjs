@@ -98,7 +98,7 @@ await check('checkpoint on CUDA', () => {
     torch.checkpoint((/** @type {torch.Tensor} */ t) => /** @type {torch.Tensor} */ (model.forward(t)), [x])
   );
   y.sum().backward();
-  assert.equal(distance(plain, /** @type {torch.Tensor} */ (x.grad)), 0);
+  assert.equal(distance(plain, /** @type {any} */ (x.grad)), 0);
 });
 
 await check('split backward is exact', () => {

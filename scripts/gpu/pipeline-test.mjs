@@ -112,10 +112,8 @@ if (isMainThread) {
     const expected = plain(setting.stages);
     let most = 0;
     for (const { weights } of results)
-      /** @type {number[]} */ for (const [s, found] of /** @type {[number, number[]][]} */ (weights))
-        (expected[s]).forEach(
-          (value, i) => (most = Math.max(most, Math.abs(value - /** @type {number} */ (found[i])))),
-        );
+      for (const [s, found] of /** @type {[number, number[]][]} */ (weights))
+        (expected[s] ?? []).forEach((value, i) => (most = Math.max(most, Math.abs(value - (found[i] ?? Number.NaN)))));
     const problem = setting.capture ? results[0]?.problem : null;
     const ok = most < 1e-12 && !problem;
     if (!ok) failed++;

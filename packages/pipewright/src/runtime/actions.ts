@@ -164,12 +164,13 @@ export class Actions {
 
   private backward({ stage, from, to }: StageLinks, m: number, state: StepState, full: boolean): void {
     for (const link of to) {
-      if (link.channel === null) continue;
-      const count = stage.expectedGrads(m, link.stage);
-      if (count === 0) continue;
+      const count = link.channel === null ? 0 : stage.expectedGrads(m, link.stage);
+      if (link.channel === null || count === 0) continue;
+      this.beginWait(link, `${stage.stageIndex}RECV_B${m}`);
       const grads = recvGrads(link.channel, backwardTag(link, m), count);
-      stage.setOutputGrads(m, link.stage, grads);
+      this.endWait();
       this.recorder?.received(grads);
+      stage.setOutputGrads(m, link.stage, grads);
     }
     const lossGrad = stage.isLast ? this.lossGrad(state.losses[m], state.weights[m] as number) : undefined;
     stage.backwardOneChunk(m, { full, lossGrad });
