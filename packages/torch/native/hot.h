@@ -3,6 +3,7 @@
 #pragma once
 
 #include "core.h"
+#include "own-generator.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/List.h>
@@ -130,11 +131,12 @@ inline bool hot_plain(const std::vector<at::Tensor>& tensors, bool& grad_mode) {
   return true;
 }
 
-// Nothing but backend, autograd and what every thread has: no autocast, tracing, functional transforms, inference mode.
+// Nothing but backend, autograd and what every thread has: no autocast, tracing, functional transforms, inference mode. The key of
+// random.cc is on in all our threads, and operators that draw nothing fall through it.
 inline bool hot_default_dispatch() {
   const c10::impl::LocalDispatchKeySet keys = c10::impl::tls_local_dispatch_key_set();
   // The engine's threads also leave out named tensors in some versions, which changes nothing for tensors without names.
-  return keys.included_ == c10::default_included_set && keys.excluded_.has_all(c10::default_excluded_set) &&
+  return keys.included_ - c10::DispatchKeySet(kOwnGenerator) == c10::default_included_set && keys.excluded_.has_all(c10::default_excluded_set) &&
     !(keys.excluded_ - c10::default_excluded_set).has_any(c10::autograd_dispatch_keyset_with_ADInplaceOrView);
 }
 

@@ -6,6 +6,7 @@
 // it puts the thread's generator in the place of the process's for the time of the call, under a lock. Other operators
 // fall through that key when their dispatch table is made, and pay nothing.
 #include "core.h"
+#include "own-generator.h"
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Context.h>
@@ -14,7 +15,6 @@
 
 namespace pw {
 
-static constexpr c10::DispatchKey kOwnGenerator = c10::DispatchKey::TESTING_ONLY_GenericMode;
 static std::mutex default_generator_mutex;
 static thread_local at::Generator own_generator;
 

@@ -29,7 +29,8 @@ interface Settings {
   readonly usual: boolean;
 }
 
-abstract class RunningNorm extends Module {
+/** The base of normalizations that may keep statistics. */
+export abstract class RunningNorm extends Module {
   readonly numFeatures: number;
   readonly eps: number;
   readonly momentum: number | null;
@@ -81,6 +82,15 @@ abstract class RunningNorm extends Module {
     this.numBatchesTracked?.zero_();
   }
 
+  /** Counts the batch and says how much it weighs in the running statistics. */
+  protected countBatch(): number {
+    const counter = this.numBatchesTracked;
+    if (counter === null) return this.momentum ?? 0;
+    noGrad(() => counter.add_(1));
+    if (this.momentum !== null) return this.momentum;
+    return counter.isMeta ? 0 : 1 / counter.item(); // without memory there is nothing to weigh
+  }
+
   protected checkDims(input: Tensor, wanted: readonly number[]): number {
     const dims = input.dim();
     if (!wanted.includes(dims))
@@ -112,15 +122,6 @@ abstract class BatchNorm extends RunningNorm {
       momentum: this.training && this.trackRunningStats ? this.countBatch() : (this.momentum ?? 0),
       eps: this.eps,
     });
-  }
-
-  /** Counts the batch and says how much it weighs in the running statistics. */
-  private countBatch(): number {
-    const counter = this.numBatchesTracked;
-    if (counter === null) return this.momentum ?? 0;
-    noGrad(() => counter.add_(1));
-    if (this.momentum !== null) return this.momentum;
-    return counter.isMeta ? 0 : 1 / counter.item(); // without memory there is nothing to weigh
   }
 }
 

@@ -257,4 +257,10 @@ describe('linear', () => {
       expect(() => linear(x, zeros(4, 3, { dtype: int64 }))).toThrow(/linear: /);
     });
   });
+
+  test('linear is one node of the graph: the short way is taken in an ordinary thread', () =>
+    scope(() => {
+      const y = linear(randn(2, 3), randn(4, 3).requiresGrad_(), randn(4));
+      expect(y.gradFn?.name).toBe('LinearBackward0'); // libtorch's own would be AddmmBackward0
+    }));
 });

@@ -6,6 +6,7 @@ export * from './attention.ts';
 export * from './convolution.ts';
 export * from './dropout.ts';
 export * from './embedding.ts';
+export * from './linear-cross-entropy.ts';
 export * from './loss.ts';
 export * from './normalization.ts';
 export * from './pooling.ts';
