@@ -99,6 +99,7 @@ if (isMainThread) {
     ...['Interleaved1F1B', 'InterleavedZeroBubble', 'LoopedBFS'].flatMap((schedule) =>
       [false, true].map((capture) => ({ schedule, ranks: 1, stages: 4, capture })),
     ),
+    ...[false, true].map((capture) => ({ schedule: 'DualPipeV', ranks: 1, stages: 2, capture })),
     ...['1F1B', 'ZB1P'].map((schedule) => ({ schedule, ranks: 2, stages: 2, capture: false })),
     ...['ZBVZeroBubble', 'DualPipeV'].map((schedule) => ({ schedule, ranks: 2, stages: 4, capture: false })),
   ];

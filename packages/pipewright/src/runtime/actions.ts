@@ -9,6 +9,7 @@ import { pick } from '../stage/wiring.ts';
 import { mapTensors, tensorsIn } from '../tree.ts';
 import { handOver, recvGrads, recvValues, sendGrads, sendValues } from './messages.ts';
 import type { RuntimeOptions, StepOptions } from './options.ts';
+import type { Overlap } from './overlap.ts';
 import { backwardTag, forwardTag, type Link, type PlannedAction, type StageLinks } from './plan.ts';
 import type { Recorder } from './recorder.ts';
 
@@ -31,14 +32,20 @@ export class Actions {
   private readonly options: RuntimeOptions;
   private readonly microbatches: number;
   private readonly recorder: Recorder | null;
+  private readonly overlap: Overlap | null;
   private readonly gradCache = new Map<string, Tensor>();
   private wait: string | null = null;
   private place: Place = { action: '' };
 
-  constructor(options: RuntimeOptions, microbatches: number, recorder: Recorder | null) {
+  constructor(
+    options: RuntimeOptions,
+    microbatches: number,
+    watchers: { recorder: Recorder | null; overlap: Overlap | null },
+  ) {
     this.options = options;
     this.microbatches = microbatches;
-    this.recorder = recorder;
+    this.recorder = watchers.recorder;
+    this.overlap = watchers.overlap;
   }
 
   /** What is being waited for, in words; null while nothing is. */
@@ -89,6 +96,7 @@ export class Actions {
 
   private endWait(): void {
     this.wait = null;
+    this.overlap?.received();
     rankStatus.set(this.place);
   }
 

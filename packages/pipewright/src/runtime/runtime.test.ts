@@ -1,5 +1,5 @@
 /** @file What a step promises apart from its numbers: where PyTorch's pipeline runtime goes wrong, this one does not. */
-import { Schedule } from '@pipewright/schedule';
+import { buildSchedule, formatCsv, lower, parseCsv, Schedule } from '@pipewright/schedule';
 import {
   type AutocastOptions,
   autocast,
@@ -120,6 +120,32 @@ describe('the loss', () => {
     });
     const { x, y } = batch(8);
     expect(() => runtime.step(x, { target: y })).toThrow('lossFn returned a tensor of shape [2, 4] for microbatch 0');
+  });
+});
+
+describe('schedules', () => {
+  test.each(['compute_only', 'compute_comms'] as const)(
+    'from a CSV file of PyTorch (%s) run as the named ones',
+    (format) => {
+      const built = buildSchedule('InterleavedZeroBubble', { ranks: 1, stagesPerRank: 2, microbatches: 4 });
+      const written = format === 'compute_only' ? built : lower(built, { unshardWindow: false });
+      const { runtime, modules } = make(layers(2), parseCsv(formatCsv(written, { format }), { format }));
+      const data = batch(8);
+      const expected = plainGrads(modules, data);
+      runtime.step(data.x, { target: data.y });
+      expectClose(gradsOf(modules), expected);
+    },
+  );
+
+  test("PyTorch's own orders run, and the one that is misnumbered is refused", () => {
+    const torchOrder = (name: string): Schedule => buildSchedule(name, { ranks: 1, microbatches: 4, compat: 'torch' });
+    const { runtime, modules } = make(layers(1), torchOrder('GPipe'));
+    const data = batch(8);
+    const expected = plainGrads(modules, data);
+    runtime.step(data.x, { target: data.y });
+    expectClose(gradsOf(modules), expected);
+    const wrong = make(layers(1), torchOrder('1F1B')).runtime;
+    expect(() => wrong.step(data.x, { target: data.y })).toThrow('0F0 is not before it');
   });
 });
 

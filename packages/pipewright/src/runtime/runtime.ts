@@ -27,6 +27,7 @@ import {
   type StepOptions,
   splitInput,
 } from './options.ts';
+import { Overlap } from './overlap.ts';
 import { makePlan, type Plan, type PlannedAction } from './plan.ts';
 import { Recorder } from './recorder.ts';
 import { Ties } from './ties.ts';
@@ -51,6 +52,7 @@ export class PipelineRuntime {
   private readonly customFunctions = new Map<string, CustomFunction>();
   private readonly hooks: ActionHook[] = [];
   private readonly actions: Actions;
+  private readonly overlap: Overlap | null;
   private capture: StepCapture | null = null;
   private steps = 0;
 
@@ -68,7 +70,8 @@ export class PipelineRuntime {
     this.group = group !== null && group.size > 1 ? group : null;
     this.given = resolveSchedule(schedule, { ranks: this.group?.size ?? 1, stages: first.numStages, options });
     this.recorder = recorderOf(options.record);
-    this.actions = new Actions(options, this.given.microbatches, this.recorder);
+    this.overlap = deviceOf(this.stages).startsWith('cuda') ? new Overlap() : null;
+    this.actions = new Actions(options, this.given.microbatches, { recorder: this.recorder, overlap: this.overlap });
     const debug = debugHook(this.rank);
     if (debug !== null) this.hooks.push(debug);
   }
@@ -242,6 +245,7 @@ export class PipelineRuntime {
 
   private begin(where: string, args: readonly unknown[], options: StepOptions, training: boolean): StepState {
     for (const stage of this.stages) stage.clearRuntimeStates();
+    this.overlap?.reset();
     const { kwargs, target, divisor } = options;
     const holdsLast = this.stages.some((stage) => stage.isLast);
     const holdsFirst = this.stages.some((stage) => stage.sources.length === 0);
@@ -325,8 +329,9 @@ export class PipelineRuntime {
   }
 
   private performBuiltIn(planned: PlannedAction, state: StepState): void {
-    if (planned.kind === 'OVERLAP_F_B') for (const part of planned.parts) this.perform(part, state);
-    else this.actions.perform(planned, state);
+    if (planned.kind !== 'OVERLAP_F_B') this.actions.perform(planned, state);
+    else if (this.overlap === null) for (const part of planned.parts) this.perform(part, state);
+    else this.overlap.run(planned.parts, (part) => this.perform(part, state));
   }
 
   private finish(state: StepState): StepResult {
