@@ -90,7 +90,7 @@ class Compiler {
     }
     for (const node of this.graph.nodes) this.node(node);
     const output = this.outputPlan(outputOf(this.graph).value);
-    this.findFrees();
+    if (this.problems.length === 0) this.findFrees(); // else nothing will run
     const owned = [...this.from].map(([register, from]) => ({
       register,
       from,

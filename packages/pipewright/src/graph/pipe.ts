@@ -19,6 +19,10 @@ import type { SplitGraph, StagePart } from './split-parts.ts';
 export interface GraphProgram {
   readonly graph: Graph;
   readonly state: GraphState;
+  /** False where the graph does as the model did in one mode only, the one it was traced in. */
+  readonly bothModes?: boolean | undefined;
+  /** Whether the model was in training when it was traced. */
+  readonly training?: boolean | undefined;
 }
 
 /** How a graph becomes a pipe. */
@@ -59,6 +63,7 @@ export class Pipe extends nn.Module {
   readonly replicatedParams: readonly ReplicatedParameter[];
   readonly hasLossAndBackward: boolean;
   private readonly root: Graph;
+  private readonly bothModes: boolean;
   private readonly routed: readonly RoutedStage[];
   private readonly states: readonly ReadonlyMap<string, Tensor>[];
   private readonly stageModules: readonly GraphModule[];
@@ -74,6 +79,8 @@ export class Pipe extends nn.Module {
       (part, i) => new GraphModule(part.graph, this.states[i] as GraphState, { name: 'Stage' }),
     );
     this.routed = routeStages(split);
+    this.bothModes = program.bothModes !== false;
+    if (program.training === false) super.train(false);
     const loss = lossSpec === undefined ? null : findLossOutput(split.root, lossSpec);
     this.hasLossAndBackward = loss !== null;
     this.root = loss === null ? split.root : insertSymbolicBackward(split.root, loss);
@@ -93,6 +100,16 @@ export class Pipe extends nn.Module {
       buffers: [],
       children: this.split.stages.map(({ name }, i) => [name, this.stageModules[i] as GraphModule]),
     };
+  }
+
+  /** Training or evaluation of all stages; refused where the graph can do only the one it was traced in. */
+  override train(mode = true): this {
+    if (!this.bothModes && mode !== this.training)
+      throw new PipelineError(
+        'FIXED_MODE',
+        `Pipe: what the model computes in training and in evaluation differs by more than flags, so the graph does only ${this.training ? 'training' : 'evaluation'}; make a second pipe with the model in the other mode`,
+      );
+    return super.train(mode);
   }
 
   /** Number of stages. */

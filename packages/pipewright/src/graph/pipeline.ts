@@ -61,7 +61,7 @@ export function pipeline(model: nn.Module | GraphProgram, options: PipelineOptio
   const graph = cut(program.graph, isTraced, options);
   const lossSpec = options.lossSpec ?? (model instanceof TrivialLossWrapper ? model.lossSpec : undefined);
   return Pipe.fromTraced(
-    { graph, state: program.state },
+    { ...program, graph },
     { multiUse: options.multiUse, shared: options.shared ?? (stages === undefined ? 'send' : 'auto'), lossSpec },
   );
 }

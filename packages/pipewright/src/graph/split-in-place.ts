@@ -49,82 +49,168 @@ export function changedBy(node: GraphNode): string[] {
 }
 
 /** The node that a node is a view of, or null. */
-function parentOf(node: GraphNode, nodes: ReadonlyMap<string, GraphNode>): string | null {
+function viewedBy(node: GraphNode, nodes: Nodes): string | null {
   if (node.kind === 'element') {
     const list = nodes.get(node.of.ref);
-    return list === undefined ? null : parentOf(list, nodes);
+    return list === undefined ? null : viewedBy(list, nodes);
   }
-  if (node.kind !== 'call') return null;
-  const changed = changedBy(node);
-  if (changed.length > 0) return changed[0] as string;
+  if (node.kind !== 'call' || changedBy(node).length > 0) return null;
   const at = schemaOf(node.op).viewOf;
   const value = at < 0 ? undefined : node.args[at];
   return isReference(value) ? value.ref : null;
 }
 
-/** The tensor whose memory a value lies in: the value itself, unless it is a view. */
-export function memoryOf(name: string, nodes: ReadonlyMap<string, GraphNode>): string {
-  let at = name;
-  for (;;) {
+type Nodes = ReadonlyMap<string, GraphNode>;
+
+/** The tensor whose memory a value lies in: the value itself, unless it is a view or the result of a change in place. */
+export function memoryOf(name: string, nodes: Nodes): string {
+  for (let at = name; ; ) {
     const node = nodes.get(at);
-    const parent = node === undefined ? null : parentOf(node, nodes);
-    if (parent === null) return at;
-    at = parent;
+    const next = node === undefined ? null : (changedBy(node)[0] ?? viewedBy(node, nodes));
+    if (next === null) return at;
+    at = next;
   }
 }
 
-/** Where a node is: the stage of every value. */
-export interface Places {
-  readonly nodes: ReadonlyMap<string, GraphNode>;
-  /** The stage that a value is made in; inputs of the model and attributes are in none. */
-  readonly stageOf: (name: string) => number | null;
+/** The nodes of all stages, with changes in place of tensors of other stages made safe. */
+export function ownChangedTensors(
+  bodies: readonly (readonly FlatNode[])[],
+  nodes: Nodes,
+  stageOf: (name: string) => number | null,
+): FlatNode[][] {
+  if (!bodies.some((body) => body.some(({ node }) => changedBy(node).length > 0)))
+    return bodies.map((body) => [...body]);
+  return new Changes(bodies, nodes, stageOf).run();
 }
 
-/** The nodes of a stage with changes in place made safe. */
-export function ownChangedTensors(body: readonly FlatNode[], stage: number, places: Places): FlatNode[] {
-  const { nodes, stageOf } = places;
-  const isForeign = (name: string): boolean => {
-    const kind = nodes.get(name)?.kind;
+/** How a value lies in memory: the whole tensor, and the views that lead to it, outermost last. */
+interface Lineage {
+  readonly base: string;
+  readonly views: readonly GraphNode[];
+}
+
+class Changes {
+  private readonly bodies: readonly (readonly FlatNode[])[];
+  private readonly nodes: Nodes;
+  private readonly stageOf: (name: string) => number | null;
+  private readonly taken: Set<string>;
+  /** By stage: the tensors of earlier stages that it changes, and what each is called after the last change there. */
+  private readonly changed: Map<string, string>[] = [];
+
+  constructor(bodies: readonly (readonly FlatNode[])[], nodes: Nodes, stageOf: (name: string) => number | null) {
+    this.bodies = bodies;
+    this.nodes = nodes;
+    this.stageOf = stageOf;
+    this.taken = new Set(nodes.keys());
+  }
+
+  run(): FlatNode[][] {
+    return this.bodies.map((body, stage) => {
+      const changed = new Map<string, string>();
+      for (const { node } of body)
+        for (const name of changedBy(node)) {
+          const { base } = this.lineage(name);
+          if (this.isForeign(base, stage)) changed.set(base, base);
+        }
+      for (const { node } of body) {
+        const { base, views } = this.lineage(node.name, stage);
+        if (changed.has(base) && views.length === 0) changed.set(base, node.name);
+      }
+      this.changed.push(changed);
+      return changed.size === 0 ? [...body] : this.onCopies(body, stage, changed);
+    });
+  }
+
+  private isForeign(name: string, stage: number): boolean {
+    const kind = this.nodes.get(name)?.kind;
     if (kind === 'placeholder') return stage > 0;
-    return kind !== 'attribute' && stageOf(name) !== stage;
-  };
-  const changed = new Set<string>();
-  for (const { node } of body)
-    for (const name of changedBy(node)) {
-      const memory = memoryOf(name, nodes);
-      if (isForeign(memory)) changed.add(memory);
+    return kind !== 'attribute' && this.stageOf(name) !== stage;
+  }
+
+  /** The tensor that a value is part of; in a stage that changed one of another stage, that is the stage's own. */
+  private lineage(name: string, within?: number): Lineage {
+    const views: GraphNode[] = [];
+    for (let at = name; ; ) {
+      const node = this.nodes.get(at);
+      const isChange = node !== undefined && changedBy(node).length > 0;
+      const next = node === undefined ? null : (changedBy(node)[0] ?? viewedBy(node, this.nodes));
+      if (node === undefined || next === null) return { base: at, views };
+      if (!isChange && !isAlias(node)) views.push(node);
+      const stage = this.stageOf(at);
+      if (stage !== null && stage !== within && this.isForeign(next, stage)) {
+        const { base, views: more } = this.lineage(next);
+        const own = this.changed[stage]?.get(base);
+        if (own !== undefined) return { base: own, views: [...views, ...more] };
+      }
+      at = next;
     }
-  if (changed.size === 0) return [...body];
-  const own = new Map<string, string>();
-  const made: FlatNode[] = [];
-  const taken = new Set(nodes.keys());
-  const copyOf = (name: string): string => {
-    const known = own.get(name);
-    if (known !== undefined) return known;
-    const node = nodes.get(name) as GraphNode;
-    if (changed.has(name)) {
-      const copy = unused(`${name}_own`, taken);
-      const clone: CallNode = { kind: 'call', name: copy, op: 'aten::clone', args: [{ ref: name }] };
-      made.push({ node: node.meta === undefined ? clone : { ...clone, meta: node.meta }, regions: [] });
-      own.set(name, copy);
+  }
+
+  /** The nodes of a stage on copies of the tensors it changes; the views of them that it uses are made again. */
+  private onCopies(body: readonly FlatNode[], stage: number, changed: ReadonlyMap<string, string>): FlatNode[] {
+    const copies = new Map<string, string>();
+    const remade = new Map<string, string>();
+    const made: FlatNode[] = [];
+    const copyOf = (base: string): string => {
+      let copy = copies.get(base);
+      if (copy === undefined) {
+        copy = this.unused(`${base}_own`);
+        copies.set(base, copy);
+        const clone: CallNode = { kind: 'call', name: copy, op: 'aten::clone', args: [{ ref: base }] };
+        made.push({ node: { ...clone, ...metaOf(this.nodes.get(base)) }, regions: [] });
+      }
       return copy;
-    }
-    // A view of it: made again from the copy, under its own name.
-    own.set(name, name);
-    const inputs = new Map(inputsOf(node).map((input) => [input, isPart(input) ? copyOf(input) : input]));
-    made.push({ node: mapNodeReferences(node, ({ ref }) => ({ ref: inputs.get(ref) ?? ref })), regions: [] });
-    return name;
-  };
-  const isPart = (name: string): boolean => isForeign(name) && changed.has(memoryOf(name, nodes)) && isTensor(name);
-  const isTensor = (name: string): boolean => {
-    const meta = nodes.get(name)?.meta ?? null;
-    return meta === null || !('scalar' in meta);
-  };
-  const rest = body.map(({ node, regions }): FlatNode => {
-    const replaced = new Map(inputsOf(node).map((name) => [name, isPart(name) ? copyOf(name) : name]));
-    return { node: mapNodeReferences(node, ({ ref }) => ({ ref: replaced.get(ref) ?? ref })), regions };
-  });
-  return [...made, ...rest];
+    };
+    const replace = (name: string): string => {
+      if (!this.isForeign(name, stage) || isScalar(this.nodes.get(name))) return name;
+      const known = remade.get(name);
+      if (known !== undefined) return known;
+      const { base, views } = this.lineage(name);
+      if (!changed.has(base)) return name;
+      let at = copyOf(base);
+      for (const view of views.toReversed()) at = this.remake(view, at, made);
+      remade.set(name, at);
+      return at;
+    };
+    const rest = body.map(({ node, regions }): FlatNode => {
+      const replaced = new Map(inputsOf(node).map((name) => [name, replace(name)]));
+      return { node: mapNodeReferences(node, ({ ref }) => ({ ref: replaced.get(ref) ?? ref })), regions };
+    });
+    return [...made, ...rest];
+  }
+
+  /** The same view of another tensor. */
+  private remake(view: GraphNode, of: string, made: FlatNode[]): string {
+    const list = view.kind === 'element' ? (this.nodes.get(view.of.ref) as CallNode) : (view as CallNode);
+    const at = schemaOf(list.op).viewOf;
+    const name = this.unused(list.name);
+    const args = list.args.map((arg, i) => (i === at ? { ref: of } : arg));
+    made.push({ node: { ...list, name, args }, regions: [] });
+    if (view.kind !== 'element') return name;
+    const element = this.unused(view.name);
+    made.push({ node: { ...view, name: element, of: { ref: name } }, regions: [] });
+    return element;
+  }
+
+  private unused(name: string): string {
+    let free = name;
+    for (let i = 1; this.taken.has(free); i++) free = `${name}_${i}`;
+    this.taken.add(free);
+    return free;
+  }
+}
+
+function isAlias(node: GraphNode): boolean {
+  return node.kind === 'call' && node.op === 'aten::alias';
+}
+
+function isScalar(node: GraphNode | undefined): boolean {
+  const meta = node?.meta ?? null;
+  return meta !== null && 'scalar' in meta;
+}
+
+function metaOf(node: GraphNode | undefined): Pick<GraphNode, 'meta'> {
+  return node?.meta === undefined ? {} : { meta: node.meta };
 }
 
 /** Refuses buffers that are changed in place while several stages hold a copy of their own. */
@@ -160,9 +246,9 @@ export function refuseSharedChanges(
   }
 }
 
-function unused(name: string, taken: Set<string>): string {
-  let free = name;
-  for (let i = 1; taken.has(free); i++) free = `${name}_${i}`;
-  taken.add(free);
-  return free;
+/** Where a node is: the stage of every value. */
+export interface Places {
+  readonly nodes: ReadonlyMap<string, GraphNode>;
+  /** The stage that a value is made in; inputs of the model and attributes are in none. */
+  readonly stageOf: (name: string) => number | null;
 }

@@ -5,6 +5,7 @@
  */
 import {
   type CallNode,
+  eachReference,
   type Graph,
   type GraphArgument,
   type GraphNode,
@@ -12,6 +13,7 @@ import {
   isReference,
   type ModuleCall,
   mapNodeReferences,
+  mapReferences,
   type NodeReference,
   outputOf,
   placeholdersOf,
@@ -36,11 +38,19 @@ export interface FlatNode {
   readonly regions: readonly Region[];
 }
 
+/** The values that the regions of a node depend on themselves. */
+export function regionInputs({ regions }: FlatNode): string[] {
+  const names: string[] = [];
+  for (const { before } of regions) eachReference(before, (name) => names.push(name));
+  return names;
+}
+
 /** Number of arguments that each region's operator takes before the sub-graph. */
 const regionOps: ReadonlyMap<string, number> = new Map([
   ['wrap_with_set_grad_enabled', 1],
   ['wrap_with_autocast', 4],
   ['tag_activation_checkpoint', 0],
+  ['run_if', 1],
 ]);
 
 const prefix = 'higher_order::';
@@ -76,7 +86,7 @@ class Flattener {
     const rename = (reference: NodeReference): NodeReference => known.get(reference.ref) ?? reference;
     for (const node of graph.nodes) {
       if (!isTop && (node.kind === 'placeholder' || node.kind === 'output')) continue;
-      const region = node.kind === 'call' ? this.regionOf(node, graph) : null;
+      const region = node.kind === 'call' ? this.regionOf(node, graph, rename) : null;
       if (region !== null) {
         regionCalls.add(node.name);
         this.open(node as CallNode, region, { known, users: users.get(node.name) ?? [], around });
@@ -121,7 +131,11 @@ class Flattener {
     this.inline(inner, inside, { regions: [...around.regions, region], modules });
   }
 
-  private regionOf(node: CallNode, graph: Graph): FoundRegion | null {
+  private regionOf(
+    node: CallNode,
+    graph: Graph,
+    rename: (reference: NodeReference) => NodeReference,
+  ): FoundRegion | null {
     if (!node.op.startsWith(prefix)) return null;
     const op = node.op.slice(prefix.length);
     const count = regionOps.get(op);
@@ -132,7 +146,8 @@ class Flattener {
     const operands = node.args.slice(count + 1);
     if (inner === undefined || !operands.every(isReference)) return null;
     const key = `${op} ${this.numRegions++}`;
-    return { region: { op, before: node.args.slice(0, count), kwargs: node.kwargs, key }, inner, operands };
+    const before = node.args.slice(0, count).map((value) => mapReferences(value, rename));
+    return { region: { op, before, kwargs: node.kwargs, key }, inner, operands };
   }
 
   private unique(name: string): string {
@@ -193,8 +208,8 @@ function nest(
     const group = flat.slice(start, end);
     const made = new Set(group.map((each) => each.node.name));
     const outputs = group.map((each) => each.node.name).filter((name) => (lastUse.get(name) ?? -1) >= end);
-    const inputs = [...new Set(group.flatMap((each) => inputsOf(each.node)))].filter((name) => !made.has(name));
     const inner = nest(group, level + 1, new Set(outputs));
+    const inputs = [...new Set(inner.nodes.flatMap(inputsOf))].filter((name) => !made.has(name));
     const body = unused('body', graphs);
     const meta = (name: string): { readonly meta?: ValueMeta } => {
       const known = metas.get(name) ?? null;

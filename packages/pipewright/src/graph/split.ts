@@ -15,6 +15,7 @@ import {
   mapReferences,
   type OutputNode,
   pipeSplitOp,
+  trainingOp,
   type ValueMeta,
 } from './graph.ts';
 import { ownChangedTensors, refuseSharedChanges } from './split-in-place.ts';
@@ -28,7 +29,7 @@ import {
   stageModuleName,
 } from './split-parts.ts';
 import { recomputeShared, type SharedValues } from './split-recompute.ts';
-import { type FlatNode, flattenRegions, nestRegions } from './split-regions.ts';
+import { type FlatNode, flattenRegions, nestRegions, regionInputs } from './split-regions.ts';
 import { ownSizes, readSizesAtHome } from './split-sizes.ts';
 import { checkGraph } from './validate-graph.ts';
 
@@ -73,7 +74,7 @@ class Splitter {
   run(): SplitGraph {
     const { nodes } = this;
     const stageOf = (name: string): number | null => this.stageOfNode.get(name) ?? null;
-    this.bodies = this.bodies.map((body, stage) => ownChangedTensors(body, stage, { nodes, stageOf }));
+    this.bodies = ownChangedTensors(this.bodies, nodes, stageOf);
     refuseSharedChanges(this.bodies, nodes);
     const shared = checkChoice('splitGraph', 'shared', this.options.shared ?? 'send', ['send', 'recompute', 'auto']);
     if (shared !== 'send') this.bodies = recomputeShared(this.bodies, { nodes, stageOf }, shared);
@@ -82,7 +83,9 @@ class Splitter {
     const { bodies, moved } = readSizesAtHome(this.bodies, home);
     this.bodies = bodies;
     for (const [name, stage] of moved) this.stageOfNode.set(name, stage);
-    this.bodies = this.bodies.map((body, stage) => ownSizes(body, this.foreign(body, stage), nodes));
+    this.bodies = this.bodies.map((body, stage) =>
+      this.askingForMode(ownSizes(body, this.foreign(body, stage), nodes)),
+    );
     return this.assemble();
   }
 
@@ -101,6 +104,7 @@ class Splitter {
         isEmpty = true;
         continue;
       }
+      if (node.kind === 'call' && node.op === trainingOp) continue; // every stage asks for itself
       // An element belongs to the list it is of: lists do not travel.
       const home = node.kind === 'element' ? (this.stageOfNode.get(node.of.ref) ?? 0) : bodies.length - 1;
       this.stageOfNode.set(node.name, home);
@@ -238,6 +242,15 @@ class Splitter {
 
   private output(): OutputNode {
     return (this.flat.at(-1) as FlatNode).node as OutputNode;
+  }
+
+  /** The nodes of a stage, with the question whether it is in training where something depends on that. */
+  private askingForMode(body: readonly FlatNode[]): FlatNode[] {
+    const used = new Set(body.flatMap((flat) => [...inputsOf(flat.node), ...regionInputs(flat)]));
+    const asking = this.flat.filter(
+      ({ node }) => node.kind === 'call' && node.op === trainingOp && used.has(node.name),
+    );
+    return [...asking, ...body];
   }
 
   private metaOf(name: string): ValueMeta {

@@ -15,6 +15,7 @@ import {
   ones,
   rand,
   randn,
+  scaledDotProductAttention,
   scope,
   softmax,
   stack,
@@ -289,6 +290,47 @@ describe('trace', () => {
       new nn.Linear(6, 2),
     );
     expectSame(model as unknown as Model, [randn(8, 4)]);
+  });
+
+  test('one graph for training and evaluation', () => {
+    class Modes extends nn.Module {
+      fc = new nn.Linear(4, 8);
+      norm = new nn.BatchNorm1d(8);
+      drop = new nn.Dropout(0.5);
+      noise = new nn.RReLU();
+      forward(x: Tensor): Tensor {
+        const y = this.noise.forward(this.drop.forward(this.norm.forward(this.fc.forward(x))));
+        const q = y.view(1, 1, -1, 8);
+        return scaledDotProductAttention(q, q, q, { dropoutP: this.training ? 0.4 : 0 });
+      }
+    }
+    for (const traced of [true, false]) {
+      const model = new Modes().train(traced);
+      const program = trace(model, [randn(6, 4)]);
+      expect(program.bothModes).toBe(true);
+      expect(model.modules().every((part) => part.training === traced)).toBe(true);
+      const module = new GraphModule(program.graph, program.state);
+      for (const mode of [true, false, true]) {
+        const x = randn(3, 4);
+        model.train(mode);
+        module.train(mode);
+        const state = (): unknown => model.buffers().map((buffer) => buffer.toArray());
+        const before = noGrad(() => model.buffers().map((buffer) => buffer.clone()));
+        const want = [behaviour(model, [x], model.parameters()), state()];
+        noGrad(() => model.buffers().forEach((buffer, i) => buffer.copy_(before[i] as Tensor)));
+        expect([behaviour(module as unknown as Model, [x], model.parameters()), state()]).toEqual(want);
+      }
+    }
+    class Other extends nn.Module {
+      forward(x: Tensor): Tensor {
+        return this.training ? x.add(rand(1)) : x.mul(2);
+      }
+    }
+    for (const traced of [true, false]) {
+      const { graph, bothModes } = trace(new Other().train(traced), [ones([2])]);
+      expect(bothModes).toBe(false);
+      expect(calls(graph.nodes)).toEqual(traced ? ['aten::rand', 'aten::add.Tensor'] : ['aten::mul.Scalar']);
+    }
   });
 
   test('regions without gradients, recomputed, in mixed precision', () => {

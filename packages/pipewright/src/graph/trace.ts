@@ -4,8 +4,9 @@ import { PipelineError } from '../errors.ts';
 import { checkChoice, checkOptions, show } from '../options.ts';
 import { type Graph, type GraphNode, inputsOf } from './graph.ts';
 import { annotatedBorders, bordersOf, joined, type ModuleBorders, type SplitSpec } from './split-point.ts';
-import { type FlatNode, nestRegions } from './split-regions.ts';
+import { type FlatNode, nestRegions, regionInputs } from './split-regions.ts';
 import { type DynamicShapes, ExampleInputs } from './trace-inputs.ts';
+import { compareModes, joinModes, type ModeDifferences } from './trace-mode.ts';
 import { type Recording, recordRun, type TraceSubject } from './trace-run.ts';
 import { planRuns, type Sizes } from './trace-sizes.ts';
 import { ModuleState } from './trace-state.ts';
@@ -32,6 +33,10 @@ export interface TracedProgram {
   readonly graph: Graph;
   /** Parameters, buffers and constants by the names that the graph uses; tied ones are the same tensor. */
   readonly state: ReadonlyMap<string, Tensor>;
+  /** Whether the graph does as the module does in training and in evaluation; else only as in the mode it was traced in. */
+  readonly bothModes: boolean;
+  /** Whether the module was in training. */
+  readonly training: boolean;
   /** Why all sizes are those of the example, where free ones were not asked for and did not work. */
   readonly fixedBecause: string | null;
 }
@@ -63,26 +68,75 @@ export function trace(module: nn.Module, exampleArgs: readonly unknown[], option
     inputs,
     borders: allBorders(module, options.splitSpec),
   };
-  if (mode !== 'auto') return traceSizes(subject, mode === 'meta', asked);
+  if (mode !== 'auto') return traceModes(subject, mode === 'meta', asked);
   try {
-    return traceSizes(subject, true, asked);
+    return traceModes(subject, true, asked);
   } catch (error) {
     if (!(error instanceof TorchError)) throw error; // an operator without a meta kernel, or an error of the model's own
-    return traceSizes(subject, false, asked);
+    return traceModes(subject, false, asked);
   }
 }
 
-/** At free sizes where that was asked for, or works; else at the example's. */
-function traceSizes(subject: TraceSubject, onMeta: boolean, asked: TraceOptions['dynamicShapes']): TracedProgram {
+/** In both modes where one graph can do them, else in the module's own. */
+function traceModes(subject: TraceSubject, onMeta: boolean, asked: TraceOptions['dynamicShapes']): TracedProgram {
+  const { module } = subject;
+  const before = module.modules().map((part) => [part, part.training] as const);
+  const restore = (): void => {
+    for (const [part, training] of before) part.training = training;
+  };
   const { sizes } = subject.inputs;
-  const example = recordRun(subject, sizes, onMeta);
-  if (asked === false || Object.keys(sizes).length === 0) return finish(subject, example, null);
+  const own = recordRun(subject, sizes, onMeta);
   try {
-    return finish(subject, recordSizes(subject, example, onMeta), null);
+    const isTraining = module.training;
+    module.train(!isTraining);
+    const other = tryRecording(subject, onMeta);
+    const modes = other === null ? null : isTraining ? compareModes(own, other) : compareModes(other, own);
+    if (modes === null || isTraining) restore();
+    return traceSizes(subject, modes === null || isTraining ? own : (other as Recording), {
+      onMeta,
+      asked,
+      modes,
+      training: isTraining,
+    });
+  } finally {
+    restore();
+  }
+}
+
+function tryRecording(subject: TraceSubject, onMeta: boolean): Recording | null {
+  try {
+    return recordRun(subject, subject.inputs.sizes, onMeta);
+  } catch (error) {
+    if (error instanceof TorchError || error instanceof PipelineError) return null;
+    throw error;
+  }
+}
+
+interface Plan {
+  readonly training: boolean;
+  readonly onMeta: boolean;
+  readonly asked: TraceOptions['dynamicShapes'];
+  readonly modes: ModeDifferences | null;
+}
+
+/** At free sizes where that was asked for, or works; else at the example's. */
+function traceSizes(subject: TraceSubject, example: Recording, plan: Plan): TracedProgram {
+  const { onMeta, asked } = plan;
+  const isFixed = asked === false || Object.keys(subject.inputs.sizes).length === 0;
+  if (isFixed) return finish(subject, example, { ...plan, fixedBecause: null });
+  try {
+    return finish(subject, recordSizes(subject, example, onMeta), { ...plan, fixedBecause: null });
   } catch (error) {
     if (asked !== undefined) throw error;
-    return finish(subject, example, error instanceof Error ? error.message : String(error));
+    return finish(subject, example, { ...plan, fixedBecause: error instanceof Error ? error.message : String(error) });
   }
+}
+
+/** What is known of a trace besides what it recorded. */
+interface Findings {
+  readonly training: boolean;
+  readonly modes: ModeDifferences | null;
+  readonly fixedBecause: string | null;
 }
 
 function recordSizes(subject: TraceSubject, example: Recording, onMeta: boolean): Recording {
@@ -110,7 +164,10 @@ function recordSizes(subject: TraceSubject, example: Recording, onMeta: boolean)
   return mergeRuns(runs);
 }
 
-function finish({ inputs }: TraceSubject, recording: Recording, fixedBecause: string | null): TracedProgram {
+function finish(subject: TraceSubject, recorded: Recording, findings: Findings): TracedProgram {
+  const { modes, fixedBecause, training } = findings;
+  const { inputs } = subject;
+  const recording = modes === null ? recorded : joinModes(recorded, modes);
   const placeholders = recording.inputs.map(({ name, meta }): GraphNode => ({ kind: 'placeholder', name, meta }));
   const attributes = recording.attributes.map(
     ({ name, target, role, persistent, meta }): GraphNode => ({
@@ -135,6 +192,8 @@ function finish({ inputs }: TraceSubject, recording: Recording, fixedBecause: st
   return {
     graph,
     state: new Map(recording.attributes.map(({ target, tensor }) => [target, tensor])),
+    bothModes: modes !== null,
+    training,
     fixedBecause,
   };
 }
@@ -153,9 +212,10 @@ function withoutDead(nodes: readonly FlatNode[]): FlatNode[] {
   for (const flat of nodes.toReversed()) {
     const { node } = flat;
     const isFree =
-      node.kind === 'element' || (node.kind === 'call' && /^(aten::(alias$|sym_size)|scalar::)/.test(node.op));
+      node.kind === 'element' ||
+      (node.kind === 'call' && /^(aten::(alias$|sym_size)|scalar::|pipewright::training$)/.test(node.op));
     if (isFree && !used.has(node.name)) continue;
-    for (const name of inputsOf(node)) used.add(name);
+    for (const name of [...inputsOf(node), ...regionInputs(flat)]) used.add(name);
     kept.push(flat);
   }
   return kept.reverse();
