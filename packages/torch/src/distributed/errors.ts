@@ -50,7 +50,8 @@ export function explain(error: unknown, details: OperationDetails): unknown {
   if (error.code === 'STALE_HANDLE' || error.code === 'BAD_ARGUMENT') return error;
   const waited = /^(?<text>.*) \(waited (?<ms>\d+) ms\)$/s.exec(error.message)?.groups;
   const waitedMs = waited === undefined ? undefined : Number(waited['ms']);
-  const what = waited?.['text'] ?? error.message;
+  const told = waited?.['text'] ?? error.message;
+  const what = withoutNoise(told);
   const partner = details.peer === undefined ? '' : ` ${direction(details.operation)} rank ${details.peer}`;
   const tag = details.tag === undefined || details.tag < 0 ? '' : ` with tag ${details.tag}`;
   const time = waitedMs === undefined ? '' : ` waited ${waitedMs} ms`;
@@ -59,8 +60,18 @@ export function explain(error: unknown, details: OperationDetails): unknown {
   return new DistributedError(error.code, message, {
     ...details,
     ...(waitedMs === undefined ? {} : { waitedMs }),
-    cause: error,
+    // Printed errors show their cause: not the noise again.
+    ...(what === told ? { cause: error } : {}),
   });
+}
+
+/** Gloo's text without the source file where it was built, its guesses and its good wishes. */
+export function withoutNoise(text: string): string {
+  const plain = text
+    .replaceAll(/\[[^\]]*\.(?:cc|cpp|h|hpp):\d+\]\s*/g, '')
+    .replaceAll(/(?:This is typically caused by|Check the logs of the remote worker)[^.]*\.\s*/g, '')
+    .replaceAll(/GLHF![^\p{L}\p{N}]*/gu, '');
+  return plain === text ? text : plain.replace(/[\s.]+$/, '');
 }
 
 function direction(operation: string): string {

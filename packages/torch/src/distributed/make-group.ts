@@ -1,7 +1,7 @@
 /** @file Making groups: of threads by name, of processes through a store. */
 import { checkOptions, TorchError } from '../errors.ts';
 import { loadCudaAddon } from '../setup/load-addon.ts';
-import { DistributedError } from './errors.ts';
+import { DistributedError, withoutNoise } from './errors.ts';
 import { Group } from './group.ts';
 import { dist } from './native.ts';
 import { checkTimeout, type Store } from './store.ts';
@@ -183,7 +183,9 @@ function explained(operation: string, who: { name: string; rank: number }, body:
   } catch (error) {
     if (!(error instanceof TorchError) || error instanceof DistributedError) throw error;
     const hint = error.code === 'TIMED_OUT' ? '; are all ranks running, with the same store and size?' : '';
-    const message = `${operation} '${who.name}', rank ${who.rank}: ${error.message}${hint}`;
-    throw new DistributedError(error.code, message, { operation, group: who.name, rank: who.rank, cause: error });
+    const what = withoutNoise(error.message);
+    const cause = what === error.message ? { cause: error } : {};
+    const message = `${operation} '${who.name}', rank ${who.rank}: ${what}${hint}`;
+    throw new DistributedError(error.code, message, { operation, group: who.name, rank: who.rank, ...cause });
   }
 }
