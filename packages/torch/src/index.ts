@@ -1,4 +1,6 @@
 /** @file The public API of @pipewright/torch. */
+// Symbol.dispose for those who compile against us with an older `lib`.
+/// <reference lib="esnext.disposable" preserve="true" />
 export * from './autograd/index.ts';
 export * from './creation.ts';
 export * as cuda from './cuda/index.ts';

@@ -40,6 +40,11 @@ function read(name: string): Case[] {
   for (const item of cases) stored.set(item, tensors);
   return cases;
 }
+function tensorOf(item: Case, name: string): Tensor {
+  const found = stored.get(item)?.get(`${item.case}.${name}`);
+  if (found === undefined) throw new Error(`case ${item.case} has no ${name}`);
+  return found;
+}
 const cases = read('golden/modules');
 const more = read('nn/modules');
 
@@ -48,7 +53,7 @@ function decode(item: Case, value: Json, marks: boolean): unknown {
   if (Array.isArray(value)) return (value as readonly Json[]).map((each) => decode(item, each, marks));
   if (typeof value !== 'object' || value === null) return value;
   const [key, content] = Object.entries(value)[0] as [string, Json];
-  if (key === 'tensor') return (stored.get(item)?.get(`${item.case}.${String(content)}`) as Tensor).clone();
+  if (key === 'tensor') return tensorOf(item, String(content)).clone();
   if (key === 'float') return marks ? float(Number(content)) : Number(content);
   return content;
 }

@@ -114,6 +114,18 @@ describe('what can go wrong', () => {
     expect(listAddons(places.addonDir)).toEqual([]);
   });
 
+  test('files that somebody keeps saving do not keep it building', async () => {
+    let builds = 0;
+    const progress = new HeardProgress();
+    progress.end = () => writeFileSync(source, addonSource(42).concat(`// ${++builds}\n`));
+    await expect(buildAddon(libtorch(), { places, env: machine.env, progress })).rejects.toMatchObject({
+      code: 'BUILD_FAILED',
+      message: `buildAddon: files in ${places.nativeDir} changed during each of 3 builds; stop editing them, then run: npx pipewright setup`,
+    });
+    expect([builds, listAddons(places.addonDir)]).toEqual([3, []]);
+    expect((await build()).built).toBe(true);
+  });
+
   test('an addon that does not load is not put in place', async () => {
     writeFileSync(
       source,

@@ -45,6 +45,8 @@ export interface BuildResult extends BuiltAddon {
 
 /** A compiler process over libtorch's headers takes about this much. */
 const BYTES_PER_JOB = 1.5e9;
+/** Builds in a row that a file saved meanwhile may spoil. */
+const ROUNDS = 3;
 /** Addons of one libtorch that are kept, so that changing branches does not build each time. */
 const ADDONS_KEPT = 3;
 
@@ -93,7 +95,13 @@ async function build(make: MakeRun): Promise<BuiltAddon> {
   let key: AddonKey;
   let addon: string;
   let cuda: Awaited<ReturnType<typeof makeCuda>>;
+  let rounds = 0;
   do {
+    if (rounds++ === ROUNDS)
+      throw new AddonError(
+        'BUILD_FAILED',
+        `buildAddon: files in ${places.nativeDir} changed during each of ${ROUNDS} builds; stop editing them, then run: npx pipewright setup`,
+      );
     key = addonKey(places, libtorch, make.compiler);
     const buildDir = join(places.buildDir, keyName({ ...key, sources: '' }));
     addon = await makeOne(make, {
