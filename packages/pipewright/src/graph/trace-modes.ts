@@ -11,9 +11,8 @@ const autocastDevices = ['cpu', 'cuda'] as const;
 
 /** The settings of autocast in short. */
 export function autocastKey(): string {
-  return autocastDevices
-    .map((device) => (isAutocastEnabled(device) ? `${device} ${getAutocastDtype(device).name}` : device))
-    .join();
+  if (!isAutocastEnabled('cpu') && !isAutocastEnabled('cuda')) return '';
+  return autocastDevices.map((device) => `${isAutocastEnabled(device)} ${getAutocastDtype(device).name}`).join();
 }
 
 /** The settings of autocast as regions. */

@@ -5,7 +5,6 @@
 import {
   type BoundArgument,
   type BoundOp,
-  bindOp,
   type CheckpointOptions,
   callGiven,
   type Device,
@@ -128,7 +127,14 @@ export class TraceRecorder implements Recorder {
     const meta = withRecorder(null, () => (Array.isArray(result) ? tensors.map(metaOf) : metaOf(result)));
     const name = this.emit(op.fullName, args, kwargs, op.returns.length === 0 ? null : meta);
     if (written.length > 0) return this.changed(op, given, { name, written, returned, result });
-    const source = { op: op.fullName, args, kwargs, given, aliased: op.args.findIndex((arg) => arg.aliased) };
+    const source = {
+      bound: op,
+      op: op.fullName,
+      args,
+      kwargs,
+      given,
+      aliased: op.args.findIndex((arg) => arg.aliased),
+    };
     if (!Array.isArray(result)) this.define(result, { ref: name, index: null, meta }, source);
     else
       tensors.forEach((item, index) => {
@@ -366,12 +372,15 @@ export class TraceRecorder implements Recorder {
   }
 
   private commonDevice(given: readonly unknown[]): Device {
-    for (const value of given.flat()) if (value instanceof Tensor) return this.deviceOf(value);
+    for (const value of given) {
+      const first: unknown = Array.isArray(value) ? value[0] : value;
+      if (first instanceof Tensor) return this.deviceOf(first);
+    }
     return 'cpu';
   }
 
-  private resultDevice({ op, given }: Source): Device {
-    const at = bindOp(op).positions.get('device');
+  private resultDevice({ bound: op, given }: Source): Device {
+    const at = op.positions.get('device');
     const asked = at === undefined ? undefined : given[at];
     return typeof asked === 'string' ? asked : this.commonDevice(given);
   }
@@ -483,6 +492,7 @@ export class TraceRecorder implements Recorder {
 }
 
 interface Source {
+  readonly bound: BoundOp;
   readonly op: string;
   readonly args: readonly GraphArgument[];
   readonly kwargs: Readonly<Record<string, GraphArgument>>;

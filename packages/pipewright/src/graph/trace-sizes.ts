@@ -22,20 +22,19 @@ interface Sample {
 }
 
 /**
- * The runs that expressions are found from: the example's sizes, each symbol doubled alone, all multiplied by different
- * primes (the check), and all one larger (which a model that wants even sizes may refuse).
+ * The runs that expressions are found from: the example's sizes and each symbol doubled alone; and the one they are
+ * checked with: all a little larger, or, where a model wants multiples of something, multiplied by different primes.
  */
-export function planRuns(sizes: Sizes): { readonly needed: readonly Sizes[]; readonly optional: Sizes } {
+export function planRuns(sizes: Sizes): { readonly needed: readonly Sizes[]; readonly checks: readonly Sizes[] } {
   const symbols = Object.keys(sizes);
   const scaled = (factor: (symbol: string, i: number) => number): Sizes =>
     Object.fromEntries(symbols.map((symbol, i) => [symbol, (sizes[symbol] as number) * factor(symbol, i)]));
   return {
-    needed: [
-      sizes,
-      ...symbols.map((one) => scaled((symbol) => (symbol === one ? 2 : 1))),
+    needed: [sizes, ...symbols.map((one) => scaled((symbol) => (symbol === one ? 2 : 1)))],
+    checks: [
+      Object.fromEntries(symbols.map((symbol, i) => [symbol, (sizes[symbol] as number) + 1 + i])),
       scaled((_, i) => primes[i % primes.length] as number),
     ],
-    optional: Object.fromEntries(symbols.map((symbol, i) => [symbol, (sizes[symbol] as number) + 1 + i])),
   };
 }
 
@@ -140,8 +139,9 @@ function bilinear(samples: readonly Sample[], depends: readonly string[]): SizeE
   const far = samples[1 + symbols.length] as Sample;
   const [p, q] = [(far.at[s] as number) / x - 1, (far.at[t] as number) / y - 1];
   const cross = (far.value - base.value - p * alongS - q * alongT) / (p * q); // d*x*y
-  const numbers = [base.value - alongS - alongT + cross, (alongS - cross) / x, (alongT - cross) / y, cross / (x * y)];
-  if (numbers.some((value) => !Number.isInteger(value))) return null;
+  const exact = [base.value - alongS - alongT + cross, (alongS - cross) / x, (alongT - cross) / y, cross / (x * y)];
+  const numbers = exact.map(Math.round);
+  if (numbers.some((value, i) => Math.abs(value - (exact[i] as number)) > 1e-6)) return null;
   const [c, a, b, d] = numbers as [number, number, number, number];
   const terms: (readonly [number, SizeExpression])[] = [
     [a, { symbol: s }],

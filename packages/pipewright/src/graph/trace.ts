@@ -140,7 +140,7 @@ interface Findings {
 }
 
 function recordSizes(subject: TraceSubject, example: Recording, onMeta: boolean): Recording {
-  const { needed, optional } = planRuns(subject.inputs.sizes);
+  const { needed, checks } = planRuns(subject.inputs.sizes);
   const runAt = (sizes: Sizes): { sizes: Sizes; recording: Recording } => {
     try {
       return { sizes, recording: recordRun(subject, sizes, onMeta) };
@@ -156,10 +156,12 @@ function recordSizes(subject: TraceSubject, example: Recording, onMeta: boolean)
     }
   };
   const runs = [{ sizes: needed[0] as Sizes, recording: example }, ...needed.slice(1).map(runAt)];
+  const [odd, multiple] = checks as [Sizes, Sizes];
   try {
-    runs.push(runAt(optional));
+    runs.push(runAt(odd));
   } catch (error) {
-    if (!(error instanceof PipelineError && error.code === 'TRACE_SIZES')) throw error; // sizes must be multiples of something
+    if (!(error instanceof PipelineError && error.code === 'TRACE_SIZES')) throw error;
+    runs.push(runAt(multiple)); // sizes must be multiples of something
   }
   return mergeRuns(runs);
 }
