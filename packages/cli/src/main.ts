@@ -1,6 +1,7 @@
 /** @file The command line: registers the commands. Each one's code is imported when it runs, so `--help` is quick. */
 import { readFileSync } from 'node:fs';
 import { Command, CommanderError } from 'commander';
+import { registerInspectCommand } from './inspect-command.ts';
 import { allowEarlyClose } from './output.ts';
 import { registerRunCommand } from './run-command.ts';
 import { registerScheduleCommands } from './schedule-commands.ts';
@@ -17,6 +18,7 @@ export function createProgram(): Command {
 
   registerScheduleCommands(program);
   registerRunCommand(program);
+  registerInspectCommand(program);
 
   program
     .command('doctor')

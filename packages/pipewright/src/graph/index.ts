@@ -25,6 +25,14 @@ export {
 export type { ReplicatedParameter } from './pipe-state.ts';
 export { type PipelineOptions, pipeline } from './pipeline.ts';
 export * from './print-graph.ts';
+export {
+  type DescribePt2Options,
+  describePt2,
+  type Pt2Description,
+  type Pt2Tensor,
+  type Pt2Tensors,
+  type Pt2Value,
+} from './pt2/describe-pt2.ts';
 export { type LoadPt2Options, loadPt2 } from './pt2/load-pt2.ts';
 export { type SplitGraphOptions, splitGraph } from './split.ts';
 export * from './split-parts.ts';
@@ -40,3 +48,4 @@ export { type TracedProgram, type TraceOptions, trace } from './trace.ts';
 export { registerCustomFunction } from './trace-functions.ts';
 export type { DynamicShapes, FreeDims } from './trace-inputs.ts';
 export * from './validate-graph.ts';
+export { tensorBytes, type ValueMemory, valueMemory } from './value-memory.ts';

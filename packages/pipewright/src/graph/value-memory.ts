@@ -1,0 +1,93 @@
+/** @file How much memory the values of a graph take, computed from what is known of their shapes: nothing is run. */
+import { type DTypeName, dtypes } from '@pipewright/torch';
+import { evaluate, parseExpression } from './expression.ts';
+import type { Dim, Graph, GraphNode, TensorMeta, ValueMeta } from './graph.ts';
+import { inputsOf, isReference, usersOf } from './graph.ts';
+
+/** Memory of a graph's values, in bytes. */
+export interface ValueMemory {
+  /** Of all values that operators make: what training keeps at most. */
+  readonly total: number;
+  /** Of the values alive at the same time when each is freed after its last use: what inference needs. */
+  readonly peak: number;
+  /** Values whose size is not known, which are not counted. */
+  readonly unknown: number;
+}
+
+/** Operators whose result is another look at their first argument, as a rule. */
+const views =
+  /^aten::(view|_unsafe_view|expand|expand_as|permute|transpose|t|select|slice|narrow|unsqueeze|squeeze|split|split_with_sizes|chunk|unbind|unflatten|flatten|reshape|detach|alias|diagonal|movedim|as_strided|lift_fresh|contiguous|to|dropout)(\.|$)/;
+
+/**
+ * The memory of a graph's values with the given sizes for its symbols.
+ *
+ * @example valueMemory(graph, new Map([['batch', 8]])).peak
+ */
+export function valueMemory(graph: Graph, sizes: ReadonlyMap<string, number>): ValueMemory {
+  const users = usersOf(graph);
+  const lastUse = new Map<string, number>();
+  const owner = new Map<string, string>();
+  graph.nodes.forEach((node, i) => {
+    owner.set(node.name, ownerOf(node, owner));
+    for (const name of inputsOf(node)) lastUse.set(owner.get(name) ?? name, i);
+  });
+  const bytesOf = new Map<string, number>();
+  const [ending, held] = [new Map<number, string[]>(), { now: 0, peak: 0, total: 0, unknown: 0 }];
+  graph.nodes.forEach((node, i) => {
+    if ((node.kind === 'call' || node.kind === 'module') && owner.get(node.name) === node.name) {
+      const bytes = metaBytes(node.meta, sizes);
+      if (bytes === undefined) held.unknown += (users.get(node.name)?.length ?? 0) > 0 ? 1 : 0;
+      bytesOf.set(node.name, bytes ?? 0);
+      held.now += bytes ?? 0;
+      held.total += bytes ?? 0;
+      const end = lastUse.get(node.name) ?? i;
+      ending.set(end, [...(ending.get(end) ?? []), node.name]);
+    }
+    held.peak = Math.max(held.peak, held.now);
+    for (const name of ending.get(i) ?? []) held.now -= bytesOf.get(name) ?? 0;
+  });
+  return { total: held.total, peak: held.peak, unknown: held.unknown };
+}
+
+/** The node whose memory a node's value is. */
+function ownerOf(node: GraphNode, owner: ReadonlyMap<string, string>): string {
+  const of =
+    node.kind === 'element'
+      ? node.of
+      : node.kind === 'call' && (views.test(node.op) || /[^_]_(\.|$)/.test(node.op))
+        ? node.args[0]
+        : undefined;
+  return isReference(of) ? (owner.get(of.ref) ?? node.name) : node.name;
+}
+
+function metaBytes(meta: ValueMeta | undefined, sizes: ReadonlyMap<string, number>): number | undefined {
+  if (meta === undefined) return undefined;
+  if (meta === null || 'scalar' in meta) return 0;
+  if (Array.isArray(meta)) {
+    let sum = 0;
+    for (const item of meta as readonly ValueMeta[]) {
+      const bytes = metaBytes(item, sizes);
+      if (bytes === undefined) return undefined;
+      sum += bytes;
+    }
+    return sum;
+  }
+  return tensorBytes(meta as TensorMeta, sizes);
+}
+
+/** Bytes of a tensor, or nothing where a size is not known. */
+export function tensorBytes(meta: TensorMeta, sizes: ReadonlyMap<string, number>): number | undefined {
+  let bytes = dtypes.get(meta.dtype as DTypeName)?.itemSize ?? 0;
+  for (const dim of meta.shape) {
+    const size = sizeOf(dim, sizes);
+    if (size === undefined) return undefined;
+    bytes *= size;
+  }
+  return bytes;
+}
+
+function sizeOf(dim: Dim, sizes: ReadonlyMap<string, number>): number | undefined {
+  if (typeof dim === 'number') return dim;
+  const expression = parseExpression(dim);
+  return expression === undefined ? undefined : evaluate(expression, sizes);
+}
