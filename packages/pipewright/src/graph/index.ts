@@ -22,6 +22,8 @@ export {
   LossWrapper,
   TrivialLossWrapper,
 } from './pipe-loss.ts';
+export { drawPipe, formatBytes, formatFlops, type PictureOptions } from './pipe-picture.ts';
+export { describePipe, type PipeReport, type ReportedValue, type StageReport } from './pipe-report.ts';
 export type { ReplicatedParameter } from './pipe-state.ts';
 export { type PipelineOptions, pipeline } from './pipeline.ts';
 export * from './print-graph.ts';
