@@ -17,7 +17,8 @@ async function engine(): Promise<Engine> {
   const { distributed, ones, tensor } = await import('@pipewright/torch');
   const compiled = new URL('../dist/launch/rank-status.js', import.meta.url).href;
   const { rankStatus } = (await import(compiled)) as { readonly rankStatus: typeof RankStatus };
-  return { group: distributed.initProcessGroup(), ones, tensor, rankStatus };
+  // The time limit of a test is for the wait it is about: ranks may need longer to find each other.
+  return { group: distributed.initProcessGroup({ timeoutMs: 60_000 }), ones, tensor, rankStatus };
 }
 
 interface Engine extends Pick<typeof import('@pipewright/torch'), 'ones' | 'tensor'> {
@@ -78,6 +79,15 @@ const scenarios = {
     return waitFor({ group, rankStatus }, who ?? 0);
   },
 
+  /** One rank is stopped, and the others have nothing more to do. */
+  async stopsAlone({ who }: Task): Promise<unknown> {
+    const { group, rankStatus } = await engine();
+    group.barrier();
+    if (group.rank !== who) return undefined;
+    rankStatus.set({ slot: 3, action: `${group.rank}B0` });
+    return process.kill(process.pid, 'SIGSTOP');
+  },
+
   async rejects({ who }: Task): Promise<unknown> {
     const { group } = await engine();
     group.barrier();
@@ -112,7 +122,10 @@ const scenarios = {
 
 function waitFor({ group, rankStatus }: Pick<Engine, 'group' | 'rankStatus'>, peer: number): unknown {
   rankStatus.set({ slot: 17, action: `${group.rank}RECV_B1`, waitingFor: peer });
-  return group.channel(peer).recv(99).item();
+  return group
+    .channel(peer)
+    .recv(99, { timeoutMs: Number(process.env['PIPEWRIGHT_TIMEOUT_MS'] ?? group.timeoutMs) })
+    .item();
 }
 
 export function main(data: Task | undefined): unknown {

@@ -2,6 +2,7 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { existsSync } from 'node:fs';
+import { constants } from 'node:os';
 import { dirname, join } from 'node:path';
 import { expect, test } from 'vitest';
 import { folder, isAlive, numbersOf, rejection, script, until } from '../../test/processes.ts';
@@ -19,11 +20,24 @@ test('a rank that is stopped: the waits of the others end, it is named, and kill
     'rank 0 waits at slot 17 (0RECV_B1) for rank 1; rank 1 waits at slot 17 (1RECV_B1) for rank 2; rank 2 is stopped at slot 12 (2F1). Look at rank 2 first';
   expect(ranks.digest()).toBe(digest);
   const error = await rejection<LaunchError>(ranks.done);
-  expect(error.code).toBe('TIMED_OUT');
-  expect(error.message).toMatch(/^rank [01] failed: Channel\.recv in group 'default': rank \d waited 2500 ms for rank/);
-  expect(error.report()).toContain(`At that moment: ${digest}`);
-  expect(error.failures.find(({ rank }) => rank === 2)).toMatchObject({ ended: true, exitCode: 137 });
+  expect(error.code).toBe('STOPPED');
+  expect(error.message).toBe('rank 2 failed at slot 12 (2F1): it is stopped, as by SIGSTOP, and nobody let it go on');
+  expect(error.report()).toContain(`\nAt that moment: ${digest}\n`);
+  expect(error.report()).toMatch(
+    /^Then rank [01] failed: Channel\.recv in group 'default': rank \d waited 2500 ms for/m,
+  );
+  expect(error.failures.map(({ rank }) => rank).toSorted()).toEqual([0, 1, 2]);
+  expect([error.rank, error.exitCode]).toEqual([2, 128 + constants.signals.SIGSTOP]);
   expect(pids.filter(isAlive)).toEqual([]);
+});
+
+test('a rank that is stopped and that nobody waits for: it is named, and killed after the time limit', async () => {
+  const ranks = launch({ ranks: 2, script, data: { scenario: 'stopsAlone', who: 1 }, timeoutMs: 1500 });
+  const error = await rejection<LaunchError>(ranks.done);
+  expect([error.rank, error.code]).toEqual([1, 'STOPPED']);
+  expect(error.message).toMatch(/^rank 1 failed at slot 3 \(1B0\): it is stopped/);
+  expect(error.failures).toHaveLength(1);
+  expect(ranks.pids().filter(isAlive)).toEqual([]);
 });
 
 test('a launcher that is killed: its ranks end, blocked, busy or stopped, and its files are gone', async () => {

@@ -7,7 +7,7 @@ import { openGuest } from './node-guest.ts';
 import { openHub } from './node-hub.ts';
 import type { NodeLink, NodeOptions } from './node-link.ts';
 import { startProcesses } from './process-ranks.ts';
-import { failedInWait, LaunchError, type RankFailure } from './rank-failure.ts';
+import { failedInWait, LaunchError, type RankFailure, STOPPED, stoppedFailure } from './rank-failure.ts';
 import { printLine } from './rank-output.ts';
 import type { RankPlace } from './rank-place.ts';
 import type { RankEvents, StartedRanks } from './started-ranks.ts';
@@ -33,8 +33,8 @@ export interface Launched {
 
 /** How long after the polite signal a rank is killed. */
 const KILL_MS = 1000;
-/** How long machines wait for each other where no time limit is given. */
-const JOIN_MS = 300_000;
+/** The time limit where none is given: of machines that wait for each other, of ranks that are stopped. */
+const LIMIT_MS = 300_000;
 
 /**
  * Starts ranks on this machine, as processes or threads. Each finds its place in RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR
@@ -69,6 +69,7 @@ class Launcher {
   /** Where all were when the first one failed. */
   private snapshot: readonly RankPlace[] | undefined;
   private signalled: NodeJS.Signals | undefined;
+  private paused = false;
   private readonly timers: NodeJS.Timeout[] = [];
   private allOver: () => void = () => undefined;
   /** Ends the wait for other machines. */
@@ -92,9 +93,11 @@ class Launcher {
     return this.markFailed(places);
   }
 
-  /** Ranks that failed of their own are shown so; those that failed in a wait are shown waiting. */
+  /** Ranks that failed of their own are shown so; those that failed in a wait are shown waiting, those that are stopped so. */
   private markFailed(places: readonly RankPlace[]): RankPlace[] {
-    const failed = new Set(this.failures.filter((failure) => !failedInWait(failure)).map(({ rank }) => rank));
+    const failed = new Set(
+      this.failures.filter((one) => !failedInWait(one) && one.code !== STOPPED).map(({ rank }) => rank),
+    );
     return places.map((place) =>
       failed.has(place.rank) ? { ...place, state: 'failed', waitingFor: undefined } : place,
     );
@@ -115,6 +118,7 @@ class Launcher {
   }
 
   pause(on: boolean): void {
+    this.paused = on;
     this.started?.signal(on ? 'SIGSTOP' : 'SIGCONT');
   }
 
@@ -133,6 +137,7 @@ class Launcher {
       this.checkSignal();
       this.started = this.plan.mode === 'threads' ? await startThreads(start, events) : startProcesses(start, events);
       if (this.signalled !== undefined) this.started.signal(this.signalled);
+      this.watchStopped();
       await ended;
       await this.gatherNodes();
     } finally {
@@ -154,6 +159,8 @@ class Launcher {
 
   /** A rank of this machine has failed. */
   private failed(failure: RankFailure): void {
+    // One that is stopped has its failure already when it is killed.
+    if (this.failures.some(({ rank }) => rank === failure.rank)) return;
     this.failures = [...this.failures, failure];
     if (this.snapshot === undefined || !failedInWait(failure)) this.link?.failed(failure);
     this.endAll();
@@ -164,15 +171,39 @@ class Launcher {
     if (this.snapshot !== undefined) return;
     this.snapshot = this.places();
     if (this.signalled !== undefined) return;
+    // Others wait in vain for those that are stopped.
+    if (!this.paused)
+      for (const { rank, state } of this.snapshot) if (state === 'stopped') this.failed(stoppedFailure(rank));
     // The others learn of it by themselves; those that do not are ended.
     this.later(this.plan.graceMs, () => this.started?.signal('SIGTERM'));
     this.later(this.plan.graceMs + KILL_MS, () => this.started?.kill());
   }
 
+  /** A stopped rank need not be missed by anybody, and would keep the launcher for ever. */
+  private watchStopped(): void {
+    const limit =
+      this.plan.timeoutMs ?? Number({ ...process.env, ...this.plan.env }['PIPEWRIGHT_TIMEOUT_MS'] || LIMIT_MS);
+    const every = Math.min(Math.max(limit / 10, 100), 10_000);
+    const times = new Map<number, number>();
+    const look = (): void => {
+      const stopped = this.paused ? new Set<number>() : (this.started?.stopped() ?? new Set());
+      for (const rank of times.keys()) if (!stopped.has(rank)) times.delete(rank);
+      for (const rank of stopped) {
+        const seen = (times.get(rank) ?? 0) + 1;
+        times.set(rank, seen);
+        if (seen * every > limit) this.failed(stoppedFailure(rank));
+      }
+    };
+    if (this.plan.mode === 'processes') this.timers.push(setInterval(look, every));
+  }
+
   private ended(rank: number, value: unknown): void {
     this.over.add(rank);
     this.values[rank - this.first] = value;
-    if (this.over.size === this.plan.ranks) this.allOver();
+    const left = this.plan.ranks - this.over.size;
+    if (left === 0) this.allOver();
+    // After a failure, those that are stopped would use up the time of grace.
+    else if (this.snapshot !== undefined && this.started?.stopped().size === left) this.started.kill();
   }
 
   /** With several machines: returns when the launchers of all have found each other. */
@@ -181,7 +212,7 @@ class Launcher {
     if (nnodes === 1) return undefined;
     const options: NodeOptions = {
       ...{ nnodes, nodeRank, ranks, host, port: masterPort + 1 },
-      joinMs: timeoutMs ?? JOIN_MS,
+      joinMs: timeoutMs ?? LIMIT_MS,
       endMs: graceMs + 3 * KILL_MS,
     };
     const events = { failed: () => this.endAll() };

@@ -2,7 +2,7 @@
 import { constants } from 'node:os';
 import { PipelineError } from '../errors.ts';
 import { formatDigest } from './digest.ts';
-import type { RankPlace } from './rank-place.ts';
+import { formatPlace, type RankPlace } from './rank-place.ts';
 import type { SentError } from './run-script.ts';
 
 /** How a rank failed. */
@@ -40,7 +40,7 @@ export class LaunchError extends PipelineError {
     const ordered = orderByCause(failures);
     const [first] = ordered;
     if (first === undefined) throw new PipelineError('INTERNAL', 'internal: a LaunchError without a failure');
-    super(first.code ?? 'RANK_FAILED', `rank ${first.rank} failed: ${first.message}`, { rank: first.rank });
+    super(first.code ?? 'RANK_FAILED', `${whereFailed(first, places)}: ${first.message}`, { rank: first.rank });
     this.rank = first.rank;
     this.failures = ordered;
     this.places = places;
@@ -91,6 +91,15 @@ export function silentFailure(
   return { rank, message, exitCode: signal === null ? (code ?? 1) : 128 + number, atMs: Date.now(), ended };
 }
 
+/** A failure of a process that is stopped while the others wait for it, or longer than the time limit. */
+export function stoppedFailure(rank: number): RankFailure {
+  const message = 'it is stopped, as by SIGSTOP, and nobody let it go on';
+  return { rank, message, code: STOPPED, exitCode: 128 + constants.signals.SIGSTOP, atMs: Date.now(), ended: false };
+}
+
+/** The code of a failure by being stopped. */
+export const STOPPED = 'STOPPED';
+
 /** Codes of errors that a rank has because another one has failed. */
 const consequences: readonly (string | undefined)[] = ['PEER_LOST', 'ABORTED', 'CANCELLED', 'TERMINATED'];
 
@@ -99,10 +108,19 @@ export function failedInWait({ code, ended }: RankFailure): boolean {
   return ended || code === 'TIMED_OUT' || consequences.includes(code);
 }
 
-/** Causes before consequences, then in the order of time. */
+/** Causes before consequences, then in the order of time. A wait that took too long has its cause elsewhere, if that failed too. */
 function orderByCause(failures: readonly RankFailure[]): RankFailure[] {
-  const distance = ({ ended, code }: RankFailure): number => (ended ? 2 : consequences.includes(code) ? 1 : 0);
+  const distance = ({ ended, code }: RankFailure): number =>
+    ended ? 3 : consequences.includes(code) ? 2 : code === 'TIMED_OUT' ? 1 : 0;
   return failures.toSorted((a, b) => distance(a) - distance(b) || a.atMs - b.atMs);
+}
+
+/** A rank that could not say why it failed has at least said where it was. */
+function whereFailed({ rank, name }: RankFailure, places: readonly RankPlace[]): string {
+  const place = name === undefined ? places.find((one) => one.rank === rank) : undefined;
+  return place === undefined || place.state === 'silent'
+    ? `rank ${rank} failed`
+    : formatPlace({ ...place, state: 'failed' });
 }
 
 function indent(text: string): string {

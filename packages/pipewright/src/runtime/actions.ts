@@ -58,7 +58,6 @@ export class Actions {
     const { kind, microbatch: m } = planned;
     const links = planned.links as StageLinks;
     this.place = planned.place;
-    rankStatus.set(planned.place);
     switch (kind) {
       case 'F':
         scope(() => this.forward(links, m, state));

@@ -55,6 +55,8 @@ export class PipelineRuntime {
   private readonly overlap: Overlap | null;
   private capture: StepCapture | null = null;
   private steps = 0;
+  /** The action under way, a part of an overlapped one rather than the whole. */
+  private current: PlannedAction | null = null;
 
   constructor(
     stages: PipelineStage | readonly PipelineStage[],
@@ -295,11 +297,11 @@ export class PipelineRuntime {
   }
 
   private walk(actions: readonly PlannedAction[], state: StepState): void {
-    let current = actions[0] as PlannedAction;
     try {
-      for (current of actions) this.perform(current, state);
+      for (const planned of actions) this.perform(planned, state);
     } catch (cause) {
       for (const stage of this.stages) stage.clearRuntimeStates();
+      const current = this.current as PlannedAction;
       const failure =
         cause instanceof StepError ? cause : new StepError(this.rank, current, cause, this.actions.waitingFor);
       if (this.group !== null) {
@@ -312,6 +314,8 @@ export class PipelineRuntime {
 
   private perform(planned: PlannedAction, state: StepState): void {
     const custom = this.customFunctions.size === 0 ? undefined : this.customFunctions.get(planned.kind);
+    this.current = planned;
+    rankStatus.set(planned.place);
     this.recorder?.begin(planned.index);
     for (const hook of this.hooks) hook.before?.(planned.action, planned.slot);
     if (custom === undefined) this.performBuiltIn(planned, state);
