@@ -23,6 +23,7 @@
 #include <ATen/ops/full.h>
 #include <ATen/ops/full_like.h>
 #include <ATen/ops/linalg_vector_norm.h>
+#include <ATen/ops/ones_like.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/view_as_real.h>
 
@@ -466,6 +467,73 @@ PW_ENTRY(radam_step, 3) {
   return undefined(args.napi);
 }
 
+// lr, rho, eps, weight decay, maximize; slots: step, average of squares, average of squared moves
+PW_ENTRY(adadelta_step, 3) {
+  Step step(args);
+  const double* n = step.n;
+  Active a = gather(step.bucket);
+  if (a.empty()) return undefined(args.napi);
+  refuse_sparse(a, "Adadelta");
+  const double rho = n[1], eps = n[2];
+  at::_foreach_add_(a.state[0], 1);
+  const Tensors grads = directed(a, n[4] != 0, n[3]);
+  at::_foreach_mul_(a.state[1], rho);
+  at::_foreach_addcmul_(a.state[1], grads, grads, 1 - rho);
+  Tensors scale = at::_foreach_add(a.state[1], eps), moves = at::_foreach_add(a.state[2], eps);
+  at::_foreach_sqrt_(scale);
+  at::_foreach_sqrt_(moves);
+  at::_foreach_div_(moves, scale);
+  at::_foreach_mul_(moves, grads);
+  at::_foreach_mul_(a.state[2], rho);
+  at::_foreach_addcmul_(a.state[2], moves, moves, 1 - rho);
+  at::_foreach_add_(a.params, moves, -step.lr());
+  return undefined(args.napi);
+}
+
+// lr, smaller eta, larger eta, least step, largest step, maximize; slots: step, gradient before, size of the step
+PW_ENTRY(rprop_step, 3) {
+  Step step(args);
+  const double* n = step.n;
+  Active a = gather(step.bucket);
+  if (a.empty()) return undefined(args.napi);
+  refuse_sparse(a, "Rprop");
+  at::_foreach_add_(a.state[0], 1);
+  const Tensors grads = directed(a, n[5] != 0, 0);
+  for (size_t i = 0; i < a.params.size(); ++i) {
+    at::Tensor &before = a.state[1][i], &size = a.state[2][i];
+    const at::Tensor agreement = grads[i].mul(before).sign_();
+    const at::Tensor turned = agreement.lt(0);
+    const at::Tensor factor = at::ones_like(agreement).masked_fill_(turned, n[1]).masked_fill_(agreement.gt(0), n[2]);
+    size.mul_(factor).clamp_(n[3], n[4]);
+    const at::Tensor grad = grads[i].masked_fill(turned, 0);  // after a turn the step is left out
+    a.params[i].addcmul_(grad.sign(), size, -1);
+    before.copy_(grad);
+  }
+  return undefined(args.napi);
+}
+
+// lr, lambda, alpha, t0, weight decay, maximize; slots: step, eta, mu, average
+PW_ENTRY(asgd_step, 3) {
+  Step step(args);
+  const double* n = step.n;
+  Active a = gather(step.bucket);
+  if (a.empty()) return undefined(args.napi);
+  refuse_sparse(a, "ASGD");
+  const double lr = step.lr();
+  const std::vector<double> counts = count_steps(a.state[0]);
+  const Tensors grads = directed(a, n[5] != 0, n[4]);
+  for (size_t i = 0; i < a.params.size(); ++i) {
+    at::Tensor &eta = a.state[1][i], &mu = a.state[2][i], &average = a.state[3][i];
+    const double rate = eta.item<double>(), share = mu.item<double>();
+    a.params[i].mul_(1 - n[1] * rate).add_(grads[i], -rate);
+    if (share == 1) average.copy_(a.params[i]);
+    else average.add_(a.params[i].sub(average).mul_(share));
+    eta.fill_(lr / std::pow(1 + n[1] * lr * counts[i], n[2]));
+    mu.fill_(1 / std::max(1.0, counts[i] - n[3]));
+  }
+  return undefined(args.napi);
+}
+
 void init_optimizer(Env& env, napi_value exports) {
   add_exports(env, exports, {
     {"createBucket", create_bucket},
@@ -484,6 +552,9 @@ void init_optimizer(Env& env, napi_value exports) {
     {"adamaxStep", adamax_step},
     {"nadamStep", nadam_step},
     {"radamStep", radam_step},
+    {"adadeltaStep", adadelta_step},
+    {"rpropStep", rprop_step},
+    {"asgdStep", asgd_step},
   });
 }
 

@@ -139,6 +139,9 @@ export interface Native {
   adamaxStep: NativeStep;
   nadamStep: NativeStep;
   radamStep: NativeStep;
+  adadeltaStep: NativeStep;
+  rpropStep: NativeStep;
+  asgdStep: NativeStep;
 
   ownDefaultGenerator(): void;
   manualSeed(seed: number | bigint): void;

@@ -1,4 +1,4 @@
-/** @file Every optimizer of golden/optim.jsonl: the parameters after each of five steps. */
+/** @file Every optimizer of golden/optim.jsonl and nn/optim.jsonl, as PyTorch 2.15 ran it: the parameters after each step. */
 import { readFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { expect, test } from 'vitest';
@@ -15,18 +15,30 @@ interface Case {
   readonly after: readonly (readonly Json[])[];
 }
 
-const golden = (name: string): string => fileURLToPath(new URL(`../../../../testdata/golden/${name}`, import.meta.url));
-const cases = readFileSync(golden('optim.jsonl'), 'utf8')
-  .trim()
-  .split('\n')
-  .map((line) => JSON.parse(line) as Case);
-const stored = loadSafetensors(golden('optim.safetensors'));
+const testdata = (name: string): string => fileURLToPath(new URL(`../../../../testdata/${name}`, import.meta.url));
+const stored = new Map<Case, ReadonlyMap<string, Tensor>>();
+function read(name: string): Case[] {
+  const tensors = loadSafetensors(testdata(`${name}.safetensors`));
+  const lines = readFileSync(testdata(`${name}.jsonl`), 'utf8')
+    .trim()
+    .split('\n');
+  const found = lines.map((line) => JSON.parse(line) as Case);
+  for (const item of found) stored.set(item, tensors);
+  return found;
+}
+const cases = [...read('golden/optim'), ...read('nn/optim')];
+
+function tensorOf(item: Case, name: string): Tensor {
+  const found = stored.get(item)?.get(`${item.case}.${name}`);
+  if (found === undefined) throw new Error(`case ${item.case} has no ${name}`);
+  return found;
+}
 
 function decode(item: Case, value: Json): unknown {
   if (Array.isArray(value)) return (value as readonly Json[]).map((each) => decode(item, each));
   if (typeof value !== 'object' || value === null) return value;
   const [key, content] = Object.entries(value)[0] as [string, Json];
-  if (key === 'tensor') return (stored.get(`${item.case}.${String(content)}`) as Tensor).clone();
+  if (key === 'tensor') return tensorOf(item, String(content)).clone();
   return key === 'float' ? float(Number(content)) : content;
 }
 

@@ -1,7 +1,9 @@
 /** @file `optim`: optimizers and learning-rate schedules. */
+export * from './adadelta.ts';
 export * from './adagrad.ts';
 export * from './adam.ts';
 export * from './adamax.ts';
+export * from './asgd.ts';
 export * from './cosine-annealing-warm-restarts.ts';
 export * from './cyclic-lr.ts';
 export { LRScheduler, type ScheduleOptions, type ScheduleState } from './lr-scheduler.ts';
@@ -20,5 +22,6 @@ export {
 export * from './radam.ts';
 export * from './reduce-lr-on-plateau.ts';
 export * from './rmsprop.ts';
+export * from './rprop.ts';
 export * from './sequential-lr.ts';
 export * from './sgd.ts';

@@ -1,0 +1,49 @@
+/** @file Adadelta. */
+import { native } from '../addon.ts';
+import { TorchError } from '../errors.ts';
+import {
+  type BaseOptions,
+  checkNotNegative,
+  type GivenOptions,
+  type Kind,
+  Optimizer,
+  type ParamsInput,
+} from './optimizer.ts';
+
+/** Options of Adadelta. */
+export interface AdadeltaOptions extends BaseOptions {
+  /** How slowly the averages of squares forget. */
+  rho: number;
+  eps: number;
+  weightDecay: number;
+}
+
+const kind: Kind<AdadeltaOptions> = {
+  name: 'Adadelta',
+  defaults: { lr: 1, rho: 0.9, eps: 1e-6, weightDecay: 0, maximize: false },
+  step: (bucket, numbers, rate) => native.adadeltaStep(bucket, numbers, rate),
+  check(options) {
+    checkNotNegative('Adadelta', options, ['eps', 'weightDecay']);
+    if (!(options.rho >= 0 && options.rho <= 1))
+      throw new TorchError('BAD_ARGUMENT', `Adadelta: rho must be between 0 and 1, got ${options.rho}`);
+  },
+  slots: () => [
+    { name: 'step', kind: 'number' },
+    { name: 'square_avg', kind: 'like' },
+    { name: 'acc_delta', kind: 'like' },
+  ],
+  numbers(options, to) {
+    to[0] = options.lr as number;
+    to[1] = options.rho;
+    to[2] = options.eps;
+    to[3] = options.weightDecay;
+    to[4] = Number(options.maximize);
+  },
+};
+
+/** Steps in the size of earlier ones, so that hardly a rate is needed. @example new Adadelta(model.parameters()) */
+export class Adadelta extends Optimizer<AdadeltaOptions> {
+  constructor(params: ParamsInput<AdadeltaOptions>, options?: GivenOptions<AdadeltaOptions>) {
+    super(kind, params, options);
+  }
+}
