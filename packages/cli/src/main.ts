@@ -5,6 +5,7 @@ import { registerInspectCommand } from './inspect-command.ts';
 import { allowEarlyClose } from './output.ts';
 import { registerRunCommand } from './run-command.ts';
 import { registerScheduleCommands } from './schedule-commands.ts';
+import { registerSplitCommand } from './split-command.ts';
 
 /** The program with all its commands. */
 export function createProgram(): Command {
@@ -19,6 +20,7 @@ export function createProgram(): Command {
   registerScheduleCommands(program);
   registerRunCommand(program);
   registerInspectCommand(program);
+  registerSplitCommand(program);
 
   program
     .command('doctor')
@@ -69,7 +71,7 @@ export async function main(argv: readonly string[]): Promise<void> {
 /** Codes of errors that say the command line, or a file it names, cannot be carried out as written. */
 const usageCodes = [
   ...['USAGE', 'BAD_ACTION', 'BAD_CSV', 'BAD_JSON', 'BAD_OPTION', 'BAD_SCHEDULE', 'BAD_SHAPE', 'NOT_COMPUTE_ONLY'],
-  ...['PACKING_RANGE', 'UNKNOWN_OPTION', 'UNKNOWN_SCHEDULE', 'UNSUPPORTED'],
+  ...['PACKING_RANGE', 'UNKNOWN_OPTION', 'UNKNOWN_SCHEDULE', 'UNSUPPORTED', 'UNKNOWN_MODULE', 'TOO_MANY_STAGES'],
 ];
 
 function exitCodeOf(code: string): 1 | 2 {

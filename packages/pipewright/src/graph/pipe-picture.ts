@@ -18,11 +18,11 @@ export interface PictureOptions {
 export function drawPipe(report: PipeReport, options: PictureOptions = {}): string {
   const { stages } = report;
   const texts = stages.map(linesOf);
-  const height = 28 + Math.max(...texts.map((lines) => lines.length)) * lineHeight;
+  const height = 34 + Math.max(...texts.map((lines) => lines.length)) * lineHeight;
   const arcs = stepsOf(report).filter(({ from, to }) => to > from + 1);
   const levels = arcLevels(arcs);
   const top =
-    margin + (options.title === undefined ? 0 : 28) + (Math.max(0, ...levels) + (arcs.length > 0 ? 1 : 0)) * 34;
+    margin + (options.title === undefined ? 0 : 28) + (Math.max(0, ...levels) + (arcs.length > 0 ? 1.3 : 0)) * 34;
   const left = (stage: number): number => margin + stage * (boxWidth + gap);
   const width = left(stages.length - 1) + boxWidth + margin;
   const bottom = top + height + margin + report.ties.length * 18;
@@ -45,7 +45,7 @@ export function drawPipe(report: PipeReport, options: PictureOptions = {}): stri
   }
   arcs.forEach(({ from, to, label }, i) => {
     const [start, end] = [left(from) + boxWidth - 24, left(to) + 24];
-    const y = top - 12 - (levels[i] as number) * 34;
+    const y = top - 22 - (levels[i] as number) * 34;
     parts.push(
       arrow(
         `M${start} ${top}V${y + 8}Q${start} ${y} ${start + 8} ${y}H${end - 8}Q${end} ${y} ${end} ${y + 8}V${top - 7}`,

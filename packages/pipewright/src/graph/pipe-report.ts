@@ -142,15 +142,16 @@ function layersOf({ graph }: StagePart): string[] {
     const name = layerName(node);
     if (name !== '' && !names.includes(name)) names.push(name);
   }
-  const joined: { list: string; first: number; last: number }[] = [];
-  const texts: (string | (typeof joined)[number])[] = [];
+  const texts: (string | { list: string; first: number; last: number })[] = [];
   for (const name of names) {
-    const match = /^(.*?)\.?(\d+)$/.exec(name);
+    if (names.some((other) => other.startsWith(`${name}.`))) continue; // its parts are named
+    const match = /^(?:(.*)\.)?(\d+)$/.exec(name);
     const before = texts.at(-1);
     const number = Number(match?.[2]);
     if (match === null) texts.push(name);
-    else if (typeof before === 'object' && before.list === match[1] && before.last === number - 1) before.last = number;
-    else texts.push({ list: match[1] as string, first: number, last: number });
+    else if (typeof before === 'object' && before.list === (match[1] ?? '') && before.last === number - 1)
+      before.last = number;
+    else texts.push({ list: match[1] ?? '', first: number, last: number });
   }
   return texts.map((each) => {
     if (typeof each === 'string') return each;
