@@ -14,6 +14,7 @@ export LD_LIBRARY_PATH=$PIPEWRIGHT_LIBTORCH/lib:$(find "$(dirname "$PIPEWRIGHT_L
 node --input-type=module -e "import { runSetup } from './packages/torch/dist/setup/index.js'; const done = await runSetup(); console.log('libtorch', done.libtorch.version, 'CUDA addon:', done.addon.stamp.withoutCuda ?? 'built');"
 node scripts/gpu/cuda-test.mjs
 node scripts/gpu/pipeline-test.mjs
+node scripts/gpu/recorder-test.mjs
 if [ "${1:-}" = bench ]; then
   node bench/op-overhead.mjs --rounds 15
   node bench/op-overhead.mjs --rounds 15 --device cuda
