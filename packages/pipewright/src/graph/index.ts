@@ -1,6 +1,7 @@
 /** @file Models as graphs: data, rules, text, execution, `.pt2` files. */
 
 export { type BalanceOptions, cutAtModules, cutBalanced, withoutMarks } from './cut.ts';
+export { measureCosts } from './cut-measure.ts';
 export { type Expression, evaluate, parseExpression } from './expression.ts';
 export * from './graph.ts';
 export * from './graph-builder.ts';
