@@ -40,7 +40,7 @@ export function recordingTrace(recording: Recording): ChromeTrace {
 
 /** A slice in whole nanoseconds. */
 interface Slice {
-  readonly rank: number;
+  readonly tid: number;
   readonly start: number;
   readonly end: number;
 }
@@ -50,6 +50,7 @@ class RecordingWriter {
   private readonly recording: Recording;
   private readonly schedule: Schedule;
   private readonly places: readonly RecordedPlace[][];
+  private readonly tracks: Set<number> = new Set();
   private flows = 0;
 
   constructor(recording: Recording, schedule: Schedule) {
@@ -64,13 +65,16 @@ class RecordingWriter {
       const actions = actionsOfRank(this.places[rank]!, record, rank);
       const name = `${step.training ? 'step' : 'evaluation'} ${step.step}`;
       this.events.push({ name, ph: 'i', s: 't', pid: PROCESS, tid: rank, ts: micros(nanos(record.begin)) });
-      let free = 0;
+      const free: number[] = [0];
       for (const event of actions) {
-        const start = Math.max(free, nanos(event.start));
-        free = Math.max(start + 1, nanos(event.end));
-        slices.set(formatAction(event.action), { rank, start, end: free });
-        this.slice(event, start, free, step.step);
-        this.counter(rank, `rank ${rank}: live tensors`, free, { tensors: event.tensors });
+        const lane = laneFor(nanos(event.start), free);
+        const start = Math.max(free[lane]!, nanos(event.start));
+        const end = Math.max(start + 1, nanos(event.end));
+        free[lane] = end;
+        const slice = { tid: this.track(rank, lane), start, end };
+        slices.set(formatAction(event.action), slice);
+        this.slice(event, slice, step.step);
+        this.counter(rank, `rank ${rank}: live tensors`, end, { tensors: event.tensors });
       }
       const end = nanos(record.end);
       const { process } = this.recording.ranks[rank]!;
@@ -86,16 +90,26 @@ class RecordingWriter {
     const { schedule } = this;
     const name = `${schedule.name} on ${schedule.ranks} ranks`;
     const events: TraceEvent[] = [{ name: 'process_name', ph: 'M', pid: PROCESS, tid: 0, args: { name } }];
-    for (let rank = 0; rank < schedule.ranks; rank++) {
+    for (const tid of [...this.tracks].sort((a, b) => a - b)) {
+      const rank = tid % schedule.ranks;
+      const beside = tid < schedule.ranks ? '' : ', beside';
       const stages = schedule.stageToRank.flatMap((of, stage) => (of === rank ? [stage] : []));
-      const text = `rank ${rank} (stage${stages.length === 1 ? '' : 's'} ${stages.join(', ')})`;
-      events.push({ name: 'thread_name', ph: 'M', pid: PROCESS, tid: rank, args: { name: text } });
-      events.push({ name: 'thread_sort_index', ph: 'M', pid: PROCESS, tid: rank, args: { sort_index: rank } });
+      const text = `rank ${rank} (stage${stages.length === 1 ? '' : 's'} ${stages.join(', ')})${beside}`;
+      const sort_index = 2 * rank + (beside === '' ? 0 : 1);
+      events.push({ name: 'thread_name', ph: 'M', pid: PROCESS, tid, args: { name: text } });
+      events.push({ name: 'thread_sort_index', ph: 'M', pid: PROCESS, tid, args: { sort_index } });
     }
     return events;
   }
 
-  private slice({ rank, slot, action, bytes }: RecordedAction, start: number, end: number, step: number): void {
+  /** The track of a rank; a second one where parts of an overlapped action ran side by side on a GPU. */
+  private track(rank: number, lane: number): number {
+    const tid = lane * this.schedule.ranks + rank;
+    this.tracks.add(tid);
+    return tid;
+  }
+
+  private slice({ slot, action, bytes }: RecordedAction, { tid, start, end }: Slice, step: number): void {
     const { label } = computationVisuals[action.kind];
     const { stage, microbatch } = action;
     this.events.push({
@@ -103,7 +117,7 @@ class RecordingWriter {
       cat: isComputeOp(action.kind) ? 'computation' : 'communication',
       ph: 'X',
       pid: PROCESS,
-      tid: rank,
+      tid,
       ts: micros(start),
       dur: micros(end - start),
       args: {
@@ -136,9 +150,15 @@ class RecordingWriter {
   private arrow(name: string, from: Slice | undefined, to: Slice | undefined): void {
     if (from === undefined || to === undefined) return;
     const common = { name, cat: 'communication', id: ++this.flows, pid: PROCESS };
-    this.events.push({ ...common, ph: 's', tid: from.rank, ts: micros(from.start) });
-    this.events.push({ ...common, ph: 'f', bp: 'e', tid: to.rank, ts: micros(to.end - 1) });
+    this.events.push({ ...common, ph: 's', tid: from.tid, ts: micros(from.start) });
+    this.events.push({ ...common, ph: 'f', bp: 'e', tid: to.tid, ts: micros(to.end - 1) });
   }
+}
+
+/** The first lane that is free; what overlaps by less than a microsecond is rounding. */
+function laneFor(start: number, free: readonly number[]): number {
+  const lane = free.findIndex((end) => start > end - 1000);
+  return lane < 0 ? Math.min(free.length, 1) : lane;
 }
 
 function nanos(milliseconds: number): number {

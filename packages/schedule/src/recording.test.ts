@@ -13,6 +13,8 @@ import { recordingTrace } from './recording-trace.ts';
 import type { Schedule } from './schedule.ts';
 import { simulate } from './simulate.ts';
 import type { Simulation } from './simulation.ts';
+import { renderSvg } from './svg.ts';
+import { renderTimeline } from './timeline.ts';
 
 /** Records a simulated step as the runtime would: a compute action begins when the rank is free and waits for its message. */
 function recordOf(simulation: Simulation, rank: number, from: number): RankRecord {
@@ -97,6 +99,11 @@ describe.each(cases)('%s', (_name, schedule) => {
     expect([...recorded.peakMemory]).toEqual([...simulation.peakMemory]);
   });
 
+  test('it draws as the simulated one does', () => {
+    expect(renderTimeline(recordedSimulation(recording))).toBe(renderTimeline(simulation));
+    expect(renderSvg(recordedSimulation(recording))).toContain('<svg');
+  });
+
   test('the critical path of a recorded step is unbroken and as long as the step', () => {
     const path = recordedSimulation(recording).criticalPath;
     expect(path[0]!.start).toBe(0);
@@ -165,6 +172,28 @@ test.each(cases.slice(0, 3))('%s: arrows go forward in time', (_name, schedule) 
   const starts = traceEvents.filter(({ ph }) => ph === 's');
   const simulatedMessagesTakeNoTime = 0.01;
   for (const { id, ts } of starts) expect(ends.get(id)! + simulatedMessagesTakeNoTime).toBeGreaterThanOrEqual(ts!);
+});
+
+test('parts of an overlapped action that ran side by side get a track of their own', () => {
+  const recording = recordingOf(cases[3][1], uneven, 1);
+  const [place] = recordedPlaces(cases[3][1].order[0]!).filter(({ parts }) => parts === 2) as [{ index: number }];
+  const beside = (record: RankRecord): RankRecord => {
+    const [start, ready, stop] = [[...record.start], [...record.ready], [...record.stop]];
+    const [first, second] = [place.index + 1, place.index + 2];
+    ready[second] = -1;
+    start[second] = Math.max(start[first]!, ready[first]!);
+    stop[second] = stop[first]!;
+    return { ...record, start, ready, stop };
+  };
+  const steps = recording.steps.map((step) => ({
+    ...step,
+    ranks: step.ranks.map((record, rank) => (rank === 0 ? beside(record) : record)),
+  }));
+  const { traceEvents } = recordingTrace({ ...recording, steps });
+  const names = traceEvents.filter(({ name }) => name === 'thread_name').map(({ args }) => args?.['name']);
+  expect(names).toEqual(['rank 0 (stages 0, 3)', 'rank 1 (stages 1, 2)', 'rank 0 (stages 0, 3), beside']);
+  const second = traceEvents.filter(({ ph, tid }) => ph === 'X' && tid === 2);
+  expect(second.length).toBe(1);
 });
 
 test('of an evaluation there are only the forwards', () => {
