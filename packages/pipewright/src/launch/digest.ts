@@ -21,8 +21,11 @@ export function formatDigest(places: readonly RankPlace[]): string {
   return `${order.map(formatPlace).join('; ')}${conclusion(byRank)}`;
 }
 
-/** The rank at the end of the chains of waits, or the ranks that wait in a circle. */
+/** The rank that failed or is stopped, the one at the end of the chains of waits, or those that wait in a circle. */
 function conclusion(byRank: ReadonlyMap<number, RankPlace>): string {
+  const broken = [...byRank.values()].filter(({ state }) => state === 'failed' || state === 'stopped');
+  // Places are read one after the other, so there may seem to be a circle; here there is a better reason.
+  if (broken.length > 0) return broken.length === 1 ? `. Look at rank ${broken[0]?.rank} first` : '';
   const waiting = [...byRank.values()].filter(({ state }) => state === 'waiting');
   const ends = new Set<number>();
   for (const start of waiting) {

@@ -109,7 +109,15 @@ describe('the digest', () => {
         place(3, { state: 'silent' }),
         place(4, { state: 'failed', slot: 8, action: '4B1' }),
       ],
-      'rank 0 waits at: barrier for all others; rank 1 works at: reading data; rank 2 is done; rank 3 has not said where it is; rank 4 failed at slot 8 (4B1)',
+      'rank 0 waits at: barrier for all others; rank 1 works at: reading data; rank 2 is done; rank 3 has not said where it is; rank 4 failed at slot 8 (4B1). Look at rank 4 first',
+    ],
+    [
+      [
+        place(0, { state: 'failed', slot: 8, action: '0B1' }),
+        place(1, { slot: 3, action: '1RECV_B0', waitingFor: 2 }),
+        place(2, { slot: 5, action: '2RECV_F2', waitingFor: 1 }),
+      ],
+      'rank 0 failed at slot 8 (0B1); rank 1 waits at slot 3 (1RECV_B0) for rank 2; rank 2 waits at slot 5 (2RECV_F2) for rank 1. Look at rank 0 first',
     ],
     [
       [place(0, { slot: 0, action: '0SEND_F0', waitingFor: 0 })],

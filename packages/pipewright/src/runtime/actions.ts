@@ -4,11 +4,12 @@ import { PipelineError } from '../errors.ts';
 import { type Place, rankStatus } from '../launch/rank-status.ts';
 import type { Microbatches } from '../microbatch/index.ts';
 import { show } from '../options.ts';
+import { debugInfo } from '../stage/describe.ts';
 import type { PipelineStage } from '../stage/pipeline-stage.ts';
 import { pick } from '../stage/wiring.ts';
 import { mapTensors, tensorsIn } from '../tree.ts';
 import { handOver, recvGrads, recvValues, sendGrads, sendValues } from './messages.ts';
-import type { RuntimeOptions, StepOptions } from './options.ts';
+import type { LossFunction, RuntimeOptions, StepOptions } from './options.ts';
 import type { Overlap } from './overlap.ts';
 import { backwardTag, forwardTag, type Link, type PlannedAction, type StageLinks } from './plan.ts';
 import type { Recorder } from './recorder.ts';
@@ -138,7 +139,7 @@ export class Actions {
     const { target } = state.batch;
     const { lossFn } = this.options;
     if (lossFn !== undefined && (target !== undefined || lossFn.length < 2)) {
-      const loss = (lossFn as (output: unknown, target: unknown) => unknown)(output, target?.[m]);
+      const loss = lossOf(lossFn, { stage: stage.stageIndex, microbatch: m, output, target: target?.[m] });
       if (!(loss instanceof Tensor) || loss.numel() !== 1)
         throw new PipelineError(
           'BAD_LOSS',
@@ -213,6 +214,24 @@ export class Actions {
   dispose(): void {
     for (const grad of this.gradCache.values()) grad.dispose();
     this.gradCache.clear();
+  }
+}
+
+/** Calls the loss; where it throws, the error says on what. */
+function lossOf(
+  lossFn: LossFunction,
+  { stage, microbatch, output, target }: { stage: number; microbatch: number; output: unknown; target: unknown },
+): unknown {
+  try {
+    return (lossFn as (output: unknown, target: unknown) => unknown)(output, target);
+  } catch (cause) {
+    const why = cause instanceof Error ? cause.message : String(cause);
+    throw new PipelineError(
+      'LOSS_FAILED',
+      `stage ${stage}, loss of microbatch ${microbatch}: ${why} (output: ${debugInfo(output)}; target: ${debugInfo(target)})`,
+      { stage, microbatch },
+      { cause },
+    );
   }
 }
 

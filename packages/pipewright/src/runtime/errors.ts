@@ -24,5 +24,15 @@ export class StepError extends PipelineError {
     this.rank = rank;
     this.slot = slot;
     this.action = text;
+    // Whoever reads only the stack wants to see where it happened: in the model, in the loss, in a wait.
+    const frames = framesOf(cause);
+    if (frames !== undefined) this.stack = `${this.name}: ${this.message}\n${frames}`;
   }
+}
+
+/** The lines of the stack of the first error in a chain of causes. */
+function framesOf(error: unknown): string | undefined {
+  let first = error;
+  while (first instanceof Error && first.cause instanceof Error) first = first.cause;
+  return first instanceof Error ? /^ +at .*/ms.exec(first.stack ?? '')?.[0] : undefined;
 }

@@ -1,6 +1,7 @@
 /** @file The norm of all gradients of a pipeline, over its ranks, and clipping by it. */
 import { callOp, type distributed, noGrad, scope, Tensor, tensor } from '@pipewright/torch';
 import { PipelineError } from '../errors.ts';
+import { rankStatus } from '../launch/rank-status.ts';
 import { checkOptions, show } from '../options.ts';
 
 /** How gradients are clipped. */
@@ -55,7 +56,11 @@ function totalNorm({ parameters, duplicates, group }: RankGradients, order: numb
     dtype: 'float64',
     device: group?.backend === 'nccl' ? 'cuda' : 'cpu',
   });
-  group?.allReduce(all, { op: isLargest ? 'max' : 'sum' });
+  if (group !== null) {
+    rankStatus.set({ action: 'clipGradNorm_', waitingFor: 'all' });
+    group.allReduce(all, { op: isLargest ? 'max' : 'sum' });
+    rankStatus.set({ action: 'clipGradNorm_' });
+  }
   const [total, isNaNs] = all.toArray() as [number, number];
   if (isNaNs > 0) return Number.NaN;
   return isLargest ? total : total ** (1 / order);

@@ -182,11 +182,13 @@ export class PipelineRuntime {
   /** Agrees with the other ranks and compiles this rank's row; once. */
   private prepare(): Plan {
     if (this.plan !== null) return this.plan;
+    if (this.group !== null) rankStatus.set({ action: 'comparing schedules and stages', waitingFor: 'all' });
     const descriptions = agree(
       this.group,
       this.given,
       this.stages.map((stage) => stage.describe()),
     );
+    rankStatus.set({ action: 'preparing the first step' });
     this.lowered = lowerFor(this.given, descriptions);
     this.plan = makePlan(this.lowered, this.stages, descriptions, this.group);
     this.ties = new Ties(this.plan, descriptions, this.lowered, this.group);

@@ -6,6 +6,7 @@
 import type { Schedule } from '@pipewright/schedule';
 import { distributed, noGrad, scope, type Tensor, unscoped } from '@pipewright/torch';
 import { PipelineError } from '../errors.ts';
+import { rankStatus } from '../launch/rank-status.ts';
 import type { StageDescription } from '../stage/wiring.ts';
 import type { Plan } from './plan.ts';
 
@@ -112,10 +113,10 @@ export class Ties {
     if (this.rank !== owner.rank) {
       const channel = this.channelTo(owner.rank);
       channel.sendMessage(tag, { tensors: this.contributions(tie, this.rank, valueOf) });
-      return channel.recvMessage(tag + 1).tensors[0] ?? null;
+      return this.receive(tie, owner.rank, tag + 1)[0] ?? null;
     }
     const byRank = new Map<number, (Tensor | null)[]>();
-    for (const rank of others) byRank.set(rank, [...this.channelTo(rank).recvMessage(tag).tensors]);
+    for (const rank of others) byRank.set(rank, [...this.receive(tie, rank, tag)]);
     byRank.set(this.rank, this.contributions(tie, this.rank, valueOf));
     let sum: Tensor | null = null;
     for (const { rank } of uniqueHolders(tie)) {
@@ -139,7 +140,7 @@ export class Ties {
     noGrad(() =>
       scope(() => {
         let value = owner.parameter;
-        if (value === null) value = this.channelTo(owner.rank).recv(tie.tag);
+        if (value === null) value = this.receive(tie, owner.rank, tie.tag)[0] as Tensor;
         else
           for (const rank of new Set(tie.holders.map((holder) => holder.rank)))
             if (rank !== this.rank) this.channelTo(rank).send(tie.tag, value.clone());
@@ -154,6 +155,13 @@ export class Ties {
         }
       }),
     );
+  }
+
+  private receive(tie: TieGroup, rank: number, tag: number): readonly (Tensor | null)[] {
+    rankStatus.set({ action: `tied '${tie.name}'`, waitingFor: rank });
+    const { tensors } = this.channelTo(rank).recvMessage(tag);
+    rankStatus.set({ action: `tied '${tie.name}'` });
+    return tensors;
   }
 
   private channelTo(rank: number): distributed.Channel {

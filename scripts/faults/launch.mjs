@@ -1,0 +1,21 @@
+// @ts-check
+/** @file Launches the ranks of one fault and prints as JSON how it went; ends with the exit code that `pipewright run` would have. */
+import { writeSync } from 'node:fs';
+import { LaunchError, launch } from 'pipewright/launch';
+
+const { ranks, mode, timeoutMs, ...fault } = JSON.parse(process.argv[2] ?? '');
+const script = new URL('../../packages/pipewright/testing/faulty-ranks.mjs', import.meta.url);
+try {
+  await launch({ ranks, mode, timeoutMs, script, data: { ...fault, ranks } }).done;
+  say({});
+} catch (error) {
+  if (!(error instanceof LaunchError)) throw error;
+  const { rank, code, message, failures, places, exitCode } = error;
+  say({ rank, code, message, failures, places, exitCode, report: error.report() });
+  process.exitCode = exitCode;
+}
+
+/** @param {object} outcome */
+function say(outcome) {
+  writeSync(1, `outcome ${JSON.stringify({ ...outcome, atMs: Date.now() })}\n`);
+}
