@@ -47,7 +47,9 @@ export function main(options: Options): void {
   );
   const warmup = Math.min(20, steps);
   const rate = new optim.LambdaLR(optimizer, (step) =>
-    step < warmup ? (step + 1) / warmup : 0.55 + 0.45 * Math.cos((Math.PI * (step - warmup)) / (steps - warmup)),
+    step < warmup
+      ? (step + 1) / warmup
+      : 0.55 + 0.45 * Math.cos((Math.PI * (step - warmup)) / Math.max(1, steps - warmup)),
   );
 
   // 4. Inputs go in at the first stage, targets at the last, where the losses come out.
