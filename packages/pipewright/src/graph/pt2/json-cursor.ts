@@ -122,8 +122,10 @@ export class JsonCursor {
 
   /** A whole number that a number holds exactly. */
   int(): number {
-    if (!Number.isSafeInteger(this.value)) throw this.wrong(`a whole number is expected, got ${this.print()}`);
-    return this.value as number;
+    const { value } = this;
+    const number = typeof value === 'string' && /^-?\d{16}$/.test(value) ? Number(value) : value;
+    if (!Number.isSafeInteger(number)) throw this.wrong(`a whole number is expected, got ${this.print()}`);
+    return number as number;
   }
 
   /** A whole number of 64 bits. */

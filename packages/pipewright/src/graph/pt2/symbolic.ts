@@ -70,8 +70,9 @@ class TermParser {
 }
 
 const SUM = 1;
-const PRODUCT = 2;
-const POWER = 3;
+const DIVISION = 2; // and remainders: put in parentheses inside products, where their order would matter
+const PRODUCT = 3;
+const POWER = 4;
 
 /** Prints a term; `level` is how tightly its surroundings bind. */
 function print(term: Term, level: number): string {
@@ -87,7 +88,7 @@ function print(term: Term, level: number): string {
     case 'Rational':
       return first === undefined || second === undefined
         ? head
-        : wrapped(`${print(first, PRODUCT)}/${print(second, POWER)}`, PRODUCT, level);
+        : wrapped(`${print(first, PRODUCT)}/${print(second, POWER)}`, DIVISION, level);
     case 'Add':
       return wrapped(
         args
@@ -102,7 +103,7 @@ function print(term: Term, level: number): string {
         args
           .map((arg) => print(arg, PRODUCT))
           .join('*')
-          .replace(/^-1\*/, '-'),
+          .replace(/^\(-1\)\*/, '-'),
         PRODUCT,
         level,
       );
@@ -114,12 +115,12 @@ function print(term: Term, level: number): string {
     case 'FloorDiv':
       return first === undefined || second === undefined
         ? head
-        : wrapped(`${print(first, POWER)}//${print(second, POWER)}`, PRODUCT, level);
+        : wrapped(`${print(first, POWER)}//${print(second, POWER)}`, DIVISION, level);
     case 'Mod':
     case 'PythonMod':
       return first === undefined || second === undefined
         ? head
-        : wrapped(`${print(first, POWER)} % ${print(second, POWER)}`, PRODUCT, level);
+        : wrapped(`${print(first, POWER)} % ${print(second, POWER)}`, DIVISION, level);
     default:
       return `${head}(${args.map((arg) => print(arg, 0)).join(', ')})`;
   }
