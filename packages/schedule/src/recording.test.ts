@@ -176,7 +176,7 @@ test.each(cases.slice(0, 3))('%s: arrows go forward in time', (_name, schedule) 
 
 test('parts of an overlapped action that ran side by side get a track of their own', () => {
   const recording = recordingOf(cases[3][1], uneven, 1);
-  const [place] = recordedPlaces(cases[3][1].order[0]!).filter(({ parts }) => parts === 2) as [{ index: number }];
+  const place = recordedPlaces(cases[3][1].order[0]!).find(({ parts }) => parts === 2)!;
   const beside = (record: RankRecord): RankRecord => {
     const [start, ready, stop] = [[...record.start], [...record.ready], [...record.stop]];
     const [first, second] = [place.index + 1, place.index + 2];
