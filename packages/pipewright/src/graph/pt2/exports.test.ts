@@ -68,15 +68,12 @@ function far(got: Tensor, want: Tensor, tolerance: number): boolean {
   const same = a.eq(b).logicalOr(a.isnan().logicalAnd(b.isnan()));
   const finite = b.nanToNum(0, 0, 0);
   const size = Math.max(finite.abs().max().item() as number, 1e-6);
-  return (
-    a
-      .sub(b)
-      .abs()
-      .le(tolerance * size)
-      .logicalOr(same)
-      .all()
-      .item() !== true
-  );
+  const near = a
+    .sub(b)
+    .abs()
+    .le(tolerance * size)
+    .logicalOr(same);
+  return near.logicalNot().any().toArray() as boolean;
 }
 
 function tensorsIn(value: unknown): Tensor[] {
