@@ -14,6 +14,9 @@
 #include <ATen/ops/sum.h>
 #include <ATen/ops/t.h>
 #include <ATen/ops/view.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <torch/csrc/autograd/functions/accumulate_grad.h>
+#include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/autograd/saved_variable.h>
 
 namespace pw {
@@ -23,6 +26,26 @@ using torch::autograd::SavedVariable;
 using torch::autograd::variable_list;
 
 at::Tensor as_matrix(const at::Tensor& tensor) { return tensor.dim() == 2 ? tensor : tensor.reshape({-1, tensor.size(-1)}); }
+
+// On a GPU, where the time of a large step is memory traffic: the gradient that is being accumulated, if the product can be
+// added to it by the matrix multiplication itself. Not where somebody watches (hooks), wants gradients returned or recorded,
+// or works in a stream of its own, because autograd's accumulation also orders streams.
+at::Tensor accumulating_into(const torch::autograd::Edge& edge, const at::Tensor& gradient) {
+  if (!gradient.is_cuda() || c10::GradMode::is_enabled()) return {};
+  auto* accumulate = dynamic_cast<torch::autograd::AccumulateGrad*>(edge.function.get());
+  if (accumulate == nullptr) return {};
+  const at::Tensor& grad = accumulate->variable.grad();
+  const bool plain = grad.defined() && grad.scalar_type() == gradient.scalar_type() && grad.device() == gradient.device() && grad.layout() == at::kStrided &&
+    grad.is_contiguous() && !grad.requires_grad() && !grad.is_neg();
+  if (!plain) return {};
+  if (!accumulate->tensor_pre_hooks().empty() || !accumulate->pre_hooks().empty() || !accumulate->post_hooks().empty() ||
+      accumulate->tensor_post_acc_grad_hooks() != nullptr) return {};
+  const auto* limits = torch::autograd::get_current_graph_task_exec_info();
+  if (limits != nullptr && !limits->empty()) return {};
+  const c10::impl::VirtualGuardImpl device(gradient.device().type());
+  if (device.getStream(gradient.device()) != device.getDefaultStream(gradient.device())) return {};
+  return grad;
+}
 
 // Gradients of input, weight and bias: the formulas of addmm and t, with the transposes cancelled.
 struct LinearBackward final : torch::autograd::Node {
@@ -37,7 +60,11 @@ struct LinearBackward final : torch::autograd::Node {
       const at::Tensor matrix = gradient.mm(weight.unpack(getptr()));
       result[0] = sizes.size() == 2 ? matrix : matrix.view(sizes);
     }
-    if (task_should_compute_output(1)) result[1] = gradient.t().mm(as_matrix(input.unpack(getptr())));
+    if (task_should_compute_output(1)) {
+      const at::Tensor matrix = as_matrix(input.unpack(getptr()));
+      if (at::Tensor grad = accumulating_into(next_edge(1), gradient); grad.defined()) grad.addmm_(gradient.t(), matrix);
+      else result[1] = gradient.t().mm(matrix);
+    }
     if (task_should_compute_output(2)) result[2] = gradient.sum(0);
     return result;
   }
