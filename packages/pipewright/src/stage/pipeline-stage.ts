@@ -5,7 +5,6 @@ import {
   type Device,
   type distributed,
   inputBackward,
-  isGradEnabled,
   keep,
   type nn,
   Tensor,
@@ -415,11 +414,6 @@ export class PipelineStage {
       { stage: this.stageIndex, microbatch },
     );
   }
-}
-
-/** Whether gradients are wanted in this place: recording is on and the type can have them. */
-export function wantsGrad(tensor: Tensor): boolean {
-  return tensor.requiresGrad && isGradEnabled();
 }
 
 function nothing(): void {}
