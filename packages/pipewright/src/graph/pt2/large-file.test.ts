@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { afterAll, expect, it } from 'vitest';
-import { crc32, readZip } from '../../../../../scripts/fuzz/zip-writer.mjs';
+import { crc32, readZip } from '../../../testing/zip-writer.mjs';
 import { loadPt2 } from '../index.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'pipewright-large-'));

@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { liveTensors } from '@pipewright/torch';
 import { afterAll, describe, expect, it } from 'vitest';
-import { type Entry, readZip, writeZip } from '../../../../../scripts/fuzz/zip-writer.mjs';
+import { type Entry, readZip, writeZip } from '../../../testing/zip-writer.mjs';
 import { loadPt2, PipelineError } from '../../index.ts';
 
 const testdata = (name: string): string => fileURLToPath(new URL(`../../../../../testdata/${name}`, import.meta.url));
