@@ -138,6 +138,9 @@ describe('borders', () => {
       /splitSpec and stages are given; give one/,
     );
     expect(() => pipeline(model, { splitSpec: {} })).toThrow(/mbArgs is undefined/);
+    expect(() => pipeline(model, { mbArgs: [ones([2, 4])], splitSpec: { layers: SplitPoint.END } })).toThrow(
+      /'layers' \(ModuleList\) is never called/,
+    );
     expect(() => pipeline(model, { mbArgs: [ones([2, 4])], stage: 2 } as never)).toThrow(/unknown option 'stage'/);
     expect(() => pipeline(trace(model, [ones([2, 4])]), { splitSpec: { 'layers.9': SplitPoint.END } })).toThrow(
       /the graph has no module 'layers.9' \(did you mean 'layers/,

@@ -9,6 +9,7 @@ import { type GraphNode, inputsOf } from './graph.ts';
 import type { Places } from './split-in-place.ts';
 import { changedBy } from './split-in-place.ts';
 import type { FlatNode } from './split-regions.ts';
+import { isSize } from './split-sizes.ts';
 
 /** What is done with values that several stages use. */
 export type SharedValues = 'send' | 'recompute' | 'auto';
@@ -92,6 +93,7 @@ function isCheaper(name: string, slice: readonly string[], { nodes, foreign }: C
   const send = bytesOf(nodes.get(name)?.meta ?? null) * secondsPerByte + secondsPerMessage;
   const inputs = new Set(
     slice
+      .filter((each) => !isSize(nodes.get(each) as GraphNode)) // a number, found out or sent by itself
       .flatMap((each) => inputsOf(nodes.get(each) as GraphNode))
       .filter((each) => nodes.get(each)?.kind === 'placeholder' && !foreign.has(each)),
   );

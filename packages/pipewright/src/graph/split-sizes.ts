@@ -53,7 +53,8 @@ export function readSizesAtHome(
   return { bodies: joined, moved };
 }
 
-function isSize(node: GraphNode): boolean {
+/** Whether a node reads one size of a tensor. */
+export function isSize(node: GraphNode): boolean {
   return node.kind === 'call' && node.op === sizeOp;
 }
 

@@ -31,6 +31,7 @@ import {
 import { recomputeShared, type SharedValues } from './split-recompute.ts';
 import { type FlatNode, flattenRegions, nestRegions, regionInputs } from './split-regions.ts';
 import { ownSizes, readSizesAtHome } from './split-sizes.ts';
+import { versionChanges } from './split-versions.ts';
 import { checkGraph } from './validate-graph.ts';
 
 /** How a graph is split. */
@@ -66,7 +67,7 @@ class Splitter {
   constructor(graph: Graph, options: SplitGraphOptions) {
     this.graph = graph;
     this.options = options;
-    this.flat = ownOutputs(mergeAttributes(flattenRegions(graph)));
+    this.flat = ownOutputs(versionChanges(mergeAttributes(flattenRegions(graph))));
     this.nodes = new Map(this.flat.map(({ node }) => [node.name, node]));
     this.bodies = this.partition();
   }

@@ -146,6 +146,12 @@ export class TraceRecorder implements Recorder {
   }
 
   customFunction(type: FunctionType<unknown[], FunctionOutput>, args: unknown[]): FunctionOutput {
+    const { name: typeName } = type;
+    if (typeof (type as unknown) !== 'function')
+      throw new PipelineError(
+        'TRACE_UNTRACEABLE',
+        `trace: ${typeName}${here()} belongs to one call only, as hooks on the gradients of a module do, so a graph cannot hold it; remove the hooks, and add them to the stages`,
+      );
     const op = registerCustomFunction(type);
     const encoded = args.map((value) => this.encodeValue(value, type.name));
     const result = withRecorder(null, () =>

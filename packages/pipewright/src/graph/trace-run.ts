@@ -26,6 +26,8 @@ export interface Recording {
   readonly attributes: readonly RecordedAttribute[];
   readonly nodes: readonly FlatNode[];
   readonly output: GraphArgument;
+  /** The modules that were called. */
+  readonly called: ReadonlySet<nn.Module>;
 }
 
 /** What is traced, and how. */
@@ -53,8 +55,10 @@ export function recordRun(subject: TraceSubject, sizes: Sizes, onMeta: boolean):
   const { module, inputs, state, borders } = subject;
   const scope = new Scope();
   const recorder = new TraceRecorder(state, onMeta);
+  const called = new Set<nn.Module>();
   const watcher: ModuleWatcher = {
     enter(part, path) {
+      called.add(part);
       recorder.modules.push(path, part.constructor.name);
       if (borders.get(part)?.before === true) recorder.mark();
     },
@@ -78,7 +82,7 @@ export function recordRun(subject: TraceSubject, sizes: Sizes, onMeta: boolean):
     const forward = (): unknown => (module.forward as (...given: unknown[]) => unknown)(...args);
     const result = watchModules(module, watcher, () => withRecorder(recorder, forward));
     const output = withRecorder(recorder, () => encodeOutput(result, recorder));
-    return { inputs: placeholders, attributes: recorder.attributes, nodes: recorder.nodes, output };
+    return { inputs: placeholders, attributes: recorder.attributes, nodes: recorder.nodes, output, called };
   } finally {
     active = null;
     undo();

@@ -374,6 +374,15 @@ describe('trace', () => {
     expect(calls(module.graph.nodes)).toContain('function::Cube');
   });
 
+  test('hooks on activations are traced, hooks on gradients are refused', () => {
+    const model = new Mlp();
+    const handle = model.fc1.registerForwardHook((_module, _inputs, output) => (output as Tensor).mul(2));
+    expectSame(model, [randn(2, 4)]);
+    model.fc1.registerFullBackwardHook(() => undefined);
+    expect(() => trace(model, [randn(2, 4)])).toThrow(/ModuleHook.*belongs to one call only.*add them to the stages/s);
+    handle.remove();
+  });
+
   test('operators without a meta kernel are computed, and nothing stays changed', () => {
     class Real extends nn.Module {
       norm = new nn.BatchNorm1d(4);

@@ -86,6 +86,7 @@ function traceModes(subject: TraceSubject, onMeta: boolean, asked: TraceOptions[
   };
   const { sizes } = subject.inputs;
   const own = recordRun(subject, sizes, onMeta);
+  checkBordersMet(subject, own);
   try {
     const isTraining = module.training;
     module.train(!isTraining);
@@ -100,6 +101,18 @@ function traceModes(subject: TraceSubject, onMeta: boolean, asked: TraceOptions[
     });
   } finally {
     restore();
+  }
+}
+
+/** Refuses borders at modules that forward does not call: they would be lost. */
+function checkBordersMet({ module, borders }: TraceSubject, { called }: Recording): void {
+  for (const [path, part] of module.namedModules()) {
+    if (!borders.has(part) || called.has(part)) continue;
+    throw new PipelineError(
+      'UNKNOWN_MODULE',
+      `splitSpec: '${path}' (${part.getName()}) is never called, so no stage can end there; name a module whose forward runs, such as one inside it`,
+      { name: path },
+    );
   }
 }
 
