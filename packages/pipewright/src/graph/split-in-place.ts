@@ -93,6 +93,7 @@ class Changes {
   private readonly bodies: readonly (readonly FlatNode[])[];
   private readonly nodes: Nodes;
   private readonly stageOf: (name: string) => number | null;
+  private readonly regions: ReadonlyMap<string, FlatNode['regions']>;
   private readonly taken: Set<string>;
   /** By stage: the tensors of earlier stages that it changes, and what each is called after the last change there. */
   private readonly changed: Map<string, string>[] = [];
@@ -101,6 +102,7 @@ class Changes {
     this.bodies = bodies;
     this.nodes = nodes;
     this.stageOf = stageOf;
+    this.regions = new Map(bodies.flat().map(({ node, regions }) => [node.name, regions]));
     this.taken = new Set(nodes.keys());
   }
 
@@ -185,10 +187,11 @@ class Changes {
     const at = schemaOf(list.op).viewOf;
     const name = this.unused(list.name);
     const args = list.args.map((arg, i) => (i === at ? { ref: of } : arg));
-    made.push({ node: { ...list, name, args }, regions: [] });
+    const regions = this.regions.get(view.name) ?? []; // a view made without gradients has none here either
+    made.push({ node: { ...list, name, args }, regions });
     if (view.kind !== 'element') return name;
     const element = this.unused(view.name);
-    made.push({ node: { ...view, name: element, of: { ref: name } }, regions: [] });
+    made.push({ node: { ...view, name: element, of: { ref: name } }, regions });
     return element;
   }
 

@@ -20,6 +20,8 @@ import type { FlatNode } from './split-regions.ts';
 interface Tracked {
   /** The node that is this tensor now. */
   current: string;
+  /** The modes that it was made under. */
+  readonly regions: FlatNode['regions'];
   /** How it was made of another tensor; null for one with memory of its own. */
   readonly view: {
     readonly parent: Tracked;
@@ -42,6 +44,7 @@ export function versionChanges(flat: readonly FlatNode[]): FlatNode[] {
 class Versions {
   private readonly flat: readonly FlatNode[];
   private readonly nodes: ReadonlyMap<string, GraphNode>;
+  private readonly regions: ReadonlyMap<string, FlatNode['regions']>;
   private readonly taken: Set<string>;
   private readonly tensors = new Map<string, Tracked>();
   private readonly out: FlatNode[] = [];
@@ -50,6 +53,7 @@ class Versions {
   constructor(flat: readonly FlatNode[]) {
     this.flat = flat;
     this.nodes = new Map(flat.map(({ node }) => [node.name, node]));
+    this.regions = new Map(flat.map(({ node, regions }) => [node.name, regions]));
     this.taken = new Set(this.nodes.keys());
     this.around = flat[0] as FlatNode;
   }
@@ -70,7 +74,7 @@ class Versions {
   private tracked(name: string): Tracked {
     let found = this.tensors.get(name);
     if (found === undefined) {
-      found = { current: name, view: null, changes: 0, seen: 0 };
+      found = { current: name, regions: this.regions.get(name) ?? [], view: null, changes: 0, seen: 0 };
       this.tensors.set(name, found);
     }
     return found;
@@ -84,7 +88,8 @@ class Versions {
     if (!isReference(parent)) return;
     const owner = this.tracked(parent.ref);
     const view = { parent: owner, list, at, index: node.kind === 'element' ? node.index : null };
-    this.tensors.set(node.name, { current: node.name, view, changes: 0, seen: memoryOf(owner).changes });
+    const regions = this.regions.get(node.name) ?? [];
+    this.tensors.set(node.name, { current: node.name, regions, view, changes: 0, seen: memoryOf(owner).changes });
   }
 
   private change(name: string, by: string): void {
@@ -93,13 +98,16 @@ class Versions {
     memory.changes++;
     if (memory !== tensor) {
       const meta = this.nodes.get(memory.current)?.meta;
-      memory.current = this.emit({
-        kind: 'call',
-        name: 'alias',
-        op: 'aten::alias',
-        args: [{ ref: memory.current }],
-        ...(meta === undefined ? {} : { meta }),
-      });
+      memory.current = this.emit(
+        {
+          kind: 'call',
+          name: 'alias',
+          op: 'aten::alias',
+          args: [{ ref: memory.current }],
+          ...(meta === undefined ? {} : { meta }),
+        },
+        memory.regions,
+      );
     }
     memory.seen = memory.changes;
     tensor.current = by;
@@ -118,32 +126,35 @@ class Versions {
     if (view === null || tensor.seen === memoryOf(tensor).changes) return tensor.current;
     const parent = this.currentOf(view.parent);
     const args = view.list.args.map((arg, i) => (i === view.at ? { ref: parent } : arg));
-    const made = this.emit({ ...view.list, args });
+    const made = this.emit({ ...view.list, args }, tensor.regions);
     if (view.index === null) tensor.current = made;
     else {
       const meta = Array.isArray(view.list.meta)
         ? ((view.list.meta as readonly ValueMeta[])[view.index] ?? null)
         : null;
-      tensor.current = this.emit({
-        kind: 'element',
-        name: 'getitem',
-        of: { ref: made },
-        index: view.index,
-        ...(meta === null ? {} : { meta }),
-      });
+      tensor.current = this.emit(
+        {
+          kind: 'element',
+          name: 'getitem',
+          of: { ref: made },
+          index: view.index,
+          ...(meta === null ? {} : { meta }),
+        },
+        tensor.regions,
+      );
     }
     tensor.seen = memoryOf(tensor).changes;
     return tensor.current;
   }
 
-  private emit(node: GraphNode): string {
+  private emit(node: GraphNode, regions: FlatNode['regions']): string {
     let name = node.name;
     for (let i = 1; this.taken.has(name); i++) name = `${node.name}_${i}`;
     this.taken.add(name);
     const { modules } = this.around.node;
     this.out.push({
       node: { ...node, name, ...(modules === undefined ? {} : { modules }) },
-      regions: this.around.regions,
+      regions,
     });
     return name;
   }

@@ -3,16 +3,13 @@
  * real tensors are replaced by twins without memory at the moment an operator uses them, so the module is not touched.
  */
 import {
-  type BoundArgument,
   type BoundOp,
   type CheckpointOptions,
   callGiven,
   type Device,
-  DType,
   FunctionContext,
   type FunctionOutput,
   type FunctionType,
-  Generator,
   isGradEnabled,
   nn,
   type Recorder,
@@ -25,12 +22,14 @@ import { PipelineError } from '../errors.ts';
 import type { GraphArgument, NodeReference, TensorMeta, ValueMeta } from './graph.ts';
 import { pipeSplitOp } from './graph.ts';
 import type { FlatNode, Region } from './split-regions.ts';
+import { ArgumentEncoder } from './trace-arguments.ts';
 import { registerCustomFunction } from './trace-functions.ts';
 import { autocastKey, autocastRegions, gradRegion } from './trace-modes.ts';
 import { ModuleStack } from './trace-modules.ts';
-import { userSourceLine } from './trace-source.ts';
+import { refuseUntraceable } from './trace-refusals.ts';
+import { here } from './trace-source.ts';
 import type { ModuleState } from './trace-state.ts';
-import { encodeFloat, encodeNumber, encodePlain, metaOf, metaTwin } from './trace-values.ts';
+import { metaOf, metaTwin } from './trace-values.ts';
 
 /** How a view was made, so that it can be made again. */
 interface View {
@@ -50,6 +49,8 @@ interface Value {
   ref: string;
   readonly device: Device;
   readonly meta: ValueMeta;
+  /** The modes that it was made under. */
+  readonly regions: readonly Region[];
   readonly view: View | null;
   /** Number of in-place changes of its memory that `ref` has seen. */
   seen: number;
@@ -73,6 +74,10 @@ export class TraceRecorder implements Recorder {
   readonly attributes: RecordedAttribute[] = [];
   readonly modules: ModuleStack = new ModuleStack();
   private readonly onMeta: boolean;
+  private readonly encoder = new ArgumentEncoder(
+    (tensor) => this.referenceTo(tensor),
+    (tensor, what) => this.beforeAccess(tensor, what),
+  );
   private readonly state: ModuleState;
   private readonly values = new Map<Tensor, Value>();
   private readonly byTarget = new Map<string, Value>();
@@ -81,6 +86,7 @@ export class TraceRecorder implements Recorder {
   private readonly gradAtStart = isGradEnabled();
   private readonly autocastAtStart = autocastKey();
   private readonly checkpoints: Region[] = [];
+  private instead: readonly Region[] | null = null;
   private numCheckpoints = 0;
   private numConstants = 0;
 
@@ -116,8 +122,8 @@ export class TraceRecorder implements Recorder {
   // --- what the engine tells -----------------------------------------------------------------------------------------
 
   operator(op: BoundOp, given: readonly unknown[]): unknown {
-    this.refuseUntraceable(op, given);
-    const { args, kwargs } = this.encodeCall(op, given);
+    refuseUntraceable(op, given, (tensor, what) => this.beforeAccess(tensor, what));
+    const { args, kwargs } = this.encoder.call(op, given);
     const result = withRecorder(null, () => callGiven(op, this.onMeta ? this.onTwins(op, given) : given));
     const written = op.args.flatMap((arg, i) => (arg.written ? [i] : []));
     const returned = op.inPlace ? [0] : op.outs;
@@ -153,7 +159,7 @@ export class TraceRecorder implements Recorder {
         `trace: ${typeName}${here()} belongs to one call only, as hooks on the gradients of a module do, so a graph cannot hold it; remove the hooks, and add them to the stages`,
       );
     const op = registerCustomFunction(type);
-    const encoded = args.map((value) => this.encodeValue(value, type.name));
+    const encoded = args.map((value) => this.encoder.value(value, type.name));
     const result = withRecorder(null, () =>
       FunctionContext.run(type, this.onMeta ? args.map((value) => this.twinsIn(value)) : args),
     );
@@ -163,7 +169,7 @@ export class TraceRecorder implements Recorder {
     list.forEach((item, i) => {
       if (item === null) return;
       const ref = result instanceof Tensor ? name : this.element(name, i, metas[i] ?? null);
-      this.values.set(item, newValue(ref, this.commonDevice(args), metas[i] ?? null));
+      this.values.set(item, newValue(ref, this.commonDevice(args), metas[i] ?? null, this.regions()));
     });
     return result;
   }
@@ -265,8 +271,20 @@ export class TraceRecorder implements Recorder {
     return name;
   }
 
+  /** Makes nodes under the modes of a value that is made again, whatever the modes of its user: gradients flow through it. */
+  private under<T>(regions: readonly Region[], make: () => T): T {
+    const before = this.instead;
+    this.instead = regions;
+    try {
+      return make();
+    } finally {
+      this.instead = before;
+    }
+  }
+
   /** The modes that operators run under now. */
   private regions(): readonly Region[] {
+    if (this.instead !== null) return this.instead;
     const grad = isGradEnabled();
     const cast = autocastKey();
     if (grad === this.gradAtStart && cast === this.autocastAtStart)
@@ -290,13 +308,13 @@ export class TraceRecorder implements Recorder {
     const parent = given[at];
     const shares = parent instanceof Tensor && withRecorder(null, () => sharesStorage(result));
     if (!shares) {
-      this.values.set(result, newValue(ref, device, meta));
+      this.values.set(result, newValue(ref, device, meta, this.regions()));
       return;
     }
     const { op, args, kwargs } = source;
     const value = this.valueOf(parent);
     const view: View = { parent: value, op, args, kwargs, at, index };
-    this.values.set(result, { ref, device, meta, view, seen: rootOf(value).changes, changes: 0 });
+    this.values.set(result, { ...newValue(ref, device, meta, this.regions()), view, seen: rootOf(value).changes });
   }
 
   /** An operator changed some of its arguments: from here on they are other nodes. */
@@ -330,8 +348,8 @@ export class TraceRecorder implements Recorder {
   }
 
   /** The same tensor as a node made here: what reads it comes after this place. */
-  private again({ ref, meta }: Value): string {
-    return this.emit('aten::alias', [{ ref }], {}, meta);
+  private again({ ref, meta, regions }: Value): string {
+    return this.under(regions, () => this.emit('aten::alias', [{ ref }], {}, meta));
   }
 
   /** The node of a value now; a view whose memory was changed since is made again. */
@@ -340,8 +358,10 @@ export class TraceRecorder implements Recorder {
     if (view === null || value.seen === rootOf(value).changes) return value.ref;
     const parent = this.refOf(view.parent);
     const args = view.args.map((arg, i) => (i === view.at ? { ref: parent } : arg));
-    const name = this.emit(view.op, args, view.kwargs, view.index === null ? value.meta : null);
-    value.ref = view.index === null ? name : this.element(name, view.index, value.meta);
+    value.ref = this.under(value.regions, () => {
+      const name = this.emit(view.op, args, view.kwargs, view.index === null ? value.meta : null);
+      return view.index === null ? name : this.element(name, view.index, value.meta);
+    });
     value.seen = rootOf(value).changes;
     return value.ref;
   }
@@ -418,83 +438,6 @@ export class TraceRecorder implements Recorder {
     if (pin !== undefined) values[pin] = undefined;
     return values;
   }
-
-  // --- arguments -----------------------------------------------------------------------------------------------------
-
-  private encodeCall(op: BoundOp, given: readonly unknown[]): EncodedCall {
-    const args: GraphArgument[] = [];
-    const kwargs: Record<string, GraphArgument> = {};
-    const device = op.positions.get('device');
-    const isFactory = device !== undefined && !given.flat().some((value) => value instanceof Tensor);
-    let positional = true;
-    op.args.forEach((arg, i) => {
-      // The device of a new tensor is always written down, so that a stage can be moved to another one.
-      const value = isFactory && i === device ? (given[i] ?? 'cpu') : given[i];
-      if (arg.keywordOnly || value === undefined) positional = false;
-      if (value === undefined) return;
-      const encoded = this.encode(value, arg, op);
-      if (positional) args.push(encoded);
-      else kwargs[arg.key] = encoded;
-    });
-    return { args, kwargs };
-  }
-
-  private encode(value: unknown, arg: BoundArgument, op: BoundOp): GraphArgument {
-    const type = arg.type.replace(/\?$/, '');
-    if (value === null) return null;
-    if (ArrayBuffer.isView(value)) return Array.from(value as unknown as ArrayLike<number>, encodeNumber);
-    if (Array.isArray(value))
-      return (value as unknown[]).map((item) => this.encodeScalar(item, type.replace(/\??\[\d*\]$/, ''), op));
-    return this.encodeScalar(value, type.replace(/\??\[\d*\]$/, ''), op);
-  }
-
-  private encodeScalar(value: unknown, type: string, op: BoundOp): GraphArgument {
-    if (value instanceof Tensor) {
-      if (type !== 'Tensor') this.beforeAccess(value, `a tensor as the number that ${op.fullName} takes`);
-      return this.referenceTo(value);
-    }
-    switch (type) {
-      case 'ScalarType':
-        return { dtype: value instanceof DType ? value.name : String(value) };
-      case 'Device':
-        return { device: String(value) };
-      case 'Layout':
-        return { layout: String(value) };
-      case 'MemoryFormat':
-        return { memoryFormat: String(value) };
-      case 'float':
-        return typeof value === 'number' ? encodeFloat(value) : this.encodeValue(value, op.fullName);
-      default:
-        return this.encodeValue(value, op.fullName);
-    }
-  }
-
-  private encodeValue(value: unknown, where: string): GraphArgument {
-    if (value instanceof Tensor) return this.referenceTo(value);
-    if (Array.isArray(value)) return value.map((item) => this.encodeValue(item, where));
-    const encoded = encodePlain(value);
-    if (encoded !== undefined) return encoded;
-    throw new PipelineError(
-      'TRACE_UNTRACEABLE',
-      `trace: ${where}${here()} takes ${value instanceof Generator ? 'a Generator' : `a ${typeof value}`}, which a graph cannot hold; ${value instanceof Generator ? 'use the default generator (manualSeed)' : 'pass tensors, numbers, strings and arrays of them'}`,
-    );
-  }
-
-  private refuseUntraceable(op: BoundOp, given: readonly unknown[]): void {
-    const base = op.fullName.replace(/^aten::/, '').replace(/\..*$/, '');
-    if (readsValues.has(base)) {
-      const tensor = given.flat().find((value) => value instanceof Tensor);
-      if (tensor !== undefined) this.beforeAccess(tensor, op.fullName);
-    }
-    const masked = base === 'index' && Array.isArray(given[1]) && given[1].some(isMask);
-    const byTensor = /^aten::repeat_interleave\.(Tensor|self_Tensor)$/.test(op.fullName);
-    if (!masked && !byTensor && !dataDependentSizes.has(base)) return;
-    throw new PipelineError(
-      'TRACE_UNTRACEABLE',
-      `trace: ${masked ? 'indexing by a boolean mask' : op.fullName}${here()} gives a tensor whose size depends on values, so later stages cannot know it; use where() or maskedFill() with the full size, or hand stage modules to PipelineStage without tracing`,
-      { op: op.fullName },
-    );
-  }
 }
 
 interface Source {
@@ -522,28 +465,9 @@ interface Change {
   readonly result: unknown;
 }
 
-interface EncodedCall {
-  readonly args: GraphArgument[];
-  readonly kwargs: Record<string, GraphArgument>;
-}
-
 const noRegions: readonly Region[] = [];
-const readsValues = new Set(['item', '_local_scalar_dense', 'equal', 'allclose', 'is_nonzero']);
-const dataDependentSizes = new Set([
-  'nonzero',
-  'argwhere',
-  'masked_select',
-  '_unique',
-  '_unique2',
-  'unique_dim',
-  'unique_consecutive',
-  'unique_dim_consecutive',
-  'bincount',
-  'combinations',
-]);
-
-function newValue(ref: string, device: Device, meta: ValueMeta): Value {
-  return { ref, device, meta, view: null, seen: 0, changes: 0 };
+function newValue(ref: string, device: Device, meta: ValueMeta, regions: readonly Region[] = noRegions): Value {
+  return { ref, device, meta, regions, view: null, seen: 0, changes: 0 };
 }
 
 function rootOf(value: Value): Value {
@@ -552,20 +476,9 @@ function rootOf(value: Value): Value {
   return root;
 }
 
-function isMask(value: unknown): boolean {
-  return (
-    value instanceof Tensor && withRecorder(null, () => value.dtype.name === 'bool' || value.dtype.name === 'uint8')
-  );
-}
-
 function disposed(): PipelineError {
   return new PipelineError(
     'TRACE_DISPOSED',
     `trace: a tensor${here()} is used after it was disposed of; keep() it, or return it from the scope`,
   );
-}
-
-function here(): string {
-  const line = userSourceLine();
-  return line === '' ? '' : ` (at ${line})`;
 }

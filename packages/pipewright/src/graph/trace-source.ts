@@ -4,7 +4,7 @@ import { torchSourceRoot } from '@pipewright/torch';
 const pipewrightSourceRoot = new URL('..', import.meta.url).href;
 
 /** `model.ts:12:7`-like text of the place that called into the library, or nothing where it cannot be told. */
-export function userSourceLine(): string {
+function userSourceLine(): string {
   const before = Error.stackTraceLimit;
   Error.stackTraceLimit = 60;
   const { stack = '' } = new Error('where');
@@ -26,4 +26,10 @@ function isInside(place: string, root: string): boolean {
 
 function placeOf(frame: string): string {
   return /\(?((?:file:\/\/|node:|\/|[A-Za-z]:\\)[^()]*:\d+:\d+)\)?$/.exec(frame.trim())?.[1] ?? '';
+}
+
+/** The user's line as it stands in a message: ` (at model.ts:12:7)`, or nothing. */
+export function here(): string {
+  const line = userSourceLine();
+  return line === '' ? '' : ` (at ${line})`;
 }

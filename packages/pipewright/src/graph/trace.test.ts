@@ -273,6 +273,19 @@ describe('trace', () => {
       }
     }
     expectSame(new InPlace(), [randn(2, 4)]);
+    class Quietly extends nn.Module {
+      fc = new nn.Linear(4, 4);
+      forward(x: Tensor): unknown {
+        const y = this.fc.forward(x);
+        const flat = y.view(-1);
+        const mean = noGrad(() => {
+          y.select(0, 0).mul_(2); // gradients of y flow on, though it is changed and seen without them
+          return flat.abs().mean();
+        });
+        return [flat.mul(mean), y.exp()];
+      }
+    }
+    expectSame(new Quietly(), [randn(2, 4)]);
     class Relu extends nn.Module {
       seq = new nn.Sequential(new nn.Linear(4, 4), new nn.ReLU({ inplace: true }), new nn.Linear(4, 2));
       forward(x: Tensor): Tensor {
