@@ -130,8 +130,7 @@ function accountFor(rank, failure, place) {
   if (!failure.ended && own.test(failure.message)) return 'own error';
   if (place?.state === 'waiting') return 'digest';
   // Between steps: the beginning, or the sum of tied gradients.
-  if (!failure.ended && /in group '.*': rank \d+ .*rank \d+/.test(failure.message))
-    return 'own error, outside of slots';
+  if (!failure.ended && /in group '.*': rank \d+ .*rank \d+/.test(failure.message)) return 'own error between slots';
   if (failure.ended && (place?.state === 'working' || place?.state === 'stopped')) return 'ended at work';
   return null;
 }

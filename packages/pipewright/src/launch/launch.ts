@@ -177,6 +177,13 @@ class Launcher {
     // The others learn of it by themselves; those that do not are ended.
     this.later(this.plan.graceMs, () => this.started?.signal('SIGTERM'));
     this.later(this.plan.graceMs + KILL_MS, () => this.started?.kill());
+    this.killStopped();
+  }
+
+  /** After a failure: when only stopped ranks are left, they need no time of grace. */
+  private killStopped(): void {
+    const left = this.plan.ranks - this.over.size;
+    if (this.snapshot !== undefined && this.started?.stopped().size === left) this.started.kill();
   }
 
   /** A stopped rank need not be missed by anybody, and would keep the launcher for ever. */
@@ -200,10 +207,8 @@ class Launcher {
   private ended(rank: number, value: unknown): void {
     this.over.add(rank);
     this.values[rank - this.first] = value;
-    const left = this.plan.ranks - this.over.size;
-    if (left === 0) this.allOver();
-    // After a failure, those that are stopped would use up the time of grace.
-    else if (this.snapshot !== undefined && this.started?.stopped().size === left) this.started.kill();
+    if (this.over.size === this.plan.ranks) this.allOver();
+    else this.killStopped();
   }
 
   /** With several machines: returns when the launchers of all have found each other. */
