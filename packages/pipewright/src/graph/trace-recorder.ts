@@ -304,9 +304,9 @@ export class TraceRecorder implements Recorder {
     const { given } = source;
     const { ref, index, meta } = place;
     const device = this.resultDevice(source);
-    const at = source.aliased >= 0 ? source.aliased : given.findIndex((value) => value instanceof Tensor);
+    const at = withRecorder(null, () => this.viewedArgument(result, source));
     const parent = given[at];
-    const shares = parent instanceof Tensor && withRecorder(null, () => sharesStorage(result));
+    const shares = parent instanceof Tensor;
     if (!shares) {
       this.values.set(result, newValue(ref, device, meta, this.regions()));
       return;
@@ -315,6 +315,15 @@ export class TraceRecorder implements Recorder {
     const value = this.valueOf(parent);
     const view: View = { parent: value, op, args, kwargs, at, index };
     this.values.set(result, { ...newValue(ref, device, meta, this.regions()), view, seen: rootOf(value).changes });
+  }
+
+  /** The argument that a result is a view of, or is itself, as dropout gives its input back in evaluation; -1 for none. */
+  private viewedArgument(result: Tensor, { given, aliased }: Source): number {
+    if (aliased >= 0) return sharesStorage(result) ? aliased : -1; // a reshape may be a view or a copy
+    // Storage says nothing of other operators: backward may keep their results.
+    return given.findIndex(
+      (value) => value instanceof Tensor && result.isSame(this.onMeta ? this.twinOf(value) : value),
+    );
   }
 
   /** An operator changed some of its arguments: from here on they are other nodes. */

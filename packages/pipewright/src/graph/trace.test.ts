@@ -286,6 +286,19 @@ describe('trace', () => {
       }
     }
     expectSame(new Quietly(), [randn(2, 4)]);
+    class Kept extends nn.Module {
+      fc = new nn.Linear(4, 4);
+      drop = new nn.Dropout(0.5);
+      forward(x: Tensor): unknown {
+        const y = this.fc.forward(x);
+        const kept = y.tanh(); // its backward keeps the result, which is no view of y
+        const dropped = this.drop.forward(y); // which is y itself in evaluation
+        y.select(0, 0).add_(1);
+        return [kept.mul(2), dropped.mul(2)];
+      }
+    }
+    expectSame(new Kept(), [randn(2, 4)]);
+    expectSame(new Kept().eval(), [randn(2, 4)]);
     class Relu extends nn.Module {
       seq = new nn.Sequential(new nn.Linear(4, 4), new nn.ReLU({ inplace: true }), new nn.Linear(4, 2));
       forward(x: Tensor): Tensor {

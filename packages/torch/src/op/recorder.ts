@@ -39,7 +39,7 @@ export function withRecorder<T>(next: Recorder | null, body: () => T): T {
   }
 }
 
-/** Whether other tensors share this one's memory: what a new tensor is a view of, for example. Works on meta tensors too. */
+/** Whether other tensors share this one's memory: its base, its views, or what backward keeps of it. Works on meta tensors too. */
 export function sharesStorage(tensor: Tensor): boolean {
   return native.storageUseCount(tensor.handle) > 1;
 }
