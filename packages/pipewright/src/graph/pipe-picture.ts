@@ -22,7 +22,7 @@ export function drawPipe(report: PipeReport, options: PictureOptions = {}): stri
   const arcs = stepsOf(report).filter(({ from, to }) => to > from + 1);
   const levels = arcLevels(arcs);
   const top =
-    margin + (options.title === undefined ? 0 : 28) + (Math.max(0, ...levels) + (arcs.length > 0 ? 1.3 : 0)) * 34;
+    margin + (options.title === undefined ? 0 : 28) + Math.max(0, ...levels) * 34 + (arcs.length > 0 ? 44 : 0);
   const left = (stage: number): number => margin + stage * (boxWidth + gap);
   const width = left(stages.length - 1) + boxWidth + margin;
   const bottom = top + height + margin + report.ties.length * 18;
