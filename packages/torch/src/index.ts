@@ -30,11 +30,13 @@ export {
   type KeepConstant,
   type Operand,
   opArguments,
+  ownBytesOfHandle,
   type PreparedCall,
   prepareCall,
   type RegisterKind,
   type Registers,
   releaseHandle,
+  releaseHandles,
   sizeOfHandle,
 } from './op/prepared.ts';
 export { type Recorder, recorder, sharesStorage, torchSourceRoot, withRecorder } from './op/recorder.ts';

@@ -54,13 +54,39 @@ ${lines.join('')}};
 `;
 }
 
+/**
+ * A function of its own for each hot operator: a call whose callee is always the same is one that the engine compiles
+ * to a direct call of the addon.
+ */
 function hotFormsFile(): string {
-  const lines = hotForms.map(({ op, args }) => `  '${op}': '${args}',\n`);
-  return `${banner}
-/** The arguments of each hot operator: a letter per argument, as in tools/hot-ops.ts. */
-export const hotForms: Readonly<Record<string, string>> = {
-${lines.join('')}};
+  const letters = 'abcdef';
+  const lines = hotForms.map(({ op, args }) => {
+    const names = [...letters.slice(0, args.length)];
+    const values = names.map((name) => `r[${name}]`).join(', ');
+    return `  '${op}': { args: '${args}', bind: (${names.join(', ')}) => (r) => ${variable(op)}(${values}) },\n`;
+  });
+  const natives = hotForms.map(({ op }) => `const ${variable(op)} = native.hot['${op}'] as Call;\n`);
+  return `${banner}import { native } from '../addon.ts';
+
+type Call = (...values: unknown[]) => unknown;
+
+/** A hot operator on registers. */
+export interface HotRegisterForm {
+  /** A letter per argument, as in tools/hot-ops.ts. */
+  readonly args: string;
+  /** The call that reads its arguments from those registers. */
+  readonly bind: (...registers: number[]) => (registers: unknown[]) => unknown;
+}
+
+${natives.join('')}
+/** Hot operators by name without \`aten::\`. */
+export const hotForms: Readonly<Record<string, HotRegisterForm>> = {
+${lines.join('')}} as Readonly<Record<string, HotRegisterForm>>;
 `;
+}
+
+function variable(op: string): string {
+  return `hot_${op.replaceAll('.', '_')}`;
 }
 
 interface Merged {

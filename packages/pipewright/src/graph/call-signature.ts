@@ -26,10 +26,9 @@ export class ArgumentBinder {
 
   /** The inputs in the order of the placeholders. Keyword arguments are one object after the positional ones. */
   bind(given: readonly unknown[]): readonly unknown[] {
+    if (this.isFlat && given.length === this.positions.size) return given;
     const { args, kwargs } = this.signature;
-    const keys = Object.keys(kwargs);
-    if (this.isFlat && given.length === args.length) return given;
-    const takesNamed = keys.length > 0;
+    const takesNamed = Object.keys(kwargs).length > 0;
     if (given.length !== args.length + (takesNamed ? 1 : 0)) throw this.wrongCount(given.length);
     const inputs = new Array<unknown>(this.positions.size).fill(undefined);
     args.forEach((pattern, i) => this.match(pattern, given[i], this.nameOf(i), inputs));

@@ -12,7 +12,7 @@ import {
   zeros,
 } from '@pipewright/torch';
 import { describe, expect, it } from 'vitest';
-import { type Graph, GraphBuilder, GraphModule, registerCustomFunction } from './index.ts';
+import { type Graph, GraphBuilder, GraphModule, type NodeReference, registerCustomFunction } from './index.ts';
 
 const meta = (...shape: number[]): { dtype: string; shape: number[] } => ({ dtype: 'float32', shape });
 const run = (graph: Graph, ...inputs: unknown[]): unknown => new GraphModule(graph, new Map()).forward(...inputs);
@@ -85,6 +85,52 @@ describe('a program', () => {
     g.call('aten::add_.Tensor', [doubled, x]);
     g.output(g.call('aten::add.Tensor', [doubled, copy]));
     expect(checked(g.build(), tensor([1.5, 2]))).toEqual([9, 12]);
+  });
+
+  it('lets an activation overwrite what a layer made, without gradients only', () => {
+    const g = new GraphBuilder();
+    const x = g.placeholder('x', { meta: meta(2, 2) });
+    const [a, b] = [0, 1].map(() => g.call('aten::mm', [x, x], { meta: meta(2, 2) })) as [NodeReference, NodeReference];
+    const only = g.call('aten::relu', [a], { meta: meta(2, 2) });
+    const shared = g.call('aten::relu', [b], { meta: meta(2, 2) });
+    const input = g.call('aten::relu', [x], { meta: meta(2, 2) });
+    g.output([only, shared, b, input]);
+    const model = new GraphModule(g.build(), new Map());
+    const positive = [
+      [1, 0],
+      [0, 1],
+    ];
+    const before = liveTensors();
+    scope(() => {
+      const square = tensor([
+        [1, -1],
+        [0, 1],
+      ]).to('float32');
+      for (let i = 0; i < 3; i++) {
+        const out = noGrad(() => model.forward(square)) as Tensor[];
+        expect(out.map(numbers)).toEqual([
+          positive,
+          positive,
+          [
+            [1, -2],
+            [0, 1],
+          ],
+          positive,
+        ]);
+      }
+      expect(numbers(square)).toEqual([
+        [1, -1],
+        [0, 1],
+      ]);
+      const leaf = square.clone().requiresGrad_();
+      const [y] = model.forward(leaf) as [Tensor];
+      y.sum().backward();
+      expect(numbers(leaf.grad)).toEqual([
+        [2, 0],
+        [-2, 2],
+      ]);
+    });
+    expect(liveTensors()).toBe(before);
   });
 
   it('takes lists apart, and keeps those that are used whole', () => {

@@ -7,6 +7,7 @@ import {
   itemOfHandle,
   nn,
   type Operand,
+  type PreparedCall,
   prepareCall,
   type RegisterKind,
   type Registers,
@@ -15,14 +16,16 @@ import {
 } from '@pipewright/torch';
 import { PipelineError } from '../errors.ts';
 import type { CallNode, ElementNode, Graph, GraphArgument, GraphNode, ModuleCallNode, ValueMeta } from './graph.ts';
-import { inputsOf, isReference, outputOf, pipeSplitOp, trainingOp } from './graph.ts';
+import { inputsOf, isReference, outputOf, pipeSplitOp, trainingOp, usersOf } from './graph.ts';
 import { type HigherOrderValue, higherOrderNames, higherOrderOp, type RawResults } from './higher-order.ts';
+import { inPlaceOperator } from './in-place.ts';
 import {
   ATTRIBUTES,
   freeValue,
   type OutputPlan,
   Program,
   type ProgramParts,
+  RECORDS_GRADIENTS,
   type Step,
   shareValue,
 } from './program.ts';
@@ -46,6 +49,11 @@ export interface CompileContext {
 /** Checks that hold for the example only, and marks that do nothing. */
 const skipped = new Set([pipeSplitOp, 'aten::_assert_tensor_metadata']);
 
+interface GivenOperands {
+  readonly args: readonly Operand[];
+  readonly kwargs: Readonly<Record<string, Operand>>;
+}
+
 /** Compiles a graph. @example compileGraph(graph, context).run([x], parameters) */
 export function compileGraph(graph: Graph, context: CompileContext): Program {
   const problems: string[] = [];
@@ -62,7 +70,7 @@ class Compiler {
   private readonly graph: Graph;
   private readonly context: CompileContext;
   private readonly problems: string[];
-  private readonly template: unknown[] = [null];
+  private readonly template: unknown[] = [null, true];
   private readonly owners: Tensor[] = [];
   private readonly constants = new Map<unknown, number>();
   /** The register and kind of every value. */
@@ -75,12 +83,17 @@ class Compiler {
   private readonly until = new Map<number, number>();
   private readonly elements = new Map<string, ElementNode[]>();
   private readonly usedWhole = new Set<string>();
+  private readonly nodes: ReadonlyMap<string, GraphNode>;
+  private readonly users: ReadonlyMap<string, readonly string[]>;
+  private overwrites = false;
   private readonly programs = new Map<string, Program>();
 
   constructor(graph: Graph, context: CompileContext, problems: string[]) {
     this.graph = graph;
     this.context = context;
     this.problems = problems;
+    this.nodes = new Map(graph.nodes.map((node) => [node.name, node]));
+    this.users = usersOf(graph);
   }
 
   compile(): Program {
@@ -97,8 +110,8 @@ class Compiler {
       until: this.until.get(register) ?? from,
     }));
     const { template, owners, inputs, attributes, steps, kinds } = this;
-    const hasSubPrograms = this.programs.size > 0;
-    return new Program({ template, owners, inputs, attributes, steps, output, hasSubPrograms, owned }, kinds);
+    const facts = { hasSubPrograms: this.programs.size > 0, overwrites: this.overwrites };
+    return new Program({ template, owners, inputs, attributes, steps, output, owned, ...facts }, kinds);
   }
 
   // --- registers -----------------------------------------------------------------------------------------------------
@@ -218,7 +231,25 @@ class Compiler {
     const isOne = returns.length === 1;
     const metas = Array.isArray(node.meta) ? (node.meta as readonly ValueMeta[]) : [];
     const kinds = returns.map((type, i) => typeKind(type, isOne ? node.meta : metas[i]));
-    this.store(node, this.target(node, isOne ? (kinds[0] as RegisterKind) : kinds), run);
+    const target = this.target(node, isOne ? (kinds[0] as RegisterKind) : kinds);
+    this.store(node, target, this.overwriting(node, given, run) ?? run);
+  }
+
+  /** The run that computes in place unless gradients are recorded, where the node may do so. */
+  private overwriting(node: CallNode, given: GivenOperands, run: PreparedCall['run']): Step['run'] | undefined {
+    const op = inPlaceOperator(node, this.nodes, this.users);
+    const [self] = given.args;
+    if (op === undefined || self === undefined || !('register' in self)) return undefined;
+    const { run: runInPlace } = prepareCall(op, given, this.keep);
+    const { register } = self;
+    this.overwrites = true;
+    return (r) => {
+      if (r[RECORDS_GRADIENTS] === true) return run(r);
+      runInPlace(r);
+      const handle = r[register];
+      r[register] = 0; // it lives on as the result
+      return handle;
+    };
   }
 
   private sizeCall(node: CallNode): void {

@@ -74,8 +74,12 @@ export class GraphPart extends nn.Module {
   }
 }
 
-/** Programs of modules by device. Not fields: a copy of a module has other tensors and modules, so it compiles anew. */
-const programs = new WeakMap<GraphModule, Map<string, Program>>();
+/** A program with the module and the device that it was compiled for. */
+interface Compiled {
+  readonly owner: GraphModule;
+  readonly device: string;
+  readonly program: Program;
+}
 
 /**
  * A graph that can be called and trained. Where the graph asks whether it is in training, as traced ones do, `train()` and
@@ -91,6 +95,8 @@ export class GraphModule extends GraphPart {
   private readonly guards: InputGuards;
   private readonly binder: ArgumentBinder;
   private readonly home: string | undefined;
+  /** What was compiled last. A copy of this module has it too, but is another owner, with tensors of its own. */
+  private compiled: Compiled | null = null;
 
   constructor(graph: Graph, state: GraphState, options: GraphModuleOptions = {}) {
     super(options.name ?? 'GraphModule');
@@ -119,10 +125,11 @@ export class GraphModule extends GraphPart {
    */
   override forward(...args: unknown[]): unknown {
     const inputs = this.binder.bind(args);
-    this.guards.check(inputs, (input, meta) => this.acceptsType(input, meta));
+    const isLikeLast = this.guards.isLikeLast(inputs);
+    if (!isLikeLast) this.guards.check(inputs, (input, meta) => this.acceptsType(input, meta));
     const device = this.deviceFor(inputs);
     if (recorder !== null) return interpretGraph(this.graph, inputs, this.context(device), this.attributes);
-    return this.program(device).run(inputs, this.attributes);
+    return this.program(device).run(inputs, this.attributes, isLikeLast);
   }
 
   /** Compiles the graph now instead of at the first call: what cannot be run is an error here. */
@@ -132,16 +139,10 @@ export class GraphModule extends GraphPart {
   }
 
   private program(device: string): Program {
-    let own = programs.get(this);
-    if (own === undefined) {
-      own = new Map();
-      programs.set(this, own);
-    }
-    let program = own.get(device);
-    if (program === undefined) {
-      program = compileGraph(this.graph, this.context(device));
-      own.set(device, program);
-    }
+    const { compiled } = this;
+    if (compiled !== null && compiled.owner === this && compiled.device === device) return compiled.program;
+    const program = compileGraph(this.graph, this.context(device));
+    this.compiled = { owner: this, device, program };
     return program;
   }
 

@@ -53,18 +53,19 @@ export class InputGuards {
 
   /** Throws where an input is not what the graph was made for. */
   check(inputs: readonly unknown[], accepts: (input: Tensor, meta: TensorMeta) => boolean): void {
-    if (this.isLikeLast(inputs)) return;
     this.last = null;
     this.checkAll(inputs, accepts);
     if (inputs.every((input) => input instanceof Tensor || typeof input === 'number' || typeof input === 'boolean'))
       this.last = inputs.map((input) => (input instanceof Tensor ? describeHandle(input.handle) : (input as number)));
   }
 
-  private isLikeLast(inputs: readonly unknown[]): boolean {
+  /** Whether the inputs are like those that passed the last check, so that they need none. */
+  isLikeLast(inputs: readonly unknown[]): boolean {
     const { last } = this;
     if (last === null || last.length !== inputs.length) return false;
     for (let i = 0; i < last.length; i++) {
-      const [input, before] = [inputs[i], last[i] as Float64Array | number | boolean];
+      const input = inputs[i];
+      const before = last[i] as Float64Array | number | boolean;
       if (typeof before !== 'object') {
         if (input !== before) return false;
       } else if (!(input instanceof Tensor) || !hasDescription(input.handle, before)) return false;

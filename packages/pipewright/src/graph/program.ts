@@ -4,9 +4,12 @@
  */
 import {
   duplicateHandle,
+  isGradEnabled,
+  ownBytesOfHandle,
   type RegisterKind,
   type Registers,
   releaseHandle,
+  releaseHandles,
   Tensor,
   TorchError,
 } from '@pipewright/torch';
@@ -49,12 +52,17 @@ export interface ProgramParts {
   readonly output: OutputPlan;
   /** Whether steps run sub-programs, which ask for the attributes' handles. */
   readonly hasSubPrograms: boolean;
+  /** Whether steps overwrite their arguments while no gradients are recorded. */
+  readonly overwrites: boolean;
   /** Registers that steps fill: when, and until when they are needed (`Infinity`: they are results). */
   readonly owned: readonly { readonly register: number; readonly from: number; readonly until: number }[];
 }
 
 /** The register that holds the handles of all attributes during a run, for sub-programs. */
 export const ATTRIBUTES = 0;
+
+/** The register that says whether gradients are recorded. */
+export const RECORDS_GRADIENTS = 1;
 
 /** Frees whatever a register holds: a handle, a list of handles, or something that needs no freeing. */
 export function freeValue(value: unknown, kind: RegisterKind | 'other'): void {
@@ -73,9 +81,27 @@ export function shareValue(value: unknown, kind: RegisterKind | 'other'): unknow
   return value;
 }
 
+/** Values up to this size are freed several at a time, which is cheaper: they hold half a megabyte at most. */
+const smallBytes = 16_384;
+const batchLength = 32;
+
 /** A compiled graph. */
 export class Program {
   readonly parts: ProgramParts;
+  /** The steps laid out: what runs, where the result goes, and which registers are freed after it. */
+  private readonly runs: readonly Step['run'][];
+  private readonly outs: Int32Array;
+  private readonly freeStarts: Int32Array;
+  private readonly freeList: Int32Array;
+  private readonly inputRegisters: Int32Array;
+  private readonly attributeRegisters: Int32Array;
+  private readonly attributeIndices: Int32Array;
+  /** The register of the output where that is one tensor that a step made; else -1. */
+  private readonly onlyOutput: number;
+  /** For each entry of `freeList` whether it was small in a run with inputs of the same sizes; null before there was one. */
+  private small: Uint8Array | null = null;
+  private readonly batch = new Int32Array(batchLength);
+  private isRunning = false;
   private readonly kinds: ReadonlyMap<number, RegisterKind>;
   private readonly ownedRegisters: ReadonlySet<number>;
   /** The kind of every leaf of the output, in order. */
@@ -86,6 +112,19 @@ export class Program {
     this.kinds = kinds;
     this.ownedRegisters = new Set(parts.owned.map((item) => item.register));
     this.outputKinds = leafKinds(parts.output);
+    this.inputRegisters = Int32Array.from(parts.inputs, ({ register }) => register);
+    this.attributeRegisters = Int32Array.from(parts.attributes, ({ register }) => register);
+    this.attributeIndices = Int32Array.from(parts.attributes, ({ index }) => index);
+    const { output } = parts;
+    const isOne = 'register' in output && output.kind === 'tensor' && this.ownedRegisters.has(output.register);
+    this.onlyOutput = isOne ? output.register : -1;
+    this.runs = parts.steps.map((step) => step.run);
+    this.outs = Int32Array.from(parts.steps, (step) => step.out);
+    this.freeList = Int32Array.from(parts.steps.flatMap((step) => step.frees));
+    this.freeStarts = new Int32Array(parts.steps.length + 1);
+    parts.steps.forEach((step, i) => {
+      this.freeStarts[i + 1] = (this.freeStarts[i] as number) + step.frees.length;
+    });
   }
 
   /** Runs on raw values (handles, numbers) and returns what each leaf of the output is, owned by the caller. */
@@ -93,11 +132,12 @@ export class Program {
     const { parts } = this;
     const registers = parts.template.slice();
     registers[ATTRIBUTES] = attributes;
+    if (parts.overwrites) registers[RECORDS_GRADIENTS] = isGradEnabled();
     for (const { register, index } of parts.attributes) registers[register] = attributes[index];
     parts.inputs.forEach(({ register }, i) => {
       registers[register] = inputs[i];
     });
-    this.execute(registers);
+    this.execute(registers, false);
     const given = new Set<number>();
     const leaves: unknown[] = [];
     const collect = (plan: OutputPlan): void => {
@@ -113,24 +153,25 @@ export class Program {
     return leaves;
   }
 
-  /** Runs on tensors and numbers; the innermost scope takes charge of the results. */
-  run(inputs: readonly unknown[], attributes: readonly Tensor[]): unknown {
+  /**
+   * Runs on tensors and numbers; the innermost scope takes charge of the results. `isLikeLast` says that the inputs have
+   * the sizes of the last run's.
+   */
+  run(inputs: readonly unknown[], attributes: readonly Tensor[], isLikeLast = false): unknown {
     const { parts } = this;
     const registers = parts.template.slice();
     if (parts.hasSubPrograms) registers[ATTRIBUTES] = attributes.map((tensor) => tensor.handle);
-    for (let i = 0; i < parts.attributes.length; i++) {
-      const { register, index } = parts.attributes[i] as { register: number; index: number };
-      registers[register] = (attributes[index] as Tensor).handle;
-    }
-    for (let i = 0; i < parts.inputs.length; i++) {
+    if (parts.overwrites) registers[RECORDS_GRADIENTS] = isGradEnabled();
+    const { attributeRegisters, attributeIndices, inputRegisters } = this;
+    for (let i = 0; i < attributeRegisters.length; i++)
+      registers[attributeRegisters[i] as number] = (attributes[attributeIndices[i] as number] as Tensor).handle;
+    for (let i = 0; i < inputRegisters.length; i++) {
       const value = inputs[i];
-      registers[(parts.inputs[i] as BorrowedRegister).register] = value instanceof Tensor ? value.handle : value;
+      registers[inputRegisters[i] as number] = value instanceof Tensor ? value.handle : value;
     }
-    this.execute(registers);
-    const { output } = parts;
-    if ('register' in output && output.kind === 'tensor' && this.ownedRegisters.has(output.register))
-      return Tensor.adopt(registers[output.register] as number);
-    return assemble(output, registers, this.borrowed(inputs, attributes));
+    this.execute(registers, !isLikeLast || this.small === null);
+    if (this.onlyOutput >= 0) return Tensor.adopt(registers[this.onlyOutput] as number);
+    return assemble(parts.output, registers, this.borrowed(inputs, attributes));
   }
 
   /** The tensors that came from outside, by register. */
@@ -144,28 +185,66 @@ export class Program {
     return known;
   }
 
-  private execute(registers: unknown[]): void {
-    const { steps } = this.parts;
+  /** Runs the steps, and frees small values several at a time where a run before this one found out which they are. */
+  private execute(registers: unknown[], isMeasuring: boolean): void {
+    const { small, isRunning } = this;
+    if (isMeasuring || isRunning || small === null) return this.executePlainly(registers, isMeasuring);
+    const { runs, outs, freeStarts, freeList, batch } = this;
+    const count = runs.length;
     let at = 0;
+    let pending = 0;
+    this.isRunning = true;
     try {
-      for (; at < steps.length; at++) {
-        const { run, out, frees } = steps[at] as Step;
-        if (out >= 0) registers[out] = run(registers);
-        else run(registers);
-        for (let i = 0; i < frees.length; i++) {
-          const register = frees[i] as number;
-          const value = registers[register];
-          if (typeof value === 'number') {
-            if (value !== 0) releaseHandle(value);
-          } else freeValue(value, 'tensors');
-          registers[register] = null;
+      for (; at < count; at++) {
+        const out = outs[at] as number;
+        const result = (runs[at] as Step['run'])(registers);
+        if (out >= 0) registers[out] = result;
+        for (let i = freeStarts[at] as number; i < (freeStarts[at + 1] as number); i++) {
+          const value = registers[freeList[i] as number];
+          if (small[i] === 1 && typeof value === 'number' && value !== 0) {
+            batch[pending++] = value;
+            if (pending === batchLength) {
+              releaseHandles(batch, pending);
+              pending = 0;
+            }
+          } else freeValue(value, typeof value === 'number' ? 'tensor' : 'tensors');
         }
       }
     } catch (error) {
-      for (const { register, from, until } of this.parts.owned)
-        if (from < at && until >= at) freeValue(registers[register], this.kinds.get(register) as RegisterKind);
-      throw stepError((steps[at] as Step).node, error);
+      throw this.failed(registers, at, error);
+    } finally {
+      this.isRunning = false;
+      if (pending > 0) releaseHandles(batch, pending);
     }
+  }
+
+  private executePlainly(registers: unknown[], isMeasuring: boolean): void {
+    const { runs, outs, freeStarts, freeList } = this;
+    const small = new Uint8Array(freeList.length);
+    let at = 0;
+    try {
+      for (; at < runs.length; at++) {
+        const out = outs[at] as number;
+        const result = (runs[at] as Step['run'])(registers);
+        if (out >= 0) registers[out] = result;
+        for (let i = freeStarts[at] as number; i < (freeStarts[at + 1] as number); i++) {
+          const value = registers[freeList[i] as number];
+          const isHandle = typeof value === 'number' && value !== 0;
+          if (isMeasuring && isHandle && ownBytesOfHandle(value) <= smallBytes) small[i] = 1;
+          freeValue(value, isHandle ? 'tensor' : 'tensors');
+        }
+      }
+      if (isMeasuring) this.small = small;
+    } catch (error) {
+      throw this.failed(registers, at, error);
+    }
+  }
+
+  /** Frees what was alive when a step failed; returns the error that says which one it was. */
+  private failed(registers: unknown[], at: number, error: unknown): unknown {
+    for (const { register, from, until } of this.parts.owned)
+      if (from < at && until >= at) freeValue(registers[register], this.kinds.get(register) as RegisterKind);
+    return stepError((this.parts.steps[at] as Step).node, error);
   }
 }
 

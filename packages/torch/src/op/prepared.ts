@@ -67,6 +67,18 @@ export function releaseHandle(handle: number): void {
   native.release(handle);
 }
 
+/** Frees the tensors of the first `count` handles of an array, in one go. */
+export function releaseHandles(handles: Int32Array, count: number): void {
+  native.releaseMany(handles, count);
+}
+
+/** Bytes of the memory that goes when this handle does; infinite where another tensor shares the memory. */
+export function ownBytesOfHandle(handle: number): number {
+  if (native.storageUseCount(handle) > 1) return Number.POSITIVE_INFINITY;
+  native.meta(handle);
+  return (shared[8] as number) * (shared[9] as number);
+}
+
 /** A second handle of the same tensor. */
 export function duplicateHandle(handle: number): number {
   return native.duplicate(handle);
@@ -361,9 +373,9 @@ function hotRun(
   keep: KeepConstant,
 ): PreparedCall['run'] | undefined {
   const name = op.fullName.replace(/^aten::/, '');
-  const form = Object.hasOwn(hotForms, name) ? hotForms[name] : undefined;
-  const call = native.hot[name];
-  if (form === undefined || call === undefined) return undefined;
+  const hot = Object.hasOwn(hotForms, name) ? hotForms[name] : undefined;
+  if (hot === undefined) return undefined;
+  const form = hot.args;
   for (let i = form.length; i < operands.length; i++)
     if (!isDefault(op.args[i] as BoundArgument, operands[i]) && !(name === 'layer_norm' && i === 5)) return undefined; // its flag for cuDNN does nothing
   const from: number[] = [];
@@ -377,7 +389,7 @@ function hotRun(
       from.push(keep(found.length));
     }
   }
-  const run = spreadRun(call, from);
+  const run = hot.bind(...from);
   return list === undefined ? run : listRun(run, list);
 }
 
