@@ -16,7 +16,7 @@ fs.openSync = (path, ...rest) => {
 };
 syncBuiltinESMExports(); // before the loader is imported, so that it gets this one
 
-const { scope, TorchError, zeros } = await import('@pipewright/torch');
+const { noGrad, scope, TorchError, zeros } = await import('@pipewright/torch');
 const { loadPt2, PipelineError, placeholdersOf } = await import('pipewright');
 
 /** @param {import('pipewright').GraphModule} model */
@@ -28,6 +28,7 @@ function runOnce(model) {
     return zeros(shape, { dtype: /** @type {any} */ (meta.dtype) });
   });
   model.forward(...inputs);
+  noGrad(() => model.forward(...inputs)); // other ways to free and to overwrite
 }
 
 /** @param {string} path */

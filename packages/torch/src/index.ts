@@ -29,7 +29,6 @@ export {
   itemOfHandle,
   type KeepConstant,
   type Operand,
-  opArguments,
   ownBytesOfHandle,
   type PreparedCall,
   prepareCall,

@@ -59,6 +59,7 @@ export function compileGraph(graph: Graph, context: CompileContext): Program {
   const problems: string[] = [];
   const program = new Compiler(graph, context, problems).compile();
   if (problems.length > 0) {
+    program.dispose();
     const shown = problems.slice(0, 20).map((text) => `  ${text}`);
     if (problems.length > shown.length) shown.push(`  and ${problems.length - shown.length} more`);
     throw new PipelineError('GRAPH_COMPILE', `the graph cannot be run:\n${shown.join('\n')}`, { problems });
@@ -110,7 +111,7 @@ class Compiler {
       until: this.until.get(register) ?? from,
     }));
     const { template, owners, inputs, attributes, steps, kinds } = this;
-    const facts = { hasSubPrograms: this.programs.size > 0, overwrites: this.overwrites };
+    const facts = { subPrograms: [...this.programs.values()], overwrites: this.overwrites };
     return new Program({ template, owners, inputs, attributes, steps, output, owned, ...facts }, kinds);
   }
 

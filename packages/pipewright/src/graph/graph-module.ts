@@ -142,8 +142,16 @@ export class GraphModule extends GraphPart {
     const { compiled } = this;
     if (compiled !== null && compiled.owner === this && compiled.device === device) return compiled.program;
     const program = compileGraph(this.graph, this.context(device));
+    if (compiled?.owner === this) compiled.program.dispose();
     this.compiled = { owner: this, device, program };
     return program;
+  }
+
+  /** Frees the memory of all parameters, their gradients, all buffers, and of what was compiled. */
+  override dispose(): void {
+    super.dispose();
+    if (this.compiled?.owner === this) this.compiled.program.dispose();
+    this.compiled = null;
   }
 
   override extraRepr(): string {

@@ -50,8 +50,8 @@ export interface ProgramParts {
   readonly attributes: readonly (BorrowedRegister & { readonly index: number })[];
   readonly steps: readonly Step[];
   readonly output: OutputPlan;
-  /** Whether steps run sub-programs, which ask for the attributes' handles. */
-  readonly hasSubPrograms: boolean;
+  /** Programs that steps run; they ask for the attributes' handles. */
+  readonly subPrograms: readonly Program[];
   /** Whether steps overwrite their arguments while no gradients are recorded. */
   readonly overwrites: boolean;
   /** Registers that steps fill: when, and until when they are needed (`Infinity`: they are results). */
@@ -160,7 +160,7 @@ export class Program {
   run(inputs: readonly unknown[], attributes: readonly Tensor[], isLikeLast = false): unknown {
     const { parts } = this;
     const registers = parts.template.slice();
-    if (parts.hasSubPrograms) registers[ATTRIBUTES] = attributes.map((tensor) => tensor.handle);
+    if (parts.subPrograms.length > 0) registers[ATTRIBUTES] = attributes.map((tensor) => tensor.handle);
     if (parts.overwrites) registers[RECORDS_GRADIENTS] = isGradEnabled();
     const { attributeRegisters, attributeIndices, inputRegisters } = this;
     for (let i = 0; i < attributeRegisters.length; i++)
@@ -172,6 +172,12 @@ export class Program {
     this.execute(registers, !isLikeLast || this.small === null);
     if (this.onlyOutput >= 0) return Tensor.adopt(registers[this.onlyOutput] as number);
     return assemble(parts.output, registers, this.borrowed(inputs, attributes));
+  }
+
+  /** Frees the numbers that were made tensors for the program; it cannot run any more. */
+  dispose(): void {
+    for (const owner of this.parts.owners) owner.dispose();
+    for (const program of this.parts.subPrograms) program.dispose();
   }
 
   /** The tensors that came from outside, by register. */

@@ -40,11 +40,6 @@ export interface PreparedCall {
 /** Keeps a value for all runs and says in which register it is. `owner` has to live as long: the value is its handle. */
 export type KeepConstant = (value: unknown, owner?: Tensor) => number;
 
-/** The schema of an operator: the names of its arguments in camelCase, in order. @example opArguments('aten::linear') */
-export function opArguments(name: string): readonly string[] {
-  return bindOp(name).args.map((arg) => arg.key);
-}
-
 /**
  * Prepares a call of an operator: positional operands in schema order, the others by name in camelCase.
  *

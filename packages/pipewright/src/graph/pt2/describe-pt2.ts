@@ -130,7 +130,7 @@ function problemsOf(graph: Graph): readonly string[] {
       module: () => null as never,
       device: (device) => device,
       training: () => false,
-    });
+    }).dispose();
     return [];
   } catch (error) {
     if (!(error instanceof PipelineError) || error.code !== 'GRAPH_COMPILE') throw error;

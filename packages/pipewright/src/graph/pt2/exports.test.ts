@@ -132,11 +132,13 @@ describe.each(names)('%s', (name) => {
 
   it('computes what the original module computes', () => {
     for (const call of calls) {
+      const atFirst = liveTensors();
       const model = loadPt2(`${folder}${name}.pt2`, { verify: true });
       const before = liveTensors();
       expect(scope(() => run(model, call, stored))).toEqual([]);
       expect(liveTensors()).toBe(before);
       model.dispose();
+      expect(liveTensors()).toBe(atFirst);
     }
   });
 
