@@ -67,6 +67,15 @@ describe('cutBalanced', () => {
     expect(() => cutBalanced(graph, 2, { seconds: new Map(), limit: 3 } as never)).toThrow(/unknown option 'limit'/);
   });
 
+  test('every layer is in exactly one stage, however uneven', () => {
+    const { graph } = trace(new Chain(30), [x]);
+    const layers = splitGraph(cutBalanced(graph, 4)).stages.map(({ attributes }) =>
+      attributes.flatMap(({ target }) => /layers\.(\d+)\.fc\.weight/.exec(target)?.[1] ?? []).map(Number),
+    );
+    expect(layers.flat()).toEqual(Array.from({ length: 30 }, (_, i) => i));
+    expect(layers.map((list) => list.length).sort()).toEqual([7, 7, 8, 8]);
+  });
+
   test('by measured times', () => {
     class Slow extends nn.Module {
       layers = new nn.ModuleList([new nn.Linear(8, 8), new nn.Linear(8, 8), new nn.Linear(8, 8), new nn.Linear(8, 8)]);

@@ -399,7 +399,8 @@ export class TraceRecorder implements Recorder {
     const name = this.unique(target.replaceAll('.', '_'));
     const role = tensor instanceof nn.Parameter ? 'parameter' : 'buffer';
     const persistent = tensor instanceof nn.Parameter || (tensor instanceof nn.Buffer && tensor.persistent);
-    const own = isOwned ? tensor : withRecorder(null, () => unscoped(() => tensor.alias()));
+    const isMember = isOwned || tensor instanceof nn.Parameter || tensor instanceof nn.Buffer;
+    const own = isMember ? tensor : withRecorder(null, () => unscoped(() => tensor.alias())); // its scope may end
     this.attributes.push({ name, target, tensor: own, role, persistent, meta });
     const value = newValue(name, device, meta);
     this.byTarget.set(target, value);

@@ -252,6 +252,20 @@ describe('trace', () => {
     expect([...paths]).toEqual(['embed', '', 'head', 'head@1']);
   });
 
+  test('parameters that no module has registered learn all the same', () => {
+    const hidden = [new nn.Linear(4, 4)];
+    class Hides extends nn.Module {
+      forward(x: Tensor): Tensor {
+        return (hidden[0] as nn.Linear).forward(x);
+      }
+    }
+    const { graph, state } = trace(new Hides(), [randn(2, 4)]);
+    expect(state.get('lifted_tensor_0')).toBe(hidden[0]?.weight);
+    const module = new GraphModule(graph, state);
+    scope(() => (module.forward(randn(3, 4)) as Tensor).sum().backward());
+    expect(hidden[0]?.bias?.grad?.toArray()).toEqual([3, 3, 3, 3]);
+  });
+
   test('changes in place and views', () => {
     class InPlace extends nn.Module {
       fc = new nn.Linear(4, 4);
