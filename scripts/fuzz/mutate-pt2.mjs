@@ -74,6 +74,7 @@ const strangeTargets = [
   'torch.ops.aten.add.Nothing',
   'torch.ops.higher_order.cond',
   'torch.ops.higher_order.while_loop',
+  'torch.ops.aten.from_file.default',
   'os.system',
   '#ns:op',
   '_operator.floordiv',

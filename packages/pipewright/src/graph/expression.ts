@@ -133,7 +133,7 @@ const functions: Readonly<Record<string, (...values: number[]) => number | undef
   Identity: (a = 0) => a,
 };
 
-/** The value of an expression, or nothing where a symbol or function is not known. */
+/** The value of an expression, or nothing where a symbol or function is not known. @example evaluate(parseExpression('2*s0'), new Map([['s0', 4]])) // 8 */
 export function evaluate(expression: Expression, symbols: ReadonlyMap<string, number>): number | undefined {
   if ('number' in expression) return expression.number;
   if ('symbol' in expression) return symbols.get(expression.symbol);

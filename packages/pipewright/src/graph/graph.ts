@@ -150,7 +150,7 @@ export const pipeSplitOp = 'pippy::_pipe_split';
 /** The operator that says whether the module that owns the graph is in training: no inputs, a boolean. */
 export const trainingOp = 'pipewright::training';
 
-/** Whether an argument is a use of a node. */
+/** Whether an argument is a use of a node. @example isReference({ ref: 'x' }) // true */
 export function isReference(value: unknown): value is NodeReference {
   return typeof value === 'object' && value !== null && 'ref' in value;
 }
@@ -174,7 +174,7 @@ export function mapReferences(
   return value;
 }
 
-/** Calls `visit` with the name of every node that an argument uses, in order, repeats included. */
+/** Calls `visit` with the name of every node that an argument uses, in order, repeats included. @example eachReference(node.args, (name) => used.add(name)) */
 export function eachReference(value: GraphArgument, visit: (name: string) => void): void {
   if (typeof value !== 'object' || value === null) return;
   if (Array.isArray(value)) for (const item of value as readonly GraphArgument[]) eachReference(item, visit);
@@ -205,7 +205,7 @@ export function inputsOf(node: GraphNode): string[] {
   return [...names];
 }
 
-/** The node with every use of another node replaced; name, metadata and kind stay. */
+/** The node with every use of another node replaced; the rest stays. @example mapNodeReferences(node, ({ ref }) => ({ ref: renamed.get(ref) ?? ref })) */
 export function mapNodeReferences(node: GraphNode, replace: (reference: NodeReference) => NodeReference): GraphNode {
   switch (node.kind) {
     case 'call':
@@ -231,19 +231,19 @@ export function mapNodeReferences(node: GraphNode, replace: (reference: NodeRefe
   }
 }
 
-/** For every node the names of the nodes that use it, in order. */
+/** For every node the names of the nodes that use it, in order. @example usersOf(graph).get('x') // ['linear'] */
 export function usersOf(graph: Graph): Map<string, string[]> {
   const users = new Map<string, string[]>(graph.nodes.map((node) => [node.name, []]));
   for (const node of graph.nodes) for (const name of inputsOf(node)) users.get(name)?.push(node.name);
   return users;
 }
 
-/** The placeholders of a graph in order: what a flat call passes. */
+/** The placeholders of a graph in order. @example placeholdersOf(graph).map((node) => node.name) // ['x'] */
 export function placeholdersOf(graph: Graph): PlaceholderNode[] {
   return graph.nodes.filter((node): node is PlaceholderNode => node.kind === 'placeholder');
 }
 
-/** The output node. */
+/** The output node. @example outputOf(graph).value // { ref: 'linear_8' } */
 export function outputOf(graph: Graph): OutputNode {
   return graph.nodes.at(-1) as OutputNode;
 }

@@ -51,7 +51,7 @@ function formatArguments(node: {
   return [...node.args.map(formatArgument), ...named].join(', ');
 }
 
-/** One argument as text: `%x`, `2`, `2.0`, `[%a, null]`, `float32`. */
+/** One argument as text. @example formatArgument([{ ref: 'x' }, { float: 2 }, null]) // '[%x, 2.0, null]' */
 export function formatArgument(value: GraphArgument): string {
   if (value === null || typeof value === 'boolean' || typeof value === 'number') return String(value);
   if (typeof value === 'string') return JSON.stringify(value);
@@ -73,7 +73,7 @@ function typed(meta: ValueMeta | undefined): string {
   return text === '' ? '' : `: ${text}`;
 }
 
-/** What is known of a value as text: `float32[s0, 4]`, `int s0`, `(float32[2], int64[2])`; nothing when nothing is. */
+/** What is known of a value as text; nothing when nothing is. @example formatMeta({ dtype: 'float32', shape: ['s0', 4] }) // 'float32[s0, 4]' */
 export function formatMeta(meta: ValueMeta | undefined): string {
   if (meta === undefined || meta === null) return '';
   if (Array.isArray(meta))

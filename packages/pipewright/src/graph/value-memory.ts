@@ -75,7 +75,7 @@ function metaBytes(meta: ValueMeta | undefined, sizes: ReadonlyMap<string, numbe
   return tensorBytes(meta as TensorMeta, sizes);
 }
 
-/** Bytes of a tensor, or nothing where a size is not known. */
+/** Bytes of a tensor, or nothing where a size is not known. @example tensorBytes({ dtype: 'float32', shape: ['s0', 4] }, new Map([['s0', 8]])) // 128 */
 export function tensorBytes(meta: TensorMeta, sizes: ReadonlyMap<string, number>): number | undefined {
   let bytes = dtypes.get(meta.dtype as DTypeName)?.itemSize ?? 0;
   for (const dim of meta.shape) {

@@ -57,29 +57,29 @@ export function prepareCall(
   return { run, returns: op.returns, inPlace: op.inPlace };
 }
 
-/** Frees the tensor of a handle. */
+/** Frees the tensor of a handle. @example releaseHandle(call.run(registers) as number) */
 export function releaseHandle(handle: number): void {
   native.release(handle);
 }
 
-/** Frees the tensors of the first `count` handles of an array, in one go. */
+/** Frees the tensors of the first `count` handles of an array, in one go. @example releaseHandles(batch, 3) */
 export function releaseHandles(handles: Int32Array, count: number): void {
   native.releaseMany(handles, count);
 }
 
-/** Bytes of the memory that goes when this handle does; infinite where another tensor shares the memory. */
+/** Bytes of the memory that goes when this handle does; infinite where another tensor shares it. @example ownBytesOfHandle(zeros([4]).handle) // 16 */
 export function ownBytesOfHandle(handle: number): number {
   if (native.storageUseCount(handle) > 1) return Number.POSITIVE_INFINITY;
   native.meta(handle);
   return (shared[8] as number) * (shared[9] as number);
 }
 
-/** A second handle of the same tensor. */
+/** A second handle of the same tensor. @example Tensor.adopt(duplicateHandle(x.handle)) */
 export function duplicateHandle(handle: number): number {
   return native.duplicate(handle);
 }
 
-/** The size of one dimension, by handle. */
+/** The size of one dimension, by handle. @example sizeOfHandle(x.handle, -1) */
 export function sizeOfHandle(handle: number, dim: number): number {
   native.meta(handle);
   const dims = shared[0] as number;
@@ -88,7 +88,7 @@ export function sizeOfHandle(handle: number, dim: number): number {
   throw new TorchError('INDEX', `dimension ${dim} does not exist: the tensor has ${dims}`);
 }
 
-/** What a tensor is, apart from its values: for `hasDescription`. */
+/** What a tensor is, apart from its values: for `hasDescription`. @example const last = describeHandle(x.handle) */
 export function describeHandle(handle: number): Float64Array {
   native.meta(handle);
   const dims = shared[0] as number;
@@ -98,7 +98,7 @@ export function describeHandle(handle: number): Float64Array {
   return description;
 }
 
-/** Whether a tensor has the number of dimensions, the element type, the device and the sizes of another one. */
+/** Whether a tensor has the dimensions, the element type, the device and the sizes of another one. @example hasDescription(x.handle, last) */
 export function hasDescription(handle: number, description: Float64Array): boolean {
   native.meta(handle);
   for (let i = 0; i < DESCRIPTION; i++) if (shared[i] !== description[i]) return false;
@@ -107,7 +107,7 @@ export function hasDescription(handle: number, description: Float64Array): boole
   return true;
 }
 
-/** The value of a tensor of one element, by handle. */
+/** The value of a tensor of one element, by handle. @example itemOfHandle(tensor(3).handle) // 3 */
 export function itemOfHandle(handle: number): number | boolean | bigint | { re: number; im: number } {
   return native.item(handle);
 }

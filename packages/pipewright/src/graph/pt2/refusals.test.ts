@@ -1,4 +1,5 @@
 /** @file What is no sound `.pt2` file is refused, with what was found and what to do. */
+import { execFileSync } from 'node:child_process';
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -123,7 +124,9 @@ describe('a file', () => {
 
   it('that does not exist, or is a folder', () => {
     expect(() => loadPt2(join(folder, 'none.pt2'))).toThrow(/none.pt2: cannot be opened \(ENOENT\)/);
-    expect(() => loadPt2(folder)).toThrow(/not a regular file|EISDIR/);
+    expect(() => loadPt2(folder)).toThrow(/: not a regular file/);
+    execFileSync('mkfifo', [join(folder, 'pipe.pt2')]);
+    expect(() => loadPt2(join(folder, 'pipe.pt2'))).toThrow(/pipe.pt2: not a regular file/);
     expect(() => loadPt2('')).toThrow('loadPt2: expected the path of a .pt2 file');
     expect(() => loadPt2(testdata('exports/tied.pt2'), { modle: 'x' } as never)).toThrow(
       "loadPt2: unknown option 'modle'; it takes model, verify",
@@ -192,6 +195,16 @@ describe('a program', () => {
       'with an extension',
       program((p) => (graphOf(p).nodes[0].target = '#a:b')),
       '"#a:b" is not the name of an operator',
+    ],
+    [
+      'that opens files',
+      program((p) => (graphOf(p).nodes[0].target = 'torch.ops.aten.from_file.default')),
+      'program.graph_module.graph.nodes[0].target: aten::from_file does more than compute, which a file may not',
+    ],
+    [
+      'that talks to other ranks',
+      program((p) => (graphOf(p).nodes[0].target = 'torch.ops._c10d_functional.all_reduce.default')),
+      '_c10d_functional::all_reduce does more than compute',
     ],
     [
       'with a missing argument',

@@ -16,6 +16,16 @@ const scalarFunctions: Readonly<Record<string, string>> = {
   'torch._sym_sqrt': 'sqrt',
 };
 
+/** Operators that do more than compute: a file of unknown origin shall not touch files, other ranks or foreign memory. */
+const refused =
+  /^(aten::from_file|mkldnn::data_ptr|(inductor|c10d|_c10d_functional|_c10d_functional_autograd|symm_mem|fsdp|static_runtime|profiler|_test)::)/;
+
+/** Operators that skip the check of their indices, and those that do the same with it. */
+const checked: Readonly<Record<string, string>> = {
+  'aten::_unsafe_index.Tensor': 'aten::index.Tensor',
+  'aten::_unsafe_index_put': 'aten::index_put',
+};
+
 /**
  * The operator of a target: `torch.ops.aten.add.Tensor` is `aten::add.Tensor`, `_operator.mul` is `scalar::mul`. A Python
  * function becomes `python::...`, which nothing can run.
@@ -25,7 +35,10 @@ export function readTarget(target: JsonCursor): string {
   const op = /^torch\.ops\.(\w+)\.(\w+)(?:\.(\w+))?$/.exec(text);
   if (op !== null) {
     const [, space, name, overload] = op as unknown as [string, string, string, string | undefined];
-    return overload === undefined || overload === 'default' ? `${space}::${name}` : `${space}::${name}.${overload}`;
+    const full =
+      overload === undefined || overload === 'default' ? `${space}::${name}` : `${space}::${name}.${overload}`;
+    if (refused.test(full)) throw target.wrong(`${full} does more than compute, which a file may not`);
+    return Object.hasOwn(checked, full) ? (checked[full] as string) : full;
   }
   const scalar = /^_operator\.(\w+?)_?$/.exec(text)?.[1];
   if (scalar !== undefined) return `scalar::${scalar}`;

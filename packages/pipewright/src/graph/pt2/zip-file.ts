@@ -2,7 +2,8 @@
  * @file A zip file with stored entries, as libtorch writes it: where each entry's bytes lie, and small entries read. Names
  * are keys and never paths on disk; nothing is unpacked.
  */
-import { closeSync, fstatSync, openSync, readSync } from 'node:fs';
+import { closeSync, fstatSync, openSync, readSync, statSync } from 'node:fs';
+import { PipelineError } from '../../errors.ts';
 import { crc32 } from './crc32.ts';
 import { pt2Error, shown } from './pt2-error.ts';
 
@@ -38,9 +39,7 @@ export class ZipFile {
   private constructor(path: string, file: number) {
     this.path = path;
     this.file = file;
-    const status = fstatSync(file);
-    if (!status.isFile()) throw this.error('FILE', 'not a regular file');
-    this.size = status.size;
+    this.size = fstatSync(file).size;
     this.entries = this.readDirectory();
   }
 
@@ -48,8 +47,11 @@ export class ZipFile {
   static open(path: string): ZipFile {
     let file: number;
     try {
+      // Asked before opening: a pipe would wait for its writer.
+      if (!statSync(path).isFile()) throw pt2Error('FILE', path, 'not a regular file');
       file = openSync(path, 'r');
     } catch (error) {
+      if (error instanceof PipelineError) throw error;
       throw pt2Error('FILE', path, `cannot be opened (${(error as NodeJS.ErrnoException).code})`, error);
     }
     try {
