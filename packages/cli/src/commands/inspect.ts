@@ -87,7 +87,9 @@ function describe(found: Pt2Description, color: boolean | undefined): string {
 }
 
 function amount({ count, elements, bytes: size }: Pt2Tensors): string {
-  return count === 0 ? 'none' : `${elements.toLocaleString('en-US')} in ${count} tensor${count === 1 ? '' : 's'}, ${bytes(size)}`;
+  return count === 0
+    ? 'none'
+    : `${elements.toLocaleString('en-US')} in ${count} tensor${count === 1 ? '' : 's'}, ${bytes(size)}`;
 }
 
 /** Bytes in a unit that fits. */
