@@ -24,15 +24,23 @@ export class ArgumentBinder {
       );
   }
 
-  /** The inputs in the order of the placeholders. Keyword arguments are one object after the positional ones. */
+  /**
+   * The inputs in the order of the placeholders. Keyword arguments are one object after the positional ones; where they all
+   * are tensors, they may also be written out in order.
+   */
   bind(given: readonly unknown[]): readonly unknown[] {
     if (this.isFlat && given.length === this.positions.size) return given;
     const { args, kwargs } = this.signature;
-    const takesNamed = Object.keys(kwargs).length > 0;
-    if (given.length !== args.length + (takesNamed ? 1 : 0)) throw this.wrongCount(given.length);
+    const keys = Object.keys(kwargs);
+    const rest = given.slice(args.length);
+    const isWrittenOut =
+      rest.length === keys.length && rest.length > 0 && rest.every((value) => value instanceof Tensor);
+    if (given.length < args.length || (!isWrittenOut && rest.length !== Math.min(1, keys.length)))
+      throw this.wrongCount(given.length);
+    const named = isWrittenOut ? Object.fromEntries(keys.map((key, i) => [key, rest[i]])) : rest[0];
     const inputs = new Array<unknown>(this.positions.size).fill(undefined);
     args.forEach((pattern, i) => this.match(pattern, given[i], this.nameOf(i), inputs));
-    if (takesNamed) this.match({ dict: kwargs }, given[args.length], 'keyword arguments', inputs);
+    if (keys.length > 0) this.match({ dict: kwargs }, named, 'keyword arguments', inputs);
     return inputs;
   }
 

@@ -51,6 +51,8 @@ describe('GraphModule', () => {
     });
     expect(liveTensors()).toBe(before);
     scope(() => {
+      expect(() => model.forward()).toThrow('GraphModule.forward: takes 1 arguments (#0), got 0');
+      expect(() => model.forward(zeros([2, 2]), 1)).toThrow('takes 1 arguments (#0), got 2');
       expect(() => model.forward(zeros([2, 3]))).toThrow(/dimension 1 is 3, but the graph was made for 2/);
       expect(() => model.forward(zeros([9, 2]))).toThrow(
         /s0 \(dimension 0 of input 'x'\) is 9, but must be at least 0 and at most 8/,

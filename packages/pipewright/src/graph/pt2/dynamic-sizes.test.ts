@@ -1,6 +1,6 @@
 /** @file Sizes that may change: what fits is taken, what does not is refused by name and range. */
 import { fileURLToPath } from 'node:url';
-import { randn, scope, tensor, zeros } from '@pipewright/torch';
+import { randn, scope, type Tensor, tensor, zeros } from '@pipewright/torch';
 import { describe, expect, it } from 'vitest';
 import { loadPt2 } from '../index.ts';
 
@@ -37,6 +37,7 @@ describe('dynamic sizes', () => {
         "keyword arguments: unknown name 'msk'; there are mask",
       );
       expect(() => model.forward(ids(2, 5), {})).toThrow("keyword arguments: 'mask' is missing");
+      expect((model.forward(ids(2, 5), ids(2, 5)) as Tensor).shape).toEqual([2, 5, 40]); // written out in order
       expect(() => model.forward(ids(2, 5))).toThrow('takes 2 arguments (ids, { mask }), got 1');
     });
   });
