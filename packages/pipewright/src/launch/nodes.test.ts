@@ -91,18 +91,18 @@ describe('launchers', () => {
   });
 
   test('do not wait for ever', async () => {
-    const of = await options(3, { joinMs: 300 });
+    const of = await options(3, { joinMs: 3000 });
     const messages = await Promise.all([
       rejection<Error>(openHub(of(0), { failed: () => undefined })),
       rejection<Error>(openGuest(of(1), { failed: () => undefined })),
     ]);
     expect(messages[0]!.message.replaceAll(/:\d+/g, ':PORT')).toBe(
-      'launch: machine 2 did not come to 127.0.0.1:PORT within 300 ms; start a launcher there with nnodes 3 and its own nodeRank',
+      'launch: machine 2 did not come to 127.0.0.1:PORT within 3000 ms; start a launcher there with nnodes 3 and its own nodeRank',
     );
     expect(messages[1]!.message).toMatch(/launch: machine 0 (did not begin at|is gone)/);
-    const nobody = await options(2, { joinMs: 300 });
+    const nobody = await options(2, { joinMs: 3000 });
     expect((await rejection<Error>(openGuest(nobody(1), { failed: () => undefined }))).message).toMatch(
-      /machine 0 did not begin at 127\.0\.0\.1:\d+ within 300 ms \(.*ECONNREFUSED.*\); is its launcher running/,
+      /machine 0 did not begin at 127\.0\.0\.1:\d+ within 3000 ms \(.*ECONNREFUSED.*\); is its launcher running/,
     );
   });
 });
