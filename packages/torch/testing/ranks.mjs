@@ -296,7 +296,6 @@ const scenarios = {
     sleep(1e9);
   },
 
-  /** Hands tensors around for a while: how many are alive before and after? */
   /** What a rank draws between seeding over and over, while the others do the same. */
   random(_group, { seeds }) {
     return randomNumbers(seeds);
@@ -316,6 +315,7 @@ const scenarios = {
     });
   },
 
+  /** Hands tensors around for a while: how many are alive before and after? */
   leak(group, { rounds }) {
     const peer = 1 - group.rank;
     const channel = group.channel(peer);
