@@ -39,32 +39,7 @@ const { GraphModule, loadPt2, trace } = await import('pipewright');
 const { nn, noGrad, randint, randn, scope, zeros } = torch;
 const vocabulary = 256;
 
-class Block extends nn.Module {
-  /** @param {number} width @param {number} heads */
-  constructor(width, heads) {
-    super();
-    this.heads = heads;
-    this.ln1 = new nn.LayerNorm(width);
-    this.ln2 = new nn.LayerNorm(width);
-    this.qkv = new nn.Linear(width, 3 * width);
-    this.proj = new nn.Linear(width, width);
-    this.fc = new nn.Linear(width, 4 * width);
-    this.out = new nn.Linear(4 * width, width);
-  }
-  /** @param {import('@pipewright/torch').Tensor} x */
-  forward(x) {
-    const [b, t, d] = /** @type {[number, number, number]} */ (x.shape);
-    const [q, k, v] = /** @type {[any, any, any]} */ (
-      this.qkv
-        .forward(this.ln1.forward(x))
-        .split(d, 2)
-        .map((/** @type {any} */ y) => y.view([b, t, this.heads, d / this.heads]).transpose(1, 2))
-    );
-    const a = nn.functional.scaledDotProductAttention(q, k, v, { isCausal: true }).transpose(1, 2).reshape([b, t, d]);
-    const y = x.add(this.proj.forward(a));
-    return y.add(this.out.forward(nn.functional.gelu(this.fc.forward(this.ln2.forward(y)))));
-  }
-}
+const { Block } = await import('./gpt-block.mjs');
 
 /** @param {any} c */
 function build(c) {

@@ -8,27 +8,12 @@ import time
 
 import torch
 import torch.nn as nn
-import torch.nn.functional as F
+
+from gpt_block import Block
 
 threads, case = int(sys.argv[1]), json.loads(sys.argv[2])
 torch.set_num_threads(threads)
 VOCABULARY = 256
-
-
-class Block(nn.Module):
-    def __init__(self, width, heads):
-        super().__init__()
-        self.heads = heads
-        self.ln1, self.ln2 = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.qkv, self.proj = nn.Linear(width, 3 * width), nn.Linear(width, width)
-        self.fc, self.out = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
-
-    def forward(self, x):
-        b, t, d = x.shape
-        q, k, v = (y.view(b, t, self.heads, d // self.heads).transpose(1, 2) for y in self.qkv(self.ln1(x)).split(d, 2))
-        a = F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).reshape(b, t, d)
-        x = x + self.proj(a)
-        return x + self.out(F.gelu(self.fc(self.ln2(x))))
 
 
 def build():

@@ -1,4 +1,5 @@
 /** @file Checks of what users pass in: options, counts, words. */
+import { nearest } from '@pipewright/schedule';
 import { PipelineError } from './errors.ts';
 
 /** Refuses options that do not exist, by name, with the near miss. @example checkOptions('launch', { rank: 4 }, ['ranks']) */
@@ -30,13 +31,8 @@ export function checkChoice<T extends string>(where: string, name: string, value
 
 /** The near miss among `names` as ` (did you mean 'x'?)`, or nothing. @example didYouMean('rank', ['ranks']) */
 export function didYouMean(word: string, names: Iterable<string>): string {
-  let best = '';
-  let bestDistance = Math.max(1, Math.floor(word.length / 3)) + 1;
-  for (const name of names) {
-    const distance = editDistance(word.toLowerCase(), name.toLowerCase());
-    if (distance < bestDistance) [best, bestDistance] = [name, distance];
-  }
-  return best === '' ? '' : ` (did you mean '${best}'?)`;
+  const near = nearest(word, names);
+  return near === undefined ? '' : ` (did you mean '${near}'?)`;
 }
 
 /** A value as it may stand in a message. @example show([1, 2]) // 'an array of 2' */
@@ -48,18 +44,4 @@ export function show(value: unknown): string {
   const prototype = Object.getPrototypeOf(value) as { constructor?: { name?: string } } | null;
   const name = prototype?.constructor?.name ?? 'Object';
   return name === 'Object' ? `an object with ${Object.keys(value).join(', ') || 'nothing in it'}` : `a ${name}`;
-}
-
-/** Insertions, deletions and replacements that turn one word into the other. */
-function editDistance(a: string, b: string): number {
-  let row = Array.from({ length: b.length + 1 }, (_, j) => j);
-  for (let i = 1; i <= a.length; i++) {
-    const next = [i];
-    for (let j = 1; j <= b.length; j++) {
-      const replaced = (row[j - 1] as number) + (a[i - 1] === b[j - 1] ? 0 : 1);
-      next.push(Math.min((row[j] as number) + 1, (next[j - 1] as number) + 1, replaced));
-    }
-    row = next;
-  }
-  return row[b.length] as number;
 }

@@ -1,7 +1,7 @@
 /** @file Starts the ranks of `ranks.mjs` as threads or processes, for tests. */
 import { spawn } from 'node:child_process';
-import { createServer } from 'node:net';
 import { fileURLToPath } from 'node:url';
+import { freePort } from '../src/launch/network.ts';
 
 /** A training run of `ranks.mjs`. */
 export interface TrainingCase {
@@ -72,12 +72,4 @@ function runProcess(args: readonly string[], env: Record<string, string>): Promi
       else reject(new Error(`rank ${env['RANK'] ?? ''} ended with ${String(code)}: ${stderr}`));
     });
   });
-}
-
-async function freePort(): Promise<number> {
-  const server = createServer();
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-  const address = server.address();
-  await new Promise((resolve) => server.close(resolve));
-  return typeof address === 'object' && address !== null ? address.port : 0;
 }

@@ -25,7 +25,7 @@ export type { Costs, CostTable, LinkCosts, MessageCosts, OverlapCosts, PerStage 
 export type { CsvFormat, FormatCsvOptions, ParseCsvOptions } from './csv.ts';
 export { formatCsv, parseCsv } from './csv.ts';
 export type { ScheduleErrorCode } from './errors.ts';
-export { ScheduleError } from './errors.ts';
+export { nearest, ScheduleError } from './errors.ts';
 export type { Improvement, SearchOptions } from './improve-schedule.ts';
 export { improveSchedule } from './improve-schedule.ts';
 export type { ReduceGradPlacement, UnshardWindow } from './local-actions.ts';

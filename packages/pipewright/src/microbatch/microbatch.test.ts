@@ -271,7 +271,7 @@ test('bad input is refused with the way out', () => {
   expect(messages.join('\n')).toMatchInlineSnapshot(`
     "BAD_OPTION splitArgsKwargsIntoChunks: chunks is 1.5; give a whole number of at least 1
     UNKNOWN_OPTION splitBatch: unknown option 'argChunkSpec' (did you mean 'argsChunkSpec'?); it takes argsChunkSpec, kwargsChunkSpec, lengths, masked, compat, targetChunkSpec
-    BAD_OPTION splitBatch: compat is 'troch'; give 'torch'
+    BAD_OPTION splitBatch: compat is 'troch' (did you mean 'torch'?); give 'torch'
     BAD_INPUT splitArgsKwargsIntoChunks: args is a Tensor; give an array of the positional inputs
     BAD_INPUT splitArgsKwargsIntoChunks: kwargs is an array of 1; give an object of the named inputs
     EMPTY_BATCH splitBatch: args[0] has no rows (dimension 0); give at least one

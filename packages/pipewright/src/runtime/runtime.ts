@@ -48,7 +48,7 @@ export class PipelineRuntime {
   private lowered: Schedule | null = null;
   private plan: Plan | null = null;
   private ties: Ties | null = null;
-  private broken: StepError | null = null;
+  private broken: Error | null = null;
   private readonly customFunctions = new Map<string, CustomFunction>();
   private readonly hooks: ActionHook[] = [];
   private readonly actions: Actions;
@@ -213,14 +213,19 @@ export class PipelineRuntime {
     const run = (input: StepInput): StepResult =>
       scope(() => {
         const state = this.begin(where, input.args, input.options, training);
-        this.recorder?.beginStep(training);
-        for (const hook of this.hooks) hook.beforeStep?.(where, this.steps);
-        if (training) this.ties?.begin();
-        this.walk(training ? plan.actions : plan.forwardActions, state);
-        if (training) this.ties?.reduce();
-        for (const hook of this.hooks) hook.afterStep?.(where, this.steps);
-        this.recorder?.endStep();
-        return this.finish(state);
+        try {
+          this.recorder?.beginStep(training);
+          for (const hook of this.hooks) hook.beforeStep?.(where, this.steps);
+          if (training) this.ties?.begin();
+          this.walk(training ? plan.actions : plan.forwardActions, state);
+          if (training) this.ties?.reduce();
+          for (const hook of this.hooks) hook.afterStep?.(where, this.steps);
+          this.recorder?.endStep();
+          return this.finish(state);
+        } catch (error) {
+          this.giveUp(error);
+          throw error;
+        }
       });
     const { outputs, losses } =
       training && this.options.capture === true
@@ -302,16 +307,17 @@ export class PipelineRuntime {
     try {
       for (const planned of actions) this.perform(planned, state);
     } catch (cause) {
-      for (const stage of this.stages) stage.clearRuntimeStates();
       const current = this.current as PlannedAction;
-      const failure =
-        cause instanceof StepError ? cause : new StepError(this.rank, current, cause, this.actions.waitingFor);
-      if (this.group !== null) {
-        this.broken = failure;
-        this.group.abort(failure.message);
-      }
-      throw failure;
+      throw cause instanceof StepError ? cause : new StepError(this.rank, current, cause, this.actions.waitingFor);
     }
+  }
+
+  /** After a failure in a step: forgets what is held, and tells the ranks that wait for what will not come. */
+  private giveUp(error: unknown): void {
+    for (const stage of this.stages) stage.clearRuntimeStates();
+    if (this.group === null) return;
+    this.broken = error instanceof Error ? error : new Error(String(error));
+    this.group.abort(this.broken.message);
   }
 
   private perform(planned: PlannedAction, state: StepState): void {
