@@ -10,10 +10,17 @@ import { PipelineRuntime, PipelineStage } from 'pipewright';
 
 const MICROBATCHES = 256;
 
-class Identity extends nn.Module {
+/** Returns its input; the first stage a parameter instead, so that there is a backward. */
+class Nothing extends nn.Module {
+  /** @param {boolean} first */
+  constructor(first) {
+    super();
+    this.start = first ? new nn.Parameter(ones([1])) : null;
+  }
+
   /** @param {import('@pipewright/torch').Tensor} x */
   forward(x) {
-    return x;
+    return this.start ?? x;
   }
 }
 
@@ -23,12 +30,12 @@ export function main({ ranks, stagesPerRank, schedule, backward }) {
   const rank = group?.rank ?? 0;
   const count = ranks * stagesPerRank;
   const mine = Array.from({ length: stagesPerRank }, (_, i) => rank + i * ranks);
-  const stages = mine.map((s) => new PipelineStage(new Identity(), s, count, { group }));
+  const stages = mine.map((s) => new PipelineStage(new Nothing(s === 0 && backward), s, count, { group }));
   const runtime = new PipelineRuntime(stages, schedule, {
     microbatches: MICROBATCHES,
-    ...(backward ? { lossFn: (/** @type {import('@pipewright/torch').Tensor} */ y) => y.sum() } : {}),
+    ...(backward ? { lossFn: (/** @type {import('@pipewright/torch').Tensor} */ y) => y } : {}),
   });
-  const x = ones([MICROBATCHES, 1], { requiresGrad: backward });
+  const x = ones([MICROBATCHES, 1]);
   const step = () => scope(() => runtime.step(...(mine.includes(0) ? [x] : []), { returnOutputs: false }));
   for (let i = 0; i < 20; i++) step();
   const row = runtime.schedule.order[rank] ?? [];

@@ -14,12 +14,20 @@ export interface Owned {
   readonly freeHandle?: (handle: number) => void;
 }
 
+const OWNED = Symbol('owned');
+
+/** Marks a class whose objects scopes can own: a mark rather than a base class, for tensors are made all the time. */
+export function markOwned(made: { readonly prototype: Owned }): void {
+  Object.defineProperty(made.prototype, OWNED, { value: true });
+}
+
 let current: Scope | null = null;
 const net = new FinalizationRegistry<number>((handle) => native.release(handle));
 const otherNet = new FinalizationRegistry<[handle: number, free: (handle: number) => void]>(([handle, free]) =>
   free(handle),
 );
 let batch = new Int32Array(1024);
+const nothing: Owned[] = []; // what a closed scope holds
 
 /** Owns the tensors made while it is the innermost open scope. Use `scope(() => ...)`, or `using s = new Scope()`. */
 export class Scope {
@@ -66,7 +74,7 @@ export class Scope {
       else item.freeHandle(item.h);
       item.h = 0;
     }
-    this.items = [];
+    this.items = nothing;
     if (count > 0) native.releaseMany(batch, count);
   }
 
@@ -145,8 +153,8 @@ export function liveTensors(): number {
   return native.live();
 }
 
-function isOwned(value: object): value is Owned {
-  return 'h' in value && 'owner' in value;
+function isOwned(value: unknown): value is Owned {
+  return (value as { [OWNED]?: true } | null | undefined)?.[OWNED] === true;
 }
 
 function keepAll(value: unknown, from: Scope, seen?: Set<object>): void {
@@ -156,6 +164,10 @@ function keepAll(value: unknown, from: Scope, seen?: Set<object>): void {
     return;
   }
   if (ArrayBuffer.isView(value)) return;
+  if (Array.isArray(value) && value.every(isOwned)) {
+    for (const item of value) from.release(item);
+    return;
+  }
   const visited = seen ?? new Set();
   if (visited.has(value)) return;
   visited.add(value);

@@ -7,7 +7,7 @@ import { type Device, deviceText } from './device.ts';
 import { bool, type DType, type DTypeName, dtypeOfCode, float32, type TypedArray } from './dtype.ts';
 import { TorchError } from './errors.ts';
 import { recorder } from './op/recorder.ts';
-import { disposeOwned, type Owned, own, type Scope } from './scope.ts';
+import { disposeOwned, markOwned, type Owned, own, type Scope } from './scope.ts';
 
 /** A complex number. */
 export interface Complex {
@@ -324,6 +324,8 @@ export class Tensor implements Owned {
     return [dtype, native.toBuffer(this.handle)];
   }
 }
+
+markOwned(Tensor);
 
 const layouts = ['strided', 'sparse_coo', 'sparse_csr', 'mkldnn', 'sparse_csc', 'sparse_bsr', 'sparse_bsc', 'jagged'];
 

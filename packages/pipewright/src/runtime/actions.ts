@@ -1,5 +1,5 @@
 /** @file What the kinds of actions do. */
-import { autocast, fullLike, keep, scope, Tensor, unscoped } from '@pipewright/torch';
+import { autocast, type Device, type DType, fullLike, keep, scope, Tensor, unscoped } from '@pipewright/torch';
 import { PipelineError } from '../errors.ts';
 import { type Place, rankStatus } from '../launch/rank-status.ts';
 import type { Microbatches } from '../microbatch/index.ts';
@@ -28,14 +28,25 @@ export interface StepState {
   readonly weights: readonly number[];
 }
 
+/** The gradient of a microbatch's loss, and what it was made for. */
+interface LossGrad {
+  readonly grad: Tensor;
+  readonly weight: number;
+  readonly dtype: DType;
+  readonly device: Device;
+  readonly ndim: number;
+}
+
 /** Performs actions; holds nothing of a step. */
 export class Actions {
   private readonly options: RuntimeOptions;
   private readonly microbatches: number;
   private readonly recorder: Recorder | null;
   private readonly overlap: Overlap | null;
-  private readonly gradCache = new Map<string, Tensor>();
-  private wait: string | null = null;
+  /** The gradients of the losses, by microbatch: they are mostly the same in every step. */
+  private readonly lossGrads: LossGrad[] = [];
+  private wait: Link | null = null;
+  private waitPlace: Place = { action: '' };
   private place: Place = { action: '' };
 
   constructor(
@@ -51,7 +62,7 @@ export class Actions {
 
   /** What is being waited for, in words; null while nothing is. */
   get waitingFor(): string | null {
-    return this.wait;
+    return this.wait && `${this.waitPlace.action} from rank ${this.wait.rank}, stage ${this.wait.stage}`;
   }
 
   /** Performs one plain action. */
@@ -61,13 +72,13 @@ export class Actions {
     this.place = planned.place;
     switch (kind) {
       case 'F':
-        scope(() => this.forward(links, m, state));
+        scope(() => this.forward(links, planned, state));
         break;
       case 'B':
-        scope(() => this.backward(links, m, state, true));
+        scope(() => this.backward(links, planned, state));
         break;
       case 'I':
-        scope(() => this.backward(links, m, state, false));
+        scope(() => this.backward(links, planned, state));
         break;
       case 'W':
         scope(() => links.stage.backwardWeightOneChunk(m));
@@ -89,9 +100,10 @@ export class Actions {
     }
   }
 
-  private beginWait(link: Link, action: string): void {
-    this.wait = `${action} from rank ${link.rank}, stage ${link.stage}`;
-    rankStatus.set({ slot: this.place.slot, action, waitingFor: link.rank });
+  private beginWait(link: Link, place: Place): void {
+    this.wait = link;
+    this.waitPlace = place;
+    rankStatus.set(place);
   }
 
   private endWait(): void {
@@ -100,10 +112,11 @@ export class Actions {
     rankStatus.set(this.place);
   }
 
-  private forward({ stage, from, to }: StageLinks, m: number, state: StepState): void {
-    for (const link of from) {
+  private forward({ stage, from, to }: StageLinks, { microbatch: m, waits }: PlannedAction, state: StepState): void {
+    for (let i = 0; i < from.length; i++) {
+      const link = from[i] as Link;
       if (link.channel === null) continue; // handed over by the stage itself
-      this.beginWait(link, `${stage.stageIndex}RECV_F${m}`);
+      this.beginWait(link, waits[i] as Place);
       const { values, leaves } = recvValues(link.channel, forwardTag(link, m));
       this.endWait();
       stage.setInput(m, link.stage, values, keep(leaves));
@@ -116,20 +129,20 @@ export class Actions {
       return result;
     };
     const output = this.options.autocast === undefined ? run() : autocast(this.options.autocast, run);
-    const outbox: (readonly unknown[])[] = [];
+    let outbox: (readonly unknown[])[] | null = null;
     for (const link of to) {
       const values = pick(output, link.wanted, stage.stageIndex, link.stage);
       // Aliases: what the module returned may be its own (an input, a parameter).
       const own = keep(aliases(values));
       if (state.training) stage.setOutgoing(m, link.stage, withGrad(own));
-      if (link.local === null) outbox.push(own);
+      if (link.local === null) (outbox ??= []).push(own);
       else {
         const { values: handed, leaves } = keep(handOver(own));
         link.local.setInput(m, stage.stageIndex, handed, leaves);
         release(own, state.training);
       }
     }
-    if (outbox.length > 0) state.outbox.set(stage.stageIndex * this.microbatches + m, outbox);
+    if (outbox !== null) state.outbox.set(stage.stageIndex * this.microbatches + m, outbox);
     if (state.training) stage.releaseInputs(m);
     else stage.forget(m);
   }
@@ -170,18 +183,20 @@ export class Actions {
     }
   }
 
-  private backward({ stage, from, to }: StageLinks, m: number, state: StepState, full: boolean): void {
-    for (const link of to) {
+  private backward({ stage, from, to }: StageLinks, planned: PlannedAction, state: StepState): void {
+    const { kind, microbatch: m, waits } = planned;
+    for (let i = 0; i < to.length; i++) {
+      const link = to[i] as Link;
       const count = link.channel === null ? 0 : stage.expectedGrads(m, link.stage);
       if (link.channel === null || count === 0) continue;
-      this.beginWait(link, `${stage.stageIndex}RECV_B${m}`);
+      this.beginWait(link, waits[i] as Place);
       const grads = recvGrads(link.channel, backwardTag(link, m), count);
       this.endWait();
       this.recorder?.received(grads);
       stage.setOutputGrads(m, link.stage, grads);
     }
-    const lossGrad = stage.isLast ? this.lossGrad(state.losses[m], state.weights[m] as number) : undefined;
-    stage.backwardOneChunk(m, { full, lossGrad });
+    const lossGrad = stage.isLast ? this.lossGrad(m, state.losses[m], state.weights[m] as number) : undefined;
+    stage.backwardOneChunk(m, { full: kind === 'B', lossGrad });
     for (const link of from) {
       if (link.local === null) continue;
       link.local.setOutputGrads(m, stage.stageIndex, stage.takeInputGrads(m, link.stage));
@@ -198,22 +213,22 @@ export class Actions {
     }
   }
 
-  /** The gradient of a loss: its weight, times the scaler's scale. Made once for each weight and kept. */
-  private lossGrad(loss: Tensor | undefined, weight: number): Tensor | undefined {
+  /** The gradient of a loss: its weight, times the scaler's scale. */
+  private lossGrad(m: number, loss: Tensor | undefined, weight: number): Tensor | undefined {
     if (loss === undefined) return undefined;
-    const key = `${weight} ${loss.dtype.name} ${loss.device} ${loss.ndim}`;
-    let grad = this.gradCache.get(key);
-    if (grad === undefined) {
-      grad = unscoped(() => fullLike(loss, weight));
-      this.gradCache.set(key, grad);
+    const { dtype, device, ndim } = loss;
+    let known = this.lossGrads[m];
+    if (known?.weight !== weight || known.dtype !== dtype || known.device !== device || known.ndim !== ndim) {
+      known?.grad.dispose();
+      known = { grad: unscoped(() => fullLike(loss, weight)), weight, dtype, device, ndim };
+      this.lossGrads[m] = known;
     }
-    return this.options.scaler === undefined ? grad : this.options.scaler.scale(grad);
+    return this.options.scaler === undefined ? known.grad : this.options.scaler.scale(known.grad);
   }
 
   /** Frees the tensors made once and kept. */
   dispose(): void {
-    for (const grad of this.gradCache.values()) grad.dispose();
-    this.gradCache.clear();
+    for (const { grad } of this.lossGrads.splice(0)) grad.dispose();
   }
 }
 

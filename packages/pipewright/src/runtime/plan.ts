@@ -42,6 +42,8 @@ export interface PlannedAction {
   readonly parts: readonly PlannedAction[];
   /** What the rank says about itself while it does it. */
   readonly place: Place;
+  /** The same while it waits for the message of a link: of `links.from` in a forward, of `links.to` in a backward. */
+  readonly waits: readonly Place[];
 }
 
 /** Everything a rank needs to run steps. */
@@ -107,6 +109,7 @@ export function makePlan(
       action,
       slot,
       place: { slot, action: formatAction(action) },
+      waits: waitsOf(action, slot, own),
       index: count++,
       parts: (action.parts ?? []).map((part) => compile(part, slot)),
     };
@@ -118,6 +121,12 @@ export function makePlan(
     .flatMap((action) => (action.parts.length > 0 ? action.parts : [action]))
     .filter(isForward);
   return { actions, forwardActions, stages: [...links.values()], count };
+}
+
+/** What a rank says while an action waits for its messages. */
+function waitsOf({ kind, microbatch, stage }: Action, slot: number, links: StageLinks | undefined): Place[] {
+  const [sources, receive] = kind === 'F' ? [links?.from, 'RECV_F'] : [links?.to, 'RECV_B'];
+  return (sources ?? []).map(({ rank }) => ({ slot, action: `${stage}${receive}${microbatch}`, waitingFor: rank }));
 }
 
 /** Tag of the forward message of a microbatch along a link. */

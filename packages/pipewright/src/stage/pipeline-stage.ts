@@ -52,25 +52,84 @@ const optionNames = [
 
 /** What arrived from one source for one microbatch. */
 interface Arrived {
-  readonly values: readonly unknown[];
+  readonly source: number;
+  /** Empty once nothing needs them any more. */
+  values: readonly unknown[];
   /** The tensors whose gradients the source waits for. */
-  readonly leaves: readonly Tensor[];
+  leaves: readonly Tensor[];
+  /** Their gradients, between the backward and the way back. */
+  grads: readonly (Tensor | null)[] | null;
 }
 
-/** What a stage holds for one microbatch between its forward and its last backward. */
+/** What was sent to one destination for one microbatch. */
+interface Sent {
+  readonly destination: number;
+  /** The tensors whose gradients will come back. */
+  readonly tensors: readonly Tensor[];
+}
+
+const none: readonly never[] = [];
+
+/** What a stage holds for one microbatch between its forward and its last backward. Lists: mostly of one. */
 class Chunk {
-  /** By source stage. */
-  readonly arrived = new Map<number, Arrived>();
-  readonly roots: Tensor[] = [];
-  readonly rootGrads: (Tensor | null)[] = [];
+  arrived: Arrived[] = [];
+  outgoing: Sent[] = [];
+  roots: Tensor[] = [];
+  rootGrads: (Tensor | null)[] = [];
   /** The loss, on the last stage. */
   loss: Tensor | null = null;
-  /** By destination stage: the tensors sent whose gradients will come back. */
-  readonly outgoing = new Map<number, readonly Tensor[]>();
-  /** By source stage: gradients on their way back. */
-  readonly inputGrads = new Map<number, (Tensor | null)[]>();
   /** The weight half that a split backward has left. */
   weights: WeightBackward | (() => void) | null = null;
+  /** Whether the activations are still there: a backward is yet to come. */
+  active = true;
+
+  /** The tensors whose gradients other stages wait for. */
+  leaves(): readonly Tensor[] {
+    return this.arrived.length === 1
+      ? (this.arrived[0] as Arrived).leaves
+      : this.arrived.flatMap((item) => item.leaves);
+  }
+
+  from(source: number): Arrived | undefined {
+    for (const item of this.arrived) if (item.source === source) return item;
+    return undefined;
+  }
+
+  sentTo(destination: number): readonly Tensor[] {
+    for (const item of this.outgoing) if (item.destination === destination) return item.tensors;
+    return none;
+  }
+
+  /** Frees what only the backward needed. */
+  dropActivations(): void {
+    for (const item of this.arrived) {
+      disposeAll(item.leaves.length === item.values.length ? item.leaves : tensorsIn(item.values));
+      item.values = none;
+      item.leaves = none;
+    }
+    for (const { tensors } of this.outgoing) disposeAll(tensors);
+    disposeAll(this.rootGrads);
+    this.loss?.dispose();
+    this.outgoing = [];
+    this.roots = [];
+    this.rootGrads = [];
+    this.loss = null;
+    this.active = false;
+  }
+
+  /** Frees everything. */
+  drop(): void {
+    this.dropActivations();
+    for (const { grads } of this.arrived) if (grads !== null) disposeAll(grads);
+    if (this.weights !== null && typeof this.weights !== 'function') this.weights.drop();
+  }
+
+  /** Whether nothing is left to do for the microbatch. */
+  get isDone(): boolean {
+    if (this.active || this.weights !== null) return false;
+    for (const { grads } of this.arrived) if (grads !== null) return false;
+    return true;
+  }
 }
 
 /** What `backwardOneChunk` takes. */
@@ -157,7 +216,7 @@ export class PipelineStage {
 
   /** Takes what another stage sent for a microbatch; `leaves` are the tensors that need gradients. */
   setInput(microbatch: number, source: number, values: readonly unknown[], leaves: readonly Tensor[]): void {
-    this.chunkOf(microbatch).arrived.set(source, { values, leaves });
+    this.chunkOf(microbatch).arrived.push({ source, values, leaves, grads: null });
   }
 
   /**
@@ -191,7 +250,7 @@ export class PipelineStage {
 
   /** Remembers what was sent to another stage, for the gradients that will come back. */
   setOutgoing(microbatch: number, destination: number, tensors: readonly Tensor[]): void {
-    this.chunkOf(microbatch).outgoing.set(destination, tensors);
+    this.chunkOf(microbatch).outgoing.push({ destination, tensors });
   }
 
   /** Remembers the loss of a microbatch, on the last stage. */
@@ -203,13 +262,13 @@ export class PipelineStage {
 
   /** How many gradients will come back from a stage for a microbatch. */
   expectedGrads(microbatch: number, destination: number): number {
-    return this.chunks.get(microbatch)?.outgoing.get(destination)?.length ?? 0;
+    return this.chunks.get(microbatch)?.sentTo(destination).length ?? 0;
   }
 
   /** Takes the gradients of what was sent to another stage; null where there is none. */
   setOutputGrads(microbatch: number, destination: number, grads: readonly (Tensor | null)[]): void {
     const chunk = this.chunkOf(microbatch);
-    const sent = chunk.outgoing.get(destination) ?? [];
+    const sent = chunk.sentTo(destination);
     if (grads.length !== sent.length)
       throw new PipelineError(
         'GRADIENT_MISMATCH',
@@ -234,33 +293,34 @@ export class PipelineStage {
       rootGrads.push(options.lossGrad?.alias() ?? null); // an alias: gradients are freed when used
     }
     const full = options.full !== false;
-    const leaves = [...chunk.arrived.values()].flatMap((item) => item.leaves);
+    const leaves = chunk.leaves();
     try {
       if (roots.length === 0) {
         if (!full) chunk.weights = nothing;
       } else if (full || this.dwBuilder !== undefined) {
         backward(roots, { gradTensors: rootGrads });
-        this.collectGrads(chunk);
+        for (const item of chunk.arrived) item.grads = keep(item.leaves.map((leaf) => leaf.grad));
         const runner = this.dwBuilder?.() ?? nothing;
         if (full) runner();
         else chunk.weights = runner;
       } else if (leaves.length === 0) {
         // Nobody waits for anything: the weight half will be the whole backward.
-        const taken = { roots: [...roots], grads: keep([...rootGrads]) };
+        keep(rootGrads);
         chunk.weights = () => {
-          backward(taken.roots, { gradTensors: taken.grads });
-          disposeAll(taken.roots);
-          disposeAll(taken.grads);
+          backward(roots, { gradTensors: rootGrads });
+          disposeAll(roots);
+          disposeAll(rootGrads);
         };
-        chunk.outgoing.clear();
-        chunk.rootGrads.length = 0;
+        chunk.outgoing = [];
+        chunk.roots = [];
+        chunk.rootGrads = [];
         chunk.loss = null;
       } else {
         const { inputGrads, weights } = inputBackward({ outputs: roots, gradOutputs: rootGrads, inputs: leaves });
         chunk.weights = weights;
+        keep(inputGrads);
         let next = 0;
-        for (const [source, arrived] of chunk.arrived)
-          chunk.inputGrads.set(source, keep(inputGrads.slice(next, (next += arrived.leaves.length))));
+        for (const item of chunk.arrived) item.grads = inputGrads.slice(next, (next += item.leaves.length));
       }
     } catch (cause) {
       throw new PipelineError(
@@ -270,13 +330,8 @@ export class PipelineStage {
         { cause },
       );
     }
-    for (const [source, { leaves: ofSource }] of chunk.arrived)
-      if (!chunk.inputGrads.has(source))
-        chunk.inputGrads.set(
-          source,
-          ofSource.map(() => null),
-        );
-    this.dropActivations(chunk);
+    for (const item of chunk.arrived) item.grads ??= item.leaves.map(() => null);
+    chunk.dropActivations();
     if (full) this.retire(microbatch, chunk);
   }
 
@@ -302,19 +357,20 @@ export class PipelineStage {
   }
 
   /** Takes out the gradients that a source waits for, in the order of what it sent. */
-  takeInputGrads(microbatch: number, source: number): (Tensor | null)[] {
+  takeInputGrads(microbatch: number, source: number): readonly (Tensor | null)[] {
     const chunk = this.chunks.get(microbatch);
-    const grads = chunk?.inputGrads.get(source);
-    if (chunk === undefined || grads === undefined)
+    const item = chunk?.from(source);
+    const grads = item?.grads ?? null;
+    if (chunk === undefined || item === undefined || grads === null)
       throw this.outOfOrder('sending gradients', microbatch, 'its backward');
-    chunk.inputGrads.delete(source);
+    item.grads = null;
     this.retire(microbatch, chunk);
     return grads;
   }
 
   /** Frees what arrived for a microbatch and needs no gradient; to be called when the forward is through. */
   releaseInputs(microbatch: number): void {
-    for (const { values, leaves } of this.chunks.get(microbatch)?.arrived.values() ?? [])
+    for (const { values, leaves } of this.chunks.get(microbatch)?.arrived ?? none)
       if (values.length > leaves.length || !(values[0] instanceof Tensor))
         for (const tensor of tensorsIn(values)) if (!leaves.includes(tensor)) tensor.dispose();
   }
@@ -325,17 +381,13 @@ export class PipelineStage {
   forget(microbatch: number): void {
     const chunk = this.chunks.get(microbatch);
     if (chunk === undefined) return;
-    this.dropActivations(chunk);
+    chunk.dropActivations();
     this.chunks.delete(microbatch);
   }
 
   /** Forgets everything: what a failed step has left. */
   clearRuntimeStates(): void {
-    for (const chunk of this.chunks.values()) {
-      this.dropActivations(chunk);
-      for (const grads of chunk.inputGrads.values()) disposeAll(grads);
-      if (chunk.weights !== null && typeof chunk.weights !== 'function') chunk.weights.drop();
-    }
+    for (const chunk of this.chunks.values()) chunk.drop();
     this.chunks.clear();
   }
 
@@ -351,7 +403,7 @@ export class PipelineStage {
   }
 
   private arrivedFrom(chunk: Chunk, microbatch: number, source: number): readonly unknown[] {
-    const arrived = chunk.arrived.get(source);
+    const arrived = chunk.from(source);
     if (arrived === undefined) throw this.outOfOrder('forward', microbatch, `its input from stage ${source}`);
     return arrived.values;
   }
@@ -370,29 +422,8 @@ export class PipelineStage {
     return Object.fromEntries(this.kwargs.map((name) => [name, given[name]]));
   }
 
-  private collectGrads(chunk: Chunk): void {
-    for (const [source, { leaves }] of chunk.arrived)
-      chunk.inputGrads.set(source, keep(leaves.map((leaf) => leaf.grad)));
-  }
-
-  /** Frees what only the backward needed. */
-  private dropActivations(chunk: Chunk): void {
-    for (const { values, leaves } of chunk.arrived.values()) {
-      disposeAll(leaves.length === values.length ? leaves : tensorsIn(values));
-    }
-    for (const tensors of chunk.outgoing.values()) disposeAll(tensors);
-    disposeAll(chunk.rootGrads);
-    chunk.loss?.dispose();
-    chunk.arrived.clear();
-    chunk.outgoing.clear();
-    chunk.roots.length = 0;
-    chunk.rootGrads.length = 0;
-    chunk.loss = null;
-  }
-
   private retire(microbatch: number, chunk: Chunk): void {
-    const done = chunk.weights === null && chunk.inputGrads.size === 0 && chunk.arrived.size === 0;
-    if (done) this.chunks.delete(microbatch);
+    if (chunk.isDone) this.chunks.delete(microbatch);
   }
 
   private compare(what: 'inputs' | 'outputs', expected: readonly string[], given: unknown): void {

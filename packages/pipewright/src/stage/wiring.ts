@@ -66,7 +66,9 @@ export function isChain(edges: readonly StageEdge[], stages: number): boolean {
 }
 
 /** What one stage sends another: the elements that the other takes, in the order of its inputs. */
-export function pick(output: unknown, wanted: readonly StageInput[], from: number, to: number): unknown[] {
+export function pick(output: unknown, wanted: readonly StageInput[], from: number, to: number): readonly unknown[] {
+  const [only] = wanted;
+  if (wanted.length === 1 && only?.spread === true) return Array.isArray(output) ? (output as unknown[]) : [output];
   return wanted.flatMap(({ output: key, spread }): unknown[] => {
     if (spread === true) return Array.isArray(output) ? (output as unknown[]) : [output];
     if (key === undefined) return [output];

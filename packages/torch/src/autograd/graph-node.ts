@@ -1,7 +1,7 @@
 /** @file The graph that operators record: one node per operator, edges towards the leaves. */
 import { native } from '../addon.ts';
 import { TorchError } from '../errors.ts';
-import { disposeOwned, type Owned, own, type Scope } from '../scope.ts';
+import { disposeOwned, markOwned, type Owned, own, type Scope } from '../scope.ts';
 import { Tensor } from '../tensor.ts';
 import { addCallback } from './callbacks.ts';
 import { HookHandle } from './hook-handle.ts';
@@ -113,6 +113,8 @@ export class GraphNode implements Owned {
     return `<${this.name}>`;
   }
 }
+
+markOwned(GraphNode);
 
 Object.defineProperty(Tensor.prototype, 'gradFn', {
   configurable: true,

@@ -49,7 +49,7 @@ export interface ThreadRanks {
   /** The name of their group. */
   readonly name: string;
   readonly workers: readonly Worker[];
-  /** What the ranks' `main` functions returned, by rank. Rejects with the `RankError` of the first rank that failed. */
+  /** What the ranks' `main` functions returned, by rank. Rejects with the `RankError` of the rank that failed first. */
   readonly done: Promise<unknown[]>;
   /** Ends all threads now, also those blocked in a wait. */
   terminate(reason?: string): Promise<void>;
@@ -101,7 +101,8 @@ export function spawnThreads(count: number, module: string | URL, data?: unknown
   );
   const done = Promise.allSettled(ends).then((results) => {
     dist.forgetThreads(name);
-    const [first, ...others] = failures;
+    // Whoever waited for a rank that failed may have ended before it.
+    const [first, ...others] = failures.toSorted((a, b) => consequence(a) - consequence(b));
     if (first !== undefined) throw new RankError(first.rank, first.cause as Error, others);
     return results.map((result) => (result as PromiseFulfilledResult<unknown>).value);
   });
@@ -116,6 +117,11 @@ export function spawnThreads(count: number, module: string | URL, data?: unknown
       await done.catch(() => undefined);
     },
   };
+}
+
+/** 1 where a rank failed because another one had, 0 where it is a cause of its own. */
+function consequence({ code }: RankError): number {
+  return ['PEER_LOST', 'ABORTED', 'TERMINATED'].includes(code) ? 1 : 0;
 }
 
 function startThread(
