@@ -27,11 +27,11 @@ using torch::autograd::variable_list;
 
 at::Tensor as_matrix(const at::Tensor& tensor) { return tensor.dim() == 2 ? tensor : tensor.reshape({-1, tensor.size(-1)}); }
 
-// On a GPU, where the time of a large step is memory traffic: the gradient that is being accumulated, if the product can be
-// added to it by the matrix multiplication itself. Not where somebody watches (hooks), wants gradients returned or recorded,
-// or works in a stream of its own, because autograd's accumulation also orders streams.
+// The gradient that is being accumulated, if the product can be added to it by the matrix multiplication itself: a sum of
+// its own reads and writes the whole gradient once more, a good part of a large step. Not where somebody watches (hooks),
+// wants gradients returned or recorded, or works in a stream of its own, because autograd's accumulation also orders streams.
 at::Tensor accumulating_into(const torch::autograd::Edge& edge, const at::Tensor& gradient) {
-  if (!gradient.is_cuda() || c10::GradMode::is_enabled()) return {};
+  if (!(gradient.is_cpu() || gradient.is_cuda()) || c10::GradMode::is_enabled()) return {};
   auto* accumulate = dynamic_cast<torch::autograd::AccumulateGrad*>(edge.function.get());
   if (accumulate == nullptr) return {};
   const at::Tensor& grad = accumulate->variable.grad();
@@ -42,6 +42,7 @@ at::Tensor accumulating_into(const torch::autograd::Edge& edge, const at::Tensor
       accumulate->tensor_post_acc_grad_hooks() != nullptr) return {};
   const auto* limits = torch::autograd::get_current_graph_task_exec_info();
   if (limits != nullptr && !limits->empty()) return {};
+  if (gradient.is_cpu()) return grad;
   const c10::impl::VirtualGuardImpl device(gradient.device().type());
   if (device.getStream(gradient.device()) != device.getDefaultStream(gradient.device())) return {};
   return grad;
