@@ -56,6 +56,9 @@ export interface ThreadRanks {
 }
 
 let groups = 0;
+const ENDED = 'RANK_ENDED';
+/** Codes of errors that a rank has because another one has failed. */
+const waitCodes: readonly string[] = ['PEER_LOST', 'ABORTED', 'TERMINATED'];
 
 /**
  * Starts `count` ranks as threads. Each imports `module` and, where it exports a function `main`, calls it with `data`; there,
@@ -81,14 +84,17 @@ export function spawnThreads(count: number, module: string | URL, data?: unknown
   };
   const workers = Array.from({ length: count }, (_, rank) => startThread(rank, count, start, { ...options, name }));
   const failures: RankError[] = [];
+  const ended = new Set<Worker>(); // by us
+  const end = async (): Promise<void> => {
+    for (const worker of workers) if (worker.threadId !== -1) ended.add(worker);
+    await Promise.all(workers.map((worker) => worker.terminate()));
+  };
   let stopping = false;
   const stop = (reason: string): void => {
     if (stopping) return;
     stopping = true;
     dist.abortWaits(name, -1, reason);
-    const timer = setTimeout(() => {
-      for (const worker of workers) void worker.terminate();
-    }, graceMs);
+    const timer = setTimeout(() => void end(), graceMs);
     void Promise.allSettled(ends).then(() => clearTimeout(timer));
   };
   const ends = workers.map((worker, rank) =>
@@ -102,7 +108,9 @@ export function spawnThreads(count: number, module: string | URL, data?: unknown
   const done = Promise.allSettled(ends).then((results) => {
     dist.forgetThreads(name);
     // Whoever waited for a rank that failed may have ended before it.
-    const [first, ...others] = failures.toSorted((a, b) => consequence(a) - consequence(b));
+    const consequence = ({ code, rank }: RankError): boolean =>
+      waitCodes.includes(code) || (code === ENDED && ended.has(workers[rank] as Worker));
+    const [first, ...others] = failures.toSorted((a, b) => Number(consequence(a)) - Number(consequence(b)));
     if (first !== undefined) throw new RankError(first.rank, first.cause as Error, others);
     return results.map((result) => (result as PromiseFulfilledResult<unknown>).value);
   });
@@ -113,15 +121,10 @@ export function spawnThreads(count: number, module: string | URL, data?: unknown
     done,
     terminate: async (reason = 'the threads were terminated') => {
       dist.abortWaits(name, -1, reason);
-      await Promise.all(workers.map((worker) => worker.terminate()));
+      await end();
       await done.catch(() => undefined);
     },
   };
-}
-
-/** 1 where a rank failed because another one had, 0 where it is a cause of its own. */
-function consequence({ code }: RankError): number {
-  return ['PEER_LOST', 'ABORTED', 'TERMINATED'].includes(code) ? 1 : 0;
 }
 
 function startThread(
@@ -160,10 +163,7 @@ function watch(worker: Worker): Promise<unknown> {
     worker.on('exit', (code) => {
       if (report?.kind === 'result' && crash === undefined) resolve(report.value);
       else if (report?.kind === 'error') reject(revive(report.error));
-      else
-        reject(
-          crash ?? new TorchError('RANK_ENDED', `the thread ended with exit code ${code} before its work was done`),
-        );
+      else reject(crash ?? new TorchError(ENDED, `the thread ended with exit code ${code} before its work was done`));
     });
   });
 }
