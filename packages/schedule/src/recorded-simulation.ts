@@ -76,8 +76,8 @@ class RecordedTimes {
     const parts = (action.parts ?? []).flatMap((part) => this.timesOf(part) ?? []);
     if (parts.length > 0) this.partTimes.set(at, Float64Array.from(parts));
     const times = parts.length > 0 ? parts : (this.timesOf(action) ?? [0, 0]);
-    this.start[at] = times[0]!;
-    this.end[at] = times[times.length - 1]!;
+    this.start[at] = Math.min(...times); // parts may have run side by side
+    this.end[at] = Math.max(...times);
   }
 
   private timesOf(action: Action): [number, number] | undefined {

@@ -194,6 +194,13 @@ test('parts of an overlapped action that ran side by side get a track of their o
   expect(names).toEqual(['rank 0 (stages 0, 3)', 'rank 1 (stages 1, 2)', 'rank 0 (stages 0, 3), beside']);
   const second = traceEvents.filter(({ ph, tid }) => ph === 'X' && tid === 2);
   expect(second.length).toBe(1);
+  const cell = recordedSimulation({ ...recording, steps });
+  const at = cell.offsets[0]! + place.slot;
+  const record = steps[0]!.ranks[0]!;
+  const begin = Math.max(record.start[place.index + 1]!, record.ready[place.index + 1]!);
+  expect(cell.end[at]! - cell.start[at]!).toBeCloseTo(record.stop[place.index + 1]! - begin, 9);
+  const [alone, shared] = [recording, { ...recording, steps }].map((one) => meanCosts(one).F as number[]);
+  expect(shared!.some((cost, stage) => cost < alone![stage]!)).toBe(true); // two at a time: half of the time each
 });
 
 test('of an evaluation there are only the forwards', () => {

@@ -205,6 +205,21 @@ export function meanCosts(recording: Recording): Costs {
   return found;
 }
 
+/** How much of a part's time counts as its own where parts ran side by side: together they took the time of the whole. */
+function sharesOf(places: readonly RecordedPlace[], record: RankRecord): Map<number, number> {
+  const shares = new Map<number, number>();
+  for (const { index, parts } of places) {
+    if (parts === 0 || record.start[index + 1]! < 0) continue;
+    const all = Array.from({ length: parts }, (_, i) => index + 1 + i);
+    const starts = all.map((part) => Math.max(record.start[part]!, record.ready[part]!));
+    const stops = all.map((part) => record.stop[part]!);
+    const sum = stops.reduce((total, stop, i) => total + stop - starts[i]!, 0);
+    const whole = Math.max(...stops) - Math.min(...starts);
+    if (whole < sum) for (const part of all) shares.set(part, whole / sum);
+  }
+  return shares;
+}
+
 function findCosts(recording: Recording): Costs {
   const schedule = recordedSchedule(recording);
   const places = schedule.order.map((row) => recordedPlaces(row));
@@ -216,11 +231,12 @@ function findCosts(recording: Recording): Costs {
   }
   for (const step of steadySteps(recording)) {
     step.ranks.forEach((record, rank) => {
+      const shares = sharesOf(places[rank]!, record);
       for (const { action, index } of places[rank]!) {
         const kind = kinds.find((name) => name === action.kind);
         const start = Math.max(record.start[index]!, record.ready[index]!);
         if (kind === undefined || start < 0) continue;
-        sums[kind][action.stage]! += record.stop[index]! - start;
+        sums[kind][action.stage]! += (record.stop[index]! - start) * (shares.get(index) ?? 1);
         counts[kind][action.stage]!++;
       }
     });

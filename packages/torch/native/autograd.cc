@@ -6,6 +6,7 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/ones_like.h>
 #include <torch/csrc/autograd/autograd.h>
+#include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/variable.h>
 
@@ -34,6 +35,42 @@ PW_ENTRY(backward, 5) {
     if (!gradients[i].defined()) gradients[i] = at::ones_like(roots[i], at::MemoryFormat::Preserve);
   }
   run_backward(*args.env, edges, gradients, retain);
+  return nullptr;
+}
+
+// A backward beside this thread. At its end what checkpoints recomputed for it is forgotten.
+static thread_local std::unique_ptr<RecomputeRun> beside_run;
+
+// (tensors, gradients, cores): begins it.
+PW_ENTRY(start_backward, 3) {
+  std::vector<at::Tensor> roots = args.tensors(0), gradients = args.tensors(1);
+  torch::autograd::edge_list edges;
+  edges.reserve(roots.size());
+  for (size_t i = 0; i < roots.size(); ++i) {
+    edges.push_back(torch::autograd::impl::gradient_edge(roots[i]));
+    if (!gradients[i].defined()) gradients[i] = at::ones_like(roots[i], at::MemoryFormat::Preserve);
+  }
+  auto work = [edges = std::move(edges), gradients = std::move(gradients)] {
+    if (direct_run(edges, gradients, false)) return;
+    torch::autograd::Engine::get_default_engine().execute(edges, gradients, false, false, true, {});
+  };
+  args.env->bridge->start(std::move(work), args.int32(2));
+  beside_run = std::make_unique<RecomputeRun>(false);
+  return nullptr;
+}
+
+PW_ENTRY(is_backward_done, 1) { return from_bool(args.napi, args.env->bridge->finished()); }
+
+// Waits for it, serving the functions it calls, and throws what it threw.
+PW_ENTRY(finish_backward, 1) {
+  struct After {
+    Env& env;
+    ~After() {
+      beside_run.reset();
+      sweep(env);
+    }
+  } after{*args.env};
+  args.env->bridge->finish();
   return nullptr;
 }
 
@@ -156,6 +193,9 @@ PW_ENTRY(release_node, 1) { return from_bool(args.napi, args.env->nodes.remove(a
 void init_autograd(Env& env, napi_value exports) {
   add_exports(env, exports, {
     {"backward", backward},
+    {"startBackward", start_backward},
+    {"finishBackward", finish_backward},
+    {"isBackwardDone", is_backward_done},
     {"gradOf", grad},
     {"isGradEnabled", is_grad_enabled},
     {"setGradEnabled", set_grad_enabled},

@@ -1,6 +1,7 @@
 // TypeScript functions called from C++: the direct call, the bridge from other threads, and what they throw.
 #include "callback.h"
 
+#include <ATen/Parallel.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <optional>
@@ -127,6 +128,7 @@ Bridge::Bridge(Env& env) : graveyard(env.graveyard), env_(&env) {}
 void Bridge::Job::run() noexcept {
   try {
     ThreadPlace::Guard guard(place);
+    if (cores > 0 && at::get_num_threads() != cores) at::set_num_threads(cores);
     (*work)();
   } catch (...) {
     error = std::current_exception();
@@ -143,7 +145,7 @@ void Bridge::call(const std::function<void(Env&)>& body) {
   }
   Request request{&body, ThreadPlace(), nullptr, nullptr, false, {}};
   std::unique_lock<std::mutex> lock(mutex_);
-  if (listening_ == 0) {
+  if (closed_ || (listening_ == 0 && beside_ == nullptr)) {
     throw CodedError("WRONG_THREAD", "this graph calls a TypeScript function (hook, custom function, checkpoint) of another thread: run backward in the thread that recorded it");
   }
   requests_.push_back(&request);
@@ -186,24 +188,59 @@ void Bridge::serve(Job& job, std::unique_lock<std::mutex>& lock) {
   --listening_;
 }
 
+void Bridge::help_with(Job& job) {
+  if (!helper_.joinable()) helper_ = std::thread([this] { help(); });
+  helper_job_ = &job;
+  helper_wake_.notify_one();
+}
+
 void Bridge::run_engine(const std::function<void()>& work) {
+  if (beside_ != nullptr && serving_ == nullptr) settle();  // the helper may be needed, and one backward may be part of another
   if (serving_ == nullptr && !needs_helper()) {
     work();
     return;
   }
-  Job job{&work, ThreadPlace(), nullptr, false};
+  Job job{&work, ThreadPlace(), nullptr, false, 0};
   std::unique_lock<std::mutex> lock(mutex_);
   if (serving_ != nullptr) {
     serving_->job = &job;
     serving_->wake.notify_one();
   } else {
-    if (!helper_.joinable()) helper_ = std::thread([this] { help(); });
-    helper_job_ = &job;
-    helper_wake_.notify_one();
+    help_with(job);
   }
   serve(job, lock);
   lock.unlock();
   if (job.error) std::rethrow_exception(job.error);
+}
+
+void Bridge::start(std::function<void()> work, int cores) {
+  if (serving_ != nullptr || beside_ != nullptr) {
+    throw CodedError("BUSY", "startBackward: another backward is under way in this thread; finish() it first");
+  }
+  std::lock_guard<std::mutex> lock(mutex_);
+  beside_work_ = std::move(work);
+  beside_ = std::make_unique<Job>(Job{&beside_work_, ThreadPlace(), nullptr, false, cores});
+  help_with(*beside_);
+}
+
+void Bridge::settle() {
+  std::unique_lock<std::mutex> lock(mutex_);
+  serve(*beside_, lock);
+}
+
+bool Bridge::finished() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return beside_ == nullptr || beside_->done;
+}
+
+void Bridge::finish() {
+  if (beside_ == nullptr) return;
+  settle();
+  std::unique_lock<std::mutex> lock(mutex_);
+  const std::unique_ptr<Job> job = std::move(beside_);
+  const std::function<void()> work = std::move(beside_work_);
+  lock.unlock();
+  if (job->error) std::rethrow_exception(job->error);
 }
 
 void Bridge::help() {
@@ -224,9 +261,17 @@ void Bridge::close() {
   {
     std::lock_guard<std::mutex> lock(mutex_);
     closed_ = true;
+    for (Request* request : requests_) {  // of a backward that nobody will finish
+      request->error = std::make_exception_ptr(CodedError("TERMINATED", "the thread of this TypeScript function has ended"));
+      request->done = true;
+      request->wake.notify_one();
+    }
+    requests_.clear();
     helper_wake_.notify_one();
   }
   if (helper_.joinable()) helper_.join();
+  beside_.reset();
+  beside_work_ = nullptr;
 }
 
 void run_engine(Env& env, const std::function<void()>& work) {

@@ -1,6 +1,7 @@
 // TypeScript functions that libtorch calls: hooks, custom functions, saved tensors, recomputation. They run on their own
 // JavaScript thread. On the CPU the engine runs on that very thread and the call is plain; on CUDA the engine has threads
-// of its own, so `run_engine` lets a helper thread drive it while the JavaScript thread serves what is asked of it.
+// of its own, so `run_engine` lets a helper thread drive it while the JavaScript thread serves what is asked of it. The same
+// helper runs a backward beside the JavaScript thread (`start`, `finish`): what it asks for waits until `finish`.
 #pragma once
 
 #include "core.h"
@@ -49,6 +50,12 @@ class Bridge : public std::enable_shared_from_this<Bridge> {
   // JavaScript thread: runs `work`, which drives the engine, where callbacks cannot block it.
   void run_engine(const std::function<void()>& work);
 
+  // JavaScript thread: runs `work` on the helper thread, with so many cores for its operators, until `finish`, which throws
+  // what it threw. One at a time.
+  void start(std::function<void()> work, int cores);
+  void finish();
+  bool finished();  // whether `finish` would not wait
+
   void close();  // JavaScript thread, at its end
 
   std::atomic<int64_t> callbacks{0};  // alive
@@ -61,6 +68,7 @@ class Bridge : public std::enable_shared_from_this<Bridge> {
     ThreadPlace place;
     std::exception_ptr error;
     bool done = false;
+    int cores = 0;  // as many as the thread had
     void run() noexcept;
   };
   struct Request {
@@ -73,6 +81,8 @@ class Bridge : public std::enable_shared_from_this<Bridge> {
   };
   bool needs_helper() const;
   void serve(Job& job, std::unique_lock<std::mutex>& lock);
+  void help_with(Job& job);
+  void settle();
   void help();
 
   Env* env_;  // JavaScript thread only
@@ -83,6 +93,8 @@ class Bridge : public std::enable_shared_from_this<Bridge> {
   Request* serving_ = nullptr;           // the request that the JavaScript thread is busy with
   int listening_ = 0;                    // how deep the JavaScript thread is in serve()
   Job* helper_job_ = nullptr;
+  std::function<void()> beside_work_;
+  std::unique_ptr<Job> beside_;          // changed by the JavaScript thread, under the mutex
   bool closed_ = false;
   std::thread helper_;
 };

@@ -95,6 +95,9 @@ export interface Native {
     create: boolean,
     inputs: number[] | null,
   ): void;
+  startBackward(roots: number[], grads: (number | null)[], threads: number): void;
+  finishBackward(): void;
+  isBackwardDone(): boolean;
   gradOf(
     outputs: number[],
     inputs: number[],

@@ -42,7 +42,7 @@ export class Actions {
   private readonly options: RuntimeOptions;
   private readonly microbatches: number;
   private readonly recorder: Recorder | null;
-  private readonly overlap: Overlap | null;
+  private readonly overlap: Overlap;
   /** The gradients of the losses, by microbatch: they are mostly the same in every step. */
   private readonly lossGrads: LossGrad[] = [];
   private wait: Link | null = null;
@@ -52,7 +52,7 @@ export class Actions {
   constructor(
     options: RuntimeOptions,
     microbatches: number,
-    watchers: { recorder: Recorder | null; overlap: Overlap | null },
+    watchers: { recorder: Recorder | null; overlap: Overlap },
   ) {
     this.options = options;
     this.microbatches = microbatches;
@@ -108,7 +108,7 @@ export class Actions {
 
   private endWait(): void {
     this.wait = null;
-    this.overlap?.received();
+    this.overlap.received?.();
     rankStatus.set(this.place);
   }
 
@@ -183,8 +183,17 @@ export class Actions {
     }
   }
 
-  private backward({ stage, from, to }: StageLinks, planned: PlannedAction, state: StepState): void {
-    const { kind, microbatch: m, waits } = planned;
+  /** Begins a full backward on a thread of its own, with so many cores; performing it then waits for it. */
+  start(planned: PlannedAction, state: StepState, threads: number): void {
+    const links = planned.links as StageLinks;
+    this.place = planned.place;
+    scope(() => {
+      this.receiveGrads(links, planned);
+      links.stage.startBackward(planned.microbatch, { lossGrad: this.lossGradOf(links, planned, state), threads });
+    });
+  }
+
+  private receiveGrads({ stage, to }: StageLinks, { microbatch: m, waits }: PlannedAction): void {
     for (let i = 0; i < to.length; i++) {
       const link = to[i] as Link;
       const count = link.channel === null ? 0 : stage.expectedGrads(m, link.stage);
@@ -195,8 +204,13 @@ export class Actions {
       this.recorder?.received(grads);
       stage.setOutputGrads(m, link.stage, grads);
     }
-    const lossGrad = stage.isLast ? this.lossGrad(m, state.losses[m], state.weights[m] as number) : undefined;
-    stage.backwardOneChunk(m, { full: kind === 'B', lossGrad });
+  }
+
+  private backward(links: StageLinks, planned: PlannedAction, state: StepState): void {
+    const { stage, from } = links;
+    const { kind, microbatch: m } = planned;
+    if (!stage.hasStarted(m)) this.receiveGrads(links, planned);
+    stage.backwardOneChunk(m, { full: kind === 'B', lossGrad: this.lossGradOf(links, planned, state) });
     for (const link of from) {
       if (link.local === null) continue;
       link.local.setOutputGrads(m, stage.stageIndex, stage.takeInputGrads(m, link.stage));
@@ -214,8 +228,10 @@ export class Actions {
   }
 
   /** The gradient of a loss: its weight, times the scaler's scale. */
-  private lossGrad(m: number, loss: Tensor | undefined, weight: number): Tensor | undefined {
+  private lossGradOf({ stage }: StageLinks, { microbatch: m }: PlannedAction, state: StepState): Tensor | undefined {
+    const loss = stage.isLast ? state.losses[m] : undefined;
     if (loss === undefined) return undefined;
+    const weight = state.weights[m] as number;
     const { dtype, device, ndim } = loss;
     let known = this.lossGrads[m];
     if (known?.weight !== weight || known.dtype !== dtype || known.device !== device || known.ndim !== ndim) {

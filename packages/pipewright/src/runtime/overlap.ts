@@ -1,58 +1,20 @@
-/**
- * @file Overlapped actions on a GPU: the forward of one microbatch and the backward of another run in two streams, so that
- * kernels of both share the device. Autograd runs a backward in the stream of its forward, so a forward goes to the stream in
- * which the backward beside it is not. Elsewhere the parts run one after the other.
- *
- * Memory is safe without marks on every tensor: the side stream begins each overlap by waiting for the main one and ends it
- * by being waited for, and the forward is issued first, so what one stream frees is not written by the other before it is
- * read.
- */
-import { cuda } from '@pipewright/torch';
+/** @file Overlapped actions: how the parts of one share a rank. */
 import type { PlannedAction } from './plan.ts';
 
-/** Runs the parts of overlapped actions. */
-export class Overlap {
-  private side: cuda.Stream | null = null;
-  private readonly onSide = new Set<string>();
-  private current: { readonly main: cuda.Stream; readonly side: cuda.Stream } | null = null;
-
-  /** Performs parts in two streams. */
-  run(parts: readonly PlannedAction[], perform: (part: PlannedAction) => void): void {
-    const forward = parts.find((part) => part.kind === 'F');
-    const others = parts.filter((part) => part !== forward);
-    if (forward === undefined || others.length === 0) {
-      for (const part of parts) perform(part);
-      return;
-    }
-    this.side ??= new cuda.Stream();
-    const { side } = this;
-    const main = cuda.currentStream();
-    side.waitStream(main);
-    if (others.some((part) => this.onSide.has(keyOf(part)))) perform(forward);
-    else {
-      this.onSide.add(keyOf(forward));
-      this.current = { main, side };
-      try {
-        cuda.withStream(side, () => perform(forward));
-      } finally {
-        this.current = null;
-      }
-    }
-    for (const part of others) perform(part);
-    main.waitStream(side);
-  }
-
-  /** To be called when something has come from another rank: the stream it is used in waits for what made it. */
-  received(): void {
-    if (this.current !== null) this.current.side.waitStream(this.current.main);
-  }
-
-  /** Forgets which forwards ran where; at the beginning of a step. */
-  reset(): void {
-    this.onSide.clear();
-  }
+/** What an overlap does with the parts of an action. */
+export interface PartRunner {
+  /** Performs a part. */
+  perform(part: PlannedAction): void;
+  /** Performs a backward on a thread of its own, with so many cores, and `meanwhile` on this one. */
+  performBeside(part: PlannedAction, threads: number, meanwhile: () => void): void;
 }
 
-function keyOf({ action }: PlannedAction): string {
-  return `${action.stage},${action.microbatch}`;
+/** A way to run the parts of overlapped actions. */
+export interface Overlap {
+  /** Performs all parts. */
+  run(parts: readonly PlannedAction[], runner: PartRunner): void;
+  /** Something has come from another rank. */
+  received?(): void;
+  /** A step begins. */
+  reset?(): void;
 }

@@ -27,9 +27,11 @@ import {
   type StepOptions,
   splitInput,
 } from './options.ts';
-import { Overlap } from './overlap.ts';
+import type { Overlap } from './overlap.ts';
 import { makePlan, type Plan, type PlannedAction } from './plan.ts';
 import { Recorder } from './recorder.ts';
+import { StreamOverlap } from './stream-overlap.ts';
+import { ThreadOverlap } from './thread-overlap.ts';
 import { Ties } from './ties.ts';
 
 /**
@@ -52,7 +54,7 @@ export class PipelineRuntime {
   private readonly customFunctions = new Map<string, CustomFunction>();
   private readonly hooks: ActionHook[] = [];
   private readonly actions: Actions;
-  private readonly overlap: Overlap | null;
+  private readonly overlap: Overlap;
   private capture: StepCapture | null = null;
   private steps = 0;
   /** The action under way, a part of an overlapped one rather than the whole. */
@@ -72,7 +74,7 @@ export class PipelineRuntime {
     this.group = group !== null && group.size > 1 ? group : null;
     this.given = resolveSchedule(schedule, { ranks: this.group?.size ?? 1, stages: first.numStages, options });
     this.recorder = recorderOf(options.record);
-    this.overlap = deviceOf(this.stages).startsWith('cuda') ? new Overlap() : null;
+    this.overlap = deviceOf(this.stages).startsWith('cuda') ? new StreamOverlap() : new ThreadOverlap();
     this.actions = new Actions(options, this.given.microbatches, { recorder: this.recorder, overlap: this.overlap });
     const debug = debugHook(this.rank);
     if (debug !== null) this.hooks.push(debug);
@@ -254,7 +256,7 @@ export class PipelineRuntime {
 
   private begin(where: string, args: readonly unknown[], options: StepOptions, training: boolean): StepState {
     for (const stage of this.stages) stage.clearRuntimeStates();
-    this.overlap?.reset();
+    this.overlap.reset?.();
     const { kwargs, target, divisor } = options;
     const holdsLast = this.stages.some((stage) => stage.isLast);
     const holdsFirst = this.stages.some((stage) => stage.sources.length === 0);
@@ -322,10 +324,7 @@ export class PipelineRuntime {
 
   private perform(planned: PlannedAction, state: StepState): void {
     const custom = this.customFunctions.size === 0 ? undefined : this.customFunctions.get(planned.kind);
-    this.current = planned;
-    rankStatus.set(planned.place);
-    this.recorder?.begin(planned.index);
-    for (const hook of this.hooks) hook.before?.(planned.action, planned.slot);
+    this.enter(planned);
     if (custom === undefined) this.performBuiltIn(planned, state);
     else
       custom(planned.action, {
@@ -336,14 +335,43 @@ export class PipelineRuntime {
         losses: state.options.losses,
         run: () => this.performBuiltIn(planned, state),
       });
-    for (const hook of this.hooks) hook.after?.(planned.action, planned.slot);
-    this.recorder?.end(planned.index);
+    this.leave(planned);
   }
 
   private performBuiltIn(planned: PlannedAction, state: StepState): void {
-    if (planned.kind !== 'OVERLAP_F_B') this.actions.perform(planned, state);
-    else if (this.overlap === null) for (const part of planned.parts) this.perform(part, state);
-    else this.overlap.run(planned.parts, (part) => this.perform(part, state));
+    if (planned.kind !== 'OVERLAP_F_B') {
+      this.actions.perform(planned, state);
+      return;
+    }
+    this.overlap.run(planned.parts, {
+      perform: (part) => this.perform(part, state),
+      performBeside: (part, threads, meanwhile) => {
+        if (this.customFunctions.has(part.kind)) {
+          meanwhile();
+          this.perform(part, state);
+          return;
+        }
+        this.enter(part);
+        this.actions.start(part, state, threads);
+        meanwhile();
+        this.current = part;
+        rankStatus.set(part.place);
+        this.actions.perform(part, state);
+        this.leave(part);
+      },
+    });
+  }
+
+  private enter(planned: PlannedAction): void {
+    this.current = planned;
+    rankStatus.set(planned.place);
+    this.recorder?.begin(planned.index);
+    for (const hook of this.hooks) hook.before?.(planned.action, planned.slot);
+  }
+
+  private leave(planned: PlannedAction): void {
+    for (const hook of this.hooks) hook.after?.(planned.action, planned.slot);
+    this.recorder?.end(planned.index);
   }
 
   private finish(state: StepState): StepResult {

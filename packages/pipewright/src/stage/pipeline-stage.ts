@@ -7,12 +7,13 @@ import {
   inputBackward,
   keep,
   type nn,
+  startBackward,
   Tensor,
-  type WeightBackward,
 } from '@pipewright/torch';
 import { PipelineError } from '../errors.ts';
 import { checkOptions } from '../options.ts';
 import { tensorsIn } from '../tree.ts';
+import { Chunk, disposeAll } from './chunk.ts';
 import { debugInfo, describeTensor } from './describe.ts';
 import { assemble, checkInputs, defaultInputs, type StageDescription, type StageInput, sourcesOf } from './wiring.ts';
 
@@ -50,94 +51,19 @@ const optionNames = [
   'dwBuilder',
 ];
 
-/** What arrived from one source for one microbatch. */
-interface Arrived {
-  readonly source: number;
-  /** Empty once nothing needs them any more. */
-  values: readonly unknown[];
-  /** The tensors whose gradients the source waits for. */
-  leaves: readonly Tensor[];
-  /** Their gradients, between the backward and the way back. */
-  grads: readonly (Tensor | null)[] | null;
-}
-
-/** What was sent to one destination for one microbatch. */
-interface Sent {
-  readonly destination: number;
-  /** The tensors whose gradients will come back. */
-  readonly tensors: readonly Tensor[];
-}
-
-const none: readonly never[] = [];
-
-/** What a stage holds for one microbatch between its forward and its last backward. Lists: mostly of one. */
-class Chunk {
-  arrived: Arrived[] = [];
-  outgoing: Sent[] = [];
-  roots: Tensor[] = [];
-  rootGrads: (Tensor | null)[] = [];
-  /** The loss, on the last stage. */
-  loss: Tensor | null = null;
-  /** The weight half that a split backward has left. */
-  weights: WeightBackward | (() => void) | null = null;
-  /** Whether the activations are still there: a backward is yet to come. */
-  active = true;
-
-  /** The tensors whose gradients other stages wait for. */
-  leaves(): readonly Tensor[] {
-    return this.arrived.length === 1
-      ? (this.arrived[0] as Arrived).leaves
-      : this.arrived.flatMap((item) => item.leaves);
-  }
-
-  from(source: number): Arrived | undefined {
-    for (const item of this.arrived) if (item.source === source) return item;
-    return undefined;
-  }
-
-  sentTo(destination: number): readonly Tensor[] {
-    for (const item of this.outgoing) if (item.destination === destination) return item.tensors;
-    return none;
-  }
-
-  /** Frees what only the backward needed. */
-  dropActivations(): void {
-    for (const item of this.arrived) {
-      disposeAll(item.leaves.length === item.values.length ? item.leaves : tensorsIn(item.values));
-      item.values = none;
-      item.leaves = none;
-    }
-    for (const { tensors } of this.outgoing) disposeAll(tensors);
-    disposeAll(this.rootGrads);
-    this.loss?.dispose();
-    this.outgoing = [];
-    this.roots = [];
-    this.rootGrads = [];
-    this.loss = null;
-    this.active = false;
-  }
-
-  /** Frees everything. */
-  drop(): void {
-    this.dropActivations();
-    for (const { grads } of this.arrived) if (grads !== null) disposeAll(grads);
-    if (this.weights !== null && typeof this.weights !== 'function') this.weights.drop();
-  }
-
-  /** Whether nothing is left to do for the microbatch. */
-  get isDone(): boolean {
-    if (this.active || this.weights !== null) return false;
-    for (const { grads } of this.arrived) if (grads !== null) return false;
-    return true;
-  }
-}
-
 /** What `backwardOneChunk` takes. */
 export interface BackwardOptions {
   /** Both halves at once (default), or only what the stages before wait for. */
   readonly full?: boolean | undefined;
   /** The gradient of the loss: its share in the whole. Default 1. */
   readonly lossGrad?: Tensor | undefined;
+}
+
+/** What `startBackward` takes. */
+export interface StartOptions {
+  readonly lossGrad?: Tensor | undefined;
+  /** Cores for its operators. */
+  readonly threads?: number | undefined;
 }
 
 /**
@@ -283,22 +209,40 @@ export class PipelineStage {
     }
   }
 
+  /** Begins the full backward of a microbatch on a thread of its own; `backwardOneChunk` then waits for it. */
+  startBackward(microbatch: number, { lossGrad, threads }: StartOptions = {}): void {
+    const chunk = this.chunks.get(microbatch);
+    if (chunk === undefined) throw this.outOfOrder('backward', microbatch, 'its forward');
+    addLoss(chunk, lossGrad);
+    chunk.started = true;
+    if (chunk.roots.length === 0) return;
+    keep(chunk.rootGrads);
+    try {
+      chunk.run = startBackward(chunk.roots, { gradTensors: chunk.rootGrads, threads });
+    } catch (cause) {
+      throw this.backwardFailed(microbatch, chunk, cause);
+    }
+  }
+
+  /** Whether the backward of a microbatch was begun by `startBackward`. */
+  hasStarted(microbatch: number): boolean {
+    return this.chunks.get(microbatch)?.started === true;
+  }
+
   /** The backward of a microbatch, in full or only what the stages before wait for. */
   backwardOneChunk(microbatch: number, options: BackwardOptions = {}): void {
     const chunk = this.chunks.get(microbatch);
     if (chunk === undefined) throw this.outOfOrder('backward', microbatch, 'its forward');
+    if (!chunk.started) addLoss(chunk, options.lossGrad);
     const { roots, rootGrads } = chunk;
-    if (chunk.loss?.requiresGrad === true) {
-      roots.push(chunk.loss);
-      rootGrads.push(options.lossGrad?.alias() ?? null); // an alias: gradients are freed when used
-    }
     const full = options.full !== false;
     const leaves = chunk.leaves();
     try {
       if (roots.length === 0) {
         if (!full) chunk.weights = nothing;
       } else if (full || this.dwBuilder !== undefined) {
-        backward(roots, { gradTensors: rootGrads });
+        if (chunk.run === null) backward(roots, { gradTensors: rootGrads });
+        else chunk.run.finish();
         for (const item of chunk.arrived) item.grads = keep(item.leaves.map((leaf) => leaf.grad));
         const runner = this.dwBuilder?.() ?? nothing;
         if (full) runner();
@@ -323,12 +267,7 @@ export class PipelineStage {
         for (const item of chunk.arrived) item.grads = inputGrads.slice(next, (next += item.leaves.length));
       }
     } catch (cause) {
-      throw new PipelineError(
-        'STAGE_FAILED',
-        `stage ${this.stageIndex}, backward of microbatch ${microbatch}: ${messageOf(cause)} (outputs: ${debugInfo(roots)}; gradients: ${debugInfo(rootGrads)}; inputs: ${debugInfo(leaves)})`,
-        { stage: this.stageIndex, microbatch },
-        { cause },
-      );
+      throw this.backwardFailed(microbatch, chunk, cause);
     }
     for (const item of chunk.arrived) item.grads ??= item.leaves.map(() => null);
     chunk.dropActivations();
@@ -370,7 +309,7 @@ export class PipelineStage {
 
   /** Frees what arrived for a microbatch and needs no gradient; to be called when the forward is through. */
   releaseInputs(microbatch: number): void {
-    for (const { values, leaves } of this.chunks.get(microbatch)?.arrived ?? none)
+    for (const { values, leaves } of this.chunks.get(microbatch)?.arrived ?? [])
       if (values.length > leaves.length || !(values[0] instanceof Tensor))
         for (const tensor of tensorsIn(values)) if (!leaves.includes(tensor)) tensor.dispose();
   }
@@ -426,6 +365,17 @@ export class PipelineStage {
     if (chunk.isDone) this.chunks.delete(microbatch);
   }
 
+  private backwardFailed(microbatch: number, chunk: Chunk, cause: unknown): PipelineError {
+    const { stageIndex: stage } = this;
+    const what = `outputs: ${debugInfo(chunk.roots)}; gradients: ${debugInfo(chunk.rootGrads)}; inputs: ${debugInfo(chunk.leaves())}`;
+    return new PipelineError(
+      'STAGE_FAILED',
+      `stage ${stage}, backward of microbatch ${microbatch}: ${messageOf(cause)} (${what})`,
+      { stage, microbatch },
+      { cause },
+    );
+  }
+
   private compare(what: 'inputs' | 'outputs', expected: readonly string[], given: unknown): void {
     const tensors = tensorsIn(given).map(describeTensor);
     if (tensors.join() === expected.join()) return;
@@ -449,13 +399,15 @@ export class PipelineStage {
 
 function nothing(): void {}
 
+function addLoss(chunk: Chunk, lossGrad: Tensor | undefined): void {
+  if (chunk.loss?.requiresGrad !== true) return;
+  chunk.roots.push(chunk.loss);
+  chunk.rootGrads.push(lossGrad?.alias() ?? null); // an alias: gradients are freed when used
+}
+
 function declared(args: Tensor | readonly Tensor[] | undefined): readonly string[] | null {
   if (args === undefined) return null;
   return (args instanceof Tensor ? [args] : args).map(describeTensor);
-}
-
-function disposeAll(tensors: readonly (Tensor | null)[]): void {
-  for (const tensor of tensors) tensor?.dispose();
 }
 
 function messageOf(cause: unknown): string {

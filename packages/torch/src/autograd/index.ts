@@ -1,5 +1,6 @@
 /** @file Gradients: everything of this folder that users call. */
 export { type AutocastOptions, autocast, getAutocastDtype, isAutocastEnabled } from './autocast.ts';
+export { BackwardRun, type StartBackwardOptions, startBackward } from './background.ts';
 export { type BackwardOptions, backward, type GradOptions, grad } from './backward.ts';
 export { type CheckpointOptions, checkpoint } from './checkpoint.ts';
 export {

@@ -1,0 +1,99 @@
+/** @file What a stage holds for one microbatch between its forward and its last backward. */
+import type { BackwardRun, Tensor, WeightBackward } from '@pipewright/torch';
+import { tensorsIn } from '../tree.ts';
+
+/** What arrived from one source for one microbatch. */
+interface Arrived {
+  readonly source: number;
+  /** Empty once nothing needs them any more. */
+  values: readonly unknown[];
+  /** The tensors whose gradients the source waits for. */
+  leaves: readonly Tensor[];
+  /** Their gradients, between the backward and the way back. */
+  grads: readonly (Tensor | null)[] | null;
+}
+
+/** What was sent to one destination for one microbatch. */
+interface Sent {
+  readonly destination: number;
+  /** The tensors whose gradients will come back. */
+  readonly tensors: readonly Tensor[];
+}
+
+const none: readonly never[] = [];
+
+/** One microbatch at a stage. Lists rather than maps: they mostly have one entry. */
+export class Chunk {
+  arrived: Arrived[] = [];
+  outgoing: Sent[] = [];
+  roots: Tensor[] = [];
+  rootGrads: (Tensor | null)[] = [];
+  /** The loss, on the last stage. */
+  loss: Tensor | null = null;
+  /** The weight half that a split backward has left. */
+  weights: WeightBackward | (() => void) | null = null;
+  /** Whether a backward has begun on a thread of its own. */
+  started = false;
+  /** That backward; null where there is nothing to compute. */
+  run: BackwardRun | null = null;
+  /** Whether the activations are still there: a backward is yet to come. */
+  active = true;
+
+  /** The tensors whose gradients other stages wait for. */
+  leaves(): readonly Tensor[] {
+    return this.arrived.length === 1
+      ? (this.arrived[0] as Arrived).leaves
+      : this.arrived.flatMap((item) => item.leaves);
+  }
+
+  from(source: number): Arrived | undefined {
+    for (const item of this.arrived) if (item.source === source) return item;
+    return undefined;
+  }
+
+  sentTo(destination: number): readonly Tensor[] {
+    for (const item of this.outgoing) if (item.destination === destination) return item.tensors;
+    return none;
+  }
+
+  /** Frees what only the backward needed. */
+  dropActivations(): void {
+    for (const item of this.arrived) {
+      disposeAll(item.leaves.length === item.values.length ? item.leaves : tensorsIn(item.values));
+      item.values = none;
+      item.leaves = none;
+    }
+    for (const { tensors } of this.outgoing) disposeAll(tensors);
+    disposeAll(this.rootGrads);
+    this.loss?.dispose();
+    this.outgoing = [];
+    this.roots = [];
+    this.rootGrads = [];
+    this.loss = null;
+    this.active = false;
+  }
+
+  /** Frees everything. */
+  drop(): void {
+    try {
+      this.run?.finish();
+    } catch {
+      // another error is on its way
+    }
+    this.dropActivations();
+    for (const { grads } of this.arrived) if (grads !== null) disposeAll(grads);
+    if (this.weights !== null && typeof this.weights !== 'function') this.weights.drop();
+  }
+
+  /** Whether nothing is left to do for the microbatch. */
+  get isDone(): boolean {
+    if (this.active || this.weights !== null) return false;
+    for (const { grads } of this.arrived) if (grads !== null) return false;
+    return true;
+  }
+}
+
+/** Frees tensors. */
+export function disposeAll(tensors: readonly (Tensor | null)[]): void {
+  for (const tensor of tensors) tensor?.dispose();
+}
