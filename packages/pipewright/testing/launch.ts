@@ -26,6 +26,8 @@ export interface TrainingResult {
   readonly grads: Record<string, number[] | null>;
   readonly weights: Record<string, number[]>;
   readonly evals: number[][];
+  /** The outputs of the microbatches of the evaluations; where the last stage is. */
+  readonly parts?: number[][];
   readonly norms: number[];
   readonly inFlight?: number;
   readonly leaked?: number;

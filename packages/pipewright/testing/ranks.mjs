@@ -146,10 +146,16 @@ export function train(group, /** @type {Case} */ one) {
       ...(isFirst ? [batch.x] : []),
       { ...(isLast ? { target: batch.target, kwargs: batch.kwargs } : {}) },
     ];
-    const found = { losses: [], grads: {}, weights: {}, evals: [], norms: [], inFlight: 0 };
+    const found = { losses: [], grads: {}, weights: {}, evals: [], parts: [], norms: [], inFlight: 0 };
     const evaluate = (at) => {
-      const output = runtime.eval(...inputs(makeBatch(one.model, one.rows, at)));
-      if (isLast) found.evals.push(numbersOf(output));
+      const [last, ...first] = inputs(makeBatch(one.model, one.rows, at)).reverse();
+      const parts = [];
+      const onOutput = (part, microbatch) => {
+        parts[microbatch] = numbersOf(part);
+      };
+      const output = runtime.eval(...first, { ...last, returnOutputs: 'everywhere', onOutput });
+      found.evals.push(numbersOf(output));
+      found.parts.push(...parts);
     };
     if (one.evaluate) evaluate(99);
     for (let i = 0; i < STEPS; i++) {
@@ -168,7 +174,10 @@ export function train(group, /** @type {Case} */ one) {
         if (one.evaluate) evaluate(50 + i);
       });
     }
-    if (one.evaluate && isLast) found.evals.shift();
+    if (one.evaluate) {
+      found.evals.shift();
+      if (isLast) found.parts.splice(0, one.microbatches);
+    }
     found.weights = collect(stages, 'weight');
     found.inFlight = stages.reduce((sum, { stage }) => sum + stage.inFlight, 0);
     for (const { module } of stages) module.dispose();

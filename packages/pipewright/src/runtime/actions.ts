@@ -161,7 +161,11 @@ export class Actions {
       if (state.training) stage.setLoss(m, keep(loss.alias()));
       state.losses[m] = keep(loss.detach());
     }
-    if (state.options.returnOutputs !== false) state.outputs[m] = keep(mapTensors(output, (tensor) => tensor.detach()));
+    const { returnOutputs, onOutput } = state.options;
+    if (returnOutputs === false && onOutput === undefined) return;
+    const seen = mapTensors(output, (tensor) => tensor.detach());
+    if (returnOutputs !== false) state.outputs[m] = keep(seen);
+    onOutput?.(seen, m);
   }
 
   private sendForward({ stage, to }: StageLinks, m: number, state: StepState): void {

@@ -53,8 +53,13 @@ export interface StepOptions {
   readonly kwargs?: Readonly<Record<string, unknown>> | undefined;
   /** Filled with the losses of the microbatches, in order, on the rank that holds the last stage. */
   readonly losses?: Tensor[] | undefined;
-  /** Return the merged outputs on the rank that holds the last stage. Default true. */
-  readonly returnOutputs?: boolean | undefined;
+  /**
+   * Return the merged outputs: on the rank that holds the last stage (true, the default), nowhere, or on every rank
+   * (`'everywhere'`; all ranks must say so).
+   */
+  readonly returnOutputs?: boolean | 'everywhere' | undefined;
+  /** Called with each microbatch's output as soon as it is there, on the rank that holds the last stage. It is freed afterwards. */
+  readonly onOutput?: ((output: unknown, microbatch: number) => void) | undefined;
   /** Divides the losses, whose sum it makes a mean: for example the number of tokens of the batch. */
   readonly divisor?: number | undefined;
 }
@@ -96,7 +101,7 @@ export const runtimeOptionNames: readonly string[] = [
   'record',
   'costs',
 ];
-const stepOptionNames = ['target', 'kwargs', 'losses', 'returnOutputs', 'divisor'];
+const stepOptionNames = ['target', 'kwargs', 'losses', 'returnOutputs', 'onOutput', 'divisor'];
 export const customKinds: readonly string[] = ['F', 'B', 'I', 'W', 'OVERLAP_F_B', 'UNSHARD', 'RESHARD', 'REDUCE_GRAD'];
 
 /** The stages of a rank as a list. */
@@ -131,5 +136,12 @@ export function splitInput(where: string, input: readonly unknown[]): [readonly 
     throw new PipelineError('BAD_INPUT', `${where}: losses is ${show(options.losses)}; give an array to be filled`);
   if (options.kwargs !== undefined && !isPlainObject(options.kwargs))
     throw new PipelineError('BAD_INPUT', `${where}: kwargs is ${show(options.kwargs)}; give an object`);
+  if (![undefined, true, false, 'everywhere'].includes(options.returnOutputs))
+    throw new PipelineError(
+      'BAD_INPUT',
+      `${where}: returnOutputs is ${show(options.returnOutputs)}; give true, false or 'everywhere'`,
+    );
+  if (options.onOutput !== undefined && typeof options.onOutput !== 'function')
+    throw new PipelineError('BAD_INPUT', `${where}: onOutput is ${show(options.onOutput)}; give a function`);
   return [input.slice(0, -1), options];
 }

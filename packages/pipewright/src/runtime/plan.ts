@@ -79,7 +79,7 @@ export function makePlan(
   const link = (other: number, from: number, to: number): Link => {
     const peer = schedule.stageToRank[other] as number;
     const wanted = (descriptions[to] as StageDescription).inputs.filter((input) => input.stage === from);
-    const tag = (from * schedule.stages + to) * schedule.microbatches * TAGS_PER_MESSAGE;
+    const tag = firstTag(schedule, from, to);
     return { stage: other, rank: peer, channel: channelTo(peer), local: local.get(other) ?? null, wanted, tag };
   };
   const links = new Map<number, StageLinks>();
@@ -127,6 +127,15 @@ export function makePlan(
 function waitsOf({ kind, microbatch, stage }: Action, slot: number, links: StageLinks | undefined): Place[] {
   const [sources, receive] = kind === 'F' ? [links?.from, 'RECV_F'] : [links?.to, 'RECV_B'];
   return (sources ?? []).map(({ rank }) => ({ slot, action: `${stage}${receive}${microbatch}`, waitingFor: rank }));
+}
+
+function firstTag({ stages, microbatches }: Schedule, from: number, to: number): number {
+  return (from * stages + to) * microbatches * TAGS_PER_MESSAGE;
+}
+
+/** A tag for what a stage gives to ranks rather than to stages: no stage sends itself messages. */
+export function ownTag(schedule: Schedule, stage: number): number {
+  return firstTag(schedule, stage, stage);
 }
 
 /** Tag of the forward message of a microbatch along a link. */

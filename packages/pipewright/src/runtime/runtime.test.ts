@@ -49,6 +49,29 @@ describe('evaluation', () => {
   });
 });
 
+describe('outputs', () => {
+  test('come microbatch by microbatch to whoever wants them so, and are merged or not', () => {
+    const { runtime } = make(layers(2));
+    const { x } = batch(8);
+    const parts: unknown[] = [];
+    const onOutput = (output: unknown, microbatch: number): void => {
+      parts[microbatch] = (output as Tensor).toArray();
+    };
+    const whole = runtime.eval(x, { onOutput }) as Tensor;
+    expect(parts.flat()).toEqual(whole.toArray());
+    expect(runtime.eval(x, { onOutput, returnOutputs: false })).toBeUndefined();
+    expect((runtime.eval(x, { returnOutputs: 'everywhere' }) as Tensor).toArray()).toEqual(whole.toArray());
+  });
+
+  test('bad wishes', () => {
+    const { runtime } = make(layers(2));
+    expect(() => runtime.eval(batch(8).x, { returnOutputs: 'all' })).toThrow(
+      "eval: returnOutputs is 'all'; give true, false or 'everywhere'",
+    );
+    expect(() => runtime.eval(batch(8).x, { onOutput: 3 })).toThrow('eval: onOutput is 3; give a function');
+  });
+});
+
 describe('the loss', () => {
   test('of several steps accumulates, whatever is in the gradients already', () => {
     const { runtime, modules } = make(layers(2));

@@ -27,6 +27,7 @@ import {
   type StepOptions,
   splitInput,
 } from './options.ts';
+import { spreadOutputs } from './outputs.ts';
 import type { Overlap } from './overlap.ts';
 import { makePlan, type Plan, type PlannedAction } from './plan.ts';
 import { Recorder } from './recorder.ts';
@@ -108,7 +109,7 @@ export class PipelineRuntime {
 
   /**
    * One training step on a whole batch: positional inputs on the rank of the first stage, then an object of options.
-   * Gradients are added to those that are there. Returns the outputs where the last stage is, else undefined.
+   * Gradients are added to those that are there. Returns the outputs where the last stage is (`returnOutputs`), else undefined.
    *
    * @example const losses: Tensor[] = []; runtime.step(x, { target: y, losses }); optimizer.step()
    */
@@ -230,7 +231,7 @@ export class PipelineRuntime {
         }
       });
     const { outputs, losses } =
-      training && this.options.capture === true
+      training && this.options.capture === true && options.onOutput === undefined
         ? this.captureSteps().run({ args, options }, run)
         : run({ args, options });
     options.losses?.splice(0, options.losses.length, ...losses);
@@ -377,7 +378,13 @@ export class PipelineRuntime {
   private finish(state: StepState): StepResult {
     const { outputMergeSpec } = this.options;
     const outputs = state.outputs.length === 0 ? undefined : mergeChunks(state.outputs, outputMergeSpec);
-    return { outputs, losses: state.losses.filter((loss) => loss !== undefined) };
+    return {
+      outputs:
+        state.options.returnOutputs === 'everywhere' && this.group !== null
+          ? spreadOutputs(outputs, this.schedule, this.group)
+          : outputs,
+      losses: state.losses.filter((loss) => loss !== undefined),
+    };
   }
 }
 
