@@ -2,7 +2,7 @@ import { spawn, spawnSync } from 'node:child_process';
 import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, test } from 'vitest';
-import { bin, cli, environment, folder, run } from '../test/run-cli.ts';
+import { bin, cli, environment, folder, run } from '../testing/run-cli.ts';
 
 describe('what goes wrong is said in a line or two, without a stack', () => {
   test.each([

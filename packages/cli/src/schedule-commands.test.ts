@@ -1,7 +1,7 @@
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, test } from 'vitest';
-import { cli, folder } from '../test/run-cli.ts';
+import { cli, folder } from '../testing/run-cli.ts';
 
 const help = (command: string): string => cli(`${command} --help`).out;
 

@@ -2,7 +2,7 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { expect, test } from 'vitest';
-import { cli, folder } from '../../test/run-cli.ts';
+import { cli, folder } from '../../testing/run-cli.ts';
 
 const file = (name: string): string => fileURLToPath(new URL(`../../../../testdata/${name}`, import.meta.url));
 

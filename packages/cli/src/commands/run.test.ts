@@ -5,7 +5,7 @@ import { existsSync, mkdirSync, readFileSync, symlinkSync, writeFileSync } from 
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { beforeAll, describe, expect, test } from 'vitest';
-import { bin, cli, environment, folder, run } from '../../test/run-cli.ts';
+import { bin, cli, environment, folder, run } from '../../testing/run-cli.ts';
 
 // A project of a user's: our packages are in its node_modules, and TypeScript for Node 20.
 beforeAll(() => {

@@ -1,7 +1,7 @@
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, test } from 'vitest';
-import { cli, folder } from '../../test/run-cli.ts';
+import { cli, folder } from '../../testing/run-cli.ts';
 
 describe('schedule', () => {
   test('prints a table, a picture, a file for PyTorch, JSON', () => {

@@ -2,7 +2,7 @@
 import { fc, test as propertyTest } from '@fast-check/vitest';
 import { nn, randn, type Tensor } from '@pipewright/torch';
 import { describe, expect, test } from 'vitest';
-import { Chain } from '../../test/pipes.ts';
+import { Chain } from '../../testing/pipes.ts';
 import { type BalanceProblem, chooseBorders } from './cut-balance.ts';
 import { bytesOf, costOf, elementsOf } from './cut-cost.ts';
 import { cutBalanced, type GraphNode, measureCosts, pipeline, splitGraph, trace } from './index.ts';

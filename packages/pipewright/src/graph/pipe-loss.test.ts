@@ -1,7 +1,7 @@
 /** @file Models with their loss inside: where it is, and the backward of every stage in the root graph. */
 import { float64, mseLoss, randn, scope, type Tensor } from '@pipewright/torch';
 import { describe, expect, test } from 'vitest';
-import { Block, Chain, gradientsOf, pipeGradients } from '../../test/pipes.ts';
+import { Block, Chain, gradientsOf, pipeGradients } from '../../testing/pipes.ts';
 import {
   DetachExecutor,
   findLossOutput,

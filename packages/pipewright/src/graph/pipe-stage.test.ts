@@ -1,7 +1,7 @@
 /** @file Stages of a pipe on their own: built, sent as JSON, moved to a device, in training and evaluation. */
 import { arange, callOp, float64, manualSeed, nn, ones, randn, scope, type Tensor, zeros } from '@pipewright/torch';
 import { describe, expect, test } from 'vitest';
-import { Block, Chain, expectClose, gradientsOf } from '../../test/pipes.ts';
+import { Block, Chain, expectClose, gradientsOf } from '../../testing/pipes.ts';
 import { PipelineRuntime } from '../runtime/index.ts';
 import {
   buildStage,

@@ -1,7 +1,7 @@
 /** @file Splitting: what each stage gets, gives and holds; the pipe against the unsplit model. */
 import { float64, liveTensors, nn, noGrad, ones, randn, scope, type Tensor, tensor, zeros } from '@pipewright/torch';
 import { describe, expect, test } from 'vitest';
-import { Block, Chain, expectClose, expectEqual, shape } from '../../test/pipes.ts';
+import { Block, Chain, expectClose, expectEqual, shape } from '../../testing/pipes.ts';
 import {
   annotateSplitPoints,
   cutAtModules,

@@ -1,7 +1,7 @@
 /** @file Splitting graphs that were not traced here: changes in place, regions, values computed again. */
 import { arange, float64, manualSeed, nn, noGrad, ones, randn, scope, type Tensor } from '@pipewright/torch';
 import { describe, expect, test } from 'vitest';
-import { expectEqual } from '../../test/pipes.ts';
+import { expectEqual } from '../../testing/pipes.ts';
 import { type Graph, GraphBuilder, GraphModule, pipeline, pipeSplit, pipeSplitOp, splitGraph, trace } from './index.ts';
 import { flattenRegions, nestRegions } from './split-regions.ts';
 

@@ -14,7 +14,7 @@ import {
   TorchError,
 } from '@pipewright/torch';
 import { describe, expect } from 'vitest';
-import { expectClose, pipeGradients } from '../../test/pipes.ts';
+import { expectClose, pipeGradients } from '../../testing/pipes.ts';
 import { flatten, tensorsIn } from '../tree.ts';
 import { GraphModule, pipeline, pipeSplit, trace } from './index.ts';
 

@@ -4,7 +4,7 @@ import { once } from 'node:events';
 import { connect } from 'node:net';
 import { join } from 'node:path';
 import { describe, expect, test } from 'vitest';
-import { folder, numbersOf, rejection, script } from '../../test/processes.ts';
+import { folder, numbersOf, rejection, script } from '../../testing/processes.ts';
 import { type LaunchError, launch } from './index.ts';
 import { freePort } from './network.ts';
 import { openGuest } from './node-guest.ts';
@@ -144,7 +144,7 @@ describe('two machines', () => {
     const data = { scenario: 'waits', file };
     const ranks = launch({ ranks: 1, nnodes: 2, nodeRank: 0, masterAddr: '127.0.0.1', masterPort, script, data });
     const other = spawn(process.execPath, [
-      new URL('../../test/node-launcher.mjs', import.meta.url).pathname,
+      new URL('../../testing/node-launcher.mjs', import.meta.url).pathname,
       JSON.stringify({ ranks: 1, nnodes: 2, nodeRank: 1, masterAddr: '127.0.0.1', masterPort, data }),
     ]);
     await numbersOf(file, [0, 1]);

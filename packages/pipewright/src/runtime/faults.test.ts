@@ -4,7 +4,7 @@ import { fileURLToPath } from 'node:url';
 import { buildSchedule, formatAction } from '@pipewright/schedule';
 import type { Tensor } from '@pipewright/torch';
 import { describe, expect, test } from 'vitest';
-import { batch, layers, make, mse } from '../../test/layers.ts';
+import { batch, layers, make, mse } from '../../testing/layers.ts';
 import { StepError } from './errors.ts';
 import type { PipelineRuntime } from './runtime.ts';
 

@@ -14,7 +14,7 @@ import {
   tensor,
 } from '@pipewright/torch';
 import { describe, expect, test } from 'vitest';
-import { batch, expectClose, gradsOf, Layer, layers, make, mse, plainGrads, WIDTH } from '../../test/layers.ts';
+import { batch, expectClose, gradsOf, Layer, layers, make, mse, plainGrads, WIDTH } from '../../testing/layers.ts';
 import { TensorChunkSpec } from '../microbatch/index.ts';
 import { PipelineStage } from '../stage/pipeline-stage.ts';
 import { PipelineRuntime } from './runtime.ts';

@@ -1,7 +1,7 @@
 /** @file Stages: what they exchange, what they declare, what they refuse. */
 import { cat, manualSeed, type nn, ones, scope, type Tensor, tensor, zeros } from '@pipewright/torch';
 import { describe, expect, test } from 'vitest';
-import { batch, expectClose, gradsOf, Layer, layers, make, mse, WIDTH } from '../../test/layers.ts';
+import { batch, expectClose, gradsOf, Layer, layers, make, mse, WIDTH } from '../../testing/layers.ts';
 import { PipelineRuntime } from '../runtime/runtime.ts';
 import { PipelineStage } from './pipeline-stage.ts';
 

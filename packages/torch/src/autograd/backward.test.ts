@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest';
-import { gradOf, leakFree } from '../../test/gradients.ts';
+import { gradOf, leakFree } from '../../testing/gradients.ts';
 import {
   backward,
   enableGrad,

@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest';
-import { expectSame, gradOf, leakFree, onRoute, routes } from '../../test/gradients.ts';
+import { expectSame, gradOf, leakFree, onRoute, routes } from '../../testing/gradients.ts';
 import { native } from '../addon.ts';
 import {
   autocast,

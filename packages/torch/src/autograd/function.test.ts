@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest';
-import { gradOf, leakFree, onRoute, routes } from '../../test/gradients.ts';
+import { gradOf, leakFree, onRoute, routes } from '../../testing/gradients.ts';
 import {
   AutogradFunction,
   type FunctionContext,

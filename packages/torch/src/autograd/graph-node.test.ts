@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { gradOf, leakFree } from '../../test/gradients.ts';
+import { gradOf, leakFree } from '../../testing/gradients.ts';
 import { float64, type GraphNode, scope, type Tensor, tensor } from '../index.ts';
 
 const leaf = (values: number[]): Tensor => tensor(values, { dtype: float64, requiresGrad: true });

@@ -12,7 +12,7 @@ import {
   HeardProgress,
   pathWith,
   pathWithout,
-} from '../../test/fake-machine.ts';
+} from '../../testing/fake-machine.ts';
 import { listAddons } from './addon-key.ts';
 import { type BuildResult, buildAddon, numJobs } from './build-addon.ts';
 import { describeLibtorch, type Libtorch } from './find-libtorch.ts';

@@ -2,7 +2,7 @@
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, test } from 'vitest';
-import { type FakeMachine, fakeMachine, fakeProgram, fakeTorch, pathWith } from '../../test/fake-machine.ts';
+import { type FakeMachine, fakeMachine, fakeProgram, fakeTorch, pathWith } from '../../testing/fake-machine.ts';
 import { installCommand } from './advice.ts';
 import { diagnose, formatReport, type Report } from './doctor.ts';
 import { loadAddon } from './load-addon.ts';

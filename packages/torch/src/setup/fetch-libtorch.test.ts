@@ -13,7 +13,7 @@ import {
   publishWheels,
   torchFiles,
   writeWheel,
-} from '../../test/fake-machine.ts';
+} from '../../testing/fake-machine.ts';
 import { announcedSize } from './download-wheel.ts';
 import { checkLibtorch, type FetchResult, fetchLibtorch } from './fetch-libtorch.ts';
 import { findLibtorch } from './find-libtorch.ts';

@@ -3,7 +3,7 @@
 import { rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, test } from 'vitest';
-import { type FakeMachine, fakeMachine, fakeProgram, fakeTorch, pathWith } from '../../test/fake-machine.ts';
+import { type FakeMachine, fakeMachine, fakeProgram, fakeTorch, pathWith } from '../../testing/fake-machine.ts';
 import {
   compareVersions,
   findLibtorch,

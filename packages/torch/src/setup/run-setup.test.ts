@@ -1,7 +1,7 @@
 /** @file The whole set-up over a small libtorch: builds what is missing, then nothing; a wrong setting stops it. */
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, test, vi } from 'vitest';
-import { type FakeMachine, fakeMachine, fakeNative, HeardProgress } from '../../test/fake-machine.ts';
+import { type FakeMachine, fakeMachine, fakeNative, HeardProgress } from '../../testing/fake-machine.ts';
 import { diagnose } from './doctor.ts';
 import { runSetup } from './run-setup.ts';
 

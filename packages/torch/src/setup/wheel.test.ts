@@ -3,7 +3,7 @@ import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, test } from 'vitest';
-import { writeWheel, zip } from '../../test/fake-machine.ts';
+import { writeWheel, zip } from '../../testing/fake-machine.ts';
 import { parseRecord, Wheel } from './wheel.ts';
 
 let dir: string;

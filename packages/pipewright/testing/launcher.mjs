@@ -4,7 +4,7 @@ import { launch } from '../dist/launch/launcher.js';
 
 const ranks = launch({
   ranks: 3,
-  script: new URL('./ranks.ts', import.meta.url),
+  script: new URL('./launch-scenarios.ts', import.meta.url),
   data: JSON.parse(process.argv[2] ?? ''),
 });
 while (ranks.pids().length < 3) await new Promise((resolve) => setTimeout(resolve, 10));

@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { afterAll } from 'vitest';
 
 /** What the ranks run. */
-export const script: URL = new URL('./ranks.ts', import.meta.url);
+export const script: URL = new URL('./launch-scenarios.ts', import.meta.url);
 
 /** A folder for files of ranks; gone after the tests of a file. */
 export const folder: string = mkdtempSync(join(tmpdir(), 'pipewright-launch-'));

@@ -2,7 +2,7 @@
 import { writeSync } from 'node:fs';
 import { LaunchError, launch } from '../dist/launch/launcher.js';
 
-const script = new URL('./ranks.ts', import.meta.url);
+const script = new URL('./launch-scenarios.ts', import.meta.url);
 for (const { interrupt, ...options } of JSON.parse(process.argv[2] ?? '')) {
   const lines = /** @type {string[]} */ ([]);
   const ranks = launch({
