@@ -72,10 +72,9 @@ export function main(setting) {
   const { ranks, stagesPerRank, layers, device, dtype, schedule, microbatches, steps, warmup } = setting;
   const group = ranks > 1 ? distributed.initProcessGroup() : undefined;
   const rank = group?.rank ?? 0;
-  const count = ranks * stagesPerRank;
+  const plan = buildSchedule(schedule, { ranks, stagesPerRank, microbatches });
+  const [count, mine] = [plan.stages, plan.stagesOf(rank)];
   const cut = (/** @type {number} */ i) => Math.floor((layers * i) / count);
-  const { stageToRank } = buildSchedule(schedule, { ranks, stagesPerRank, microbatches });
-  const mine = stageToRank.flatMap((owner, stage) => (owner === rank ? [stage] : []));
   const parts = mine.map((s) => {
     const part = new Part(setting, cut(s), cut(s + 1));
     part.to({ device: /** @type {any} */ (device), dtype: /** @type {any} */ (dtype) });

@@ -12,7 +12,7 @@ const MICROBATCHES = 8;
 const ROUNDS = 5;
 
 distributed.setNumThreads(1);
-const schedule = buildSchedule('Interleaved1F1B', { ranks: 1, stagesPerRank: STAGES, microbatches: MICROBATCHES });
+const schedule = buildSchedule('Interleaved1F1B', { ranks: 1, stages: STAGES, microbatches: MICROBATCHES });
 
 /** @param {number[]} numbers */
 const median = (numbers) => /** @type {number} */ ([...numbers].sort((a, b) => a - b)[Math.floor(numbers.length / 2)]);

@@ -5,6 +5,7 @@
  * rounds; one rank with four stages, and thread ranks that exchange messages.
  */
 import { isMainThread } from 'node:worker_threads';
+import { buildSchedule } from '@pipewright/schedule';
 import { distributed, nn, ones, scope } from '@pipewright/torch';
 import { PipelineRuntime, PipelineStage } from 'pipewright';
 
@@ -28,11 +29,10 @@ class Nothing extends nn.Module {
 export function main({ ranks, stagesPerRank, schedule, backward }) {
   const group = ranks > 1 ? distributed.initProcessGroup() : undefined;
   const rank = group?.rank ?? 0;
-  const count = ranks * stagesPerRank;
-  const mine = Array.from({ length: stagesPerRank }, (_, i) => rank + i * ranks);
-  const stages = mine.map((s) => new PipelineStage(new Nothing(s === 0 && backward), s, count, { group }));
-  const runtime = new PipelineRuntime(stages, schedule, {
-    microbatches: MICROBATCHES,
+  const plan = buildSchedule(schedule, { ranks, stagesPerRank, microbatches: MICROBATCHES });
+  const mine = plan.stagesOf(rank);
+  const stages = mine.map((s) => new PipelineStage(new Nothing(s === 0 && backward), s, plan.stages, { group }));
+  const runtime = new PipelineRuntime(stages, plan, {
     ...(backward ? { lossFn: (/** @type {import('@pipewright/torch').Tensor} */ y) => y } : {}),
   });
   const x = ones([MICROBATCHES, 1]);

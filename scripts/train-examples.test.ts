@@ -64,7 +64,10 @@ describe('02: the GPT in pipeline stages', () => {
     [['--schedule', '1F1'], "there is no schedule '1F1'; did you mean '1F1B'?"],
     [['--schedule', 'ForwardOnly'], '--schedule ForwardOnly has no backward'],
     [['--ranks', '0'], '--ranks is 0; give a whole number above 0'],
-    [['--stages', '5'], '--stages is 5; give a multiple of the 4 ranks'],
+    [
+      ['--stages', '5'],
+      'stages (5) must be a multiple of ranks (4), so that every rank has as many; use 4 or 8 stages',
+    ],
     [['--size', 'huge'], '--size is huge; give tiny, small, medium, gpt2'],
     [['--batch', '4'], '--batch is 4; 8 microbatches need as many rows or more'],
     [['--bogus'], "Unknown option '--bogus'"],

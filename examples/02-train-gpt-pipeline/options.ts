@@ -79,6 +79,5 @@ export function parseOptions(args: readonly string[]): Options {
 
 /** The schedule of a run. */
 export function scheduleOf({ schedule, ranks, stages, microbatches }: Options): Schedule {
-  if (stages % ranks !== 0) throw new Error(`--stages is ${stages}; give a multiple of the ${ranks} ranks`);
-  return buildSchedule(schedule, { ranks, microbatches, ...(stages === 0 ? {} : { stagesPerRank: stages / ranks }) });
+  return buildSchedule(schedule, { ranks, microbatches, ...(stages === 0 ? {} : { stages }) });
 }

@@ -23,10 +23,9 @@ export function main(options: Options): void {
   // 1. The stages of this rank: pieces of the model, where the schedule puts them.
   const schedule = scheduleOf(options);
   const config = { vocabulary: fables.letters.length, context, layers, heads, width, dropout: 0.1 };
-  const stages = schedule.stageToRank.flatMap((rank, index) => {
-    if (rank !== group.rank) return [];
+  const stages = schedule.stagesOf(group.rank).map((index) => {
     manualSeed(seed); // all ranks make the same model
-    return [new PipelineStage(new GptStage(config, index, schedule.stages), index, schedule.stages, { device })];
+    return new PipelineStage(new GptStage(config, index, schedule.stages), index, schedule.stages, { device });
   });
   const isFirst = stages.some((stage) => stage.isFirst);
   const isLast = stages.some((stage) => stage.isLast);

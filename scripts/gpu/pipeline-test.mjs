@@ -66,8 +66,7 @@ function plain(stages) {
 export function main({ schedule, ranks, stages, capture }) {
   const group = ranks > 1 ? distributed.initProcessGroup() : undefined;
   const rank = group?.rank ?? 0;
-  const { stageToRank } = buildSchedule(schedule, { ranks, stagesPerRank: stages / ranks, microbatches: MICROBATCHES });
-  const mine = stageToRank.flatMap((owner, s) => (owner === rank ? [s] : []));
+  const mine = buildSchedule(schedule, { ranks, stages, microbatches: MICROBATCHES }).stagesOf(rank);
   const modules = mine.map(makeStage);
   const runtime = new PipelineRuntime(
     modules.map((module, i) => new PipelineStage(module, /** @type {number} */ (mine[i]), stages, { group })),

@@ -17,14 +17,10 @@ import { lossOf, makeBatch, makeStage } from './models.mjs';
 export function main(one) {
   const group = one.ranks > 1 ? distributed.initProcessGroup({ timeoutMs: 20_000 }) : null;
   const rank = group?.rank ?? 0;
-  const { stages: count, stageToRank } = buildSchedule(one.schedule, {
-    ranks: one.ranks,
-    microbatches: one.microbatches,
-  });
-  const stages = stageToRank.flatMap((of, index) => {
-    if (of !== rank) return [];
-    const { module, options } = makeStage(one.model, index, count);
-    return [new PipelineStage(module, index, count, { ...options, ...(group === null ? {} : { group }) })];
+  const schedule = buildSchedule(one.schedule, { ranks: one.ranks, microbatches: one.microbatches });
+  const stages = schedule.stagesOf(rank).map((index) => {
+    const { module, options } = makeStage(one.model, index, schedule.stages);
+    return new PipelineStage(module, index, schedule.stages, { ...options, ...(group === null ? {} : { group }) });
   });
   const recorder = new Recorder({ steps: one.keep ?? 100, tokensPerStep: 3 * one.microbatches });
   const lossFn = lossOf(one.model);

@@ -1,3 +1,4 @@
+import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { buildSchedule } from './build-schedule.ts';
 import { ScheduleError } from './errors.ts';
@@ -95,6 +96,52 @@ describe('buildSchedule', () => {
       Interleaved1F1B: the reference needs microbatches (11) to be a multiple of its rounds (2) (ranks 4, stagesPerRank 2, microbatches 11); use 10 or 12 microbatches or leave compat out
       DualPipeV: the reference needs at least as many microbatches as stages (8) (ranks 4, stagesPerRank 2, microbatches 4); use 8 microbatches or leave compat out"
     `);
+  });
+});
+
+describe('by the number of all stages', () => {
+  test('is the same as by stages per rank; both may be said', () => {
+    const wanted = buildSchedule('Interleaved1F1B', { ranks: 2, stagesPerRank: 3, microbatches: 4 });
+    expect(buildSchedule('Interleaved1F1B', { ranks: 2, stages: 6, microbatches: 4 }).equals(wanted)).toBe(true);
+    const both = { ranks: 2, stages: 6, stagesPerRank: 3, microbatches: 4 };
+    expect(buildSchedule('Interleaved1F1B', both).equals(wanted)).toBe(true);
+    expect(wanted.stagesPerRank).toBe(3);
+  });
+
+  test('refuses what the ranks or the schedule cannot hold', () => {
+    const refusals = [
+      ['GPipe', { ranks: 2, stages: 0, microbatches: 4 }],
+      ['LoopedBFS', { ranks: 4, stages: 6, microbatches: 4 }],
+      ['LoopedBFS', { ranks: 4, stages: 3, microbatches: 4 }],
+      ['LoopedBFS', { ranks: 4, stages: 8, stagesPerRank: 3, microbatches: 4 }],
+      ['1F1B', { ranks: 2, stages: 4, microbatches: 4 }],
+      ['DualPipeV', { ranks: 2, stages: 6, microbatches: 4 }],
+    ] as const;
+    const errors = refusals.map(([name, options]) => failure(() => buildSchedule(name, options)));
+    expect(errors.map(({ code, message }) => `${code} ${message}`).join('\n')).toMatchInlineSnapshot(`
+      "BAD_OPTION buildSchedule: stages must be an integer of at least 1, got 0
+      BAD_SHAPE buildSchedule: stages (6) must be a multiple of ranks (4), so that every rank has as many; use 4 or 8 stages, or write a schedule with a placement of your own
+      BAD_SHAPE buildSchedule: stages (3) must be a multiple of ranks (4), so that every rank has as many; use 4 stages, or write a schedule with a placement of your own
+      BAD_SHAPE buildSchedule: stages is 8, but stagesPerRank 3 on 4 ranks makes 12; leave one of the two out
+      BAD_SHAPE 1F1B: it has exactly 1 stage per rank (ranks 2, stagesPerRank 2, microbatches 4); leave stages out, or use LoopedBFS or Interleaved1F1B
+      BAD_SHAPE DualPipeV: it has exactly 2 stages per rank (ranks 2, stagesPerRank 3, microbatches 4); use stages: 4"
+    `);
+  });
+
+  test('the numbers of stages that a refusal names work', () => {
+    const odd = fc.record({ ranks: fc.integer({ min: 2, max: 9 }), stages: fc.integer({ min: 1, max: 60 }) });
+    fc.assert(
+      fc.property(odd, ({ ranks, stages }) => {
+        fc.pre(stages % ranks !== 0);
+        const { code, message } = failure(() => buildSchedule('LoopedBFS', { ranks, stages, microbatches: 1 }));
+        expect(code).toBe('BAD_SHAPE');
+        const named = /; use ([\d or]+) stages/.exec(message)![1]!.split(' or ').map(Number);
+        for (const fitting of named) {
+          expect(Math.abs(fitting - stages)).toBeLessThan(ranks);
+          expect(buildSchedule('LoopedBFS', { ranks, stages: fitting, microbatches: 1 }).stages).toBe(fitting);
+        }
+      }),
+    );
   });
 });
 

@@ -15,6 +15,8 @@ export interface BuildScheduleOptions {
   readonly ranks: number;
   /** Stages on each rank; default: 1, or 2 where a schedule is made for several. */
   readonly stagesPerRank?: number;
+  /** All stages, instead of `stagesPerRank`; every rank gets as many, so it is a multiple of `ranks`. */
+  readonly stages?: number;
   readonly microbatches: number;
   /** `torch`: exactly PyTorch's order, its faults and refusals included. */
   readonly compat?: 'torch';
@@ -27,7 +29,7 @@ export interface BuildScheduleOptions {
   readonly memoryLimit?: number | readonly number[];
 }
 
-const optionNames = ['ranks', 'stagesPerRank', 'microbatches', 'compat', 'costs', 'memoryLimit'];
+const optionNames = ['ranks', 'stagesPerRank', 'stages', 'microbatches', 'compat', 'costs', 'memoryLimit'];
 
 /**
  * Builds a schedule; bubbles stand where a rank waits if every action takes one slot.
@@ -45,11 +47,7 @@ export function buildSchedule(name: string, options: BuildScheduleOptions): Sche
   checkChoice('buildSchedule', 'compat', options.compat, ['torch']);
   const ranks = checkCount('buildSchedule', 'ranks', options.ranks);
   const microbatches = checkCount('buildSchedule', 'microbatches', options.microbatches);
-  const stagesPerRank = checkCount(
-    'buildSchedule',
-    'stagesPerRank',
-    options.stagesPerRank ?? definition.stagesPerRank.default,
-  );
+  const stagesPerRank = stagesPerRankOf(options) ?? definition.stagesPerRank.default;
   const shape: ScheduleShape = {
     name: definition.name,
     ranks,
@@ -71,11 +69,35 @@ export function buildSchedule(name: string, options: BuildScheduleOptions): Sche
       least === most
         ? `exactly ${least} stage${least === 1 ? '' : 's'} per rank`
         : `${least} to ${most} stages per rank`;
-    const wayOut =
-      most === 1 ? `leave stagesPerRank out, or use LoopedBFS or Interleaved1F1B` : `use stagesPerRank: ${least}`;
+    const given = options.stagesPerRank === undefined ? 'stages' : 'stagesPerRank';
+    const fitting = given === 'stages' ? least * ranks : least;
+    const wayOut = most === 1 ? `leave ${given} out, or use LoopedBFS or Interleaved1F1B` : `use ${given}: ${fitting}`;
     refuseShape(shape, `it has ${wanted}`, wayOut);
   }
   const schedule = definition.generate(shape);
   if (!definition.usesMemoryLimit && definition.hasBackward) checkPeak(shape, schedule);
   return options.compat === 'torch' ? schedule : markLegal(alignWithin(schedule, claimed(schedule)));
+}
+
+/** Stages on each rank, as given or from the number of all stages; undefined where neither is given. */
+function stagesPerRankOf({ ranks, stagesPerRank, stages }: BuildScheduleOptions): number | undefined {
+  if (stagesPerRank !== undefined) checkCount('buildSchedule', 'stagesPerRank', stagesPerRank);
+  if (stages === undefined) return stagesPerRank;
+  checkCount('buildSchedule', 'stages', stages);
+  if (stagesPerRank !== undefined && stages !== ranks * stagesPerRank) {
+    throw new ScheduleError(
+      'BAD_SHAPE',
+      `buildSchedule: stages is ${stages}, but stagesPerRank ${stagesPerRank} on ${ranks} ranks makes ${ranks * stagesPerRank}; leave one of the two out`,
+      { stages, stagesPerRank, ranks },
+    );
+  }
+  if (stages % ranks !== 0) {
+    const below = stages - (stages % ranks);
+    throw new ScheduleError(
+      'BAD_SHAPE',
+      `buildSchedule: stages (${stages}) must be a multiple of ranks (${ranks}), so that every rank has as many; use ${below === 0 ? '' : `${below} or `}${below + ranks} stages, or write a schedule with a placement of your own`,
+      { stages, ranks },
+    );
+  }
+  return stages / ranks;
 }

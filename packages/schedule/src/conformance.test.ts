@@ -7,6 +7,7 @@ import { ScheduleError } from './errors.ts';
 import { lower } from './lower.ts';
 import { mergeBackward } from './merge-backward.ts';
 import { Code } from './packed.ts';
+import { rankToStages } from './placement.ts';
 import { scheduleDefinitions } from './registry.ts';
 import { Schedule } from './schedule.ts';
 import type { ScheduleDefinition } from './schedule-definition.ts';
@@ -47,6 +48,23 @@ describe.each(scheduleDefinitions.map((definition) => [definition.name, definiti
   (name, definition) => {
     const anyShape = shapes(definition);
 
+    test('says which stages a rank holds: each stage once, as many on every rank, and those that the rank computes', () => {
+      fc.assert(
+        fc.property(anyShape, (shape) => {
+          const schedule = buildSchedule(name, shape);
+          const computed = schedule.rows.map(() => new Set<number>());
+          schedule.forEachLeaf(({ rank, stage }) => computed[rank]!.add(stage));
+          const held = computed.map((_, rank) => schedule.stagesOf(rank));
+          expect(held).toEqual(computed.map((stages) => [...stages].sort((a, b) => a - b)));
+          expect(held).toEqual(
+            rankToStages({ ranks: shape.ranks, stages: schedule.stages, style: definition.placement }),
+          );
+          for (const stages of held) expect(stages).toHaveLength(schedule.stagesPerRank);
+        }),
+        runs,
+      );
+    });
+
     test('is legal at every shape, every pair computed once, and says what it is', () => {
       fc.assert(
         fc.property(anyShape, (shape) => {
@@ -55,6 +73,8 @@ describe.each(scheduleDefinitions.map((definition) => [definition.name, definiti
           const stages = shape.ranks * shape.stagesPerRank;
           expect(schedule).toMatchObject({ name, ranks: shape.ranks, stages, microbatches: shape.microbatches });
           expect(schedule.isComputeOnly).toBe(true);
+          const { ranks, microbatches } = shape;
+          expect(buildSchedule(name, { ranks, stages, microbatches }).equals(schedule)).toBe(true);
           let forwards = 0;
           let backwards = 0;
           schedule.forEachLeaf(({ code }) => {

@@ -31,6 +31,20 @@ describe('Schedule', () => {
     `);
   });
 
+  test('the stages of a rank', () => {
+    expect([small.stagesOf(0), small.stagesOf(1)]).toEqual([
+      [0, 3],
+      [1, 2],
+    ]);
+    expect(small.stagesPerRank).toBe(2);
+    expect(Schedule.from({ order: [['0F0', '1F0'], ['2F0']] }).stagesPerRank).toBe(1.5);
+    expect(Schedule.from({ order: [] }).stagesPerRank).toBe(0);
+    expect(() => small.stagesOf(2)).toThrow(
+      'Schedule.stagesOf: rank is 2, but the schedule is for 2 ranks; ranks count from 0',
+    );
+    expect(() => small.stagesOf(-1)).toThrow('Schedule.stagesOf: rank must be an integer of at least 0, got -1');
+  });
+
   test('order is a frozen view of actions, made once', () => {
     expect(small.order[0]![0]).toEqual({ kind: 'F', stage: 0, microbatch: 0, parts: null });
     expect(small.order[0]![1]).toBeNull();

@@ -231,6 +231,26 @@ export class Schedule implements ScheduleColumns {
     return this.rows.reduce((sum, row) => sum + row.length, 0);
   }
 
+  /** Stages per rank; a fraction where ranks hold different numbers of them. */
+  get stagesPerRank(): number {
+    return this.ranks === 0 ? 0 : this.stages / this.ranks;
+  }
+
+  /**
+   * The stages of a rank, ascending.
+   * @example buildSchedule('ZBVZeroBubble', { ranks: 2, microbatches: 4 }).stagesOf(0) // [0, 3]
+   */
+  stagesOf(rank: number): number[] {
+    if (checkCount('Schedule.stagesOf', 'rank', rank, 0) >= this.ranks) {
+      throw new ScheduleError(
+        'BAD_OPTION',
+        `Schedule.stagesOf: rank is ${rank}, but the schedule is for ${this.ranks} ranks; ranks count from 0`,
+        { rank, ranks: this.ranks },
+      );
+    }
+    return this.stageToRank.flatMap((holder, stage) => (holder === rank ? [stage] : []));
+  }
+
   /** The stage graph as edges, the default chain written out. */
   get stageEdges(): readonly StageEdge[] {
     return this.edges ?? Array.from({ length: Math.max(0, this.stages - 1) }, (_, s): StageEdge => [s, s + 1]);

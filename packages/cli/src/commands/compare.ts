@@ -62,7 +62,7 @@ async function play(spec: string, flags: CompareFlags): Promise<Entry> {
   const costs = readCosts(flags) ?? {};
   if (isFile(spec)) {
     const schedule = await loadSchedule(spec, flags);
-    const stagesPerRank = Math.max(1, Math.round(schedule.stages / Math.max(1, schedule.ranks)));
+    const stagesPerRank = schedule.stagesPerRank || 1; // an empty file has none
     return entry(spec, stagesPerRank, simulate(schedule, dealt(costs, stagesPerRank)));
   }
   const [name, chunks] = spec.split(':') as [string, string | undefined];
@@ -127,7 +127,7 @@ async function describe(entries: readonly Entry[], flags: CompareFlags): Promise
   const best = columns.map(({ value }) => Math.min(...entries.map(value)));
   const rows = entries.map((item) => [
     item.name,
-    String(item.stagesPerRank),
+    quantity(item.stagesPerRank),
     ...columns.map(({ value, text }, i) =>
       marked(text(value(item)), value(item) <= best[i]! + 1e-9 * Math.abs(best[i]!), paint),
     ),

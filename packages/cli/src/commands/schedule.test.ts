@@ -150,6 +150,19 @@ describe('compare', () => {
     expect(best.makespan).toContain('ZBVZeroBubble');
   });
 
+  test('a file in which ranks hold different numbers of stages does the same work', () => {
+    const order = [
+      ['0F0', '1F0', '1B0', '0B0'],
+      ['2F0', '2B0'],
+    ];
+    writeFileSync(join(folder, 'uneven.json'), JSON.stringify({ order }));
+    const { schedules } = JSON.parse(cli('compare uneven.json 1F1B -p 2 -m 1 -f json').out) as { schedules: object[] };
+    expect(schedules).toMatchObject([
+      { stagesPerRank: 1.5, makespan: expect.closeTo(6) },
+      { stagesPerRank: 1, makespan: 6 },
+    ]);
+  });
+
   test('shortens many ranks, unless asked not to', () => {
     expect(cli('compare 1F1B -p 40 -m 40').out).toContain('(32 ranks not shown; --all-ranks shows them)');
     expect(cli('compare 1F1B -p 40 -m 40 --all-ranks').out.match(/^\d+ /gm)).toHaveLength(41);

@@ -59,14 +59,9 @@ export function resolveSchedule(schedule: Schedule | ScheduleData | string, fram
     return given;
   }
   checkCount('PipelineRuntime', 'microbatches', microbatches);
-  if (stages % ranks !== 0)
-    throw new PipelineError(
-      'BAD_OPTION',
-      `PipelineRuntime: ${stages} stages cannot be dealt evenly to ${ranks} ranks; cut the model into a multiple of ${ranks} stages, or give a schedule with a placement of your own`,
-    );
   return buildSchedule(schedule, {
     ranks,
-    stagesPerRank: stages / ranks,
+    stages,
     microbatches: microbatches as number,
     ...(costs === undefined ? {} : { costs }),
   });
