@@ -1,19 +1,7 @@
 // @ts-check
 /** @file Writes zip files with stored entries, sound or spoilt on purpose: what the mutations of fuzz-pt2.mjs need. */
 import { readFileSync } from 'node:fs';
-
-const table = Array.from({ length: 256 }, (_, n) => {
-  let value = n;
-  for (let k = 0; k < 8; k++) value = value & 1 ? (value >>> 1) ^ 0xedb88320 : value >>> 1;
-  return value;
-});
-
-/** @param {Uint8Array} bytes */
-export function crc32(bytes) {
-  let value = -1;
-  for (const byte of bytes) value = (table[(value ^ byte) & 0xff] ?? 0) ^ (value >>> 8);
-  return ~value >>> 0;
-}
+import { crc32 } from 'node:zlib';
 
 /**
  * An entry. What is set besides name and bytes is written as it is, whether true or not.

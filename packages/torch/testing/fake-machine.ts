@@ -14,7 +14,7 @@ import {
 import { tmpdir } from 'node:os';
 import { delimiter, dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { deflateRawSync } from 'node:zlib';
+import { crc32, deflateRawSync } from 'node:zlib';
 import { findPlaces, type Places } from '../src/setup/places.ts';
 import type { Progress } from '../src/setup/progress.ts';
 import { which } from '../src/setup/toolchain.ts';
@@ -187,18 +187,6 @@ export function zip(files: Readonly<Record<string, string>>): Buffer {
   end.writeUInt32LE(tableBytes.length, 12);
   end.writeUInt32LE(offset, 16);
   return Buffer.concat([...parts, tableBytes, end]);
-}
-
-const CRC_TABLE = Uint32Array.from({ length: 256 }, (_, byte) => {
-  let crc = byte;
-  for (let bit = 0; bit < 8; bit++) crc = crc & 1 ? (crc >>> 1) ^ 0xedb88320 : crc >>> 1;
-  return crc;
-});
-
-function crc32(data: Buffer): number {
-  let crc = 0xffffffff;
-  for (const byte of data) crc = (crc >>> 8) ^ (CRC_TABLE[(crc ^ byte) & 0xff] ?? 0);
-  return (crc ^ 0xffffffff) >>> 0;
 }
 
 /** Our CMake files over one tiny addon, and libraries that can be linked and loaded. Needs a compiler. */

@@ -3,8 +3,9 @@ import { closeSync, ftruncateSync, mkdtempSync, openSync, rmSync, writeSync } fr
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { crc32 } from 'node:zlib';
 import { afterAll, expect, it } from 'vitest';
-import { crc32, readZip } from '../../../testing/zip-writer.mjs';
+import { readZip } from '../../../testing/zip-writer.mjs';
 import { loadPt2 } from '../index.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'pipewright-large-'));

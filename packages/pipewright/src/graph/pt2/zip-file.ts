@@ -3,8 +3,8 @@
  * are keys and never paths on disk; nothing is unpacked.
  */
 import { closeSync, fstatSync, openSync, readSync, statSync } from 'node:fs';
+import { crc32 } from 'node:zlib';
 import { PipelineError } from '../../errors.ts';
-import { crc32 } from './crc32.ts';
 import { pt2Error, shown } from './pt2-error.ts';
 
 /** Where the bytes of an entry lie. */
