@@ -9,72 +9,65 @@ import { PipelineRuntime } from './runtime.ts';
 
 type Stages = PipelineStage | readonly PipelineStage[];
 
-/** Forwards only: `step` returns the outputs. @example new ScheduleForwardOnly(stage, { microbatches: 8 }) */
-export class ScheduleForwardOnly extends PipelineRuntime {
+/** Runs the schedule that its class names. */
+abstract class NamedRuntime extends PipelineRuntime {
+  static readonly scheduleName: string;
+
   constructor(stages: Stages, options: RuntimeOptions) {
-    super(stages, 'ForwardOnly', options);
+    super(stages, new.target.scheduleName, options);
   }
+}
+
+/** Forwards only: `step` returns the outputs. @example new ScheduleForwardOnly(stage, { microbatches: 8 }) */
+export class ScheduleForwardOnly extends NamedRuntime {
+  static override readonly scheduleName: string = 'ForwardOnly';
 }
 
 /** All forwards, then all backwards. @example new ScheduleGPipe(stage, { microbatches: 8, lossFn }) */
-export class ScheduleGPipe extends PipelineRuntime {
-  constructor(stages: Stages, options: RuntimeOptions) {
-    super(stages, 'GPipe', options);
-  }
+export class ScheduleGPipe extends NamedRuntime {
+  static override readonly scheduleName: string = 'GPipe';
 }
 
 /** One forward, one backward. @example new Schedule1F1B(stage, { microbatches: 8, lossFn }) */
-export class Schedule1F1B extends PipelineRuntime {
-  constructor(stages: Stages, options: RuntimeOptions) {
-    super(stages, '1F1B', options);
-  }
+export class Schedule1F1B extends NamedRuntime {
+  static override readonly scheduleName: string = '1F1B';
 }
 
 /** Several stages per rank, breadth first. @example new ScheduleLoopedBFS([first, second], { microbatches: 8, lossFn }) */
-export class ScheduleLoopedBFS extends PipelineRuntime {
-  constructor(stages: Stages, options: RuntimeOptions) {
-    super(stages, 'LoopedBFS', options);
-  }
+export class ScheduleLoopedBFS extends NamedRuntime {
+  static override readonly scheduleName: string = 'LoopedBFS';
 }
 
 /** Several stages per rank, one forward, one backward. @example new ScheduleInterleaved1F1B([first, second], { microbatches: 8, lossFn }) */
-export class ScheduleInterleaved1F1B extends PipelineRuntime {
-  constructor(stages: Stages, options: RuntimeOptions) {
-    super(stages, 'Interleaved1F1B', options);
-  }
+export class ScheduleInterleaved1F1B extends NamedRuntime {
+  static override readonly scheduleName: string = 'Interleaved1F1B';
 }
 
 /** Several stages per rank, the backward in two halves. @example new ScheduleInterleavedZeroBubble([first, second], { microbatches: 8, lossFn }) */
-export class ScheduleInterleavedZeroBubble extends PipelineRuntime {
-  constructor(stages: Stages, options: RuntimeOptions) {
-    super(stages, 'InterleavedZeroBubble', options);
-  }
+export class ScheduleInterleavedZeroBubble extends NamedRuntime {
+  static override readonly scheduleName: string = 'InterleavedZeroBubble';
 }
 
 /** Two stages per rank in a V, the backward in two halves. @example new ScheduleZBVZeroBubble([first, second], { microbatches: 8, lossFn }) */
-export class ScheduleZBVZeroBubble extends PipelineRuntime {
-  constructor(stages: Stages, options: RuntimeOptions) {
-    super(stages, 'ZBVZeroBubble', options);
-  }
+export class ScheduleZBVZeroBubble extends NamedRuntime {
+  static override readonly scheduleName: string = 'ZBVZeroBubble';
 }
 
 /** Two stages per rank in a V, forwards and backwards paired. @example new ScheduleDualPipeV([first, second], { microbatches: 8, lossFn }) */
-export class ScheduleDualPipeV extends PipelineRuntime {
-  constructor(stages: Stages, options: RuntimeOptions) {
-    super(stages, 'DualPipeV', options);
-  }
+export class ScheduleDualPipeV extends NamedRuntime {
+  static override readonly scheduleName: string = 'DualPipeV';
 }
 
-const classes: Readonly<Record<string, new (stages: Stages, options: RuntimeOptions) => PipelineRuntime>> = {
-  ForwardOnly: ScheduleForwardOnly,
-  GPipe: ScheduleGPipe,
-  '1F1B': Schedule1F1B,
-  LoopedBFS: ScheduleLoopedBFS,
-  Interleaved1F1B: ScheduleInterleaved1F1B,
-  InterleavedZeroBubble: ScheduleInterleavedZeroBubble,
-  ZBVZeroBubble: ScheduleZBVZeroBubble,
-  DualPipeV: ScheduleDualPipeV,
-};
+const classes = [
+  ScheduleForwardOnly,
+  ScheduleGPipe,
+  Schedule1F1B,
+  ScheduleLoopedBFS,
+  ScheduleInterleaved1F1B,
+  ScheduleInterleavedZeroBubble,
+  ScheduleZBVZeroBubble,
+  ScheduleDualPipeV,
+];
 
 /**
  * The class of a schedule by its name, in any case; a runtime of that schedule where PyTorch has no such class.
@@ -84,11 +77,9 @@ const classes: Readonly<Record<string, new (stages: Stages, options: RuntimeOpti
 export function getScheduleClass(name: string): new (stages: Stages, options: RuntimeOptions) => PipelineRuntime {
   const found = findSchedule(name).name;
   return (
-    classes[found] ??
-    class extends PipelineRuntime {
-      constructor(stages: Stages, options: RuntimeOptions) {
-        super(stages, found, options);
-      }
+    classes.find(({ scheduleName }) => scheduleName === found) ??
+    class extends NamedRuntime {
+      static override readonly scheduleName = found;
     }
   );
 }
