@@ -1,9 +1,8 @@
 /** @file How the arguments of a call become the inputs of a graph: trees are matched, constants compared. */
 import { Tensor } from '@pipewright/torch';
 import { PipelineError } from '../errors.ts';
-import { floatNumber } from './compile.ts';
 import type { CallSignature, Graph, GraphArgument } from './graph.ts';
-import { placeholdersOf } from './graph.ts';
+import { floatNumber, placeholdersOf } from './graph.ts';
 import { formatArgument } from './print-graph.ts';
 
 /** Turns the arguments of calls of one graph into its inputs. */

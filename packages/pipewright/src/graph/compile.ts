@@ -16,7 +16,7 @@ import {
 } from '@pipewright/torch';
 import { PipelineError } from '../errors.ts';
 import type { CallNode, ElementNode, Graph, GraphArgument, GraphNode, ModuleCallNode, ValueMeta } from './graph.ts';
-import { inputsOf, isReference, outputOf, pipeSplitOp, trainingOp, usersOf } from './graph.ts';
+import { floatNumber, inputsOf, isReference, outputOf, pipeSplitOp, trainingOp, usersOf } from './graph.ts';
 import { type HigherOrderValue, higherOrderNames, higherOrderOp, type RawResults } from './higher-order.ts';
 import { inPlaceOperator } from './in-place.ts';
 import {
@@ -29,6 +29,7 @@ import {
   type Step,
   shareValue,
 } from './program.ts';
+import { fixedKind, kindOf, scalarMetaKind, typeKind } from './register-kind.ts';
 import { isList, storeParts, storeResults, type Target } from './results.ts';
 import { runScalarOp, scalarOp, scalarOpNames } from './scalar-ops.ts';
 import { callOnTensors, type RawTree } from './tensor-call.ts';
@@ -482,33 +483,4 @@ function scalarReader(op: string, operand: Operand): (r: Registers) => unknown {
   const { register, kind } = operand;
   if (kind === 'tensors') throw new PipelineError('GRAPH', `${op} takes numbers, not lists of tensors`);
   return kind === 'tensor' ? (r) => itemOfHandle(r[register] as number) : (r) => r[register];
-}
-
-function fixedKind(operand: Operand): RegisterKind {
-  const value = 'fixed' in operand ? operand.fixed : null;
-  if (typeof value === 'boolean') return 'bool';
-  return typeof value === 'object' && value !== null ? 'float' : 'int';
-}
-
-/** The number of a `{ float }` argument. */
-export function floatNumber(value: number | 'inf' | '-inf' | 'nan'): number {
-  if (typeof value === 'number') return value;
-  return value === 'inf' ? Number.POSITIVE_INFINITY : value === '-inf' ? Number.NEGATIVE_INFINITY : Number.NaN;
-}
-
-function typeKind(type: string, meta: ValueMeta | undefined): RegisterKind {
-  if (type === 'Tensor') return 'tensor';
-  if (type.startsWith('Tensor')) return 'tensors';
-  if (type === 'float' || type === 'bool') return type;
-  return scalarMetaKind(meta) ?? 'int';
-}
-
-function scalarMetaKind(meta: ValueMeta | undefined): RegisterKind | undefined {
-  return meta !== undefined && meta !== null && 'scalar' in meta ? meta.scalar : undefined;
-}
-
-function kindOf(meta: ValueMeta | undefined): RegisterKind | undefined {
-  if (meta === undefined || meta === null) return undefined;
-  if (Array.isArray(meta)) return 'tensors';
-  return scalarMetaKind(meta) ?? 'tensor';
 }

@@ -247,3 +247,9 @@ export function placeholdersOf(graph: Graph): PlaceholderNode[] {
 export function outputOf(graph: Graph): OutputNode {
   return graph.nodes.at(-1) as OutputNode;
 }
+
+/** The number of a `{ float }` argument. @example floatNumber('-inf') // -Infinity */
+export function floatNumber(value: number | 'inf' | '-inf' | 'nan'): number {
+  if (typeof value === 'number') return value;
+  return value === 'inf' ? Number.POSITIVE_INFINITY : value === '-inf' ? Number.NEGATIVE_INFINITY : Number.NaN;
+}

@@ -4,9 +4,9 @@
  */
 import { autocast, callOp, checkpoint, enableGrad, float, noGrad, type Tensor } from '@pipewright/torch';
 import { PipelineError } from '../errors.ts';
-import { type CompileContext, floatNumber } from './compile.ts';
+import type { CompileContext } from './compile.ts';
 import type { CallNode, Graph, GraphArgument, GraphNode } from './graph.ts';
-import { outputOf, pipeSplitOp, trainingOp } from './graph.ts';
+import { floatNumber, outputOf, pipeSplitOp, trainingOp } from './graph.ts';
 import { runScalarOp, scalarOp } from './scalar-ops.ts';
 import { pipeSplit } from './split-point.ts';
 import { callCustomFunction, isCustomFunction } from './trace-functions.ts';
