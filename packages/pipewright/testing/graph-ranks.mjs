@@ -2,11 +2,10 @@
  * @file What a rank of the tests of split graphs does: trains an exported model, cut into stages, in float64. `plain` is
  * the oracle: the unsplit graph, trained without a pipeline. Started like `ranks.mjs`.
  */
-import process from 'node:process';
-import { fileURLToPath, pathToFileURL } from 'node:url';
-import { parentPort } from 'node:worker_threads';
+import { fileURLToPath } from 'node:url';
 import { distributed, liveTensors, nn, optim, scope, tensor } from '@pipewright/torch';
 import { GraphModule, loadPt2, PipelineRuntime, pipeline } from 'pipewright';
+import { runAsProgram } from './rank-program.mjs';
 
 /**
  * @typedef {object} Case
@@ -152,10 +151,4 @@ export function main(cases) {
   return cases.map((one) => train(group, one));
 }
 
-if (parentPort === null && process.argv[1] && import.meta.url === pathToFileURL(process.argv[1]).href) {
-  const [threads, cases] = [Number(process.argv[2]), JSON.parse(process.argv[3] ?? '[]')];
-  const result =
-    threads > 0 ? await distributed.spawnThreads(threads, new URL(import.meta.url), cases).done : main(cases);
-  distributed.destroyProcessGroup();
-  process.stdout.write(`result ${JSON.stringify(result)}\n`);
-}
+await runAsProgram(import.meta.url, main);

@@ -43,7 +43,7 @@ export async function trainPlainly(cases: readonly TrainingCase[]): Promise<Trai
 
 /** Runs cases on thread ranks, in a process of their own; `results[rank][case]`. */
 export async function trainOnThreads(count: number, cases: readonly TrainingCase[]): Promise<TrainingResult[][]> {
-  return (await runProcess([String(count), JSON.stringify(cases)], {})) as TrainingResult[][];
+  return (await runRanks(ranks, [String(count), JSON.stringify(cases)])) as TrainingResult[][];
 }
 
 /** Runs cases on process ranks; `results[rank][case]`. */
@@ -51,15 +51,15 @@ export async function trainOnProcesses(count: number, cases: readonly TrainingCa
   const place = { WORLD_SIZE: String(count), MASTER_ADDR: '127.0.0.1', MASTER_PORT: String(await freePort()) };
   return (await Promise.all(
     Array.from({ length: count }, (_, rank) =>
-      runProcess(['0', JSON.stringify(cases)], { ...place, RANK: String(rank), PIPEWRIGHT_THREADS: '1' }),
+      runRanks(ranks, ['0', JSON.stringify(cases)], { ...place, RANK: String(rank), PIPEWRIGHT_THREADS: '1' }),
     ),
   )) as TrainingResult[][];
 }
 
-/** Runs `ranks.mjs` and returns the result it prints. */
-function runProcess(args: readonly string[], env: Record<string, string>): Promise<unknown> {
+/** Runs a program of ranks and returns the result it prints. */
+export function runRanks(script: URL, args: readonly string[], env: Record<string, string> = {}): Promise<unknown> {
   return new Promise((resolve, reject) => {
-    const child = spawn(process.execPath, [fileURLToPath(ranks), ...args], {
+    const child = spawn(process.execPath, [fileURLToPath(script), ...args], {
       env: { ...process.env, NODE_OPTIONS: '', ...env },
       stdio: ['ignore', 'pipe', 'pipe'],
     });

@@ -3,12 +3,10 @@
  * `node ranks.mjs 0 '<json>'` for a process (with a number of threads: for all of them), which prints its result as one
  * line of JSON. `plain` is the oracle: the same training without a pipeline.
  */
-import process from 'node:process';
-import { pathToFileURL } from 'node:url';
-import { parentPort } from 'node:worker_threads';
 import { distributed, liveTensors, manualSeed, noGrad, optim, scope } from '@pipewright/torch';
 import { PipelineRuntime, PipelineStage } from 'pipewright';
 import { lossOf, makeBatch, makeStage } from './models.mjs';
+import { runAsProgram } from './rank-program.mjs';
 
 /**
  * @typedef {object} Case
@@ -202,10 +200,4 @@ export function main(cases) {
   return cases.map((one) => train(group, one));
 }
 
-if (parentPort === null && process.argv[1] && import.meta.url === pathToFileURL(process.argv[1]).href) {
-  const [threads, cases] = [Number(process.argv[2]), JSON.parse(process.argv[3] ?? '[]')];
-  const result =
-    threads > 0 ? await distributed.spawnThreads(threads, new URL(import.meta.url), cases).done : main(cases);
-  distributed.destroyProcessGroup();
-  process.stdout.write(`result ${JSON.stringify(result)}\n`);
-}
+await runAsProgram(import.meta.url, main);

@@ -5,6 +5,7 @@ import { Code } from './packed.ts';
 import type { Schedule } from './schedule.ts';
 import { StageGraph } from './stage-graph.ts';
 import type { CycleStep } from './violation.ts';
+import { waitingCircle } from './waiting-circle.ts';
 
 /** What a replay keeps. */
 export interface ComputeReplayOptions {
@@ -62,27 +63,13 @@ export class ComputeReplay {
   /** Who waits for whom when some rank did not reach its end; null if all did. */
   cycle(): readonly CycleStep[] | null {
     const { rows, stageToRank, layout } = this.schedule;
-    let rank = rows.findIndex((row, r) => this.cursor[r]! < row.length);
-    if (rank < 0) return null;
-    const seen = new Map<number, number>();
-    const path: CycleStep[] = [];
-    while (!seen.has(rank)) {
-      seen.set(rank, path.length);
-      const slot = this.cursor[rank]!;
+    return waitingCircle(this.schedule, this.cursor, (rank) => {
       const needed = this.waits[rank]!;
       const next = stageToRank[layout.stage(needed)] ?? -1;
-      const found = this.find(next, needed);
-      const name = this.schedule.format(found === null ? needed : rows[next]![found]!);
-      path.push({
-        rank,
-        slot,
-        action: this.schedule.format(rows[rank]![slot]!),
-        waitsFor: { rank: next, slot: found, action: name },
-      });
-      if (found === null || this.cursor[next]! >= rows[next]!.length) return path;
-      rank = next;
-    }
-    return path.slice(seen.get(rank));
+      const slot = this.find(next, needed);
+      const action = this.schedule.format(slot === null ? needed : rows[next]![slot]!);
+      return { waitsFor: { rank: next, slot, action }, isMissing: slot === null };
+    });
   }
 
   /** Slot of the action that makes a result. */

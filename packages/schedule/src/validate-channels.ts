@@ -10,6 +10,7 @@ import { Code } from './packed.ts';
 import type { Schedule } from './schedule.ts';
 import { Peer, StageGraph } from './stage-graph.ts';
 import { type CycleStep, describeCycle, type ViolationList } from './violation.ts';
+import { waitingCircle } from './waiting-circle.ts';
 
 /** How a channel between two ranks behaves. */
 export type ChannelModel = 'buffered' | 'rendezvous';
@@ -213,29 +214,15 @@ class ChannelRun {
   /** The circle of a run that stopped early; null if every rank reached its end. */
   cycle(): readonly CycleStep[] | null {
     const { rows, layout, stageToRank } = this.schedule;
-    let rank = rows.findIndex((row, r) => this.cursor[r]! < row.length);
-    if (rank < 0) return null;
-    const seen = new Map<number, number>();
-    const path: CycleStep[] = [];
-    while (!seen.has(rank)) {
-      seen.set(rank, path.length);
+    return waitingCircle(this.schedule, this.cursor, (rank) => {
       const word = this.waits[rank]!;
-      const code = word & 15;
       const peer = this.peersOf(word).find((p) => !this.isDone(p, word)) ?? this.peersOf(word)[0]!;
       const next = stageToRank[peer]!;
-      const needed = layout.pack(code ^ 1, peer, layout.microbatch(word));
+      const needed = layout.pack((word & 15) ^ 1, peer, layout.microbatch(word));
       const at = rows[next]!.indexOf(needed, this.cursor[next]!);
-      const slot = this.cursor[rank]!;
-      path.push({
-        rank,
-        slot,
-        action: this.schedule.format(rows[rank]![slot]!),
-        waitsFor: { rank: next, slot: at < 0 ? null : at, action: this.schedule.format(needed) },
-      });
-      if (this.cursor[next]! >= rows[next]!.length) return path;
-      rank = next;
-    }
-    return path.slice(seen.get(rank));
+      const action = this.schedule.format(needed);
+      return { waitsFor: { rank: next, slot: at < 0 ? null : at, action }, isMissing: false };
+    });
   }
 
   /** Whether a peer of a waiting send or receive is not what it waits for. */

@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { buildSchedule } from './build-schedule.ts';
+import { anySchedule } from '../testing/any-schedule.ts';
 import { lower } from './lower.ts';
 import { Schedule } from './schedule.ts';
 import { validate } from './validate.ts';
@@ -277,22 +277,6 @@ function damaged(mutation: Mutation, schedule: Schedule, pick: (n: number) => nu
     ...(Array.isArray(result) ? { order: result } : { ...(result as object), order }),
   });
 }
-
-const anySchedule = fc
-  .record({
-    name: fc.constantFrom(
-      'GPipe',
-      '1F1B',
-      'LoopedBFS',
-      'Interleaved1F1B',
-      'InterleavedZeroBubble',
-      'ZBVZeroBubble',
-      'DualPipeV',
-    ),
-    ranks: fc.integer({ min: 2, max: 4 }),
-    microbatches: fc.integer({ min: 2, max: 9 }),
-  })
-  .map(({ name, ranks, microbatches }) => buildSchedule(name, { ranks, microbatches }));
 
 describe('every rule has a mutation that breaks it', () => {
   test('and no rule is without one', () => {

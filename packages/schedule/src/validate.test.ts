@@ -1,5 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
+import { anySchedule } from '../testing/any-schedule.ts';
 import { buildSchedule } from './build-schedule.ts';
 import { lower } from './lower.ts';
 import { Schedule, type StageEdge } from './schedule.ts';
@@ -8,22 +9,6 @@ import { findDeadlock } from './validate-channels.ts';
 import type { Violation } from './violation.ts';
 
 type Order = (string | null)[][];
-
-const anySchedule = fc
-  .record({
-    name: fc.constantFrom(
-      'GPipe',
-      '1F1B',
-      'LoopedBFS',
-      'Interleaved1F1B',
-      'InterleavedZeroBubble',
-      'ZBVZeroBubble',
-      'DualPipeV',
-    ),
-    ranks: fc.integer({ min: 2, max: 4 }),
-    microbatches: fc.integer({ min: 2, max: 9 }),
-  })
-  .map(({ name, ranks, microbatches }) => buildSchedule(name, { ranks, microbatches }));
 
 describe('deadlock', () => {
   const bothSend = [

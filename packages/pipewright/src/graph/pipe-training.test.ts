@@ -1,8 +1,7 @@
 /** @file Exported models, cut into stages, train under every schedule on thread ranks as the unsplit graph does alone. */
-import { spawn } from 'node:child_process';
-import { fileURLToPath } from 'node:url';
 import { buildSchedule, scheduleDefinitions } from '@pipewright/schedule';
 import { describe, expect, test } from 'vitest';
+import { runRanks } from '../../testing/launch.ts';
 
 interface Case {
   readonly schedule: string;
@@ -37,23 +36,8 @@ function casesFor(ranks: number): Case[] {
 }
 
 /** Runs all cases on thread ranks in a process of their own: `results[rank][case]`. */
-function onThreads(ranks: number, cases: readonly Case[]): Promise<Result[][]> {
-  return new Promise((resolve, reject) => {
-    const child = spawn(process.execPath, [fileURLToPath(ranksFile), String(ranks), JSON.stringify(cases)], {
-      env: { ...process.env, NODE_OPTIONS: '' },
-      stdio: ['ignore', 'pipe', 'pipe'],
-    });
-    let stdout = '';
-    let stderr = '';
-    child.stdout.on('data', (chunk: Buffer) => (stdout += chunk.toString()));
-    child.stderr.on('data', (chunk: Buffer) => (stderr += chunk.toString()));
-    child.on('error', reject);
-    child.on('close', (code) => {
-      const line = stdout.split('\n').find((text) => text.startsWith('result '));
-      if (code === 0 && line !== undefined) resolve(JSON.parse(line.slice(7)) as Result[][]);
-      else reject(new Error(`ended with ${String(code)}: ${stderr}`));
-    });
-  });
+async function onThreads(ranks: number, cases: readonly Case[]): Promise<Result[][]> {
+  return (await runRanks(ranksFile, [String(ranks), JSON.stringify(cases)])) as Result[][];
 }
 
 function difference(a: readonly number[], b: readonly number[] | undefined): number {

@@ -118,6 +118,11 @@ abstract class RNNBase extends Module {
     return this.weightNames.map((name) => Reflect.get(this, name) as Parameter);
   }
 
+  /** What every operator of recurrent layers takes after the input and the state. */
+  protected settings(): [Parameter[], boolean, number, number, boolean, boolean] {
+    return [this.weights(), this.bias, this.numLayers, this.dropout, this.training, this.bidirectional];
+  }
+
   /** A state of zeros. */
   protected zeroState(input: Tensor, batch: number, size: number): Tensor {
     return zeros([this.numLayers * (this.bidirectional ? 2 : 1), batch, size], {
@@ -182,40 +187,19 @@ abstract class OneStateRNN extends RNNBase {
     hx: Hidden<Tensor> | undefined,
   ): [I, Tensor] {
     const state = hiddenOf(hx);
-    const { bias, numLayers, dropout, training, bidirectional } = this;
     if (given instanceof PackedSequence) {
       this.checkInput(given.data);
       const batch = given.numSequences;
       const first = state === null ? this.zeroState(given.data, batch, this.hiddenSize) : given.sort(state);
       this.checkState(first, batch, this.hiddenSize);
-      const [output, last] = op(
-        given.data,
-        given.batchSizes,
-        first,
-        this.weights(),
-        bias,
-        numLayers,
-        dropout,
-        training,
-        bidirectional,
-      );
+      const [output, last] = op(given.data, given.batchSizes, first, ...this.settings());
       return [given.withData(output) as I, given.unsort(last)];
     }
     const { input, batch, isBatched, batchDim } = this.batched(given);
     const first =
       state === null ? this.zeroState(input, batch, this.hiddenSize) : isBatched ? state : state.unsqueeze(1);
     this.checkState(first, batch, this.hiddenSize);
-    const [output, last] = op(
-      input,
-      first,
-      this.weights(),
-      bias,
-      numLayers,
-      dropout,
-      training,
-      bidirectional,
-      this.batchFirst,
-    );
+    const [output, last] = op(input, first, ...this.settings(), this.batchFirst);
     return (isBatched ? [output, last] : [output.squeeze(batchDim), last.squeeze(1)]) as [I, Tensor];
   }
 }
@@ -260,7 +244,6 @@ export class LSTM extends RNNBase {
 
   forward<I extends Tensor | PackedSequence>(given: I, hx?: Hidden<readonly [Tensor, Tensor]>): [I, [Tensor, Tensor]] {
     const states = hiddenOf(hx);
-    const { bias, numLayers, dropout, training, bidirectional } = this;
     if (given instanceof PackedSequence) {
       this.checkInput(given.data);
       const first = this.states(
@@ -268,32 +251,12 @@ export class LSTM extends RNNBase {
         given.numSequences,
         states === null ? null : [given.sort(states[0]), given.sort(states[1])],
       );
-      const [output, h, c] = lstm(
-        given.data,
-        given.batchSizes,
-        first,
-        this.weights(),
-        bias,
-        numLayers,
-        dropout,
-        training,
-        bidirectional,
-      );
+      const [output, h, c] = lstm(given.data, given.batchSizes, first, ...this.settings());
       return [given.withData(output) as I, [given.unsort(h), given.unsort(c)]];
     }
     const { input, batch, isBatched, batchDim } = this.batched(given);
     const wide = states === null || isBatched ? states : ([states[0].unsqueeze(1), states[1].unsqueeze(1)] as const);
-    const [output, h, c] = lstm(
-      input,
-      this.states(input, batch, wide),
-      this.weights(),
-      bias,
-      numLayers,
-      dropout,
-      training,
-      bidirectional,
-      this.batchFirst,
-    );
+    const [output, h, c] = lstm(input, this.states(input, batch, wide), ...this.settings(), this.batchFirst);
     return (isBatched ? [output, [h, c]] : [output.squeeze(batchDim), [h.squeeze(1), c.squeeze(1)]]) as [
       I,
       [Tensor, Tensor],
