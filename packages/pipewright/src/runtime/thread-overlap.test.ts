@@ -2,7 +2,7 @@
 import { buildSchedule, formatAction, recordedActions } from '@pipewright/schedule';
 import { distributed, liveTensors, scope, type Tensor } from '@pipewright/torch';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { batch, expectClose, gradsOf, layers, make, plainGrads } from '../../test/layers.ts';
+import { batch, expectClose, gradsOf, layers, make, plainGrads } from '../../testing/layers.ts';
 import type { StepError } from './errors.ts';
 import { Recorder } from './recorder.ts';
 

@@ -1,7 +1,7 @@
 /** @file Backwards on a thread of their own: the same gradients, the same functions called, the same errors. */
 import { Worker } from 'node:worker_threads';
 import { describe, expect, test } from 'vitest';
-import { leakFree } from '../../test/gradients.ts';
+import { leakFree } from '../../testing/gradients.ts';
 import { getNumThreads } from '../distributed/thread-settings.ts';
 import {
   AutogradFunction,
