@@ -25,6 +25,8 @@ export default defineConfig({
         exclude: ['**/node_modules/**', '**/dist/**'],
         pool: 'forks' as const,
         setupFiles: [`${root}scripts/vitest-seed.mjs`],
+        // Others may use the machine too: a condition that is polled for has this long to come true.
+        expect: { poll: { timeout: 30_000 } },
         testTimeout: 120_000,
         hookTimeout: 120_000,
       },

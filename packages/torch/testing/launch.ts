@@ -101,10 +101,16 @@ function runProcess(data: RankData, env: Record<string, string>): Promise<RankEn
   });
 }
 
+/** A port that nobody uses now, and that the system gives to nobody who asks for any: rank 0 takes it only a while later. */
 async function freePort(): Promise<number> {
-  const server = createServer();
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-  const address = server.address();
-  await new Promise((resolve) => server.close(resolve));
-  return typeof address === 'object' && address !== null ? address.port : 0;
+  for (;;) {
+    const port = 10_000 + Math.floor(Math.random() * 20_000);
+    const server = createServer();
+    const free = await new Promise<boolean>((resolve) => {
+      server.once('error', () => resolve(false)).listen(port, () => resolve(true));
+    });
+    if (!free) continue;
+    await new Promise((resolve) => server.close(resolve));
+    return port;
+  }
 }

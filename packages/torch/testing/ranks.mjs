@@ -241,47 +241,56 @@ const scenarios = {
       () => group.channel(peer).recv(42, { timeoutMs: 150 }),
       () => group.recvObject(peer, { tag: 43, timeoutMs: 150 }),
     ].map((call) => {
-      const start = Date.now();
+      const start = performance.now();
       try {
         call();
         return 'no error';
       } catch (error) {
-        return { code: error.code, peer: error.peer, tag: error.tag, message: error.message, ms: Date.now() - start };
+        const ms = performance.now() - start;
+        return { code: error.code, peer: error.peer, tag: error.tag, message: error.message, ms };
       }
     });
     group.barrier();
     return messages;
   },
 
-  /** A collective that one rank never joins. */
+  /** A collective that one rank never joins. Nobody leaves before all have given up: that would be another error. */
   missing(group) {
-    if (group.rank === group.size - 1) {
-      sleep(1500);
+    const absent = group.size - 1;
+    const others = Array.from({ length: absent }, (_, rank) => rank);
+    if (group.rank === absent) {
+      for (const rank of others) group.channel(rank).recvObject();
+      for (const rank of others) group.channel(rank).sendObject('all have given up');
       return 'absent';
     }
+    let result = 'no error';
     try {
       group.barrier({ timeoutMs: 400 });
-      return 'no error';
     } catch (error) {
-      return { code: error.code, message: error.message };
+      result = { code: error.code, message: error.message };
     }
+    group.channel(absent).sendObject('given up');
+    group.channel(absent).recvObject();
+    return result;
   },
 
-  /** One rank fails; the others are blocked. */
+  /** One rank fails when the others are about to wait for it, or do so. */
   fail(group, { who, how }) {
     if (group.rank === who) {
+      for (let rank = 0; rank < group.size; rank++) if (rank !== who) group.channel(rank).recvObject();
       sleep(100);
       if (how === 'exit') process.exit(3);
       if (how === 'kill') process.kill(process.pid, 'SIGKILL');
       throw new TypeError('the rank broke');
     }
-    const start = Date.now();
+    group.channel(who).sendObject('about to wait');
+    const start = performance.now();
     try {
-      if (how === 'collective') group.barrier({ timeoutMs: 20_000 });
-      else group.channel(who).recv(1, { timeoutMs: 20_000 });
+      if (how === 'collective') group.barrier({ timeoutMs: 100_000 });
+      else group.channel(who).recv(1, { timeoutMs: 100_000 });
       return 'no error';
     } catch (error) {
-      return { code: error.code, peer: error.peer, message: error.message, ms: Date.now() - start };
+      return { code: error.code, peer: error.peer, message: error.message, ms: performance.now() - start };
     }
   },
 

@@ -212,7 +212,7 @@ describe.each(runners)('$name', ({ run, sizes, numRuns }) => {
           const told = `in group '.+': rank ${rank} waited \\d+ ms for rank ${1 - rank} with tag ${tag}: no message came`;
           expect(message).toMatch(new RegExp(told));
           expect(ms).toBeGreaterThanOrEqual(149);
-          expect(ms).toBeLessThan(5000);
+          expect(ms).toBeLessThan(30_000);
         }
       }
     });

@@ -21,10 +21,12 @@ function environment(values: Record<string, string | undefined>): void {
 }
 
 test('the time limit and the rank may come from the environment', () => {
-  const slurm = { SLURM_PROCID: '0', SLURM_NTASKS: '1', SLURM_JOB_NODELIST: 'localhost', SLURM_JOB_ID: '4711' };
-  environment({ ...slurm, PIPEWRIGHT_TIMEOUT_MS: '1234' });
+  // The port follows from the job: another run of these tests on this machine has another one.
+  const job = { SLURM_JOB_NODELIST: 'localhost', SLURM_JOB_ID: String(process.pid) };
+  const slurm = { SLURM_PROCID: '0', SLURM_NTASKS: '1', ...job };
+  environment({ ...slurm, PIPEWRIGHT_TIMEOUT_MS: '61234' });
   const group = distributed.initProcessGroup();
-  expect([group.rank, group.size, group.timeoutMs]).toEqual([0, 1, 1234]);
+  expect([group.rank, group.size, group.timeoutMs]).toEqual([0, 1, 61_234]);
   distributed.destroyProcessGroup();
   environment({ ...slurm, PIPEWRIGHT_TIMEOUT_MS: 'soon' });
   expect(() => distributed.initProcessGroup()).toThrow(

@@ -15,8 +15,8 @@ const kinds: [string, () => { one: Store; other: Store }][] = [
   [
     'tcp',
     () => {
-      const one = tcpStore('127.0.0.1', 0, { server: true, timeoutMs: 5000 });
-      return { one, other: tcpStore('127.0.0.1', one.port, { timeoutMs: 5000 }) };
+      const one = tcpStore('127.0.0.1', 0, { server: true, timeoutMs: 60_000 });
+      return { one, other: tcpStore('127.0.0.1', one.port, { timeoutMs: 60_000 }) };
     },
   ],
 ];
@@ -59,7 +59,7 @@ describe.each(kinds)('a %s store', (_name, make) => {
     expect(() => one.wait(['never', 'ever'], { timeoutMs: 120 })).toThrow(
       /^Store.wait\('never', 'ever'\): nobody set it within 120 ms in /,
     );
-    expect(Date.now() - start).toBeLessThan(5000);
+    expect(Date.now() - start).toBeLessThan(30_000);
     one.set('still', 'usable');
     expect(one.getText('still')).toBe('usable');
   });

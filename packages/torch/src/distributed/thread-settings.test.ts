@@ -18,14 +18,33 @@ function usage(): Map<string, number> {
   return times;
 }
 
-/** How many threads share in the work: those with a third of what the busiest has. Others of the process come and go. */
-function busyThreads(work: () => void): number {
-  scope(work);
+/** The processor time that each thread uses while `body` runs. Time on the clock says nothing on a machine with other work. */
+function timesOf(body: () => void): number[] {
   const before = usage();
-  const until = performance.now() + 250;
-  while (performance.now() < until) scope(work);
-  const used = [...usage()].map(([task, time]) => time - (before.get(task) ?? 0));
-  return used.filter((time) => time > 0.3 * Math.max(...used)).length;
+  body();
+  return [...usage()].map(([task, time]) => time - (before.get(task) ?? 0));
+}
+
+const repeat = (work: () => void, times: number): void => {
+  for (let i = 0; i < times; i++) scope(work);
+};
+
+/** How often the work is done in a fifth of a second of processor time of one thread, or more; and that time. */
+function amountOf(work: () => void): { times: number; alone: number } {
+  scope(work);
+  for (let times = 1; ; times *= 2) {
+    const alone = Math.max(...timesOf(() => repeat(work, times)));
+    if (alone >= 200) return { times, alone };
+  }
+}
+
+/**
+ * How many threads share in work that takes one thread `alone`: those that use a fifth of that. What a thread uses up while
+ * it waits for the others does not count for or against anybody, and other threads of the process come and go.
+ */
+function busyThreads(work: () => void, { times, alone }: { times: number; alone: number }): number {
+  scope(work);
+  return timesOf(() => repeat(work, times)).filter((time) => time > 0.2 * alone).length;
 }
 
 const works: [string, () => void][] = [
@@ -37,11 +56,12 @@ const works: [string, () => void][] = [
 test.each(works)('%s uses as many cores as it may', (_name, work) => {
   setNumThreads(1);
   expect(getNumThreads()).toBe(1);
-  expect(busyThreads(work)).toBe(1);
+  const amount = amountOf(work);
+  expect(busyThreads(work, amount)).toBe(1);
   if (availableParallelism() < 2) return;
   setNumThreads(2);
   expect(getNumThreads()).toBe(2);
-  expect(busyThreads(work)).toBe(2);
+  expect(busyThreads(work, amount)).toBe(2);
 });
 
 test('the variable and the share of a rank', () => {

@@ -27,9 +27,12 @@ async function rejection(promise: Promise<unknown>): Promise<InstanceType<typeof
 
 type Ranks = Awaited<ReturnType<typeof startThreads>>;
 
+/** For ranks that shall come to an end of their own after another one's failure, however busy the machine is. */
+const patient = { graceMs: 60_000 };
+
 /** Starts threads that block for good, and returns when they are about to. */
-async function blocked(count: number, what: string): Promise<Ranks> {
-  const ranks = await startThreads(count, { scenario: 'block', what });
+async function blocked(count: number, what: string, options?: object): Promise<Ranks> {
+  const ranks = await startThreads(count, { scenario: 'block', what }, options);
   await Promise.all(ranks.workers.map((worker) => new Promise((resolve) => worker.once('message', resolve))));
   await new Promise((resolve) => setTimeout(resolve, 50));
   return ranks;
@@ -37,24 +40,22 @@ async function blocked(count: number, what: string): Promise<Ranks> {
 
 describe('a rank that fails', () => {
   test('its error reaches the parent with rank and cause, and the others end', async () => {
-    const start = Date.now();
     const error = await rejection(runThreads(3, { scenario: 'fail', who: 1, how: 'throw' }));
     expect(error).toBeInstanceOf(built.RankError);
     expect(error.rank).toBe(1);
     expect(error.message).toBe('rank 1: the rank broke');
     expect((error.cause as Error).stack).toContain('ranks.mjs');
-    expect(Date.now() - start).toBeLessThan(10_000);
   });
 
   test('the others are told who it was', async () => {
-    const ranks = await startThreads(2, { scenario: 'fail', who: 0, how: 'throw' });
+    const ranks = await startThreads(2, { scenario: 'fail', who: 0, how: 'throw' }, patient);
     const reports: unknown[] = [];
     ranks.workers[1]?.on('message', (message) => reports.push(message));
     await rejection(ranks.done);
     const value = (reports[0] as { value: Ended }).value;
     expect(value.code).toMatch(/^(ABORTED|PEER_LOST)$/);
     expect(value.message).toMatch(/rank 0 failed: the rank broke|rank 0 has left the group/);
-    expect(value.ms).toBeLessThan(5000);
+    expect(value.ms).toBeLessThan(30_000);
   });
 
   test('a rank that exits in the middle', async () => {
@@ -77,15 +78,15 @@ describe('terminate', () => {
       const ranks = await blocked(3, what);
       const start = Date.now();
       await ranks.terminate();
-      expect(Date.now() - start).toBeLessThan(3000);
+      expect(Date.now() - start).toBeLessThan(30_000);
       const error = await rejection(ranks.done);
       expect(error.message).toMatch(/^rank \d: /);
-      expect(dist.liveGroups()).toEqual(before);
+      await expect.poll(() => dist.liveGroups()).toEqual(before);
     },
   );
 
   test('one terminated thread: its peers get an error that names it', async () => {
-    const ranks = await blocked(2, 'channel');
+    const ranks = await blocked(2, 'channel', patient);
     const reports: unknown[] = [];
     ranks.workers[0]?.on('message', (message) => reports.push(message));
     await ranks.workers[1]?.terminate();
@@ -106,7 +107,7 @@ describe('terminate', () => {
     globalThis.gc?.();
     const rss = process.memoryUsage().rss;
     for (let i = 0; i < 12; i++) await round();
-    expect(dist.liveGroups()).toEqual(before);
+    await expect.poll(() => dist.liveGroups()).toEqual(before);
     expect(process.memoryUsage().rss - rss).toBeLessThan(150e6);
   });
 });
@@ -114,14 +115,12 @@ describe('terminate', () => {
 describe('from another thread', () => {
   test('cancelWaits ends the waits of the moment, of one rank or of all', async () => {
     const ranks = await blocked(2, 'channel');
-    // The rank has said that it is about to wait; on a busy machine it may take its time.
-    let ended = 0;
-    for (let tries = 0; ended === 0 && tries < 400; tries++) {
-      ended = built.cancelWaits(ranks.name, 'the user pressed stop', { rank: 1 });
-      if (ended === 0) await new Promise((resolve) => setTimeout(resolve, 25));
-    }
-    expect(ended).toBe(1);
+    // The rank has said that it is about to wait; on a busy machine it may take its time, and only waits of the moment end.
+    const cancel = (): number => built.cancelWaits(ranks.name, 'the user pressed stop', { rank: 1 });
+    expect(cancel()).toBe(1);
+    const again = setInterval(cancel, 25);
     const error = await rejection(ranks.done);
+    clearInterval(again);
     expect(error.rank).toBe(1);
     expect(error.code).toBe('CANCELLED');
     expect(error.message).toMatch(

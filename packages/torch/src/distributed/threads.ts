@@ -51,12 +51,16 @@ export interface ThreadRanks {
   readonly workers: readonly Worker[];
   /** What the ranks' `main` functions returned, by rank. Rejects with the `RankError` of the rank that failed first. */
   readonly done: Promise<unknown[]>;
+  /** The ranks that came to no end of their own and were terminated. */
+  readonly terminated: ReadonlySet<number>;
   /** Ends all threads now, also those blocked in a wait. */
   terminate(reason?: string): Promise<void>;
 }
 
 let groups = 0;
 const ENDED = 'RANK_ENDED';
+/** The exit code of a thread that was terminated. */
+const TERMINATED_CODE = 1;
 /** Codes of errors that a rank has because another one has failed. */
 const waitCodes: readonly string[] = ['PEER_LOST', 'ABORTED', 'TERMINATED'];
 
@@ -84,17 +88,24 @@ export function spawnThreads(count: number, module: string | URL, data?: unknown
   };
   const workers = Array.from({ length: count }, (_, rank) => startThread(rank, count, start, { ...options, name }));
   const failures: RankError[] = [];
-  const ended = new Set<Worker>(); // by us
+  const asked = new Set<number>(); // to end, by us
+  const terminated = new Set<number>();
   const end = async (): Promise<void> => {
-    for (const worker of workers) if (worker.threadId !== -1) ended.add(worker);
+    for (const [rank, worker] of workers.entries()) if (worker.threadId !== -1) asked.add(rank);
     await Promise.all(workers.map((worker) => worker.terminate()));
   };
+  workers.forEach((worker, rank) => {
+    worker.on('exit', (code) => {
+      if (asked.has(rank) && code === TERMINATED_CODE) terminated.add(rank);
+    });
+  });
   let stopping = false;
   const stop = (reason: string): void => {
     if (stopping) return;
     stopping = true;
     dist.abortWaits(name, -1, reason);
-    const timer = setTimeout(() => void end(), graceMs);
+    // On a machine that was busy, threads may have ended in time without our having heard of it: first that, then the end.
+    const timer = setTimeout(() => setImmediate(() => void end()), graceMs);
     void Promise.allSettled(ends).then(() => clearTimeout(timer));
   };
   const ends = workers.map((worker, rank) =>
@@ -109,7 +120,7 @@ export function spawnThreads(count: number, module: string | URL, data?: unknown
     dist.forgetThreads(name);
     // Whoever waited for a rank that failed may have ended before it.
     const consequence = ({ code, rank }: RankError): boolean =>
-      waitCodes.includes(code) || (code === ENDED && ended.has(workers[rank] as Worker));
+      waitCodes.includes(code) || (code === ENDED && terminated.has(rank));
     const [first, ...others] = failures.toSorted((a, b) => Number(consequence(a)) - Number(consequence(b)));
     if (first !== undefined) throw new RankError(first.rank, first.cause as Error, others);
     return results.map((result) => (result as PromiseFulfilledResult<unknown>).value);
@@ -119,6 +130,7 @@ export function spawnThreads(count: number, module: string | URL, data?: unknown
     name,
     workers,
     done,
+    terminated,
     terminate: async (reason = 'the threads were terminated') => {
       dist.abortWaits(name, -1, reason);
       await end();
