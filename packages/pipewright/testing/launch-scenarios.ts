@@ -1,6 +1,6 @@
 /** @file What ranks do in the tests of launching: one scenario of many, given as data or as an argument in JSON. */
 import { spawn } from 'node:child_process';
-import { writeFileSync } from 'node:fs';
+import { existsSync, writeFileSync } from 'node:fs';
 import type { distributed as Distributed } from '@pipewright/torch';
 import type { rankStatus as RankStatus } from 'pipewright';
 
@@ -10,6 +10,8 @@ export interface Task {
   readonly who?: number;
   /** A file for what the test wants to know. */
   readonly file?: string;
+  /** A file to wait for before waiting for another rank. */
+  readonly go?: string;
 }
 
 /** The engine takes a second to load: only those that use it do. */
@@ -52,16 +54,16 @@ const scenarios = {
   async throws({ who }: Task): Promise<unknown> {
     const { group, rankStatus } = await engine();
     rankStatus.set({ step: 3, slot: group.rank, action: `${group.rank}F0` });
-    group.barrier();
-    if (group.rank === who) throw new RangeError('the numbers went wrong');
-    return waitFor({ group, rankStatus }, who ?? 0);
+    if (group.rank !== who) return waitFor({ group, rankStatus }, who ?? 0);
+    awaitOthers(group);
+    throw new RangeError('the numbers went wrong');
   },
 
   async exits({ who }: Task): Promise<unknown> {
     const { group, rankStatus } = await engine();
-    group.barrier();
-    if (group.rank === who) process.exit(7);
-    return waitFor({ group, rankStatus }, who ?? 0);
+    if (group.rank !== who) return waitFor({ group, rankStatus }, who ?? 0);
+    awaitOthers(group);
+    return process.exit(7);
   },
 
   async exitsWell(): Promise<unknown> {
@@ -74,9 +76,9 @@ const scenarios = {
 
   async killed({ who }: Task): Promise<unknown> {
     const { group, rankStatus } = await engine();
-    group.barrier();
-    if (group.rank === who) process.kill(process.pid, 'SIGKILL');
-    return waitFor({ group, rankStatus }, who ?? 0);
+    if (group.rank !== who) return waitFor({ group, rankStatus }, who ?? 0);
+    awaitOthers(group);
+    return process.kill(process.pid, 'SIGKILL');
   },
 
   /** One rank is stopped, and the others have nothing more to do. */
@@ -90,29 +92,38 @@ const scenarios = {
 
   async rejects({ who }: Task): Promise<unknown> {
     const { group } = await engine();
-    group.barrier();
-    if (group.rank === who) void Promise.reject(new Error('nobody was listening'));
-    return new Promise((resolve) => setTimeout(resolve, 60_000));
+    if (group.rank === who) {
+      awaitOthers(group);
+      void Promise.reject(new Error('nobody was listening'));
+    } else group.channel(who ?? 0).sendObject('about to do nothing');
+    return new Promise((resolve) => setTimeout(resolve, 1e6));
   },
 
   /** Never comes to an end by itself, and never lets the event loop run. */
   async spins({ who, file }: Task): Promise<unknown> {
     const { group, rankStatus } = await engine();
-    group.barrier();
-    if (group.rank === who) throw new Error('one of them failed');
+    if (group.rank === who) {
+      awaitOthers(group);
+      throw new Error('one of them failed');
+    }
     const child = file === undefined ? undefined : spawn('sleep', ['1000'], { stdio: 'ignore' });
     if (child !== undefined) writeFileSync(`${file}.${group.rank}`, String(child.pid));
+    group.channel(who ?? 0).sendObject('about to spin');
     for (;;) rankStatus.set({ slot: 5, action: '1F2' });
   },
 
-  /** Each rank waits for the next one; the last one works for ever. */
-  async waits({ file }: Task): Promise<unknown> {
+  /** Each rank waits for the next one; the last one works for ever. All have said so before the first time limit begins. */
+  async waits({ file, go }: Task): Promise<unknown> {
     const { group, rankStatus } = await engine();
-    group.barrier();
     const next = group.rank + 1;
+    const isLast = next === group.size;
+    if (isLast) rankStatus.set({ slot: 12, action: '2F1' });
+    else rankStatus.set({ slot: 17, action: `${group.rank}RECV_B1`, waitingFor: next });
+    group.barrier();
     if (file !== undefined) writeFileSync(`${file}.${group.rank}`, String(process.pid));
-    if (next < group.size) return waitFor({ group, rankStatus }, next);
-    for (;;) rankStatus.set({ slot: 12, action: '2F1' });
+    while (isLast) rankStatus.set({ slot: 12, action: '2F1' });
+    while (go !== undefined && !existsSync(go)) pause(10);
+    return receive(group, next);
   },
 
   returnsOdd(): unknown {
@@ -120,8 +131,23 @@ const scenarios = {
   },
 } satisfies Record<string, (task: Task) => unknown>;
 
+/** Waits for a rank in vain, and tells it so before: see `awaitOthers`. */
 function waitFor({ group, rankStatus }: Pick<Engine, 'group' | 'rankStatus'>, peer: number): unknown {
   rankStatus.set({ slot: 17, action: `${group.rank}RECV_B1`, waitingFor: peer });
+  group.channel(peer).sendObject('about to wait');
+  return receive(group, peer);
+}
+
+/** Returns when all others have come to where they shall be when this rank fails. */
+function awaitOthers(group: Distributed.ProcessGroup): void {
+  for (let rank = 0; rank < group.size; rank++) if (rank !== group.rank) group.channel(rank).recvObject();
+}
+
+function pause(ms: number): void {
+  Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, ms);
+}
+
+function receive(group: Distributed.ProcessGroup, peer: number): unknown {
   return group
     .channel(peer)
     .recv(99, { timeoutMs: Number(process.env['PIPEWRIGHT_TIMEOUT_MS'] ?? group.timeoutMs) })

@@ -7,6 +7,9 @@ import { afterAll } from 'vitest';
 /** What the ranks run. */
 export const script: URL = new URL('./launch-scenarios.ts', import.meta.url);
 
+/** For ranks that shall come to an end of their own after another one's failure, however busy the machine is. */
+export const patient: { readonly graceMs: number } = { graceMs: 60_000 };
+
 /** A folder for files of ranks; gone after the tests of a file. */
 export const folder: string = mkdtempSync(join(tmpdir(), 'pipewright-launch-'));
 afterAll(() => rmSync(folder, { recursive: true, force: true }));

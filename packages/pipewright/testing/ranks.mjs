@@ -196,7 +196,7 @@ function stagesOf(one, group) {
 
 /** @param {Case[]} cases */
 export function main(cases) {
-  const group = distributed.initProcessGroup({ timeoutMs: 20_000 });
+  const group = distributed.initProcessGroup({ timeoutMs: 100_000 });
   return cases.map((one) => train(group, one));
 }
 

@@ -15,7 +15,7 @@ import { lossOf, makeBatch, makeStage } from './models.mjs';
  * @param {{ mode: 'threads' | 'processes', schedule: string, model: string, ranks: number, microbatches: number, keep?: number }} one
  */
 export function main(one) {
-  const group = one.ranks > 1 ? distributed.initProcessGroup({ timeoutMs: 20_000 }) : null;
+  const group = one.ranks > 1 ? distributed.initProcessGroup({ timeoutMs: 100_000 }) : null;
   const rank = group?.rank ?? 0;
   const schedule = buildSchedule(one.schedule, { ranks: one.ranks, microbatches: one.microbatches });
   const stages = schedule.stagesOf(rank).map((index) => {

@@ -1,12 +1,12 @@
 /** @file Ranks as processes that fail, in every way: the cause is told first, all end, nothing is left. */
 import { join } from 'node:path';
 import { describe, expect, test } from 'vitest';
-import { folder, isAlive, numbersOf, rejection, script, until } from '../../testing/processes.ts';
+import { folder, isAlive, numbersOf, patient, rejection, script, until } from '../../testing/processes.ts';
 import { LaunchError, launch } from './index.ts';
 
 describe('a rank that fails', () => {
   test('by an error: it is the cause, the others are consequences, and all are told with their places', async () => {
-    const ranks = launch({ ranks: 3, script, data: { scenario: 'throws', who: 1 } });
+    const ranks = launch({ ranks: 3, script, data: { scenario: 'throws', who: 1 }, ...patient });
     const error = await rejection<LaunchError>(ranks.done);
     expect(error).toBeInstanceOf(LaunchError);
     expect([error.rank, error.message, error.exitCode]).toEqual([1, 'rank 1 failed: the numbers went wrong', 1]);
@@ -27,7 +27,9 @@ describe('a rank that fails', () => {
     ['by its exit code', 'exits', 'rank 1 failed: it exited with code 7', 7],
     ['by kill -9', 'killed', 'rank 1 failed: the signal SIGKILL ended it: by hand, or for lack of memory', 137],
   ])('%s: that is the cause and the exit code', async (_, scenario, message, exitCode) => {
-    const error = await rejection<LaunchError>(launch({ ranks: 2, script, data: { scenario, who: 1 } }).done);
+    const error = await rejection<LaunchError>(
+      launch({ ranks: 2, script, data: { scenario, who: 1 }, ...patient }).done,
+    );
     expect([error.rank, error.message, error.exitCode]).toEqual([1, message, exitCode]);
     expect(error.failures[1]).toMatchObject({ rank: 0, code: 'PEER_LOST' });
     expect(error.report()).toContain(

@@ -1,5 +1,4 @@
 /** @file A machine other than number 0: its launcher goes to that of machine 0. */
-import { once } from 'node:events';
 import { connect, type Socket } from 'node:net';
 import { PipelineError } from '../errors.ts';
 import {
@@ -31,20 +30,19 @@ export async function openGuest(options: NodeOptions, events: NodeEvents): Promi
 
 /** Connects, again and again: machine 0 may be started later. */
 async function reach(options: NodeOptions, deadline: number): Promise<Socket> {
-  for (;;) {
+  let why = 'no answer';
+  for (let left = options.joinMs; left > 0; left = deadline - Date.now()) {
     const socket = connect(options.port, options.host);
-    const timer = setTimeout(() => socket.destroy(new Error('no answer')), Math.max(1, deadline - Date.now()));
-    try {
-      await once(socket, 'connect');
-      return socket;
-    } catch (error) {
-      socket.destroy();
-      if (Date.now() + RETRY_MS > deadline) throw late(options, (error as Error).message);
-    } finally {
-      clearTimeout(timer);
-    }
-    await new Promise((resolve) => setTimeout(resolve, RETRY_MS));
+    const timer = setTimeout(() => socket.destroy(), left);
+    socket.on('error', (error) => (why = error.message));
+    const reached = await new Promise<boolean>((resolve) => {
+      socket.once('connect', () => resolve(true)).once('close', () => resolve(false));
+    });
+    clearTimeout(timer);
+    if (reached) return socket;
+    await new Promise((resolve) => setTimeout(resolve, Math.min(RETRY_MS, Math.max(0, deadline - Date.now()))));
   }
+  throw late(options, why);
 }
 
 function late({ host, port, joinMs }: NodeOptions, why: string): PipelineError {

@@ -4,7 +4,7 @@ import { once } from 'node:events';
 import { connect } from 'node:net';
 import { join } from 'node:path';
 import { describe, expect, test } from 'vitest';
-import { folder, numbersOf, rejection, script } from '../../testing/processes.ts';
+import { folder, numbersOf, patient, rejection, script } from '../../testing/processes.ts';
 import { type LaunchError, launch } from './index.ts';
 import { freePort } from './network.ts';
 import { openGuest } from './node-guest.ts';
@@ -120,6 +120,7 @@ describe('two machines', () => {
         script,
         data,
         onLine: () => undefined,
+        ...patient,
       }).done;
     const good = await Promise.all([at(0, { scenario: 'sum' }), at(1, { scenario: 'sum' })]);
     expect(good.flat()).toEqual([
@@ -142,10 +143,11 @@ describe('two machines', () => {
     const masterPort = await freePort();
     const file = join(folder, 'lost');
     const data = { scenario: 'waits', file };
-    const ranks = launch({ ranks: 1, nnodes: 2, nodeRank: 0, masterAddr: '127.0.0.1', masterPort, script, data });
+    const here = { ranks: 1, nnodes: 2, nodeRank: 0, masterAddr: '127.0.0.1', masterPort };
+    const ranks = launch({ ...here, script, data, ...patient });
     const other = spawn(process.execPath, [
       new URL('../../testing/node-launcher.mjs', import.meta.url).pathname,
-      JSON.stringify({ ranks: 1, nnodes: 2, nodeRank: 1, masterAddr: '127.0.0.1', masterPort, data }),
+      JSON.stringify({ ...here, nodeRank: 1, data }),
     ]);
     await numbersOf(file, [0, 1]);
     other.kill('SIGKILL');

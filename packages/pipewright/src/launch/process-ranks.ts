@@ -10,8 +10,8 @@ import { failureOf, type RankFailure, silentFailure } from './rank-failure.ts';
 import { LineCutter, type OutputStream } from './rank-output.ts';
 import type { RankEvents, StartedRanks, StartOptions } from './started-ranks.ts';
 
-/** How long output may take to arrive after the end of a process; children of its own may hold the pipe open. */
-const OUTPUT_MS = 500;
+/** After how long without output a process that has ended is taken for silent; children of its own may hold the pipe open. */
+const SILENCE_MS = 500;
 
 /** Starts the ranks of this machine, each a process in a group of its own. */
 export function startProcesses(options: StartOptions, events: RankEvents): StartedRanks {
@@ -81,17 +81,28 @@ function listen(child: ChildProcess, rank: number, events: RankEvents, watch: Wa
     fail(failureOf(rank, { name: error.name, message: `it could not be started: ${error.message}` }, Date.now()));
     events.ended(rank, undefined);
   });
+  const disconnected = new Promise((resolve) => child.on('disconnect', resolve));
   child.on('exit', (code, signal) => {
+    const ended = watch.ending();
     watch.gone();
     signalGroup(child, 'SIGKILL');
-    const late = new Promise((resolve) => setTimeout(resolve, OUTPUT_MS).unref());
-    void Promise.race([Promise.all(outputs.map(({ closed }) => closed)), late]).then(() => {
+    const all = Promise.all([disconnected, ...outputs.map(({ closed }) => closed)]);
+    void Promise.race([all, silence(() => outputs.reduce((sum, { chunks }) => sum + chunks(), 0))]).then(() => {
       for (const output of outputs) output.end();
       if (report?.kind !== 'error' && (code !== 0 || signal !== null))
-        fail(silentFailure(rank, { code, signal, ended: watch.ending() }));
+        fail(silentFailure(rank, { code, signal, ended }));
       events.ended(rank, report?.kind === 'result' ? report.value : undefined);
     });
   });
+}
+
+/** Returns when nothing new was heard for a while. What is there to be read is read before each look, however busy the machine. */
+async function silence(heard: () => number): Promise<void> {
+  for (let before = -1; before !== heard(); ) {
+    before = heard();
+    await new Promise((resolve) => setTimeout(resolve, SILENCE_MS).unref());
+    await new Promise((resolve) => setImmediate(resolve));
+  }
 }
 
 function forward(
@@ -99,15 +110,19 @@ function forward(
   stream: OutputStream,
   rank: number,
   events: RankEvents,
-): { readonly closed: Promise<void>; end(): void } {
+): { readonly closed: Promise<void>; chunks(): number; end(): void } {
+  let chunks = 0;
   const cutter = new LineCutter((line) => events.line(line, { rank, stream }));
   const source = child[stream];
-  source?.setEncoding('utf8').on('data', (text: string) => cutter.write(text));
+  source?.setEncoding('utf8').on('data', (text: string) => {
+    chunks++;
+    cutter.write(text);
+  });
   const closed = new Promise<void>((resolve) => {
     if (source === null) resolve();
     else source.on('close', resolve);
   });
-  return { closed, end: () => cutter.end() };
+  return { closed, chunks: () => chunks, end: () => cutter.end() };
 }
 
 function signalGroup({ pid }: ChildProcess, name: NodeJS.Signals): void {

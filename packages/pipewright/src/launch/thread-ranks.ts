@@ -20,7 +20,6 @@ export async function startThreads(options: StartOptions, events: RankEvents): P
     { env: options.env(0), threadsPerRank: options.threadsPerRank, graceMs },
   );
   setEnvironmentData(STATUS_KEY, undefined);
-  let endingAt = Number.POSITIVE_INFINITY;
   const values: unknown[] = [];
   threads.workers.forEach((worker, rank) => {
     const outputs = {
@@ -31,7 +30,6 @@ export async function startThreads(options: StartOptions, events: RankEvents): P
     const fail = (error: { name: string; message: string; code?: string; stack?: string }): void => {
       if (!told) events.failed(failureOf(rank, error, Date.now()));
       told = true;
-      endingAt = Math.min(endingAt, Date.now() + graceMs);
     };
     worker.on('message', (message: ThreadMessage) => {
       if (message.kind === 'output') outputs[message.stream].write(message.text);
@@ -44,8 +42,7 @@ export async function startThreads(options: StartOptions, events: RankEvents): P
     worker.on('error', (error: Error) => fail(error));
     worker.on('exit', (code) => {
       for (const output of Object.values(outputs)) output.end();
-      if (!told) events.failed(silentFailure(rank, { code, signal: null, ended: Date.now() >= endingAt }));
-      endingAt = Math.min(endingAt, told && code === 0 ? endingAt : Date.now() + graceMs);
+      if (!told) events.failed(silentFailure(rank, { code, signal: null, ended: threads.terminated.has(rank) }));
       events.ended(rank, values[rank]);
     });
   });
@@ -54,13 +51,9 @@ export async function startThreads(options: StartOptions, events: RankEvents): P
     stopped: () => new Set(),
     signal: (name) => {
       if (name === 'SIGSTOP' || name === 'SIGCONT') return;
-      endingAt = Date.now();
       distributed.abortGroup(threads.name, `the ranks were ended: ${name}`);
     },
-    kill: () => {
-      endingAt = Date.now();
-      void threads.terminate('the ranks were ended');
-    },
+    kill: () => void threads.terminate('the ranks were ended'),
     release: () => undefined,
   };
 }

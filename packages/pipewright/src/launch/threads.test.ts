@@ -3,6 +3,7 @@ import { execFile } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 import { describe, expect, test } from 'vitest';
+import { patient } from '../../test/processes.ts';
 import type { LaunchError, LaunchOptions } from './index.ts';
 
 /** How a launch went. */
@@ -48,8 +49,8 @@ test('ranks return their work, with their own arguments and output', async () =>
 describe('a rank that fails', () => {
   test('is the cause, and all are told with their places', async () => {
     const [thrown, exited, spinning] = await outcomes([
-      { ranks: 3, data: { scenario: 'throws', who: 1 } },
-      { ranks: 2, data: { scenario: 'exits', who: 1 } },
+      { ranks: 3, data: { scenario: 'throws', who: 1 }, ...patient },
+      { ranks: 2, data: { scenario: 'exits', who: 1 }, ...patient },
       { ranks: 2, data: { scenario: 'spins', who: 1 }, graceMs: 300 },
     ]);
     expect(thrown!.error).toMatchObject({ rank: 1, message: 'rank 1 failed: the numbers went wrong', exitCode: 1 });
