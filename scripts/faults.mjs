@@ -4,7 +4,8 @@
  * an error, a tensor of a wrong shape), with ranks as processes and as threads, so many runs in which one rank fails at one
  * slot; schedule, rank, step and slot are random. Everybody must end, the cause must be named, nothing may be left.
  * --only kill:processes takes one kind, --from 17 begins later, --ranks 2 has runs of two ranks only, --limit 3 is the time
- * limit of waits in seconds, --patience 5 is how long after it all must have ended. --json prints what was seen as JSON,
+ * limit of waits in seconds, --grace 2 is how long ranks may take to end after a failure, --patience 5 is how long after the
+ * time limit all must have ended. --json prints what was seen as JSON,
  * --verbose what a user would read.
  */
 import { parseArgs } from 'node:util';
@@ -16,6 +17,7 @@ const { values: flags } = parseArgs({
     faults: { type: 'string', default: '50' },
     seed: { type: 'string', default: '1' },
     limit: { type: 'string', default: '3' },
+    grace: { type: 'string', default: '2' },
     patience: { type: 'string', default: '5' },
     only: { type: 'string', default: '' },
     from: { type: 'string', default: '0' },
@@ -24,7 +26,11 @@ const { values: flags } = parseArgs({
     verbose: { type: 'boolean', default: false },
   },
 });
-const limits = { timeoutMs: Number(flags.limit) * 1000, patienceMs: Number(flags.patience) * 1000 };
+const limits = {
+  timeoutMs: Number(flags.limit) * 1000,
+  graceMs: Number(flags.grace) * 1000,
+  patienceMs: Number(flags.patience) * 1000,
+};
 const say = (/** @type {string} */ text) => {
   if (!flags.json) console.log(text);
 };

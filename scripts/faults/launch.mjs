@@ -3,10 +3,10 @@
 import { writeSync } from 'node:fs';
 import { LaunchError, launch } from 'pipewright/launch';
 
-const { ranks, mode, timeoutMs, ...fault } = JSON.parse(process.argv[2] ?? '');
+const { ranks, mode, timeoutMs, graceMs, ...fault } = JSON.parse(process.argv[2] ?? '');
 const script = new URL('../../packages/pipewright/testing/faulty-ranks.mjs', import.meta.url);
 try {
-  await launch({ ranks, mode, timeoutMs, script, data: { ...fault, ranks } }).done;
+  await launch({ ranks, mode, timeoutMs, graceMs, script, data: { ...fault, ranks } }).done;
   say({});
 } catch (error) {
   if (!(error instanceof LaunchError)) throw error;

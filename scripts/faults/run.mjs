@@ -26,14 +26,14 @@ const HANG_MS = 180_000;
 /** The variable by which processes of a run are found. */
 const MARK = 'PIPEWRIGHT_FAULT_RUN';
 
-/** All must have ended `patienceMs` after the time limit. @param {Fault} fault @param {{ timeoutMs: number, patienceMs: number }} limits @returns {Promise<Verdict>} */
-export async function runFault(fault, { timeoutMs, patienceMs }) {
+/** All must have ended `patienceMs` after the time limit. @param {Fault} fault @param {{ timeoutMs: number, graceMs: number, patienceMs: number }} limits @returns {Promise<Verdict>} */
+export async function runFault(fault, { timeoutMs, graceMs, patienceMs }) {
   const folder = mkdtempSync(join(tmpdir(), 'faults-'));
   const temporary = join(folder, 'tmp');
   mkdirSync(temporary);
   const mark = randomUUID();
   try {
-    const { outcome, code, hangs, stderr } = await start({ ...fault, folder, timeoutMs }, { temporary, mark });
+    const { outcome, code, hangs, stderr } = await start({ ...fault, folder, timeoutMs, graceMs }, { temporary, mark });
     const told = existsSync(join(folder, 'fault.json'))
       ? /** @type {{ atMs: number, statusFile?: string }} */ (
           JSON.parse(readFileSync(join(folder, 'fault.json'), 'utf8'))

@@ -147,7 +147,7 @@ export function train(group, /** @type {Case} */ one) {
 
 /** @param {Case[]} cases */
 export function main(cases) {
-  const group = distributed.initProcessGroup({ timeoutMs: 30_000 });
+  const group = distributed.initProcessGroup({ timeoutMs: 100_000 });
   return cases.map((one) => train(group, one));
 }
 

@@ -148,7 +148,7 @@ test('a colon in a name is no second name', () => {
   expect([...loadSafetensors(craft(header, 8)).keys()]).toEqual(['a:"b']);
 });
 
-test('100 spoilt files load or are refused', { timeout: 120_000 }, () => {
+test('100 spoilt files load or are refused', () => {
   const script = fileURLToPath(new URL('../../../scripts/fuzz-safetensors.mjs', import.meta.url));
   const { status, stdout, stderr } = spawnSync(process.execPath, [script, '--files', '100', '--seed', '7'], {
     encoding: 'utf8',

@@ -49,7 +49,9 @@ export function fakeMachine(): FakeMachine {
     'CUDA_HOME',
   ])
     delete env[name];
-  return { root, env, places: findPlaces(env), dispose: () => rmSync(root, { recursive: true, force: true }) };
+  // Programs that were started by a process that was killed may still be writing.
+  const dispose = (): void => rmSync(root, { recursive: true, force: true, maxRetries: 50, retryDelay: 100 });
+  return { root, env, places: findPlaces(env), dispose };
 }
 
 /** Remembers what was said. */

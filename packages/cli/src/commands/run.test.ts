@@ -25,6 +25,8 @@ const total = tensor([1]);
 group.allReduce(total);
 const [what, ...rest] = process.argv.slice(2);
 console.log('ready', total.item(), rest.join(' '));
+if (what === 'fail' && group.rank === 0) group.channel(1).sendObject('about to wait');
+if (what === 'fail' && group.rank === 1) group.channel(0).recvObject();
 if (what === 'fail' && group.rank === 1) throw new RangeError('rank 1 is broken');
 if (what === 'wait') writeFileSync(rest[0] + '.' + group.rank, String(process.pid));
 if (what !== 'sum') group.channel(1 - group.rank).recv(1);
@@ -84,7 +86,9 @@ describe('runs', () => {
   });
 
   test('as a rank that another launcher has started', () => {
-    const slurm = { SLURM_PROCID: '0', SLURM_NTASKS: '1', SLURM_JOB_NODELIST: 'localhost', SLURM_JOB_ID: '77' };
+    // The port follows from the job: another run of these tests on this machine has another one.
+    const job = { SLURM_JOB_NODELIST: 'localhost', SLURM_JOB_ID: String(process.pid) };
+    const slurm = { SLURM_PROCID: '0', SLURM_NTASKS: '1', ...job };
     expect(run(['run', 'train.ts', 'sum', 'here'], '', { ...environment, ...slurm })).toEqual({
       code: 0,
       out: 'ready 1 here\n',
@@ -94,11 +98,11 @@ describe('runs', () => {
 });
 
 test('a rank that fails: its error comes first, and its exit code is ours', () => {
-  const { code, err } = run(['run', '-n', '2', 'train.ts', 'fail']);
+  const { code, err } = run(['run', '-n', '2', '--grace', '60', 'train.ts', 'fail']);
   const lines = err.split('\n');
   expect(lines[0]).toBe('pipewright: rank 1 failed: rank 1 is broken');
   expect(lines[1]).toBe('    RangeError: rank 1 is broken');
-  expect(lines[2]).toMatch(/train\.ts:10:/);
+  expect(lines[2]).toMatch(/train\.ts:12:/);
   expect(err).toMatch(/^Then rank 0 failed: Channel\.recv in group 'default': rank 0 for rank 1 with tag 1/m);
   expect(code).toBe(1);
 });
@@ -112,8 +116,10 @@ test('Ctrl-C ends all, with its exit code', async () => {
   });
   let err = '';
   child.stderr.on('data', (text) => (err += String(text)));
-  while (!existsSync(`${file}.0`) || !existsSync(`${file}.1`)) await new Promise((resolve) => setTimeout(resolve, 20));
-  const pids = [0, 1].map((rank) => Number(readFileSync(`${file}.${rank}`, 'utf8')));
+  const read = (rank: number): number =>
+    existsSync(`${file}.${rank}`) ? Number(readFileSync(`${file}.${rank}`, 'utf8')) : 0;
+  while (read(0) === 0 || read(1) === 0) await new Promise((resolve) => setTimeout(resolve, 20));
+  const pids = [0, 1].map(read);
   child.kill('SIGINT');
   const [code] = (await once(child, 'close')) as [number];
   expect(err).toBe('pipewright: all ranks ended after SIGINT\n');

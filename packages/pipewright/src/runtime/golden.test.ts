@@ -43,27 +43,23 @@ function ofBlock(all: Record<string, number[] | null>, block: number, what: stri
   return all[name] as number[];
 }
 
-test.each([...new Set(golden.runs.map((run) => run.ranks))])(
-  'runs on %i ranks',
-  { timeout: 120_000 },
-  async (ranks) => {
-    const runs = golden.runs.filter((run) => run.ranks === ranks);
-    const cases = runs.map(caseOf);
-    const results = await trainOnThreads(ranks, cases);
-    runs.forEach((run, i) => {
-      const where = `${run.schedule} x ${run.stagesPerRank}, ${run.microbatches} microbatches`;
-      const parts = results.map((ofRank) => ofRank[i] as TrainingResult);
-      const losses = parts.map((part) => part.losses.flat()).find((list) => list.length > 0) ?? [];
-      expect(largest(losses, run.losses.flat()), `${where}: losses`).toBeLessThan(1e-12);
-      const grads: Record<string, number[] | null> = Object.assign({}, ...parts.map((part) => part.grads));
-      const weights: Record<string, number[] | null> = Object.assign({}, ...parts.map((part) => part.weights));
-      const { stages } = cases[i] as TrainingCase;
-      for (const [block, [weight, bias]] of Object.entries(run.grads)) {
-        expect(largest(ofBlock(grads, Number(block), 'weight', stages), weight), where).toBeLessThan(1e-12);
-        expect(largest(ofBlock(grads, Number(block), 'bias', stages), bias), where).toBeLessThan(1e-12);
-      }
-      for (const [block, weight] of Object.entries(run.weights))
-        expect(largest(ofBlock(weights, Number(block), 'weight', stages), weight), where).toBeLessThan(1e-12);
-    });
-  },
-);
+test.each([...new Set(golden.runs.map((run) => run.ranks))])('runs on %i ranks', async (ranks) => {
+  const runs = golden.runs.filter((run) => run.ranks === ranks);
+  const cases = runs.map(caseOf);
+  const results = await trainOnThreads(ranks, cases);
+  runs.forEach((run, i) => {
+    const where = `${run.schedule} x ${run.stagesPerRank}, ${run.microbatches} microbatches`;
+    const parts = results.map((ofRank) => ofRank[i] as TrainingResult);
+    const losses = parts.map((part) => part.losses.flat()).find((list) => list.length > 0) ?? [];
+    expect(largest(losses, run.losses.flat()), `${where}: losses`).toBeLessThan(1e-12);
+    const grads: Record<string, number[] | null> = Object.assign({}, ...parts.map((part) => part.grads));
+    const weights: Record<string, number[] | null> = Object.assign({}, ...parts.map((part) => part.weights));
+    const { stages } = cases[i] as TrainingCase;
+    for (const [block, [weight, bias]] of Object.entries(run.grads)) {
+      expect(largest(ofBlock(grads, Number(block), 'weight', stages), weight), where).toBeLessThan(1e-12);
+      expect(largest(ofBlock(grads, Number(block), 'bias', stages), bias), where).toBeLessThan(1e-12);
+    }
+    for (const [block, weight] of Object.entries(run.weights))
+      expect(largest(ofBlock(weights, Number(block), 'weight', stages), weight), where).toBeLessThan(1e-12);
+  });
+});

@@ -1,6 +1,6 @@
 /** @file What progress looks like on a terminal and in a log. */
 import { PassThrough } from 'node:stream';
-import { expect, test } from 'vitest';
+import { afterEach, expect, test, vi } from 'vitest';
 import { formatProgress, LineProgress } from './progress.ts';
 
 test('bytes, counts and what has no total', () => {
@@ -24,7 +24,10 @@ test('on a terminal one line moves', () => {
   expect(text()).toBe('\r\u001b[Kcompile: 1 of 4 (25 %)\r\u001b[Kcompile: done\nready\n');
 });
 
+afterEach(() => vi.useRealTimers());
+
 test('in a log there is a line now and then, and no control characters', () => {
+  vi.useFakeTimers(); // no time passes between the steps
   const { progress, text } = record(false);
   progress.step('compile', 1, 4);
   progress.step('compile', 2, 4);
