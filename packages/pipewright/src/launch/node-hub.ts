@@ -102,7 +102,7 @@ class Hub implements NodeLink {
       this.allOver = resolve;
       this.check();
       // After a failure every machine ends its ranks; one that does not say so is gone.
-      if (this.anyFailure()) setTimeout(resolve, endMs).unref();
+      if (this.anyFailure()) setTimeout(() => setImmediate(resolve), endMs).unref();
     });
     for (let node = 1; node < nnodes; node++)
       if (!this.reports.has(node))

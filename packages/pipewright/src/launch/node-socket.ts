@@ -31,8 +31,10 @@ export class NodeSocket<Message extends object> {
     socket.on('error', (error) => this.lose(error.message));
     socket.on('close', () => this.lose('the connection was closed'));
     this.beat = setInterval(() => {
-      if (Date.now() - this.heardMs > SILENCE_MS) this.lose(`nothing was heard for ${SILENCE_MS / 1000} s`);
-      else this.write({});
+      this.write({});
+      // After a pause of this machine there may be something to read: first that.
+      if (this.isSilent())
+        setImmediate(() => this.isSilent() && this.lose(`nothing was heard for ${SILENCE_MS / 1000} s`));
     }, BEAT_MS);
   }
 
@@ -46,6 +48,10 @@ export class NodeSocket<Message extends object> {
     clearInterval(this.beat);
     this.socket.end();
     this.socket.unref();
+  }
+
+  private isSilent(): boolean {
+    return Date.now() - this.heardMs > SILENCE_MS;
   }
 
   private write(value: object): void {

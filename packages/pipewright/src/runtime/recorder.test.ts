@@ -195,6 +195,28 @@ describe('clocks', () => {
     expect(Math.abs(offset - 1234)).toBeLessThanOrEqual(performance.now() - began);
   });
 
+  test('what was moved once need not be moved again', async () => {
+    const { ranks } = await run({ mode: 'threads', schedule: '1F1B', model: 'mlp', ranks: 3, microbatches: 4 });
+    const right = ranks[0]?.recording as Recording;
+    const messages = messagesOf(Schedule.fromJSON(right.schedule));
+    for (let i = 1; i < 100; i++) {
+      const late = (times: readonly number[]): number[] =>
+        times.map((time) => (time < 0 ? time : time + i * 33.333_331));
+      const steps = right.steps.map((step) => ({
+        ...step,
+        ranks: step.ranks.map((record, rank) => ({
+          ...record,
+          ...(rank === i % 3 ? { start: late(record.start), ready: late(record.ready), stop: late(record.stop) } : {}),
+        })),
+      }));
+      const settled = settleClocks({ ...right, steps });
+      expect(settleClocks(settled)).toBe(settled);
+      const events = byText(recordedActions(settled));
+      for (const [send, receive] of messages)
+        expect(events.get(receive)?.end).toBeGreaterThanOrEqual(events.get(send)?.start as number);
+    }
+  });
+
   test('what is left of a difference is taken out: no message comes before it was sent', async () => {
     const { ranks } = await run({ mode: 'threads', schedule: '1F1B', model: 'mlp', ranks: 2, microbatches: 4 });
     const right = ranks[0]?.recording as Recording;

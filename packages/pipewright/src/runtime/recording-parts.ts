@@ -2,7 +2,7 @@
 import { hostname } from 'node:os';
 import type { RankRecord, RecordedStep, Recording, Schedule } from '@pipewright/schedule';
 import { type distributed, scope, type Tensor, tensor } from '@pipewright/torch';
-import { clockOffset, serveClock } from './clock.ts';
+import { clockOffset, clockOrigin, serveClock } from './clock.ts';
 
 /** Entries of a record per action, in this order. */
 export const Column = { Start: 0, Ready: 1, Stop: 2, Bytes: 3, Tensors: 4 } as const;
@@ -41,12 +41,13 @@ export function processName(): string {
 /** The parts of all ranks on rank 0, on its clock; null on the others. */
 export function gatherParts(group: distributed.ProcessGroup | null, mine: RankPart): RankPart[] | null {
   if (group === null) return [mine];
-  const clocks = group.allGatherObject([mine.process, performance.timeOrigin]) as [string, number][];
+  const own = clockOrigin();
+  const clocks = group.allGatherObject([mine.process, own]) as [string, number][];
   const [host, origin] = clocks[0] as [string, number];
   const sharesClock = (rank: number): boolean => clocks[rank]?.[0] === host;
   if (group.rank !== 0) {
     const channel = group.channel(0);
-    const offset = sharesClock(group.rank) ? performance.timeOrigin - origin : clockOffset(channel, TAG);
+    const offset = sharesClock(group.rank) ? own - origin : clockOffset(channel, TAG);
     sendPart(channel, shifted(mine, offset));
     return null;
   }
