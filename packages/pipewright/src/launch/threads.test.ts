@@ -3,7 +3,7 @@ import { execFile } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 import { describe, expect, test } from 'vitest';
-import { patient } from '../../test/processes.ts';
+import { patient } from '../../testing/processes.ts';
 import type { LaunchError, LaunchOptions } from './index.ts';
 
 /** How a launch went. */
