@@ -27,8 +27,8 @@ export default defineConfig({
         setupFiles: [`${root}scripts/vitest-seed.mjs`],
         // Others may use the machine too: a condition that is polled for has this long to come true.
         expect: { poll: { timeout: 30_000 } },
-        testTimeout: 300_000,
-        hookTimeout: 300_000,
+        testTimeout: 600_000,
+        hookTimeout: 600_000,
       },
     })),
   },

@@ -74,7 +74,7 @@ describe.each([2, 4])('%i ranks', (ranks) => {
   test.each([
     ['threads', trainOnThreads],
     ['processes', trainOnProcesses],
-  ] as const)('as %s equal plain training, under every schedule', { timeout: 300_000 }, async (_kind, run) => {
+  ] as const)('as %s equal plain training, under every schedule', async (_kind, run) => {
     const [results, oracles] = [await run(ranks, cases), await trainPlainly(cases)];
     cases.forEach((one, i) => {
       compare(

@@ -52,9 +52,7 @@ interface Verdict {
   readonly fault: { readonly kind: string; readonly mode: string };
 }
 
-test('kill -9, SIGSTOP, an error, a wrong shape at a random slot: all end, the cause is named, nothing is left', {
-  timeout: 600_000,
-}, async () => {
+test('kill -9, SIGSTOP, an error, a wrong shape at a random slot: all end, the cause is named, nothing is left', async () => {
   const script = fileURLToPath(new URL('../../../../scripts/faults.mjs', import.meta.url));
   const output = await new Promise<string>((resolve) => {
     // What is wrong is in the output; other programs may slow this machine down, so nothing is said about time, and ranks

@@ -3,7 +3,7 @@ import { spawn, spawnSync } from 'node:child_process';
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
+import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import {
   addonSource,
   type FakeMachine,
@@ -18,9 +18,6 @@ import { type BuildResult, buildAddon, numJobs } from './build-addon.ts';
 import { describeLibtorch, type Libtorch } from './find-libtorch.ts';
 import { chooseAddon, loadAddon } from './load-addon.ts';
 import type { Places } from './places.ts';
-
-// Programs are started here, and the machine may have other work.
-vi.setConfig({ testTimeout: 300_000, hookTimeout: 300_000 });
 
 let machine: FakeMachine;
 let places: Places;

@@ -3,7 +3,7 @@ import { spawn } from 'node:child_process';
 import { existsSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { afterEach, beforeEach, expect, test, vi } from 'vitest';
+import { afterEach, beforeEach, expect, test } from 'vitest';
 import {
   type FakeMachine,
   fakeMachine,
@@ -20,9 +20,6 @@ import { findLibtorch } from './find-libtorch.ts';
 import { cudaWheels, torchWheel } from './libtorch-parts.ts';
 
 const VERSION = '2.15.0';
-// Programs are started here, and the machine may have other work.
-vi.setConfig({ testTimeout: 300_000, hookTimeout: 300_000 });
-
 let machine: FakeMachine;
 let heard: HeardProgress;
 beforeEach(() => {

@@ -1,12 +1,9 @@
 /** @file The whole set-up over a small libtorch: builds what is missing, then nothing; a wrong setting stops it. */
 import { join } from 'node:path';
-import { afterEach, beforeEach, expect, test, vi } from 'vitest';
+import { afterEach, beforeEach, expect, test } from 'vitest';
 import { type FakeMachine, fakeMachine, fakeNative, HeardProgress } from '../../testing/fake-machine.ts';
 import { diagnose } from './doctor.ts';
 import { runSetup } from './run-setup.ts';
-
-// Programs are started here, and the machine may have other work.
-vi.setConfig({ testTimeout: 300_000, hookTimeout: 300_000 });
 
 let machine: FakeMachine;
 beforeEach(() => {
