@@ -35,7 +35,6 @@ export class BackwardRun {
   finish(): void {
     if (!this.pending) return;
     this.pending = false;
-    underWay = null;
     native.finishBackward();
     collectCallbacks();
   }
@@ -44,8 +43,6 @@ export class BackwardRun {
     this.finish();
   }
 }
-
-let underWay: BackwardRun | null = null;
 
 /**
  * Begins to add the gradients of the tensors to every leaf they were computed from, on another thread: this one may run
@@ -65,13 +62,10 @@ export function startBackward(tensors: Tensor | readonly Tensor[], options?: Sta
       'BAD_ARGUMENT',
       `startBackward: threads is ${String(threads)}; give a whole number, at least 1`,
     );
-  if (underWay !== null)
-    throw new TorchError('BUSY', 'startBackward: another backward is under way in this thread; finish() it first');
   native.startBackward(
     roots.map((root) => root.handle),
     gradients,
     threads,
   );
-  underWay = new BackwardRun();
-  return underWay;
+  return new BackwardRun();
 }
