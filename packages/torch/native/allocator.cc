@@ -1,5 +1,5 @@
-// CPU memory for tensors: small blocks are recycled in per-thread lists (libtorch asks the system each time, which is a
-// good part of a small operator's cost), large ones come from the system. Counts bytes per thread for V8.
+// CPU memory for tensors: small and middling blocks are recycled in per-thread lists (libtorch asks the system each time,
+// which is a good part of a small operator's cost), large ones come from the system. Counts bytes per thread for V8.
 #include "core.h"
 
 #include <c10/core/Allocator.h>
@@ -8,14 +8,18 @@
 
 #include <malloc.h>
 
+#include <algorithm>
 #include <cstdlib>
 
 namespace pw {
 namespace {
 
 constexpr size_t kAlignment = 64;
-constexpr size_t kClasses = 8;               // 64, 128, ... 8192 bytes
-constexpr uint32_t kKeepPerClass = 256;      // blocks a thread keeps of each class
+constexpr uint32_t kDoublings = 8;                  // classes of small blocks: 64, 128, ... 8192 bytes
+constexpr uint32_t kFirstQuartered = 13;            // from 2^13 bytes on, four classes per doubling: at most a fifth is wasted
+constexpr uint32_t kClasses = kDoublings + 4 * 5;   // up to 256 KiB
+constexpr size_t kKeepBytes = size_t{1} << 20;      // that a thread keeps of each class, but no more than so many blocks
+constexpr size_t kKeepBlocks = 256;
 
 struct Block {
   Block* next;
@@ -47,8 +51,16 @@ thread_local ThreadLists lists;
 
 uint32_t class_of(size_t bytes) {
   if (bytes <= 64) return 0;
-  const uint32_t cls = 64 - __builtin_clzll(bytes - 1) - 6;
-  return cls < kClasses ? cls : kClasses;
+  const uint32_t power = 63 - __builtin_clzll(bytes - 1);  // 2^power < bytes <= 2^(power + 1)
+  if (power < kFirstQuartered) return power - 5;
+  const uint32_t quarter = static_cast<uint32_t>((bytes - 1) >> (power - 2)) & 3;
+  return std::min(kDoublings + (power - kFirstQuartered) * 4 + quarter, kClasses);
+}
+
+size_t room_of(uint32_t cls) {
+  if (cls < kDoublings) return size_t{64} << cls;
+  const uint32_t power = kFirstQuartered + (cls - kDoublings) / 4, quarter = (cls - kDoublings) % 4;
+  return (size_t{5} + quarter) << (power - 2);
 }
 
 void release(void* data) {
@@ -58,7 +70,7 @@ void release(void* data) {
   ThreadLists& mine = lists;
   mine.bytes -= static_cast<int64_t>(header.bytes);
   const uint32_t cls = header.size_class;
-  if (cls < kClasses && !mine.dead && mine.counts[cls] < kKeepPerClass) {
+  if (cls < kClasses && !mine.dead && mine.counts[cls] < std::min(kKeepBlocks, kKeepBytes / room_of(cls))) {
     Block* block = reinterpret_cast<Block*>(start);
     block->next = mine.heads[cls];
     mine.heads[cls] = block;
@@ -80,7 +92,7 @@ struct Recycler final : c10::Allocator {
       --mine.counts[cls];
       start = reinterpret_cast<char*>(block);
     } else {
-      const size_t room = cls < kClasses ? size_t{64} << cls : bytes;
+      const size_t room = cls < kClasses ? room_of(cls) : bytes;
       void* memory = nullptr;
       if (room > SIZE_MAX - kAlignment || posix_memalign(&memory, kAlignment, room + kAlignment) != 0) {
         throw CodedError("OUT_OF_MEMORY", "could not get " + std::to_string(bytes) + " bytes for a tensor");

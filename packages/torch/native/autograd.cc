@@ -14,6 +14,18 @@ namespace pw {
 
 static c10::DeviceType device_type(const std::string& name) { return c10::Device(name).type(); }
 
+// Where a backward of these tensors begins; gradients that were not given are ones.
+static torch::autograd::edge_list edges_of(const std::vector<at::Tensor>& roots, std::vector<at::Tensor>& gradients) {
+  torch::autograd::edge_list edges;
+  edges.reserve(roots.size());
+  gradients.resize(roots.size());
+  for (size_t i = 0; i < roots.size(); ++i) {
+    edges.push_back(torch::autograd::impl::gradient_edge(roots[i]));
+    if (!gradients[i].defined()) gradients[i] = at::ones_like(roots[i], at::MemoryFormat::Preserve);
+  }
+  return edges;
+}
+
 // (tensors, gradients or nothing, retainGraph or nothing, createGraph, inputs or nothing)
 PW_ENTRY(backward, 5) {
   const std::vector<at::Tensor> roots = args.tensors(0);
@@ -27,13 +39,7 @@ PW_ENTRY(backward, 5) {
     run_engine(*args.env, [&] { torch::autograd::backward(roots, gradients, retain, create, inputs); });
     return nullptr;
   }
-  torch::autograd::edge_list edges;
-  edges.reserve(roots.size());
-  gradients.resize(roots.size());
-  for (size_t i = 0; i < roots.size(); ++i) {
-    edges.push_back(torch::autograd::impl::gradient_edge(roots[i]));
-    if (!gradients[i].defined()) gradients[i] = at::ones_like(roots[i], at::MemoryFormat::Preserve);
-  }
+  const torch::autograd::edge_list edges = edges_of(roots, gradients);
   run_backward(*args.env, edges, gradients, retain);
   return nullptr;
 }
@@ -43,14 +49,9 @@ static thread_local std::unique_ptr<RecomputeRun> beside_run;
 
 // (tensors, gradients, cores): begins it.
 PW_ENTRY(start_backward, 3) {
-  std::vector<at::Tensor> roots = args.tensors(0), gradients = args.tensors(1);
-  torch::autograd::edge_list edges;
-  edges.reserve(roots.size());
-  for (size_t i = 0; i < roots.size(); ++i) {
-    edges.push_back(torch::autograd::impl::gradient_edge(roots[i]));
-    if (!gradients[i].defined()) gradients[i] = at::ones_like(roots[i], at::MemoryFormat::Preserve);
-  }
-  auto work = [edges = std::move(edges), gradients = std::move(gradients)] {
+  const std::vector<at::Tensor> roots = args.tensors(0);
+  std::vector<at::Tensor> gradients = args.tensors(1);
+  auto work = [edges = edges_of(roots, gradients), gradients = std::move(gradients)] {
     if (direct_run(edges, gradients, false)) return;
     torch::autograd::Engine::get_default_engine().execute(edges, gradients, false, false, true, {});
   };

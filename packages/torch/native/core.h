@@ -261,4 +261,6 @@ void init_distributed(Env& env, napi_value exports) __attribute__((weak));
 void install_allocator();
 int64_t thread_bytes();
 
+void install_kernels();  // in the place of libtorch's (gelu.cc)
+
 }  // namespace pw

@@ -1,10 +1,11 @@
-// A backward that stays on the CPU, run right here. See the header.
+// A backward that stays in one place, run right here. See the header.
 #include "direct-run.h"
 
 #include "callback.h"
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/add.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/csrc/autograd/anomaly_mode.h>
 #include <torch/csrc/autograd/engine.h>
 
@@ -18,13 +19,29 @@ using torch::autograd::Node;
 using torch::autograd::edge_list;
 using torch::autograd::variable_list;
 
-bool on_cpu(Node& node) {
-  const uint32_t count = node.num_inputs();
-  for (uint32_t i = 0; i < count; ++i) {
-    if (node.input_metadata(i).device().type() != c10::DeviceType::CPU) return false;
+// What needs no other thread and no other stream: the CPU, and the current stream of the current GPU.
+class Here {
+ public:
+  bool has(Node& node) {
+    const uint32_t count = node.num_inputs();
+    for (uint32_t i = 0; i < count; ++i) {
+      const torch::autograd::InputMetadata& made = node.input_metadata(i);
+      const c10::Device device = made.device();
+      if (device.is_cpu()) continue;
+      if (!device.is_cuda()) return false;
+      if (!stream_.has_value()) stream_ = current();
+      if (device != stream_->device() || made.stream() != *stream_) return false;
+    }
+    return true;
   }
-  return true;
-}
+
+ private:
+  static c10::Stream current() {
+    const c10::impl::VirtualGuardImpl gpu(c10::DeviceType::CUDA);
+    return gpu.getStream(gpu.getDevice());
+  }
+  std::optional<c10::Stream> stream_;
+};
 
 // As the engine adds gradients that arrive at the same place: in place where nobody else can see it.
 void accumulate(at::Tensor& place, at::Tensor&& gradient) {
@@ -50,12 +67,13 @@ class DirectRun {
  public:
   bool busy = false;
 
-  // Numbers the nodes, finds where each edge leads and counts what each node waits for; false where one is not on the CPU.
+  // Numbers the nodes, finds where each edge leads and counts what each node waits for; false where one belongs elsewhere.
   bool prepare(const edge_list& roots) {
     table_.clear();
     items_.clear();
     next_.clear();
     slots_ = 0;
+    here_ = Here();
     for (const Edge& root : roots) {
       if (visit(root) == NodeTable::kNone) return false;
     }
@@ -131,7 +149,7 @@ class DirectRun {
   uint32_t visit(const Edge& edge) {
     const uint32_t before = table_.count(), index = table_.add(edge.function.get());
     if (index != before) return index;
-    if (!on_cpu(*edge.function)) return NodeTable::kNone;
+    if (!here_.has(*edge.function)) return NodeTable::kNone;
     items_.push_back({edge.function, 0, slots_, 0, false, false});
     slots_ += edge.function->num_inputs();
     return index;
@@ -181,6 +199,7 @@ class DirectRun {
     }
   }
 
+  Here here_;
   NodeTable table_;
   std::vector<Item> items_;
   std::vector<uint32_t> next_;  // for each edge: the number of the node it leads to

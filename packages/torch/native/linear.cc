@@ -29,7 +29,7 @@ at::Tensor as_matrix(const at::Tensor& tensor) { return tensor.dim() == 2 ? tens
 
 // The gradient that is being accumulated, if the product can be added to it by the matrix multiplication itself: a sum of
 // its own reads and writes the whole gradient once more, a good part of a large step. Not where somebody watches (hooks),
-// wants gradients returned or recorded, or works in a stream of its own, because autograd's accumulation also orders streams.
+// wants gradients returned or recorded, or accumulates in another stream, because autograd's accumulation also orders streams.
 at::Tensor accumulating_into(const torch::autograd::Edge& edge, const at::Tensor& gradient) {
   if (!(gradient.is_cpu() || gradient.is_cuda()) || c10::GradMode::is_enabled()) return {};
   auto* accumulate = dynamic_cast<torch::autograd::AccumulateGrad*>(edge.function.get());
@@ -44,7 +44,7 @@ at::Tensor accumulating_into(const torch::autograd::Edge& edge, const at::Tensor
   if (limits != nullptr && !limits->empty()) return {};
   if (gradient.is_cpu()) return grad;
   const c10::impl::VirtualGuardImpl device(gradient.device().type());
-  if (device.getStream(gradient.device()) != device.getDefaultStream(gradient.device())) return {};
+  if (device.getStream(gradient.device()) != accumulate->input_metadata(0).stream()) return {};
   return grad;
 }
 
@@ -66,7 +66,10 @@ struct LinearBackward final : torch::autograd::Node {
       if (at::Tensor grad = accumulating_into(next_edge(1), gradient); grad.defined()) grad.addmm_(gradient.t(), matrix);
       else result[1] = gradient.t().mm(matrix);
     }
-    if (task_should_compute_output(2)) result[2] = gradient.sum(0);
+    if (task_should_compute_output(2)) {
+      if (at::Tensor grad = accumulating_into(next_edge(2), gradient); grad.defined()) grad.add_(gradient.sum(0));
+      else result[2] = gradient.sum(0);
+    }
     return result;
   }
 

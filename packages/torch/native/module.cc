@@ -202,6 +202,7 @@ PW_ENTRY(set_error_class, 1) {
 static napi_value init(napi_env napi, napi_value exports) {
   return guarded(napi, [&] {
     install_allocator();
+    install_kernels();
     meta::register_kernels();
     Env* env = new Env();
     env->napi = napi;

@@ -5,6 +5,7 @@
 // meeting places. No path is walked twice, shared weights included, and gradients do not flow beyond the inputs.
 #include "callback.h"
 #include "direct-run.h"
+#include "node.h"
 
 #include <ATen/ops/ones_like.h>
 #include <torch/csrc/autograd/engine.h>
@@ -68,14 +69,6 @@ struct MeetingHook final : torch::autograd::FunctionPreHook {
   Arrivals& arrivals;  // outlives the engine's run; the hook is taken away after it
 };
 
-template <typename T, typename... A>
-auto make_node(A&&... arguments) {
-  if constexpr (std::is_same_v<OwnedNode, std::shared_ptr<Node>>) {
-    return std::shared_ptr<T>(new T(std::forward<A>(arguments)...), [](T* node) { deleteNode(node); });
-  } else {
-    return c10::make_intrusive<T>(std::forward<A>(arguments)...);
-  }
-}
 using CapturePtr = decltype(make_node<CaptureNode>(std::declval<const at::Tensor&>(), std::declval<Edge>()));
 
 // Every node that can be reached from the roots without passing an input, children before parents.
