@@ -131,11 +131,13 @@ export function train(group, /** @type {Case} */ one) {
       { microbatches: one.microbatches, lossFn: lossOf(one.model, one.scaleGrads), scaleGrads: one.scaleGrads, group },
     );
     let step = 0;
-    runtime.addHook({
-      before: (action) => {
-        if (action.kind === 'F') manualSeed(seedOf(step, action.stage, action.microbatch));
-      },
-    });
+    // Only where numbers are drawn: with a hook the runtime sends gradients after the whole backward.
+    if (one.model === 'dropout')
+      runtime.addHook({
+        before: (action) => {
+          if (action.kind === 'F') manualSeed(seedOf(step, action.stage, action.microbatch));
+        },
+      });
     const parameters = stages.flatMap(({ module }) => module.parameters()).filter((p) => p.requiresGrad);
     const optimizer = parameters.length > 0 ? new optim.SGD(parameters, { lr: one.rate ?? RATE }) : null;
     const isFirst = stages.some(({ index }) => index === 0);

@@ -12,7 +12,7 @@ import { lossOf, makeBatch, makeStage } from './models.mjs';
 
 /**
  * What a rank does: two steps, an evaluation, two more steps.
- * @param {{ mode: 'threads' | 'processes', schedule: string, model: string, ranks: number, microbatches: number, keep?: number }} one
+ * @param {{ mode: 'threads' | 'processes', schedule: string, model: string, ranks: number, microbatches: number, keep?: number, late?: boolean }} one
  */
 export function main(one) {
   const group = one.ranks > 1 ? distributed.initProcessGroup({ timeoutMs: 100_000 }) : null;
@@ -28,6 +28,7 @@ export function main(one) {
     microbatches: one.microbatches,
     lossFn,
     record: recorder,
+    earlyGradients: one.late !== true,
   });
   const { x, target } = makeBatch(one.model, 3 * one.microbatches, 0);
   const inputs = stages.some((stage) => stage.isFirst) ? [x] : [];

@@ -66,12 +66,11 @@ class RecordingWriter {
       const name = `${step.training ? 'step' : 'evaluation'} ${step.step}`;
       this.events.push({ name, ph: 'i', s: 't', pid: PROCESS, tid: rank, ts: micros(nanos(record.begin)) });
       const free: number[] = [0];
+      let backward: Slice | null = null;
       for (const event of actions) {
-        const lane = laneFor(nanos(event.start), free);
-        const start = Math.max(free[lane]!, nanos(event.start));
-        const end = Math.max(start + 1, nanos(event.end));
-        free[lane] = end;
-        const slice = { tid: this.track(rank, lane), start, end };
+        const slice: Slice = insideOf(backward, event) ?? this.place(rank, event, free);
+        if (event.action.kind === 'B') backward = slice;
+        const { end } = slice;
         slices.set(formatAction(event.action), slice);
         this.slice(event, slice, step.step);
         this.counter(rank, `rank ${rank}: live tensors`, end, { tensors: event.tensors });
@@ -100,6 +99,15 @@ class RecordingWriter {
       events.push({ name: 'thread_sort_index', ph: 'M', pid: PROCESS, tid, args: { sort_index } });
     }
     return events;
+  }
+
+  /** The first place that is free, on the track of the rank or beside it. */
+  private place(rank: number, event: RecordedAction, free: number[]): Slice {
+    const lane = laneFor(nanos(event.start), free);
+    const start = Math.max(free[lane]!, nanos(event.start));
+    const end = Math.max(start + 1, nanos(event.end));
+    free[lane] = end;
+    return { tid: this.track(rank, lane), start, end };
   }
 
   /** The track of a rank; a second one where parts of an overlapped action ran side by side on a GPU. */
@@ -153,6 +161,13 @@ class RecordingWriter {
     this.events.push({ ...common, ph: 's', tid: from.tid, ts: micros(from.start) });
     this.events.push({ ...common, ph: 'f', bp: 'e', tid: to.tid, ts: micros(to.end - 1) });
   }
+}
+
+/** The place of a send that was done in the middle of a backward; null for anything else. */
+function insideOf(backward: Slice | null, { action, start, end }: RecordedAction): Slice | null {
+  if (backward === null || action.kind !== 'SEND_B') return null;
+  const inside = { tid: backward.tid, start: nanos(start), end: Math.max(nanos(start) + 1, nanos(end)) };
+  return inside.start >= backward.start && inside.end <= backward.end ? inside : null;
 }
 
 /** The first lane that is free; what overlaps by less than a microsecond is rounding. */

@@ -4,7 +4,6 @@
 
 #include <ATen/autocast_mode.h>
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/ones_like.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/function.h>
@@ -13,18 +12,6 @@
 namespace pw {
 
 static c10::DeviceType device_type(const std::string& name) { return c10::Device(name).type(); }
-
-// Where a backward of these tensors begins; gradients that were not given are ones.
-static torch::autograd::edge_list edges_of(const std::vector<at::Tensor>& roots, std::vector<at::Tensor>& gradients) {
-  torch::autograd::edge_list edges;
-  edges.reserve(roots.size());
-  gradients.resize(roots.size());
-  for (size_t i = 0; i < roots.size(); ++i) {
-    edges.push_back(torch::autograd::impl::gradient_edge(roots[i]));
-    if (!gradients[i].defined()) gradients[i] = at::ones_like(roots[i], at::MemoryFormat::Preserve);
-  }
-  return edges;
-}
 
 // (tensors, gradients or nothing, retainGraph or nothing, createGraph, inputs or nothing)
 PW_ENTRY(backward, 5) {
@@ -52,8 +39,7 @@ PW_ENTRY(start_backward, 3) {
   const std::vector<at::Tensor> roots = args.tensors(0);
   std::vector<at::Tensor> gradients = args.tensors(1);
   auto work = [edges = edges_of(roots, gradients), gradients = std::move(gradients)] {
-    if (direct_run(edges, gradients, false)) return;
-    torch::autograd::Engine::get_default_engine().execute(edges, gradients, false, false, true, {});
+    run_backward_here(edges, gradients, false);
   };
   args.env->bridge->start(std::move(work), args.int32(2));
   beside_run = std::make_unique<RecomputeRun>(false);

@@ -249,6 +249,7 @@ void init_ops(Env& env, napi_value exports);
 void init_hot_ops(Env& env, napi_value exports);
 void init_autograd(Env& env, napi_value exports);
 void init_split_backward(Env& env, napi_value exports);
+void init_put_off(Env& env, napi_value exports);
 void init_callbacks(Env& env, napi_value exports);
 void close_callbacks(Env& env);
 void init_random(Env& env, napi_value exports);

@@ -5,9 +5,11 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/add.h>
+#include <ATen/ops/ones_like.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/csrc/autograd/anomaly_mode.h>
 #include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
 
@@ -232,11 +234,24 @@ bool direct_run(const edge_list& roots, const variable_list& gradients, bool kee
   return true;
 }
 
+void run_backward_here(const edge_list& roots, const variable_list& gradients, bool keep_graph) {
+  if (direct_run(roots, gradients, keep_graph)) return;
+  torch::autograd::Engine::get_default_engine().execute(roots, gradients, keep_graph, false, true, {});
+}
+
 void run_backward(Env& env, const edge_list& roots, const variable_list& gradients, bool keep_graph) {
-  run_engine(env, [&] {
-    if (direct_run(roots, gradients, keep_graph)) return;
-    torch::autograd::Engine::get_default_engine().execute(roots, gradients, keep_graph, false, true, {});
-  });
+  run_engine(env, [&] { run_backward_here(roots, gradients, keep_graph); });
+}
+
+edge_list edges_of(const std::vector<at::Tensor>& roots, std::vector<at::Tensor>& gradients) {
+  edge_list edges;
+  edges.reserve(roots.size());
+  gradients.resize(roots.size());
+  for (size_t i = 0; i < roots.size(); ++i) {
+    edges.push_back(torch::autograd::impl::gradient_edge(roots[i]));
+    if (!gradients[i].defined()) gradients[i] = at::ones_like(roots[i], at::MemoryFormat::Preserve);
+  }
+  return edges;
 }
 
 }  // namespace pw

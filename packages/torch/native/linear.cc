@@ -3,6 +3,7 @@
 // whatever is out of the ordinary goes to libtorch's.
 #include "hot.h"
 #include "node.h"
+#include "put-off.h"
 
 #include <ATen/ops/_unsafe_view.h>
 #include <ATen/ops/addmm.h>
@@ -27,25 +28,44 @@ using torch::autograd::variable_list;
 
 at::Tensor as_matrix(const at::Tensor& tensor) { return tensor.dim() == 2 ? tensor : tensor.reshape({-1, tensor.size(-1)}); }
 
-// The gradient that is being accumulated, if the product can be added to it by the matrix multiplication itself: a sum of
-// its own reads and writes the whole gradient once more, a good part of a large step. Not where somebody watches (hooks),
-// wants gradients returned or recorded, or accumulates in another stream, because autograd's accumulation also orders streams.
-at::Tensor accumulating_into(const torch::autograd::Edge& edge, const at::Tensor& gradient) {
-  if (!(gradient.is_cpu() || gradient.is_cuda()) || c10::GradMode::is_enabled()) return {};
-  auto* accumulate = dynamic_cast<torch::autograd::AccumulateGrad*>(edge.function.get());
-  if (accumulate == nullptr) return {};
-  const at::Tensor& grad = accumulate->variable.grad();
+using torch::autograd::AccumulateGrad;
+
+// The leaf that an edge leads to, if nobody watches its gradient (hooks), wants it returned or recorded, or has it
+// accumulated in another stream, because autograd's accumulation also orders streams.
+AccumulateGrad* plain_leaf(const torch::autograd::Edge& edge, const at::Tensor& gradient) {
+  if (!(gradient.is_cpu() || gradient.is_cuda()) || c10::GradMode::is_enabled()) return nullptr;
+  auto* leaf = dynamic_cast<AccumulateGrad*>(edge.function.get());
+  if (leaf == nullptr) return nullptr;
+  if (!leaf->tensor_pre_hooks().empty() || !leaf->pre_hooks().empty() || !leaf->post_hooks().empty() || leaf->tensor_post_acc_grad_hooks() != nullptr) return nullptr;
+  const auto* limits = torch::autograd::get_current_graph_task_exec_info();
+  if (limits != nullptr && !limits->empty()) return nullptr;
+  if (gradient.is_cpu()) return leaf;
+  const c10::impl::VirtualGuardImpl device(gradient.device().type());
+  return device.getStream(gradient.device()) == leaf->input_metadata(0).stream() ? leaf : nullptr;
+}
+
+// The gradient that is being accumulated, if more can be added to it in place: by the matrix multiplication itself for a
+// weight, where a sum of its own would read and write the whole gradient once more, a good part of a large step.
+at::Tensor accumulated(const AccumulateGrad* leaf, const at::Tensor& gradient) {
+  if (leaf == nullptr) return {};
+  const at::Tensor& grad = leaf->variable.grad();
   const bool plain = grad.defined() && grad.scalar_type() == gradient.scalar_type() && grad.device() == gradient.device() && grad.layout() == at::kStrided &&
     grad.is_contiguous() && !grad.requires_grad() && !grad.is_neg();
-  if (!plain) return {};
-  if (!accumulate->tensor_pre_hooks().empty() || !accumulate->pre_hooks().empty() || !accumulate->post_hooks().empty() ||
-      accumulate->tensor_post_acc_grad_hooks() != nullptr) return {};
-  const auto* limits = torch::autograd::get_current_graph_task_exec_info();
-  if (limits != nullptr && !limits->empty()) return {};
-  if (gradient.is_cpu()) return grad;
-  const c10::impl::VirtualGuardImpl device(gradient.device().type());
-  if (device.getStream(gradient.device()) != accumulate->input_metadata(0).stream()) return {};
-  return grad;
+  return plain ? grad : at::Tensor();
+}
+
+// What is left for autograd to accumulate: nothing where it was added in place.
+at::Tensor weight_gradient(const AccumulateGrad* leaf, const at::Tensor& gradient, const at::Tensor& matrix) {
+  at::Tensor grad = accumulated(leaf, gradient);
+  if (!grad.defined()) return gradient.t().mm(matrix);
+  grad.addmm_(gradient.t(), matrix);
+  return {};
+}
+at::Tensor bias_gradient(const AccumulateGrad* leaf, const at::Tensor& gradient) {
+  at::Tensor grad = accumulated(leaf, gradient);
+  if (!grad.defined()) return gradient.sum(0);
+  grad.add_(gradient.sum(0));
+  return {};
 }
 
 // Gradients of input, weight and bias: the formulas of addmm and t, with the transposes cancelled.
@@ -61,15 +81,22 @@ struct LinearBackward final : torch::autograd::Node {
       const at::Tensor matrix = gradient.mm(weight.unpack(getptr()));
       result[0] = sizes.size() == 2 ? matrix : matrix.view(sizes);
     }
-    if (task_should_compute_output(1)) {
-      const at::Tensor matrix = as_matrix(input.unpack(getptr()));
-      if (at::Tensor grad = accumulating_into(next_edge(1), gradient); grad.defined()) grad.addmm_(gradient.t(), matrix);
-      else result[1] = gradient.t().mm(matrix);
+    const bool of_weight = task_should_compute_output(1), of_bias = task_should_compute_output(2);
+    if (!of_weight && !of_bias) return result;
+    AccumulateGrad* weight_leaf = of_weight ? plain_leaf(next_edge(1), gradient) : nullptr;
+    AccumulateGrad* bias_leaf = of_bias ? plain_leaf(next_edge(2), gradient) : nullptr;
+    const at::Tensor matrix = of_weight ? as_matrix(input.unpack(getptr())) : at::Tensor();
+    PutOff* later = gradient.is_cpu() ? PutOff::current() : nullptr;
+    const auto can_wait = [&](bool wanted, const AccumulateGrad* leaf) { return !wanted || (leaf != nullptr && !later->comes_first(leaf->variable)); };
+    if (later != nullptr && can_wait(of_weight, weight_leaf) && can_wait(of_bias, bias_leaf)) {
+      later->add([gradient, matrix, weight = of_weight ? next_edge(1).function : OwnedNode(), bias = of_bias ? next_edge(2).function : OwnedNode()] {
+        if (weight) (*weight)({weight_gradient(static_cast<AccumulateGrad*>(weight.get()), gradient, matrix)});
+        if (bias) (*bias)({bias_gradient(static_cast<AccumulateGrad*>(bias.get()), gradient)});
+      });
+      return result;
     }
-    if (task_should_compute_output(2)) {
-      if (at::Tensor grad = accumulating_into(next_edge(2), gradient); grad.defined()) grad.add_(gradient.sum(0));
-      else result[2] = gradient.sum(0);
-    }
+    if (of_weight) result[1] = weight_gradient(weight_leaf, gradient, matrix);
+    if (of_bias) result[2] = bias_gradient(bias_leaf, gradient);
     return result;
   }
 

@@ -215,6 +215,7 @@ static napi_value init(napi_env napi, napi_value exports) {
     init_hot_ops(*env, exports);
     init_autograd(*env, exports);
     init_split_backward(*env, exports);
+    init_put_off(*env, exports);
     init_callbacks(*env, exports);
     init_random(*env, exports);
     init_optimizer(*env, exports);

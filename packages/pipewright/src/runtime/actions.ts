@@ -26,6 +26,10 @@ export interface StepState {
   readonly outbox: Map<number, (readonly unknown[])[]>;
   /** Weight of each microbatch in the loss. */
   readonly weights: readonly number[];
+  /** Whether gradients may leave in the middle of a backward, as soon as they are known. */
+  readonly sendsEarly: boolean;
+  /** Index of the sending action that the last backward has done in its middle; -1 for none. */
+  sentEarly: number;
 }
 
 /** The gradient of a microbatch's loss, and what it was made for. */
@@ -212,9 +216,18 @@ export class Actions {
 
   private backward(links: StageLinks, planned: PlannedAction, state: StepState): void {
     const { stage, from } = links;
-    const { kind, microbatch: m } = planned;
+    const { kind, microbatch: m, sending } = planned;
     if (!stage.hasStarted(m)) this.receiveGrads(links, planned);
-    stage.backwardOneChunk(m, { full: kind === 'B', lossGrad: this.lossGradOf(links, planned, state) });
+    const send = (): void => {
+      state.sentEarly = sending as number;
+      if (this.recorder === null) this.sendBackward(links, m);
+      else this.recorder.within(sending as number, () => this.sendBackward(links, m));
+    };
+    stage.backwardOneChunk(m, {
+      full: kind === 'B',
+      lossGrad: this.lossGradOf(links, planned, state),
+      send: sending !== null && state.sendsEarly ? send : undefined,
+    });
     for (const link of from) {
       if (link.local === null) continue;
       link.local.setOutputGrads(m, stage.stageIndex, stage.takeInputGrads(m, link.stage));

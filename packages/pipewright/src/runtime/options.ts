@@ -39,6 +39,11 @@ export interface RuntimeOptions {
   readonly scaler?: GradScaler | undefined;
   /** On CUDA: record a whole step once for each shape and replay it. Where that cannot be, `captureProblem` says why. */
   readonly capture?: boolean | undefined;
+  /**
+   * Sends the gradients of a stage's inputs as soon as a backward has them, before it computes those of the weights (default,
+   * where stages are on the CPU and neither hooks nor custom functions watch). False: after the whole backward.
+   */
+  readonly earlyGradients?: boolean | undefined;
   /** Records when every action ran and what it waited for: true, or a recorder of your own. */
   readonly record?: boolean | Recorder | undefined;
   /** Costs of actions, for schedules that depend on them. */
@@ -98,6 +103,7 @@ export const runtimeOptionNames: readonly string[] = [
   'autocast',
   'scaler',
   'capture',
+  'earlyGradients',
   'record',
   'costs',
 ];

@@ -40,6 +40,8 @@ export interface PlannedAction {
   readonly index: number;
   /** The parts of an overlapped action, in order. */
   readonly parts: readonly PlannedAction[];
+  /** For a full backward whose gradients are sent at once, before anything else is done: the index of that action; else null. */
+  readonly sending: number | null;
   /** What the rank says about itself while it does it. */
   readonly place: Place;
   /** The same while it waits for the message of a link: of `links.from` in a forward, of `links.to` in a backward. */
@@ -111,16 +113,29 @@ export function makePlan(
       place: { slot, action: formatAction(action) },
       waits: waitsOf(action, slot, own),
       index: count++,
+      sending: null,
       parts: (action.parts ?? []).map((part) => compile(part, slot)),
     };
   };
   const row = schedule.order[rank] ?? [];
-  const actions = row.flatMap((action, slot) => (action === null ? [] : [compile(action, slot)]));
+  const actions = row
+    .flatMap((action, slot) => (action === null ? [] : [compile(action, slot)]))
+    .map((planned, at, all) => ({ ...planned, sending: sendingOf(all, at) }));
   const isForward = ({ kind }: PlannedAction): boolean => kind === 'F' || kind === 'SEND_F' || kind === 'RECV_F';
   const forwardActions = actions
     .flatMap((action) => (action.parts.length > 0 ? action.parts : [action]))
     .filter(isForward);
   return { actions, forwardActions, stages: [...links.values()], count };
+}
+
+/** The action that sends the gradients of a full backward, if nothing but the announcement of messages lies between. */
+function sendingOf(actions: readonly PlannedAction[], at: number): number | null {
+  const { kind, links, microbatch } = actions[at] as PlannedAction;
+  if (kind !== 'B') return null;
+  let next = at + 1;
+  while (actions[next]?.kind.startsWith('RECV')) next++;
+  const send = actions[next];
+  return send?.kind === 'SEND_B' && send.links === links && send.microbatch === microbatch ? send.index : null;
 }
 
 /** What a rank says while an action waits for its messages. */

@@ -29,6 +29,8 @@ interface Case {
   readonly ranks: number;
   readonly microbatches: number;
   readonly keep?: number;
+  /** Gradients leave after the whole backward. */
+  readonly late?: boolean;
 }
 
 interface RankResult {
@@ -72,6 +74,7 @@ const cases: Case[] = [
   { mode: 'threads', schedule: 'ZBVZeroBubble', model: 'tree', ranks: 2, microbatches: 4, keep: 3 },
   { mode: 'threads', schedule: 'GPipe', model: 'mlp', ranks: 1, microbatches: 4 },
   { mode: 'processes', schedule: '1F1B', model: 'mlp', ranks: 2, microbatches: 4 },
+  { mode: 'threads', schedule: '1F1B', model: 'mlp', ranks: 2, microbatches: 4, late: true },
 ];
 
 describe.each(cases)('$schedule of $model on $ranks $mode', (one) => {
@@ -105,13 +108,23 @@ describe.each(cases)('$schedule of $model on $ranks $mode', (one) => {
     });
   });
 
-  test('the intervals of a rank lie inside its step and do not overlap', () => {
+  test('the intervals of a rank lie inside its step and do not overlap, but for gradients sent within their backward', () => {
     const recording = recorded();
+    let early = 0;
     recording.steps.forEach(({ ranks }, at) => {
       const actions = recordedActions(recording, at);
       ranks.forEach(({ begin, end }, rank) => {
         let free = begin;
-        for (const event of actions.filter((other) => other.rank === rank)) {
+        const own = actions.filter((other) => other.rank === rank);
+        const backwards = byText(own.filter(({ action }) => action.kind === 'B'));
+        for (const event of own) {
+          const backward = backwards.get(formatAction(event.action).replace('SEND_B', 'B'));
+          if (event.action.kind === 'SEND_B' && backward !== undefined && event.start < backward.end) {
+            expect(event.start).toBeGreaterThanOrEqual(backward.start);
+            expect(event.end).toBeLessThanOrEqual(backward.end);
+            early++;
+            continue;
+          }
           expect(event.start).toBeGreaterThanOrEqual(free);
           expect(event.end).toBeGreaterThanOrEqual(event.start);
           free = event.end;
@@ -119,6 +132,9 @@ describe.each(cases)('$schedule of $model on $ranks $mode', (one) => {
         expect(end).toBeGreaterThanOrEqual(free);
       });
     });
+    if (one.schedule !== '1F1B') return;
+    const steps = recording.steps.filter(({ training }) => training).length;
+    expect(early).toBe(one.late === true ? 0 : steps * (one.ranks - 1) * one.microbatches);
   });
 
   test('every message has a send and a later receive of as many bytes', () => {

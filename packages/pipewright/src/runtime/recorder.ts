@@ -121,6 +121,15 @@ export class Recorder {
     this.mark(index * COLUMNS + Column.Start);
   }
 
+  /** An action that is done in the middle of another one. */
+  within(index: number, work: () => void): void {
+    const outer = this.current;
+    this.begin(index);
+    work();
+    this.end(index);
+    this.current = outer;
+  }
+
   /** The action under way has received something. */
   received(values: readonly unknown[]): void {
     this.mark(this.current * COLUMNS + Column.Ready);

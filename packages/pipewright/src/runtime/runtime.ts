@@ -292,6 +292,8 @@ export class PipelineRuntime {
       outputs: [],
       outbox: new Map(),
       weights: this.weights(batch.sizes, divisor),
+      sendsEarly: this.options.earlyGradients !== false && this.hooks.length === 0 && !this.customFunctions.has('B'),
+      sentEarly: -1,
     };
   }
 
@@ -324,6 +326,7 @@ export class PipelineRuntime {
   }
 
   private perform(planned: PlannedAction, state: StepState): void {
+    if (planned.index === state.sentEarly) return; // done in the middle of its backward
     const custom = this.customFunctions.size === 0 ? undefined : this.customFunctions.get(planned.kind);
     this.enter(planned);
     if (custom === undefined) this.performBuiltIn(planned, state);

@@ -1,6 +1,7 @@
 /** @file A stage: one piece of the model on one rank, and what it holds for the microbatches under way. */
 import {
   backward,
+  backwardInputsFirst,
   checkpoint as checkpointed,
   type Device,
   type distributed,
@@ -57,6 +58,8 @@ export interface BackwardOptions {
   readonly full?: boolean | undefined;
   /** The gradient of the loss: its share in the whole. Default 1. */
   readonly lossGrad?: Tensor | undefined;
+  /** Takes and sends the gradients of the inputs; in a full backward called as soon as they are there, before the rest is computed. */
+  readonly send?: (() => void) | undefined;
 }
 
 /** What `startBackward` takes. */
@@ -237,13 +240,26 @@ export class PipelineStage {
     const { roots, rootGrads } = chunk;
     const full = options.full !== false;
     const leaves = chunk.leaves();
+    const canSendEarly = full && leaves.length > 0 && chunk.run === null && this.dwBuilder === undefined;
+    let sending = false;
+    let sent = false;
     try {
       if (roots.length === 0) {
         if (!full) chunk.weights = nothing;
+      } else if (canSendEarly && options.send !== undefined) {
+        const { send } = options;
+        const ready = (): void => {
+          takeGrads(chunk);
+          sending = true;
+          send();
+          sending = false;
+        };
+        backwardInputsFirst(roots, { gradTensors: rootGrads, inputs: leaves, ready });
+        sent = true;
       } else if (full || this.dwBuilder !== undefined) {
         if (chunk.run === null) backward(roots, { gradTensors: rootGrads });
         else chunk.run.finish();
-        for (const item of chunk.arrived) item.grads = keep(item.leaves.map((leaf) => leaf.grad));
+        takeGrads(chunk);
         const runner = this.dwBuilder?.() ?? nothing;
         if (full) runner();
         else chunk.weights = runner;
@@ -267,10 +283,11 @@ export class PipelineStage {
         for (const item of chunk.arrived) item.grads = inputGrads.slice(next, (next += item.leaves.length));
       }
     } catch (cause) {
-      throw this.backwardFailed(microbatch, chunk, cause);
+      throw sending ? cause : this.backwardFailed(microbatch, chunk, cause);
     }
-    for (const item of chunk.arrived) item.grads ??= item.leaves.map(() => null);
+    if (!sent) for (const item of chunk.arrived) item.grads ??= item.leaves.map(() => null);
     chunk.dropActivations();
+    if (!sent) options.send?.();
     if (full) this.retire(microbatch, chunk);
   }
 
@@ -398,6 +415,11 @@ export class PipelineStage {
 }
 
 function nothing(): void {}
+
+/** Keeps the gradients that a backward has left in what arrived. */
+function takeGrads(chunk: Chunk): void {
+  for (const item of chunk.arrived) item.grads = keep(item.leaves.map((leaf) => leaf.grad));
+}
 
 function addLoss(chunk: Chunk, lossGrad: Tensor | undefined): void {
   if (chunk.loss?.requiresGrad !== true) return;

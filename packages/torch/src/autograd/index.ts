@@ -17,6 +17,7 @@ export { HookHandle } from './hook-handle.ts';
 
 import './hooks.ts';
 
+export { backwardInputsFirst, type InputsFirstOptions } from './inputs-first.ts';
 export { enableGrad, inferenceMode, isGradEnabled, isInferenceModeEnabled, noGrad, setGradEnabled } from './modes.ts';
 export { savedTensorsHooks } from './saved-tensors.ts';
 export {
