@@ -25,6 +25,7 @@ import { Block } from './gpt-block.mjs';
  * @property {number} steps
  * @property {number} warmup
  * @property {boolean} [capture]
+ * @property {boolean} [earlyGradients]
  */
 
 /** Layers `from` to `to` of the model; the first part embeds, the last has the head. */
@@ -85,6 +86,7 @@ export function main(setting) {
     microbatches,
     lossFn: /** @type {any} */ (lossFn),
     ...(setting.capture ? { capture: true } : {}),
+    earlyGradients: setting.earlyGradients,
   });
   const optimizer = new optim.AdamW(
     parts.flatMap((part) => part.parameters()),

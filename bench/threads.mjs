@@ -8,7 +8,6 @@
  * Every figure is the best and the middle of many short bursts: other work on the machine only ever adds to them.
  */
 import { spawn } from 'node:child_process';
-import { createServer } from 'node:net';
 import { availableParallelism } from 'node:os';
 import process from 'node:process';
 import { fileURLToPath } from 'node:url';
@@ -136,17 +135,9 @@ function print(figures) {
   }
 }
 
-async function freePort() {
-  const server = createServer();
-  await new Promise((done) => server.listen(0, '127.0.0.1', () => done(undefined)));
-  const address = server.address();
-  await new Promise((done) => server.close(done));
-  return typeof address === 'object' && address !== null ? address.port : 0;
-}
-
 /** @returns {Promise<Figure[]>} */
 async function runGloo() {
-  const port = await freePort();
+  const port = await distributed.freePort();
   const ends = [0, 1].map(
     (rank) =>
       new Promise((resolve, reject) => {

@@ -8,10 +8,10 @@
  */
 import { spawn, spawnSync } from 'node:child_process';
 import { existsSync } from 'node:fs';
-import { createServer } from 'node:net';
 import { join, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
+import { freePort } from '@pipewright/torch/environment';
 
 const root = fileURLToPath(new URL('..', import.meta.url));
 const { values } = parseArgs({
@@ -99,14 +99,6 @@ function step(/** @type {string} */ file, /** @type {string[]} */ args) {
 function fail(/** @type {string} */ message) {
   console.error(`interop-python: ${message}`);
   process.exit(2);
-}
-
-async function freePort() {
-  const server = createServer();
-  await new Promise((done) => server.listen(0, '127.0.0.1', () => done(undefined)));
-  const address = server.address();
-  await new Promise((done) => server.close(done));
-  return typeof address === 'object' && address !== null ? address.port : 0;
 }
 
 /** What the Node rank does; scripts/interop-python.py does the same in Python. */

@@ -1,7 +1,7 @@
 /** @file Starts the ranks of `ranks.mjs` as threads or processes, for tests. */
 import { spawn } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
-import { freePort } from '../src/launch/network.ts';
+import { freePort } from '@pipewright/torch/environment';
 
 /** A training run of `ranks.mjs`. */
 export interface TrainingCase {

@@ -19,7 +19,11 @@ constexpr uint32_t kDoublings = 8;                  // classes of small blocks: 
 constexpr uint32_t kFirstQuartered = 13;            // from 2^13 bytes on, four classes per doubling: at most a fifth is wasted
 constexpr uint32_t kClasses = kDoublings + 4 * 5;   // up to 256 KiB
 constexpr size_t kKeepBytes = size_t{1} << 20;      // that a thread keeps of each class, but no more than so many blocks
+#ifdef __SANITIZE_ADDRESS__
+constexpr size_t kKeepBlocks = 0;                   // a late read of a recycled block would look like one of live memory
+#else
 constexpr size_t kKeepBlocks = 256;
+#endif
 
 struct Block {
   Block* next;

@@ -1,10 +1,10 @@
 /** @file Starts the ranks of `ranks.mjs` as threads or processes, for tests. */
 import { spawn } from 'node:child_process';
 import { mkdtempSync, rmSync } from 'node:fs';
-import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { freePort } from '../src/distributed/free-port.ts';
 
 const ranks = new URL('./ranks.mjs', import.meta.url);
 
@@ -99,18 +99,4 @@ function runProcess(data: RankData, env: Record<string, string>): Promise<RankEn
       resolve({ result: line === undefined ? undefined : JSON.parse(line.slice(7) || 'null'), code, signal, stderr });
     });
   });
-}
-
-/** A port that nobody uses now, and that the system gives to nobody who asks for any: rank 0 takes it only a while later. */
-async function freePort(): Promise<number> {
-  for (;;) {
-    const port = 10_000 + Math.floor(Math.random() * 20_000);
-    const server = createServer();
-    const free = await new Promise<boolean>((resolve) => {
-      server.once('error', () => resolve(false)).listen(port, () => resolve(true));
-    });
-    if (!free) continue;
-    await new Promise((resolve) => server.close(resolve));
-    return port;
-  }
 }

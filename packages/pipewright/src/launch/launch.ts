@@ -1,8 +1,9 @@
 /** @file Starts ranks, ends all when one fails, and says which one was the cause and where the others were. */
+import { freePort } from '@pipewright/torch/environment';
 import { PipelineError } from '../errors.ts';
 import { formatDigest } from './digest.ts';
 import { type LaunchOptions, type LaunchPlan, planLaunch } from './launch-options.ts';
-import { freePort, interfaceTowards } from './network.ts';
+import { interfaceTowards } from './network.ts';
 import { openGuest } from './node-guest.ts';
 import { openHub } from './node-hub.ts';
 import type { NodeLink, NodeOptions } from './node-link.ts';

@@ -1,7 +1,8 @@
 /**
  * @file Who a process is among the ranks, from the variables that launchers set: torchrun's, else those of Slurm, Open MPI
- * or other MPI launchers.
+ * or other MPI launchers; and a port for those who launch.
  */
+export { freePort } from './free-port.ts';
 
 /** torchrun's variables. */
 export type RankVariable = 'RANK' | 'WORLD_SIZE' | 'LOCAL_RANK' | 'LOCAL_WORLD_SIZE' | 'MASTER_ADDR' | 'MASTER_PORT';

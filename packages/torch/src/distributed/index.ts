@@ -1,6 +1,6 @@
 /** @file Process groups: threads of this process, processes and machines. */
 export { ANY_TAG, Channel, type Message, type Outgoing, type RecvOptions, type SendOptions } from './channel.ts';
-export { type RankVariable, rankEnvironment } from './environment.ts';
+export { freePort, type RankVariable, rankEnvironment } from './environment.ts';
 export { DistributedError, type OperationDetails } from './errors.ts';
 export * from './functions.ts';
 export {
