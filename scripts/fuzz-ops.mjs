@@ -62,12 +62,12 @@ function runChild(from, to, repeat = 1) {
   child.stdout.on('data', (chunk) => (output += String(chunk)));
   const readAt = () => Number(readFileSync(place, 'utf8'));
   let last = from;
-  let lastChange = Date.now();
+  let lastChange = performance.now();
   let hung = false;
   const watch = setInterval(() => {
     const now = readAt();
-    if (now !== last) [last, lastChange] = [now, Date.now()];
-    else if (Date.now() - lastChange > hangMs) {
+    if (now !== last) [last, lastChange] = [now, performance.now()];
+    else if (performance.now() - lastChange > hangMs) {
       hung = true;
       child.kill('SIGKILL');
     }

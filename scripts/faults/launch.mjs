@@ -17,5 +17,5 @@ try {
 
 /** @param {object} outcome */
 function say(outcome) {
-  writeSync(1, `outcome ${JSON.stringify({ ...outcome, atMs: Date.now() })}\n`);
+  writeSync(1, `outcome ${JSON.stringify({ ...outcome, atMs: Number(process.hrtime.bigint()) / 1e6 })}\n`);
 }

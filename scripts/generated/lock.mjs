@@ -45,7 +45,7 @@ export function isAlive(pid, started) {
 }
 /** Takes the lock, waiting for a living holder and taking over from a dead one. */
 export async function acquireLock(path, options) {
-    const deadline = Date.now() + (options.waitMs ?? 30 * 60_000);
+    const deadline = performance.now() + (options.waitMs ?? 30 * 60_000);
     const me = {
         id: randomUUID(),
         pid: process.pid,
@@ -65,7 +65,7 @@ export async function acquireLock(path, options) {
             continue;
         }
         const who = `process ${holder.pid} on ${holder.host} (${holder.what})`;
-        if (Date.now() >= deadline)
+        if (performance.now() >= deadline)
             throw new LockError(`acquireLock: ${who} still holds ${path}; if that process is gone, delete the file`);
         if (!told)
             options.onWait?.(`waiting for ${who}`);

@@ -128,6 +128,9 @@ class Trap {
   /** Tells the script when it happened, and which files are in use. */
   note() {
     const { PIPEWRIGHT_STATUS_FILE: statusFile } = process.env;
-    writeFileSync(join(this.fault.folder, 'fault.json'), JSON.stringify({ atMs: Date.now(), statusFile }));
+    writeFileSync(
+      join(this.fault.folder, 'fault.json'),
+      JSON.stringify({ atMs: Number(process.hrtime.bigint()) / 1e6, statusFile }),
+    );
   }
 }

@@ -12,14 +12,15 @@ import {
 } from './node-link.ts';
 import { NodeSocket } from './node-socket.ts';
 import type { RankFailure } from './rank-failure.ts';
+import { steadyMs } from './steady-clock.ts';
 
 const RETRY_MS = 200;
 
 /** Goes to machine 0 and waits until all machines are there. */
 export async function openGuest(options: NodeOptions, events: NodeEvents): Promise<NodeLink> {
-  const deadline = Date.now() + options.joinMs;
+  const deadline = steadyMs() + options.joinMs;
   const guest = new Guest(await reach(options, deadline), options, events);
-  const timer = setTimeout(() => guest.giveUp(late(options, 'not all machines came')), deadline - Date.now());
+  const timer = setTimeout(() => guest.giveUp(late(options, 'not all machines came')), deadline - steadyMs());
   try {
     await guest.complete;
   } finally {
@@ -31,7 +32,7 @@ export async function openGuest(options: NodeOptions, events: NodeEvents): Promi
 /** Connects, again and again: machine 0 may be started later. */
 async function reach(options: NodeOptions, deadline: number): Promise<Socket> {
   let why = 'no answer';
-  for (let left = options.joinMs; left > 0; left = deadline - Date.now()) {
+  for (let left = options.joinMs; left > 0; left = deadline - steadyMs()) {
     const socket = connect(options.port, options.host);
     const timer = setTimeout(() => socket.destroy(), left);
     socket.on('error', (error) => (why = error.message));
@@ -40,7 +41,7 @@ async function reach(options: NodeOptions, deadline: number): Promise<Socket> {
     });
     clearTimeout(timer);
     if (reached) return socket;
-    await new Promise((resolve) => setTimeout(resolve, Math.min(RETRY_MS, Math.max(0, deadline - Date.now()))));
+    await new Promise((resolve) => setTimeout(resolve, Math.min(RETRY_MS, Math.max(0, deadline - steadyMs()))));
   }
   throw late(options, why);
 }

@@ -1,6 +1,7 @@
 /** @file What the launchers of several machines tell each other: that all are there, who failed, and where all ranks were. */
 import type { RankFailure } from './rank-failure.ts';
 import type { RankPlace } from './rank-place.ts';
+import { steadyMs } from './steady-clock.ts';
 
 /** How a machine takes part. */
 export interface NodeOptions {
@@ -55,5 +56,5 @@ export type HubMessage =
 /** The failure of a machine that is gone, under the number of its first rank. */
 export function lostNode(node: number, ranks: number, why: string): RankFailure {
   const message = `machine ${node} is gone with its ranks ${node * ranks} to ${(node + 1) * ranks - 1}: ${why}`;
-  return { rank: node * ranks, message, exitCode: 1, atMs: Date.now(), ended: false };
+  return { rank: node * ranks, message, exitCode: 1, atMs: steadyMs(), ended: false };
 }

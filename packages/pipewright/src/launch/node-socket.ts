@@ -1,11 +1,15 @@
 /** @file A connection between the launchers of two machines: messages as lines of JSON, and a beat that shows life. */
 import type { Socket } from 'node:net';
 import { LineCutter } from './rank-output.ts';
+import { steadyMs } from './steady-clock.ts';
 
 /** How often each side shows that it lives. */
 const BEAT_MS = 1000;
 /** After how long without a sign of life the other side is taken for lost. */
 const SILENCE_MS = 15_000;
+
+/** Each machine has a clock of its own: times travel as how long ago they were. */
+const TIME = 'atMs';
 
 /** What one side hears. */
 export interface NodeSocketEvents<Message> {
@@ -19,7 +23,7 @@ export class NodeSocket<Message extends object> {
   private readonly socket: Socket;
   private readonly events: NodeSocketEvents<Message>;
   private readonly beat: NodeJS.Timeout;
-  private heardMs = Date.now();
+  private heardMs = steadyMs();
   private over = false;
 
   constructor(socket: Socket, events: NodeSocketEvents<Message>) {
@@ -51,18 +55,19 @@ export class NodeSocket<Message extends object> {
   }
 
   private isSilent(): boolean {
-    return Date.now() - this.heardMs > SILENCE_MS;
+    return steadyMs() - this.heardMs > SILENCE_MS;
   }
 
   private write(value: object): void {
-    if (!this.socket.destroyed && this.socket.writable) this.socket.write(`${JSON.stringify(value)}\n`);
+    if (!this.socket.destroyed && this.socket.writable)
+      this.socket.write(`${JSON.stringify(value, (key, item) => (key === TIME ? item - steadyMs() : item))}\n`);
   }
 
   private line(line: string): void {
-    this.heardMs = Date.now();
+    this.heardMs = steadyMs();
     let value: unknown;
     try {
-      value = JSON.parse(line);
+      value = JSON.parse(line, (key, item) => (key === TIME ? item + steadyMs() : item));
     } catch {
       this.lose('it sent something else than a launcher does');
       return;

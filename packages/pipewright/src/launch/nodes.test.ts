@@ -4,13 +4,14 @@ import { once } from 'node:events';
 import { connect } from 'node:net';
 import { join } from 'node:path';
 import { freePort } from '@pipewright/torch/environment';
-import { describe, expect, test } from 'vitest';
+import { describe, expect, test, vi } from 'vitest';
 import { folder, numbersOf, patient, rejection, script } from '../../testing/processes.ts';
 import { type LaunchError, launch } from './index.ts';
 import { openGuest } from './node-guest.ts';
 import { openHub } from './node-hub.ts';
 import type { NodeLink, NodeOptions } from './node-link.ts';
 import type { RankFailure } from './rank-failure.ts';
+import { steadyMs } from './steady-clock.ts';
 
 const failure = (rank: number, message: string): RankFailure => ({ rank, message, exitCode: 1, atMs: 1, ended: false });
 
@@ -46,6 +47,21 @@ describe('launchers', () => {
       expect(failures.map(({ message }) => message).toSorted()).toEqual(['a consequence', 'it broke']);
     expect(heard.map((list) => list.map(({ rank }) => rank))).toEqual([[2], [], [2]]);
     for (const link of links) link.close();
+  });
+
+  test('do not mind when the clock of the machine is set, and know when a failure was', async () => {
+    let jumps = 0;
+    const clock = vi.spyOn(Date, 'now').mockImplementation(() => 3_600_000 * ++jumps);
+    try {
+      const { links, heard } = await together(3);
+      const one = { ...failure(2, 'it broke'), atMs: steadyMs() - 50_000 };
+      links[1]!.failed(one);
+      await vi.waitFor(() => expect(heard[2]).toHaveLength(1), { timeout: 60_000 });
+      expect(Math.abs(heard[2]![0]!.atMs - one.atMs)).toBeLessThan(30_000);
+      for (const link of links) link.close();
+    } finally {
+      clock.mockRestore();
+    }
   });
 
   test('notice when one is gone, whoever it is', async () => {
@@ -91,18 +107,18 @@ describe('launchers', () => {
   });
 
   test('do not wait for ever', async () => {
-    const of = await options(3, { joinMs: 3000 });
+    const of = await options(3, { joinMs: 5000 });
     const messages = await Promise.all([
       rejection<Error>(openHub(of(0), { failed: () => undefined })),
       rejection<Error>(openGuest(of(1), { failed: () => undefined })),
     ]);
     expect(messages[0]!.message.replaceAll(/:\d+/g, ':PORT')).toBe(
-      'launch: machine 2 did not come to 127.0.0.1:PORT within 3000 ms; start a launcher there with nnodes 3 and its own nodeRank',
+      'launch: machine 2 did not come to 127.0.0.1:PORT within 5000 ms; start a launcher there with nnodes 3 and its own nodeRank',
     );
     expect(messages[1]!.message).toMatch(/launch: machine 0 (did not begin at|is gone)/);
-    const nobody = await options(2, { joinMs: 3000 });
+    const nobody = await options(2, { joinMs: 1000 });
     expect((await rejection<Error>(openGuest(nobody(1), { failed: () => undefined }))).message).toMatch(
-      /machine 0 did not begin at 127\.0\.0\.1:\d+ within 3000 ms \(.*ECONNREFUSED.*\); is its launcher running/,
+      /machine 0 did not begin at 127\.0\.0\.1:\d+ within 1000 ms \(.*ECONNREFUSED.*\); is its launcher running/,
     );
   });
 });

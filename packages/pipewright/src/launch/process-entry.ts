@@ -1,5 +1,6 @@
 /** @file What a process of `launch` runs: the script, and a report to the launcher at its end. */
 import { endGroup, packError, runScript, type ScriptStart, type SentError } from './run-script.ts';
+import { steadyMs } from './steady-clock.ts';
 
 /** What a process reports. */
 export type ProcessReport =
@@ -11,14 +12,14 @@ let over = false;
 function fail(thrown: unknown): void {
   if (over) return;
   over = true;
-  send({ kind: 'error', error: packError(thrown), atMs: now() }, () => process.exit(1));
+  send({ kind: 'error', error: packError(thrown), atMs: steadyMs() }, () => process.exit(1));
 }
 
 function succeed(value: unknown): void {
   if (over) return;
   endGroup();
   over = true;
-  send({ kind: 'result', value, atMs: now() }, (error) => {
+  send({ kind: 'result', value, atMs: steadyMs() }, (error) => {
     if (error === null) return;
     over = false;
     fail(new TypeError(`main returned what cannot be sent to the launcher: ${error.message}`));
@@ -31,11 +32,6 @@ function send(report: ProcessReport, sent: (error: Error | null) => void): void 
   } catch (error) {
     sent(error as Error);
   }
-}
-
-/** Milliseconds since 1970, finer than `Date.now`: ranks fail shortly after each other. */
-function now(): number {
-  return performance.timeOrigin + performance.now();
 }
 
 // Without its launcher a rank must not go on. One that is blocked is ended by the launcher's guard.

@@ -9,6 +9,7 @@ import type { ProcessReport } from './process-entry.ts';
 import { failureOf, type RankFailure, silentFailure } from './rank-failure.ts';
 import { LineCutter, type OutputStream } from './rank-output.ts';
 import type { RankEvents, StartedRanks, StartOptions } from './started-ranks.ts';
+import { steadyMs } from './steady-clock.ts';
 
 /** After how long without output a process that has ended is taken for silent; children of its own may hold the pipe open. */
 const SILENCE_MS = 500;
@@ -78,7 +79,7 @@ function listen(child: ChildProcess, rank: number, events: RankEvents, watch: Wa
     // It could not be started, or a message could not be sent; only the first means that no exit will follow.
     if (child.pid !== undefined) return;
     watch.gone();
-    fail(failureOf(rank, { name: error.name, message: `it could not be started: ${error.message}` }, Date.now()));
+    fail(failureOf(rank, { name: error.name, message: `it could not be started: ${error.message}` }, steadyMs()));
     events.ended(rank, undefined);
   });
   const disconnected = new Promise((resolve) => child.on('disconnect', resolve));

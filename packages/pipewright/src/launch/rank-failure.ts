@@ -4,6 +4,7 @@ import { PipelineError } from '../errors.ts';
 import { formatDigest } from './digest.ts';
 import { formatPlace, type RankPlace } from './rank-place.ts';
 import type { SentError } from './run-script.ts';
+import { steadyMs } from './steady-clock.ts';
 
 /** How a rank failed. */
 export interface RankFailure {
@@ -16,7 +17,7 @@ export interface RankFailure {
   readonly stack?: string | undefined;
   /** As a shell would see it. */
   readonly exitCode: number;
-  /** When, in milliseconds since 1970. */
+  /** When, in milliseconds of this machine's steady clock: to be compared with other failures. */
   readonly atMs: number;
   /** The launcher ended it, because of another failure. */
   readonly ended: boolean;
@@ -88,13 +89,13 @@ export function silentFailure(
   const number = signal === null ? 0 : (constants.signals[signal as NodeJS.Signals] ?? 0);
   const hint = signal === 'SIGKILL' && !ended ? ': by hand, or for lack of memory' : '';
   const message = signal === null ? `it exited with code ${code ?? 1}` : `the signal ${signal} ended it${hint}`;
-  return { rank, message, exitCode: signal === null ? (code ?? 1) : 128 + number, atMs: Date.now(), ended };
+  return { rank, message, exitCode: signal === null ? (code ?? 1) : 128 + number, atMs: steadyMs(), ended };
 }
 
 /** A failure of a process that is stopped while the others wait for it, or longer than the time limit. */
 export function stoppedFailure(rank: number): RankFailure {
   const message = 'it is stopped, as by SIGSTOP, and nobody let it go on';
-  return { rank, message, code: STOPPED, exitCode: 128 + constants.signals.SIGSTOP, atMs: Date.now(), ended: false };
+  return { rank, message, code: STOPPED, exitCode: 128 + constants.signals.SIGSTOP, atMs: steadyMs(), ended: false };
 }
 
 /** The code of a failure by being stopped. */

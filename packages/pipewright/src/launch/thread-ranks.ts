@@ -5,6 +5,7 @@ import { failureOf, silentFailure } from './rank-failure.ts';
 import { LineCutter } from './rank-output.ts';
 import type { RankEvents, StartedRanks, StartOptions } from './started-ranks.ts';
 import { STATUS_KEY } from './status-layout.ts';
+import { steadyMs } from './steady-clock.ts';
 import type { ThreadOutput } from './thread-entry.ts';
 
 /** Starts the ranks; the engine is loaded here, because threads share it. */
@@ -28,7 +29,7 @@ export async function startThreads(options: StartOptions, events: RankEvents): P
     };
     let told = false;
     const fail = (error: { name: string; message: string; code?: string; stack?: string }): void => {
-      if (!told) events.failed(failureOf(rank, error, Date.now()));
+      if (!told) events.failed(failureOf(rank, error, steadyMs()));
       told = true;
     };
     worker.on('message', (message: ThreadMessage) => {

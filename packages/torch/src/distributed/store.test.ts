@@ -52,14 +52,14 @@ describe.each(kinds)('a %s store', (_name, make) => {
 
   test('a key that nobody sets is an error in time', () => {
     const { one } = make();
-    const start = Date.now();
+    const start = performance.now();
     expect(() => one.get('never', { timeoutMs: 120 })).toThrow(
       /^Store.get\('never'\): nobody set it within 120 ms in /,
     );
     expect(() => one.wait(['never', 'ever'], { timeoutMs: 120 })).toThrow(
       /^Store.wait\('never', 'ever'\): nobody set it within 120 ms in /,
     );
-    expect(Date.now() - start).toBeLessThan(30_000);
+    expect(performance.now() - start).toBeLessThan(30_000);
     one.set('still', 'usable');
     expect(one.getText('still')).toBe('usable');
   });

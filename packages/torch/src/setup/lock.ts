@@ -68,7 +68,7 @@ export function isAlive(pid: number, started: string): boolean {
 
 /** Takes the lock, waiting for a living holder and taking over from a dead one. */
 export async function acquireLock(path: string, options: LockOptions): Promise<Lock> {
-  const deadline = Date.now() + (options.waitMs ?? 30 * 60_000);
+  const deadline = performance.now() + (options.waitMs ?? 30 * 60_000);
   const me: Holder = {
     id: randomUUID(),
     pid: process.pid,
@@ -86,7 +86,7 @@ export async function acquireLock(path: string, options: LockOptions): Promise<L
       continue;
     }
     const who = `process ${holder.pid} on ${holder.host} (${holder.what})`;
-    if (Date.now() >= deadline)
+    if (performance.now() >= deadline)
       throw new LockError(`acquireLock: ${who} still holds ${path}; if that process is gone, delete the file`);
     if (!told) options.onWait?.(`waiting for ${who}`);
     told = true;

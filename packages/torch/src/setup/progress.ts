@@ -15,7 +15,7 @@ const PLAIN_MS = 3000;
 
 export class LineProgress implements Progress {
   readonly #out: NodeJS.WriteStream;
-  #lastMs = 0;
+  #lastMs = Number.NEGATIVE_INFINITY;
   #open = false;
 
   constructor(out: NodeJS.WriteStream = process.stderr) {
@@ -24,12 +24,12 @@ export class LineProgress implements Progress {
 
   say(message: string): void {
     this.#close();
-    this.#lastMs = Date.now();
+    this.#lastMs = performance.now();
     this.#out.write(`${message}\n`);
   }
 
   step(label: string, done: number, total: number): void {
-    const now = Date.now();
+    const now = performance.now();
     const terminal = this.#out.isTTY === true;
     if (now - this.#lastMs < (terminal ? TERMINAL_MS : PLAIN_MS)) return;
     this.#lastMs = now;
@@ -42,7 +42,7 @@ export class LineProgress implements Progress {
   end(label: string): void {
     if (this.#open) this.#out.write(`\r\u001b[K${label}: done\n`);
     this.#open = false;
-    this.#lastMs = 0;
+    this.#lastMs = Number.NEGATIVE_INFINITY;
   }
 
   #close(): void {
