@@ -69,11 +69,14 @@ export function recordingSummary(recording: Recording): RecordingSummary {
     return { forward, backward, busy: forward + backward };
   });
   const span = mean(recorded.map((step) => step.makespan));
+  const within = schedule.order.map((_, rank) =>
+    events.reduce((sum, ofRanks) => sum + sentWithinBackwards(ofRanks[rank]!), 0),
+  );
   const ranks = recording.ranks.map(({ peakProcessBytes, peakDeviceBytes }, rank) => {
     const share = (which: (event: RecordedAction) => boolean): number =>
       span > 0 ? total((event) => event.rank === rank && which(event), duration) / span : 0;
     return {
-      busy: share(({ action }) => isComputeOp(action.kind)),
+      busy: share(({ action }) => isComputeOp(action.kind)) - (span > 0 ? (within[rank]! * perStep) / span : 0),
       waiting: share(({ action }) => action.kind.startsWith('RECV')),
       sending: share(({ action }) => action.kind.startsWith('SEND')),
       peakTensors: Math.max(0, ...recording.steps.flatMap((step) => [...step.ranks[rank]!.tensors])),
@@ -238,4 +241,15 @@ function table(rows: readonly (readonly string[])[]): string {
       return `  ${cells.join('  ')}`.trimEnd();
     })
     .join('\n');
+}
+
+/** Time of the sends that were done in the middle of a backward: it is no computing. */
+function sentWithinBackwards(events: readonly RecordedAction[]): number {
+  let sum = 0;
+  let free = 0;
+  for (const { action, start, end } of events) {
+    if (action.kind === 'B') free = end;
+    else if (action.kind === 'SEND_B' && start < free) sum += end - start;
+  }
+  return sum;
 }

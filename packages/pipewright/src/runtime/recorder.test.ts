@@ -12,6 +12,7 @@ import {
   type Recording,
   recordedActions,
   recordedSimulation,
+  recordingSummary,
   recordingTrace,
   Schedule,
 } from '@pipewright/schedule';
@@ -191,6 +192,14 @@ describe.each(cases)('$schedule of $model on $ranks $mode', (one) => {
     expect(arrows.length).toBe(steps * messages.length + forwards);
     const ends = new Map(trace.traceEvents.filter(({ ph }) => ph === 'f').map(({ id, ts }) => [id, ts as number]));
     for (const { id, ts } of arrows) expect(ends.get(id)).toBeGreaterThanOrEqual(ts as number);
+  });
+
+  test('the shares of a rank are no more than the whole', () => {
+    const whole = one.schedule === 'DualPipeV' ? 2 : 1; // parts may run side by side
+    for (const { busy, waiting, sending } of recordingSummary(recorded()).ranks) {
+      expect(busy).toBeGreaterThan(0);
+      expect(busy + waiting + sending).toBeLessThanOrEqual(whole + 1e-9);
+    }
   });
 
   test('the report names the schedule, plan and recording, and all ranks', () => {
