@@ -1,5 +1,5 @@
 // linear and layer_norm in fewer steps. libtorch's linear is a transpose and an addmm, each with its own dispatch, graph node and saved tensors, which at small
-// sizes costs more than the product. Here it is one node with the same kernels in the same order, so the same bits, but for weight gradients that are added to earlier ones;
+// sizes costs more than the product. Here it is one node with the same kernels in the same order, so the same bits, but for weight and bias gradients that are added to earlier ones;
 // whatever is out of the ordinary goes to libtorch's.
 #include "hot.h"
 #include "node.h"

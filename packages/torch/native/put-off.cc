@@ -19,40 +19,26 @@ void PutOff::run() {
   for (const auto& work : std::exchange(work_, {})) work();
 }
 
-static thread_local HandleTable<std::unique_ptr<PutOff>> lists;
-
-// (tensors, gradients, inputs): handle of what was put off, or 0.
-PW_ENTRY(backward_inputs_first, 3) {
+// (tensors, gradients, inputs, function to call when the gradients of the inputs are there)
+PW_ENTRY(backward_inputs_first, 4) {
   const std::vector<at::Tensor> roots = args.tensors(0);
   std::vector<at::Tensor> gradients = args.tensors(1);
-  auto list = std::make_unique<PutOff>(args.tensors(2));
+  PutOff list(args.tensors(2));
   const torch::autograd::edge_list edges = edges_of(roots, gradients);
-  const RecomputeRun run(false);
-  run_engine(*args.env, [&] {
-    const PutOff::Guard putting_off(*list);
-    run_backward_here(edges, gradients, false);
-  });
-  return from_int32(args.napi, list->empty() ? 0 : lists.add(std::move(list)));
-}
-
-// (handle): computes what was put off. A handle is used once.
-PW_ENTRY(run_put_off, 1) {
-  std::unique_ptr<PutOff>* found = lists.find(args.int32(0));
-  if (found == nullptr) throw CodedError("STALE_HANDLE", "these weight gradients were computed or dropped already");
-  const std::unique_ptr<PutOff> list = std::move(*found);
-  lists.remove(args.int32(0));
-  list->run();
+  {
+    const RecomputeRun run(false);
+    run_engine(*args.env, [&] {
+      const PutOff::Guard putting_off(list);
+      run_backward_here(edges, gradients, false);
+    });
+  }
+  napi_value global;
+  check(args.napi, napi_get_global(args.napi, &global), "the global object");
+  check(args.napi, napi_call_function(args.napi, global, args.values[3], 0, nullptr, nullptr), "a function");
+  list.run();
   return undefined(args.napi);
 }
 
-PW_ENTRY(drop_put_off, 1) { return from_bool(args.napi, lists.remove(args.int32(0))); }
-
-void init_put_off(Env& env, napi_value exports) {
-  add_exports(env, exports, {
-    {"backwardInputsFirst", backward_inputs_first},
-    {"runPutOff", run_put_off},
-    {"dropPutOff", drop_put_off},
-  });
-}
+void init_put_off(Env& env, napi_value exports) { add_exports(env, exports, {{"backwardInputsFirst", backward_inputs_first}}); }
 
 }  // namespace pw

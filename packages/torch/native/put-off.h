@@ -23,7 +23,6 @@ class PutOff {
     return false;
   }
   void add(std::function<void()> work) { work_.push_back(std::move(work)); }
-  bool empty() const { return work_.empty(); }
   void run();
 
   // Lets nodes put off while it lives.

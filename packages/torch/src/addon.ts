@@ -122,10 +122,7 @@ export interface Native {
   nodeKey(node: number): bigint;
   nodeNext(node: number): number[];
   releaseNode(node: number): boolean;
-  /** The handle of what was put off, or 0. */
-  backwardInputsFirst(roots: number[], grads: (number | null)[], inputs: number[]): number;
-  runPutOff(handle: number): void;
-  dropPutOff(handle: number): boolean;
+  backwardInputsFirst(roots: number[], grads: (number | null)[], inputs: number[], ready: () => void): void;
   inputBackward(outputs: number[], grads: (number | null)[], inputs: (number | null)[]): [(number | null)[], number];
   weightBackward(pending: number): void;
   dropWeightBackward(pending: number): boolean;

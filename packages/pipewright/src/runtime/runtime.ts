@@ -50,6 +50,8 @@ export class PipelineRuntime {
   private readonly given: Schedule;
   private lowered: Schedule | null = null;
   private plan: Plan | null = null;
+  /** Where the stages compute; known when the plan is made. */
+  private device = 'cpu';
   private ties: Ties | null = null;
   private broken: Error | null = null;
   private readonly customFunctions = new Map<string, CustomFunction>();
@@ -195,8 +197,9 @@ export class PipelineRuntime {
     this.lowered = lowerFor(this.given, descriptions);
     this.plan = makePlan(this.lowered, this.stages, descriptions, this.group);
     this.ties = new Ties(this.plan, descriptions, this.lowered, this.group);
-    const { lowered: schedule, group, plan } = this;
-    this.recorder?.attach({ schedule, group, device: deviceOf(this.stages), actions: plan.count });
+    this.device = deviceOf(this.stages);
+    const { lowered: schedule, group, plan, device } = this;
+    this.recorder?.attach({ schedule, group, device, actions: plan.count });
     return this.plan;
   }
 
@@ -292,7 +295,11 @@ export class PipelineRuntime {
       outputs: [],
       outbox: new Map(),
       weights: this.weights(batch.sizes, divisor),
-      sendsEarly: this.options.earlyGradients !== false && this.hooks.length === 0 && !this.customFunctions.has('B'),
+      sendsEarly:
+        this.options.earlyGradients !== false &&
+        this.hooks.length === 0 &&
+        !this.customFunctions.has('B') &&
+        this.device === 'cpu',
       sentEarly: -1,
     };
   }

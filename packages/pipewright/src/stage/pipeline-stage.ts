@@ -58,7 +58,7 @@ export interface BackwardOptions {
   readonly full?: boolean | undefined;
   /** The gradient of the loss: its share in the whole. Default 1. */
   readonly lossGrad?: Tensor | undefined;
-  /** Takes and sends the gradients of the inputs; in a full backward called as soon as they are there, before the rest is computed. */
+  /** Takes the gradients of the inputs as soon as they are there, before the rest is computed; only called where that can be. */
   readonly send?: (() => void) | undefined;
 }
 
@@ -242,7 +242,7 @@ export class PipelineStage {
     const leaves = chunk.leaves();
     const canSendEarly = full && leaves.length > 0 && chunk.run === null && this.dwBuilder === undefined;
     let sending = false;
-    let sent = false;
+    for (const item of chunk.arrived) item.grads = item.leaves.map(() => null);
     try {
       if (roots.length === 0) {
         if (!full) chunk.weights = nothing;
@@ -255,7 +255,6 @@ export class PipelineStage {
           sending = false;
         };
         backwardInputsFirst(roots, { gradTensors: rootGrads, inputs: leaves, ready });
-        sent = true;
       } else if (full || this.dwBuilder !== undefined) {
         if (chunk.run === null) backward(roots, { gradTensors: rootGrads });
         else chunk.run.finish();
@@ -285,9 +284,7 @@ export class PipelineStage {
     } catch (cause) {
       throw sending ? cause : this.backwardFailed(microbatch, chunk, cause);
     }
-    if (!sent) for (const item of chunk.arrived) item.grads ??= item.leaves.map(() => null);
     chunk.dropActivations();
-    if (!sent) options.send?.();
     if (full) this.retire(microbatch, chunk);
   }
 

@@ -32,17 +32,11 @@ export function backwardInputsFirst(tensors: Tensor | readonly Tensor[], options
   const inputs = listOf(where, 'inputs', options.inputs);
   if (typeof options.ready !== 'function')
     throw new TorchError('BAD_ARGUMENT', `${where}: ready is a ${typeof options.ready}; give a function`);
-  const rest = native.backwardInputsFirst(
+  native.backwardInputsFirst(
     roots.map((root) => root.handle),
     gradients,
     inputs.map((input) => input.handle),
+    options.ready,
   );
   collectCallbacks();
-  try {
-    options.ready();
-  } catch (error) {
-    if (rest !== 0) native.dropPutOff(rest);
-    throw error;
-  }
-  if (rest !== 0) native.runPutOff(rest);
 }
