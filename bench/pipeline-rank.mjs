@@ -1,6 +1,6 @@
 // @ts-check
 /** @file One rank of bench/pipeline.mjs: a GPT in stages under a schedule, timed step by step. */
-import { readFileSync } from 'node:fs';
+import { openSync, readFileSync, readSync, writeSync } from 'node:fs';
 import { buildSchedule } from '@pipewright/schedule';
 import { cuda, distributed, nn, optim, scope, tensor } from '@pipewright/torch';
 import { PipelineRuntime, PipelineStage } from 'pipewright';
@@ -26,6 +26,7 @@ import { Block } from './gpt-block.mjs';
  * @property {number} warmup
  * @property {boolean} [capture]
  * @property {boolean} [earlyGradients]
+ * @property {{ pipe: string, burst: number }} [pace] a byte from a named pipe starts so many steps; each writes a line with its time
  */
 
 /** Layers `from` to `to` of the model; the first part embeds, the last has the head. */
@@ -98,7 +99,9 @@ export function main(setting) {
   const times = [];
   let cpu = process.cpuUsage();
   let loss = 0;
+  const pace = setting.pace === undefined || rank > 0 ? undefined : openSync(setting.pace.pipe, 'r');
   for (let step = 0; step < warmup + steps; step++) {
+    if (pace !== undefined && step % (setting.pace?.burst ?? 1) === 0) readSync(pace, new Uint8Array(1));
     group?.barrier();
     if (step === warmup) cpu = process.cpuUsage();
     const start = performance.now();
@@ -113,7 +116,9 @@ export function main(setting) {
       optimizer.step();
       if (device === 'cuda') cuda.synchronize();
       group?.barrier();
-      if (step >= warmup) times.push(performance.now() - start);
+      const ms = performance.now() - start;
+      if (step >= warmup) times.push(ms);
+      if (pace !== undefined) writeSync(1, `${JSON.stringify({ ms })}\n`);
       loss = losses.at(-1)?.item() ?? 0;
     });
   }

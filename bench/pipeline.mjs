@@ -1,10 +1,15 @@
 // @ts-check
 /**
  * @file Training steps under schedules, here and in PyTorch's torch.distributed.pipelining on the same libtorch:
- * `node bench/pipeline.mjs`. Both sides take turns; the median step of all rounds. PIPEWRIGHT_PYTHON names an interpreter
- * with torch (none: only our side). --only cpu-small,h200-large, --rounds 3, --overhead (cost of an action without compute).
+ * `node bench/pipeline.mjs`. All schedules of both sides are started together and take turns step by step, so that what else the
+ * machine does meets all of them; medians, and the ratio turn by turn. PIPEWRIGHT_PYTHON names an interpreter with torch (none: only our
+ * side). --only cpu-small,h200-large, --turns 20.
  */
-import { spawnSync } from 'node:child_process';
+import { execFileSync, spawn } from 'node:child_process';
+import { closeSync, mkdtempSync, openSync, rmSync, writeSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
 import { isMainThread } from 'node:worker_threads';
@@ -12,17 +17,21 @@ import { cuda, distributed } from '@pipewright/torch';
 
 /** @typedef {import('./pipeline-rank.mjs').Setting} Setting */
 
-const cpu = { device: 'cpu', dtype: 'float32', ranks: 4, layers: 8, vocab: 256, steps: 10, warmup: 3 };
-const gpu = { device: 'cuda', dtype: 'bfloat16', ranks: 1, stagesPerRank: 4, layers: 8, steps: 10, warmup: 5 };
+const cpu = { device: 'cpu', dtype: 'float32', ranks: 4, layers: 8, vocab: 256 };
+const gpu = { device: 'cuda', dtype: 'bfloat16', ranks: 1, layers: 8 };
 const small = { ...cpu, dim: 64, heads: 4, seq: 32, microbatchSize: 1, microbatches: 16 };
-const medium = { ...cpu, dim: 512, heads: 8, seq: 128, microbatchSize: 2, microbatches: 16, steps: 4, warmup: 2 };
+const medium = { ...cpu, dim: 512, heads: 8, seq: 128, microbatchSize: 2, microbatches: 16 };
 const gpuSmall = { ...gpu, dim: 256, heads: 4, seq: 128, vocab: 256, microbatchSize: 1, microbatches: 16 };
 const gpuLarge = { ...gpu, dim: 2048, heads: 16, seq: 1024, vocab: 32000, microbatchSize: 4, microbatches: 8 };
 
-/** @type {Record<string, { setting: Omit<Setting, 'schedule' | 'stagesPerRank'> & { stagesPerRank?: number }, runs: [schedule: string, stagesPerRank: number, inTorch: boolean][] }>} */
+// `burst`: steps of a turn, more than one where they are short: the first after a pause finds cold caches and sleeping threads,
+// which in training no step does.
+/** @type {Record<string, { setting: Omit<Setting, 'schedule' | 'stagesPerRank' | 'steps' | 'warmup'>, turns: number, burst: number, runs: [schedule: string, stagesPerRank: number, inTorch: boolean][] }>} */
 const all = {
   'cpu-small': {
     setting: small,
+    turns: 20,
+    burst: 10,
     runs: [
       ['1F1B', 1, true],
       ['Interleaved1F1B', 2, true],
@@ -33,6 +42,8 @@ const all = {
   },
   'cpu-medium': {
     setting: medium,
+    turns: 12,
+    burst: 1,
     runs: [
       ['1F1B', 1, true],
       ['Interleaved1F1B', 2, true],
@@ -42,6 +53,8 @@ const all = {
   },
   'h200-small': {
     setting: gpuSmall,
+    turns: 10,
+    burst: 5,
     runs: [
       ['Interleaved1F1B', 4, true],
       ['InterleavedZeroBubble', 4, true],
@@ -49,6 +62,8 @@ const all = {
   },
   'h200-large': {
     setting: gpuLarge,
+    turns: 10,
+    burst: 3,
     runs: [
       ['Interleaved1F1B', 4, true],
       ['InterleavedZeroBubble', 4, true],
@@ -56,13 +71,11 @@ const all = {
   },
 };
 
-if (isMainThread) await compare();
-
 async function compare() {
   const { values: flags } = parseArgs({
     options: {
       only: { type: 'string', default: Object.keys(all).join(',') },
-      rounds: { type: 'string', default: '3' },
+      turns: { type: 'string' },
       run: { type: 'string' },
     },
   });
@@ -71,78 +84,133 @@ async function compare() {
     return;
   }
   const python = process.env['PIPEWRIGHT_PYTHON'];
-  /** @type {Map<string, number>} */
-  const best = new Map();
   for (const name of flags.only.split(',')) {
     const entry = all[name];
     if (entry === undefined) throw new Error(`no setting '${name}'; there are ${Object.keys(all).join(', ')}`);
     const onGpu = entry.setting.device === 'cuda';
     if (onGpu && !cuda.isAvailable()) continue;
+    const { burst, turns: usual } = entry;
+    const turns = Number(flags.turns ?? usual);
+    /** @type {Record<string, Program>} */
+    const programs = {};
     for (const [schedule, stagesPerRank, inTorch] of entry.runs) {
-      /** @type {Setting} */
-      const setting = { ...entry.setting, schedule, stagesPerRank };
-      /** @type {Record<string, { times: number[], peakMiB: number, why?: string | null }[]>} */
-      const sides = { ours: [], captured: [], python: [] };
-      for (let round = 0; round < Number(flags.rounds); round++) {
-        sides['ours']?.push(
-          start(process.execPath, [fileURLToPath(import.meta.url), '--run', JSON.stringify(setting)]),
-        );
-        if (onGpu)
-          sides['captured']?.push(
-            start(process.execPath, [
-              fileURLToPath(import.meta.url),
-              '--run',
-              JSON.stringify({ ...setting, capture: true }),
-            ]),
-          );
-        if (python !== undefined && inTorch)
-          sides['python']?.push(
-            start(python, [
-              fileURLToPath(new URL('./python/pipeline.py', import.meta.url)),
-              JSON.stringify({ ...setting, port: 29000 + Math.floor(Math.random() * 2000) }),
-            ]),
-          );
-      }
-      /** @param {string} side */
-      const median = (side) => {
-        const times = (sides[side] ?? []).flatMap((one) => one.times).sort((a, b) => a - b);
-        return times.length === 0 ? Number.NaN : /** @type {number} */ (times[Math.floor(times.length / 2)]);
-      };
-      /** @param {string} side */
-      const peak = (side) => Math.min(...(sides[side] ?? []).map((one) => one.peakMiB));
-      const mine = median('ours');
-      best.set(`${name} ${schedule}`, mine);
+      const setting = { ...entry.setting, warmup: WARMUP * burst, steps: turns * burst, schedule, stagesPerRank };
+      programs[`${schedule} ours`] = (pipe) => mine({ ...setting, pace: { pipe, burst } });
+      if (onGpu)
+        programs[`${schedule} captured`] = (pipe) => mine({ ...setting, pace: { pipe, burst }, capture: true });
+      if (python !== undefined && inTorch)
+        programs[`${schedule} python`] = (pipe) => theirs(python, { ...setting, pace: { pipe, burst } });
+    }
+    const sides = await inTurns(turns, burst, programs);
+    for (const [schedule] of entry.runs) {
+      const [our, captured, other] = ['ours', 'captured', 'python'].map((side) => sides[`${schedule} ${side}`]);
+      if (our === undefined) throw new Error(`${schedule} did not run`);
       const parts = [
-        `${name.padEnd(11)} ${schedule.padEnd(22)} ours ${mine.toFixed(2)} ms`,
-        ...(onGpu ? [`captured ${median('captured').toFixed(2)} ms ${sides['captured']?.[0]?.why ?? ''}`] : []),
-        ...(sides['python']?.length === 0
-          ? []
-          : [
-              `python ${median('python').toFixed(2)} ms`,
-              `ratio ${(mine / median('python')).toFixed(3)}${onGpu ? `, captured ${(median('captured') / median('python')).toFixed(3)}` : ''}`,
-              `peak ${peak('ours').toFixed(0)} / ${peak('python').toFixed(0)} MiB = ${(peak('ours') / peak('python')).toFixed(2)}`,
-            ]),
+        `${name.padEnd(11)} ${schedule.padEnd(22)} ours ${median(our.times).toFixed(2)} ms`,
+        ...(captured === undefined ? [] : [`captured ${median(captured.times).toFixed(2)} ms ${captured.why ?? ''}`]),
       ];
+      if (other !== undefined)
+        parts.push(
+          `python ${median(other.times).toFixed(2)} ms`,
+          `ratio ${ratios(our, other)}${captured === undefined ? '' : `, captured ${ratios(captured, other)}`}`,
+          `peak ${our.peakMiB.toFixed(0)} / ${other.peakMiB.toFixed(0)} MiB = ${(our.peakMiB / other.peakMiB).toFixed(2)}`,
+        );
+      const base = schedule === '1F1B' ? undefined : sides['1F1B ours'];
+      if (base !== undefined) parts.push(`to our 1F1B ${ratios(our, base)}`);
       console.log(parts.join('  '));
     }
   }
-  for (const [key, time] of best) {
-    const [name, schedule] = key.split(' ');
-    const base = best.get(`${name} 1F1B`);
-    if (base !== undefined && schedule !== '1F1B')
-      console.log(`${name} ${schedule} / our 1F1B: ${(time / base).toFixed(3)}`);
-  }
 }
 
-/** @param {string} command @param {string[]} args @returns {{ times: number[], peakMiB: number, why?: string | null }} */
-function start(command, args) {
-  const done = spawnSync(command, args, {
-    encoding: 'utf8',
-    env: { ...process.env, OMP_NUM_THREADS: '1', PYTHONWARNINGS: 'ignore' },
+/** @typedef {(pipe: string) => { command: string, args: string[] }} Program */
+/** @typedef {{ times: number[], peakMiB: number, why?: string | null }} Side */
+
+/** The value a share of the way through the sorted ones. @param {number[]} values @param {number} share */
+function quantile(values, share) {
+  const sorted = [...values].sort((a, b) => a - b);
+  return sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * share))] ?? Number.NaN;
+}
+/** @param {number[]} values */
+function median(values) {
+  return quantile(values, 0.5);
+}
+
+/** The ratio of the medians and, in brackets, the middle half of the ratios turn by turn. @param {Side} one @param {Side} other */
+function ratios(one, other) {
+  const turns = one.times.map((time, i) => time / (other.times[i] ?? Number.NaN));
+  const middle = [0.25, 0.5, 0.75].map((share) => quantile(turns, share).toFixed(3));
+  return `${(median(one.times) / median(other.times)).toFixed(3)} (turn by turn ${middle.join(' ')})`;
+}
+
+/** @param {Setting} setting */
+function mine(setting) {
+  return { command: process.execPath, args: [fileURLToPath(import.meta.url), '--run', JSON.stringify(setting)] };
+}
+/** @param {string} python @param {Setting} setting */
+function theirs(python, setting) {
+  const program = fileURLToPath(new URL('./python/pipeline.py', import.meta.url));
+  return {
+    command: python,
+    args: [program, JSON.stringify({ ...setting, port: 29000 + Math.floor(Math.random() * 2000) })],
+  };
+}
+
+const WARMUP = 2; // turns that are not counted
+
+/**
+ * Starts all programs and lets one after the other take a turn of `burst` steps, in changing order; a turn's time is the
+ * median of its steps. A program waits for a byte from a named pipe before each turn and writes a line after each step; its last
+ * line is its report.
+ * @param {number} turns
+ * @param {number} burst
+ * @param {Record<string, Program>} programs
+ * @returns {Promise<Record<string, Side>>}
+ */
+async function inTurns(turns, burst, programs) {
+  const folder = mkdtempSync(join(tmpdir(), 'pipewright-bench-'));
+  const running = Object.entries(programs).map(([name, program], i) => {
+    const path = join(folder, `${i}`);
+    execFileSync('mkfifo', [path]);
+    const { command, args } = program(path);
+    const child = spawn(command, args, {
+      env: { ...process.env, OMP_NUM_THREADS: '1', PYTHONWARNINGS: 'ignore' },
+      stdio: ['ignore', 'pipe', 'pipe'],
+    });
+    let complaint = '';
+    child.stderr.on('data', (data) => {
+      complaint = (complaint + data).slice(-2000);
+    });
+    const lines = createInterface({ input: child.stdout })[Symbol.asyncIterator]();
+    const next = async () => {
+      for (;;) {
+        const { value, done } = await lines.next();
+        if (done) throw new Error(`${command} ${args[0]} ended early: ${complaint}`);
+        if (value.startsWith('{')) return JSON.parse(value);
+      }
+    };
+    return { name, child, next, pace: openSync(path, 'r+'), times: /** @type {number[]} */ ([]) };
   });
-  const line = done.stdout.split('\n').find((text) => text.startsWith('{'));
-  if (line === undefined) throw new Error(`${command} ${args[0]}: ${done.stderr.slice(-2000)}`);
-  return JSON.parse(line);
+  try {
+    for (let turn = 0; turn < WARMUP + turns; turn++) {
+      for (const side of turn % 2 === 0 ? running : running.toReversed()) {
+        writeSync(side.pace, '.');
+        /** @type {number[]} */
+        const steps = [];
+        while (steps.length < burst) steps.push((await side.next()).ms);
+        if (turn >= WARMUP) side.times.push(median(steps));
+      }
+    }
+    /** @type {Record<string, Side>} */
+    const result = {};
+    for (const { name, next, times } of running) result[name] = { ...(await next()), times };
+    return result;
+  } finally {
+    for (const { child, pace } of running) {
+      child.kill();
+      closeSync(pace);
+    }
+    rmSync(folder, { recursive: true });
+  }
 }
 
 /** One run of ours, in this process. @param {Setting} setting */
@@ -154,3 +222,5 @@ async function ours(setting) {
   );
   return results[0];
 }
+
+if (isMainThread) await compare();

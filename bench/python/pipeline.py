@@ -1,5 +1,5 @@
 """The Python side of bench/pipeline.mjs: the same GPT in stages under torch.distributed.pipelining. One JSON object in
-(argv), one JSON line out: step times in milliseconds, the last loss, peak memory."""
+(argv). A byte from a named pipe starts some steps (s["pace"]), a JSON line tells the milliseconds of each; the last, peak memory."""
 
 import json
 import os
@@ -63,8 +63,11 @@ def run(rank, s):
     optimizer = torch.optim.AdamW([p for part in parts for p in part.parameters()], lr=1e-4, fused=True)
     x, y = batch(s)
     is_last = count - 1 in mine
-    times, losses = [], []
+    losses = []
+    pace = open(s["pace"]["pipe"], "rb", buffering=0) if rank == 0 else None
     for step in range(s["warmup"] + s["steps"]):
+        if pace and step % s["pace"]["burst"] == 0:
+            pace.read(1)
         if s["ranks"] > 1:
             dist.barrier()
         start = time.perf_counter()
@@ -76,14 +79,14 @@ def run(rank, s):
             torch.cuda.synchronize()
         if s["ranks"] > 1:
             dist.barrier()
-        if step >= s["warmup"]:
-            times.append((time.perf_counter() - start) * 1e3)
+        if pace:
+            print(json.dumps({"ms": (time.perf_counter() - start) * 1e3}), flush=True)
     peak = torch.cuda.max_memory_allocated() / 2**20 if on_gpu else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     total = torch.tensor([peak], device=device)
     if s["ranks"] > 1:
         dist.all_reduce(total)
     if rank == 0:
-        print(json.dumps({"times": times, "peakMiB": float(total)}), flush=True)
+        print(json.dumps({"peakMiB": float(total)}), flush=True)
     dist.destroy_process_group()
 
 

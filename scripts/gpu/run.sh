@@ -24,5 +24,5 @@ if [ "${1:-}" = bench ]; then
 fi
 if [ "${1:-}" = pipeline ]; then
   node bench/runtime-overhead.mjs
-  node bench/pipeline.mjs --rounds "${2:-2}" ${3:+--only "$3"}
+  node bench/pipeline.mjs ${2:+--only "$2"} ${3:+--turns "$3"}
 fi
