@@ -24,20 +24,25 @@ const medium = { ...cpu, dim: 512, heads: 8, seq: 128, microbatchSize: 2, microb
 const gpuSmall = { ...gpu, dim: 256, heads: 4, seq: 128, vocab: 256, microbatchSize: 1, microbatches: 16 };
 const gpuLarge = { ...gpu, dim: 2048, heads: 16, seq: 1024, vocab: 32000, microbatchSize: 4, microbatches: 8 };
 
+/** @typedef {{ schedule: string, stagesPerRank: number, inTorch?: boolean, earlyGradients?: boolean }} Run */
+
+const LATE = '1F1B late'; // gradients sent at the end of a backward, not in its middle: what the name means elsewhere
+
 // `burst`: steps of a turn, more than one where they are short: the first after a pause finds cold caches and sleeping threads,
 // which in training no step does.
-/** @type {Record<string, { setting: Omit<Setting, 'schedule' | 'stagesPerRank' | 'steps' | 'warmup'>, turns: number, burst: number, runs: [schedule: string, stagesPerRank: number, inTorch: boolean][] }>} */
+/** @type {Record<string, { setting: Omit<Setting, 'schedule' | 'stagesPerRank' | 'steps' | 'warmup'>, turns: number, burst: number, runs: Run[] }>} */
 const all = {
   'cpu-small': {
     setting: small,
     turns: 20,
     burst: 10,
     runs: [
-      ['1F1B', 1, true],
-      ['Interleaved1F1B', 2, true],
-      ['InterleavedZeroBubble', 2, true],
-      ['ZB1P', 1, false],
-      ['ZBVZeroBubble', 2, false],
+      { schedule: '1F1B', stagesPerRank: 1, inTorch: true },
+      { schedule: '1F1B', stagesPerRank: 1, earlyGradients: false },
+      { schedule: 'Interleaved1F1B', stagesPerRank: 2, inTorch: true },
+      { schedule: 'InterleavedZeroBubble', stagesPerRank: 2, inTorch: true },
+      { schedule: 'ZB1P', stagesPerRank: 1 },
+      { schedule: 'ZBVZeroBubble', stagesPerRank: 2 },
     ],
   },
   'cpu-medium': {
@@ -45,10 +50,12 @@ const all = {
     turns: 12,
     burst: 1,
     runs: [
-      ['1F1B', 1, true],
-      ['Interleaved1F1B', 2, true],
-      ['InterleavedZeroBubble', 2, true],
-      ['ZB1P', 1, false],
+      { schedule: '1F1B', stagesPerRank: 1, inTorch: true },
+      { schedule: '1F1B', stagesPerRank: 1, earlyGradients: false },
+      { schedule: 'Interleaved1F1B', stagesPerRank: 2, inTorch: true },
+      { schedule: 'InterleavedZeroBubble', stagesPerRank: 2, inTorch: true },
+      { schedule: 'ZB1P', stagesPerRank: 1 },
+      { schedule: 'ZBVZeroBubble', stagesPerRank: 2 },
     ],
   },
   'h200-small': {
@@ -56,8 +63,8 @@ const all = {
     turns: 10,
     burst: 5,
     runs: [
-      ['Interleaved1F1B', 4, true],
-      ['InterleavedZeroBubble', 4, true],
+      { schedule: 'Interleaved1F1B', stagesPerRank: 4, inTorch: true },
+      { schedule: 'InterleavedZeroBubble', stagesPerRank: 4, inTorch: true },
     ],
   },
   'h200-large': {
@@ -65,8 +72,8 @@ const all = {
     turns: 10,
     burst: 3,
     runs: [
-      ['Interleaved1F1B', 4, true],
-      ['InterleavedZeroBubble', 4, true],
+      { schedule: 'Interleaved1F1B', stagesPerRank: 4, inTorch: true },
+      { schedule: 'InterleavedZeroBubble', stagesPerRank: 4, inTorch: true },
     ],
   },
 };
@@ -93,20 +100,21 @@ async function compare() {
     const turns = Number(flags.turns ?? usual);
     /** @type {Record<string, Program>} */
     const programs = {};
-    for (const [schedule, stagesPerRank, inTorch] of entry.runs) {
-      const setting = { ...entry.setting, warmup: WARMUP * burst, steps: turns * burst, schedule, stagesPerRank };
-      programs[`${schedule} ours`] = (pipe) => mine({ ...setting, pace: { pipe, burst } });
+    for (const run of entry.runs) {
+      const { inTorch, ...how } = run;
+      const setting = { ...entry.setting, warmup: WARMUP * burst, steps: turns * burst, ...how };
+      programs[`${labelOf(run)} ours`] = (pipe) => mine({ ...setting, pace: { pipe, burst } });
       if (onGpu)
-        programs[`${schedule} captured`] = (pipe) => mine({ ...setting, pace: { pipe, burst }, capture: true });
+        programs[`${labelOf(run)} captured`] = (pipe) => mine({ ...setting, pace: { pipe, burst }, capture: true });
       if (python !== undefined && inTorch)
-        programs[`${schedule} python`] = (pipe) => theirs(python, { ...setting, pace: { pipe, burst } });
+        programs[`${labelOf(run)} python`] = (pipe) => theirs(python, { ...setting, pace: { pipe, burst } });
     }
     const sides = await inTurns(turns, burst, programs);
-    for (const [schedule] of entry.runs) {
-      const [our, captured, other] = ['ours', 'captured', 'python'].map((side) => sides[`${schedule} ${side}`]);
-      if (our === undefined) throw new Error(`${schedule} did not run`);
+    for (const label of entry.runs.map(labelOf)) {
+      const [our, captured, other] = ['ours', 'captured', 'python'].map((side) => sides[`${label} ${side}`]);
+      if (our === undefined) throw new Error(`${label} did not run`);
       const parts = [
-        `${name.padEnd(11)} ${schedule.padEnd(22)} ours ${median(our.times).toFixed(2)} ms`,
+        `${name.padEnd(11)} ${label.padEnd(22)} ours ${median(our.times).toFixed(2)} ms`,
         ...(captured === undefined ? [] : [`captured ${median(captured.times).toFixed(2)} ms ${captured.why ?? ''}`]),
       ];
       if (other !== undefined)
@@ -115,11 +123,18 @@ async function compare() {
           `ratio ${ratios(our, other)}${captured === undefined ? '' : `, captured ${ratios(captured, other)}`}`,
           `peak ${our.peakMiB.toFixed(0)} / ${other.peakMiB.toFixed(0)} MiB = ${(our.peakMiB / other.peakMiB).toFixed(2)}`,
         );
-      const base = schedule === '1F1B' ? undefined : sides['1F1B ours'];
-      if (base !== undefined) parts.push(`to our 1F1B ${ratios(our, base)}`);
+      for (const base of ['1F1B', LATE]) {
+        const side = label.startsWith('1F1B') ? undefined : sides[`${base} ours`];
+        if (side !== undefined) parts.push(`to our ${base} ${ratios(our, side)}`);
+      }
       console.log(parts.join('  '));
     }
   }
+}
+
+/** @param {Run} run */
+function labelOf({ schedule, earlyGradients }) {
+  return earlyGradients === false ? LATE : schedule;
 }
 
 /** @typedef {(pipe: string) => { command: string, args: string[] }} Program */
