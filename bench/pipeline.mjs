@@ -69,8 +69,8 @@ const all = {
   },
   'h200-large': {
     setting: gpuLarge,
-    turns: 10,
-    burst: 3,
+    turns: 5,
+    burst: 10,
     runs: [
       { schedule: 'Interleaved1F1B', stagesPerRank: 4, inTorch: true },
       { schedule: 'InterleavedZeroBubble', stagesPerRank: 4, inTorch: true },
@@ -222,6 +222,8 @@ async function inTurns(turns, burst, programs) {
   } finally {
     for (const { child, pace } of running) {
       child.kill();
+      child.stdout.destroy();
+      child.stderr.destroy();
       closeSync(pace);
     }
     rmSync(folder, { recursive: true });
