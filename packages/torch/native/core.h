@@ -254,6 +254,7 @@ void init_callbacks(Env& env, napi_value exports);
 void close_callbacks(Env& env);
 void init_random(Env& env, napi_value exports);
 void init_optimizer(Env& env, napi_value exports);
+void init_optimizer_steps(Env& env, napi_value exports);
 void init_system(Env& env, napi_value exports);
 void init_channel(Env& env, napi_value exports) __attribute__((weak));
 void init_distributed(Env& env, napi_value exports) __attribute__((weak));

@@ -219,6 +219,7 @@ static napi_value init(napi_env napi, napi_value exports) {
     init_callbacks(*env, exports);
     init_random(*env, exports);
     init_optimizer(*env, exports);
+    init_optimizer_steps(*env, exports);
     if (init_channel) init_channel(*env, exports);
     if (init_distributed) init_distributed(*env, exports);
     return exports;

@@ -146,6 +146,8 @@ export interface Native {
   adadeltaStep: NativeStep;
   rpropStep: NativeStep;
   asgdStep: NativeStep;
+  adafactorStep: NativeStep;
+  muonStep: NativeStep;
 
   ownDefaultGenerator(): void;
   manualSeed(seed: number | bigint): void;

@@ -1,5 +1,6 @@
 /** @file `optim`: optimizers and learning-rate schedules. */
 export * from './adadelta.ts';
+export * from './adafactor.ts';
 export * from './adagrad.ts';
 export * from './adam.ts';
 export * from './adamax.ts';
@@ -8,6 +9,7 @@ export * from './cosine-annealing-warm-restarts.ts';
 export * from './cyclic-lr.ts';
 export { LRScheduler, type ScheduleOptions, type ScheduleState } from './lr-scheduler.ts';
 export * from './lr-schedules.ts';
+export * from './muon.ts';
 export * from './nadam.ts';
 export * from './one-cycle-lr.ts';
 export {

@@ -25,6 +25,7 @@ const types = [
   optim.Adamax,
   optim.NAdam,
   optim.RAdam,
+  optim.Adafactor,
 ] as const;
 type Type = new (params: Iterable<Tensor>, options?: object) => optim.Optimizer;
 const all = types.map((type) => [type.name, type as unknown as Type] as const);
@@ -123,6 +124,114 @@ describe.each(all)('%s', (name, type) => {
     p.grad = ones([1]);
     new type([p], { ...options, maximize: true }).step();
     expect(p.item()).toBeGreaterThan(1);
+  });
+});
+
+describe('Muon', () => {
+  test('moves matrices beside AdamW, and goes on exactly where its state was saved', () => {
+    const split = (net: nn.Sequential): [optim.Muon, optim.AdamW] => {
+      const parameters = [...net.parameters()];
+      const isMatrix = (parameter: Tensor): boolean => parameter.dim() === 2;
+      return [
+        new optim.Muon(parameters.filter(isMatrix), { lr: 0.02 }),
+        new optim.AdamW(parameters.filter((parameter) => !isMatrix(parameter))),
+      ];
+    };
+    const run = (net: nn.Sequential, optimizers: [optim.Muon, optim.AdamW], steps: number): number => {
+      let loss = Number.NaN;
+      for (let i = 0; i < steps; i++) {
+        scope(() => {
+          const value = net.forward(x).square().mean();
+          value.backward();
+          for (const optimizer of optimizers) {
+            optimizer.step();
+            optimizer.zeroGrad();
+          }
+          loss = value.item();
+        });
+      }
+      return loss;
+    };
+    const a = model(1);
+    const first = split(a);
+    const begin = run(a, first, 1);
+    expect(run(a, first, 60)).toBeLessThan(begin * 0.5);
+    const b = model(2);
+    b.loadStateDict(a.stateDict());
+    const second = split(b);
+    second.forEach((optimizer, i) => optimizer.loadStateDict((first[i] as optim.Optimizer).stateDict()));
+    run(a, first, 3);
+    run(b, second, 3);
+    for (const [key, value] of a.stateDict()) expect(b.stateDict().get(key)?.equal(value), key).toBe(true);
+  });
+
+  test('makes an update orthogonal, whatever the gradient', () => {
+    manualSeed(0);
+    const p = zeros([3, 5]).requiresGrad_();
+    p.grad = randn([3, 5]).mul(1000);
+    new optim.Muon([p], { lr: 1, weightDecay: 0, momentum: 0 }).step();
+    const singular = p.detach().matmul(p.detach().t()).toArray() as number[][];
+    singular.forEach((row, i) =>
+      row.forEach((value, j) => {
+        expect(Math.abs(value - (i === j ? 0.9 : 0))).toBeLessThan(0.6);
+      }),
+    );
+  });
+
+  test('says what it cannot take', () => {
+    const matrix = ones([2, 2]).requiresGrad_();
+    expect(() => new optim.Muon([ones([2])])).toThrowErrorMatchingInlineSnapshot(
+      `[TorchError: Muon: parameters are real matrices, got [2] of float32; give biases, norms and embeddings to another optimizer, AdamW for example]`,
+    );
+    expect(() => new optim.Muon([matrix], { nsSteps: 100 })).toThrowErrorMatchingInlineSnapshot(
+      `[TorchError: Muon: nsSteps is a whole number below 100, got 100]`,
+    );
+    expect(() => new optim.Muon([matrix], { nsCoefficients: [1, 2] as never })).toThrowErrorMatchingInlineSnapshot(
+      `[TorchError: Muon: nsCoefficients are three numbers, got [1,2]]`,
+    );
+    expect(() => new optim.Muon([matrix], { adjustLrFn: 'adam' as never })).toThrowErrorMatchingInlineSnapshot(
+      `[TorchError: Muon: adjustLrFn is 'original', 'match_rms_adamw' or null, got "adam"]`,
+    );
+  });
+});
+
+describe('Adafactor', () => {
+  test('remembers a number per row and column of a matrix', () => {
+    const [matrix, vector] = [ones([2, 3]).requiresGrad_(), ones([4]).requiresGrad_()];
+    [matrix.grad, vector.grad] = [ones([2, 3]), ones([4])];
+    const optimizer = new optim.Adafactor([matrix, vector]);
+    optimizer.step();
+    const shapes = (parameter: Tensor): unknown[] =>
+      Object.entries(optimizer.stateOf(parameter)).map(([name, value]) => [name, value.shape]);
+    expect(shapes(matrix)).toEqual([
+      ['step', []],
+      ['row_var', [2, 1]],
+      ['col_var', [1, 3]],
+    ]);
+    expect(shapes(vector)).toEqual([
+      ['step', []],
+      ['variance', [4]],
+    ]);
+    const other = new optim.Adafactor([ones([3, 3]).requiresGrad_(), ones([4]).requiresGrad_()]);
+    expect(() => other.loadStateDict(optimizer.stateDict())).toThrow(
+      /row_var of parameter 0 does not have the shape \[3, 1\]/,
+    );
+  });
+
+  test('says what it cannot take', () => {
+    const p = ones([1]).requiresGrad_();
+    expect(() => new optim.Adafactor([p], { beta2Decay: 1 })).toThrowErrorMatchingInlineSnapshot(
+      `[TorchError: Adafactor: beta2Decay must be at most 0, got 1]`,
+    );
+    expect(() => new optim.Adafactor([p], { d: 0.5 })).toThrowErrorMatchingInlineSnapshot(
+      `[TorchError: Adafactor: d must be at least 1, got 0.5]`,
+    );
+    expect(() => new optim.Adafactor([p], { eps: [null, -1] })).toThrowErrorMatchingInlineSnapshot(
+      `[TorchError: Adafactor: eps is [least variance or null, least scale], both at least 0, got [null,-1]]`,
+    );
+    expect(() => new optim.Adafactor([ones([1], { dtype: 'complex64' })])).toThrowErrorMatchingInlineSnapshot(
+      `[TorchError: Adafactor: parameters are real, got one of complex64]`,
+    );
   });
 });
 

@@ -44,15 +44,18 @@ export type ParamGroup<O> = O & {
   [extra: string]: unknown;
 };
 
-/** How a piece of state begins: like the parameter, as a number, or when first needed. */
+/**
+ * How a piece of state begins: like the parameter, as a number, when first needed, as a number per row or column of a matrix, or like
+ * a parameter that is no matrix.
+ */
 export interface Slot {
   /** PyTorch's name: `exp_avg`. */
   readonly name: string;
-  readonly kind: 'like' | 'number' | 'deviceNumber' | 'later';
+  readonly kind: keyof typeof kinds;
   readonly begin?: number;
 }
 
-const kinds = { like: 0, number: 1, deviceNumber: 2, later: 3 } as const;
+const kinds = { like: 0, number: 1, deviceNumber: 2, later: 3, rows: 4, columns: 5, likeVector: 6 } as const;
 
 /** What an optimizer remembers, in PyTorch's layout: state by the parameter's number, options by group. */
 export interface OptimizerState {
@@ -80,6 +83,8 @@ export interface Kind<O> {
   readonly step: NativeStep;
   /** Refuses options that make no sense. */
   check(options: O): void;
+  /** Refuses parameters that it cannot move. */
+  checkParameter?(parameter: Tensor): void;
   /** What is remembered of each parameter, in the order that native/optimizer.cc wants. */
   slots(options: O): readonly Slot[];
   /** Changes when `slots` would give something else. */
@@ -93,7 +98,7 @@ export abstract class Optimizer<O extends BaseOptions = BaseOptions> {
   readonly defaults: O;
   readonly paramGroups: ParamGroup<O>[] = [];
   private readonly kind: Kind<O>;
-  private readonly numbers = new Float64Array(8);
+  private readonly numbers = new Float64Array(12);
   private prepared: (Prepared | null)[] = [];
 
   constructor(kind: Kind<O>, params: ParamsInput<O>, options: GivenOptions<O> | undefined) {
@@ -132,6 +137,7 @@ export abstract class Optimizer<O extends BaseOptions = BaseOptions> {
         );
       if (known.has(tensor))
         throw new TorchError('BAD_ARGUMENT', `${name}: a parameter is given twice; each may be in one group only`);
+      this.kind.checkParameter?.(tensor);
       known.add(tensor);
     }
     const group = {
@@ -266,8 +272,8 @@ export abstract class Optimizer<O extends BaseOptions = BaseOptions> {
       const group = this.paramGroups[g] as ParamGroup<O>;
       const { params: indices, ...options } = saved;
       checkState(
-        name,
-        group.params,
+        this.kind,
+        group,
         indices.map((index) => source.state[index]),
       );
       Object.assign(group, options);
@@ -374,18 +380,28 @@ function adapt(
   return made;
 }
 
-function checkState(
-  where: string,
-  params: readonly Tensor[],
+/** The shape of what is remembered of a parameter. */
+function shapeOf(slot: Slot | undefined, parameter: Tensor): string {
+  const shape = [...parameter.shape];
+  if (slot?.kind === 'rows') shape[shape.length - 1] = 1;
+  if (slot?.kind === 'columns') shape[shape.length - 2] = 1;
+  return shape.join(', ');
+}
+
+function checkState<O extends BaseOptions>(
+  kind: Kind<O>,
+  group: ParamGroup<O>,
   records: readonly (Readonly<Record<string, Tensor>> | undefined)[],
 ): void {
-  const misfits = records.flatMap((record, i) => {
-    const shape = (params[i] as Tensor).shape.join(', ');
-    const wrong = Object.entries(record ?? {}).filter(
-      ([, value]) => !(value instanceof Tensor) || (value.dim() > 0 && value.shape.join(', ') !== shape),
-    );
-    return wrong.map(([name]) => `${name} of parameter ${i} does not have the shape [${shape}]`);
-  });
+  const slots = kind.slots(group);
+  const misfits = records.flatMap((record, i) =>
+    Object.entries(record ?? {}).flatMap(([name, value]) => {
+      const slot = slots.find((each) => each.name === name);
+      const shape = shapeOf(slot, group.params[i] as Tensor);
+      const fits = value instanceof Tensor && (value.dim() === 0 || value.shape.join(', ') === shape);
+      return fits ? [] : [`${name} of parameter ${i} does not have the shape [${shape}]`];
+    }),
+  );
   if (misfits.length > 0)
-    throw new TorchError('STATE_DICT', `${where}.loadStateDict: the state does not fit\n  ${misfits.join('\n  ')}`);
+    throw new TorchError('STATE_DICT', `${kind.name}.loadStateDict: the state does not fit\n  ${misfits.join('\n  ')}`);
 }
