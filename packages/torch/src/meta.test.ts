@@ -1,35 +1,17 @@
 /** @file Tensors without memory: forward and backward give the shapes, strides and dtypes of the real run. */
-import { readFileSync } from 'node:fs';
-import { fileURLToPath } from 'node:url';
 import { describe, expect, test } from 'vitest';
-import { callOp, float, int64, loadSafetensors, nn, randint, randn, scope, Tensor } from './index.ts';
+import {
+  decode,
+  decodeAll,
+  decodeNamed,
+  type ModuleCase,
+  type OpCase,
+  readCases,
+  tensorsIn,
+} from '../testing/cases.ts';
+import { callOp, int64, nn, randint, randn, scope, Tensor } from './index.ts';
 
-type Json = null | boolean | string | number | readonly Json[] | { readonly [key: string]: Json };
-interface OpCase {
-  readonly case: number;
-  readonly op: string;
-  readonly args: readonly Json[];
-  readonly kwargs: Record<string, Json>;
-  readonly gradOfSum?: Record<string, Json>;
-}
-interface ModuleCase {
-  readonly case: number;
-  readonly module: string;
-  readonly training: boolean;
-  readonly args: readonly Json[];
-  readonly options: Record<string, Json>;
-  readonly input: readonly Json[];
-  readonly inputOptions: Record<string, Json>;
-}
 type Place = 'cpu' | 'meta';
-
-const golden = (name: string): string => fileURLToPath(new URL(`../../../testdata/golden/${name}`, import.meta.url));
-function read<T>(name: string): T[] {
-  const lines = readFileSync(golden(`${name}.jsonl`), 'utf8')
-    .trim()
-    .split('\n');
-  return lines.map((line) => JSON.parse(line) as T);
-}
 
 /** Strides of single elements and of empty tensors mean nothing. */
 function describeTensor(x: Tensor | null): string {
@@ -38,38 +20,12 @@ function describeTensor(x: Tensor | null): string {
   return `${x.dtype.name} [${x.shape}] strides [${x.shape.includes(0) ? '' : strides}]`;
 }
 
-function tensorsIn(value: unknown): Tensor[] {
-  if (value instanceof Tensor) return [value];
-  return Array.isArray(value) ? value.flatMap(tensorsIn) : [];
-}
-
 /** Backward from the sum of everything that wants a gradient. */
 function backwardOfSum(outputs: readonly Tensor[]): void {
   const sums = outputs.filter((each) => each.requiresGrad).map((each) => each.sum());
   if (sums.length > 0) sums.reduce((sum, each) => sum.add(each)).backward();
 }
 
-class Decoder {
-  readonly stored: Map<string, Tensor>;
-  constructor(name: string) {
-    this.stored = loadSafetensors(golden(`${name}.safetensors`)) as Map<string, Tensor>;
-  }
-  value(number: number, value: Json, visit: (x: Tensor) => Tensor): unknown {
-    if (Array.isArray(value)) return (value as readonly Json[]).map((each) => this.value(number, each, visit));
-    if (typeof value !== 'object' || value === null) return value;
-    const [key, content] = Object.entries(value)[0] as [string, Json];
-    if (key === 'tensor') return visit((this.stored.get(`${number}.${String(content)}`) as Tensor).clone());
-    if (key === 'float') return float(Number(String(content).replace('inf', 'Infinity').replace('nan', 'NaN')));
-    if (key === 'complex') return { re: Number((content as Json[])[0]), im: Number((content as Json[])[1]) };
-    return typeof content === 'string' ? content.replace('torch.', '') : content;
-  }
-  record(number: number, values: Record<string, Json>, visit: (x: Tensor) => Tensor): Record<string, unknown> {
-    return Object.fromEntries(Object.entries(values).map(([key, value]) => [key, this.value(number, value, visit)]));
-  }
-}
-
-const camelCase = (name: string): string =>
-  name.replace(/(?<=[a-z0-9A-Z])_+([a-z0-9])/g, (_, letter: string) => letter.toUpperCase());
 const optional = (options: Record<string, unknown>): Record<string, unknown>[] =>
   Object.keys(options).length > 0 ? [options] : [];
 
@@ -87,7 +43,6 @@ const needsValues = new Map([
 ]);
 
 describe('operators', () => {
-  const decoder = new Decoder('ops');
   const run = (item: OpCase, device: Place): string[] => {
     const wanted = new Set(Object.keys(item.gradOfSum ?? {}));
     const leaves: Tensor[] = [];
@@ -98,16 +53,15 @@ describe('operators', () => {
       leaves.push(moved.requiresGrad_());
       return moved.clone(); // an operator may change it in place
     };
-    const args = item.args.map((arg) => decoder.value(item.case, arg, visit));
-    const named = Object.entries(decoder.record(item.case, item.kwargs, visit));
-    const options = Object.fromEntries(named.map(([key, value]) => [camelCase(key), value]));
+    const args = item.args.map((arg) => decode(item, arg, { visit }));
+    const options = decodeNamed(item, { visit });
     const outputs = tensorsIn(callOp(item.op, args, 'device' in options ? { ...options, device } : options));
     backwardOfSum(outputs);
     return [...outputs, ...leaves.map((leaf) => leaf.grad)].map(describeTensor);
   };
 
   test('every golden call that needs no values', () => {
-    const cases = read<OpCase>('ops').filter((item) => !needsValues.has(item.op));
+    const cases = readCases<OpCase>('golden/ops').filter((item) => !needsValues.has(item.op));
     expect(cases.length).toBe(622);
     for (const item of cases)
       scope(() => expect(run(item, 'meta'), `${item.op}, case ${item.case}`).toEqual(run(item, 'cpu')));
@@ -115,7 +69,6 @@ describe('operators', () => {
 });
 
 describe('modules', () => {
-  const decoder = new Decoder('modules');
   type AnyModule = nn.Module & { forward(...inputs: unknown[]): unknown };
   const run = (item: ModuleCase, device: Place): string[] => {
     const type = (nn as unknown as Record<string, new (...args: unknown[]) => AnyModule>)[item.module];
@@ -126,15 +79,13 @@ describe('modules', () => {
       if (moved.isFloatingPoint()) leaves.push(moved.requiresGrad_());
       return moved;
     };
-    const keep = (x: Tensor): Tensor => x.to({ device });
-    const { inputSize, hiddenSize, ...options } = decoder.record(item.case, item.options, keep);
+    const keep = { visit: (x: Tensor): Tensor => x.to({ device }) };
+    const { inputSize, hiddenSize, ...options } = decodeAll(item, item.options, keep);
     const sizes = inputSize === undefined ? [] : [inputSize, hiddenSize];
-    const args = item.args.map((arg) => decoder.value(item.case, arg, keep));
+    const args = item.args.map((arg) => decode(item, arg, keep));
     const module = new type(...args, ...sizes, ...optional(options)).train(item.training).to({ device });
-    const inputs = item.input.map((value) => decoder.value(item.case, value, visit));
-    const outputs = tensorsIn(
-      module.forward(...inputs, ...optional(decoder.record(item.case, item.inputOptions, keep))),
-    );
+    const inputs = item.input.map((value) => decode(item, value, { visit }));
+    const outputs = tensorsIn(module.forward(...inputs, ...optional(decodeAll(item, item.inputOptions, keep))));
     backwardOfSum(outputs);
     const grads = [...module.parameters(), ...leaves].map((each) => each.grad);
     const buffers = [...module.buffers()];
@@ -144,7 +95,7 @@ describe('modules', () => {
   };
 
   test('every golden module', () => {
-    const cases = read<ModuleCase>('modules');
+    const cases = readCases<ModuleCase>('golden/modules');
     expect(cases.length).toBe(334);
     for (const item of cases)
       scope(() => expect(run(item, 'meta'), `${item.module}, case ${item.case}`).toEqual(run(item, 'cpu')));

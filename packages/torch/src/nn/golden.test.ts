@@ -1,66 +1,13 @@
 /**
- * @file Every module of golden/modules.jsonl and nn/modules.jsonl, as PyTorch 2.15 ran it: construction under a seed, output,
- * gradients, buffers and printed text.
+ * @file Every module of golden/modules.jsonl and nn/modules.jsonl, and of scripts/python-cases where they were written, as PyTorch
+ * 2.15 ran it: construction under a seed, output, gradients, buffers and printed text.
  */
-import { readFileSync } from 'node:fs';
-import { fileURLToPath } from 'node:url';
 import { describe, expect, test } from 'vitest';
-import { float, loadSafetensors, manualSeed, nn, scope, Tensor } from '../index.ts';
+import { decode, decodeAll, type Json, type ModuleCase, moreCases, readCases, tensorsIn } from '../../testing/cases.ts';
+import { manualSeed, nn, scope, Tensor } from '../index.ts';
 
-/** A value as the file writes it. */
-type Json = null | boolean | string | number | readonly Json[] | { readonly [key: string]: Json };
-type Record_ = { readonly [key: string]: Json };
-
-interface Case {
-  readonly case: number;
-  readonly module: string;
-  readonly training: boolean;
-  readonly args: readonly Json[];
-  readonly options: Record_;
-  readonly state: Record_;
-  readonly input: readonly Json[];
-  readonly inputOptions: Record_;
-  readonly text: string;
-  readonly output: Json;
-  readonly grads: Record_;
-  readonly inputGrads: readonly Json[];
-  readonly stateAfter?: Record_;
-  /** Lazy modules draw their values at the first input: `state` is what they have then, and this is how they print. */
-  readonly textAfter?: string;
-}
-
-const testdata = (name: string): string => fileURLToPath(new URL(`../../../../testdata/${name}`, import.meta.url));
-const stored = new Map<Case, Map<string, Tensor>>();
-function read(name: string): Case[] {
-  const tensors = loadSafetensors(testdata(`${name}.safetensors`));
-  const lines = readFileSync(testdata(`${name}.jsonl`), 'utf8')
-    .trim()
-    .split('\n');
-  const cases = lines.map((line) => JSON.parse(line) as Case);
-  for (const item of cases) stored.set(item, tensors);
-  return cases;
-}
-function tensorOf(item: Case, name: string): Tensor {
-  const found = stored.get(item)?.get(`${item.case}.${name}`);
-  if (found === undefined) throw new Error(`case ${item.case} has no ${name}`);
-  return found;
-}
-const cases = read('golden/modules');
-const more = read('nn/modules');
-
-/** Numbers with a point become `float()` or, where `marks` is false, plain numbers: both must do. */
-function decode(item: Case, value: Json, marks: boolean): unknown {
-  if (Array.isArray(value)) return (value as readonly Json[]).map((each) => decode(item, each, marks));
-  if (typeof value !== 'object' || value === null) return value;
-  const [key, content] = Object.entries(value)[0] as [string, Json];
-  if (key === 'tensor') return tensorOf(item, String(content)).clone();
-  if (key === 'float') return marks ? float(Number(content)) : Number(content);
-  return content;
-}
-
-function decodeAll(item: Case, values: Record_, marks: boolean): Record<string, unknown> {
-  return Object.fromEntries(Object.entries(values).map(([key, value]) => [key, decode(item, value, marks)]));
-}
+const ours = [...readCases<ModuleCase>('golden/modules'), ...readCases<ModuleCase>('nn/modules')];
+const cases = [...ours, ...moreCases<ModuleCase>('modules')];
 
 function numbers(x: Tensor): number[] {
   const flat = (value: unknown): number[] => (Array.isArray(value) ? value.flatMap(flat) : [Number(value)]);
@@ -81,36 +28,31 @@ function difference(got: unknown, want: Tensor, isExact = false): string {
   return found < 0 ? '' : `element ${found}: ${numbers(got)[found]}, expected ${expected[found]}`;
 }
 
-function compare(item: Case, got: unknown, want: Json, where: string): string[] {
+function compare(item: ModuleCase, got: unknown, want: Json, where: string): string[] {
   if (want === null) return got === null ? [] : [`${where}: expected null`];
   if (Array.isArray(want))
     return want.flatMap((each, i) => compare(item, (got as unknown[])[i], each as Json, `${where}[${i}]`));
-  const text = difference(got, decode(item, want, false) as Tensor);
+  const text = difference(got, decode(item, want) as Tensor);
   return text === '' ? [] : [`${where}: ${text}`];
-}
-
-function tensorsIn(value: unknown): Tensor[] {
-  if (value instanceof Tensor) return [value];
-  return Array.isArray(value) ? value.flatMap(tensorsIn) : [];
 }
 
 type AnyModule = nn.Module & { forward(...inputs: unknown[]): unknown };
 
-function build(item: Case, marks: boolean): AnyModule {
+function build(item: ModuleCase, marks: boolean): AnyModule {
   const type = (nn as unknown as Record<string, new (...args: unknown[]) => AnyModule>)[item.module];
   if (type === undefined) throw new Error(`no class ${item.module}`);
-  const { inputSize, hiddenSize, ...options } = decodeAll(item, item.options, marks);
+  const { inputSize, hiddenSize, ...options } = decodeAll(item, item.options, { marks });
   const sizes = inputSize === undefined ? [] : [inputSize, hiddenSize];
   manualSeed(0);
   return new type(
-    ...item.args.map((arg) => decode(item, arg, marks)),
+    ...item.args.map((arg) => decode(item, arg, { marks })),
     ...sizes,
     ...(Object.keys(options).length > 0 ? [options] : []),
   ).train(item.training);
 }
 
 /** Runs one case and returns what is wrong. */
-function run(item: Case, marks: boolean): string[] {
+function run(item: ModuleCase, marks: boolean): string[] {
   const wrong: string[] = [];
   const module = build(item, marks);
   const isLazy = item.textAfter !== undefined;
@@ -118,14 +60,14 @@ function run(item: Case, marks: boolean): string[] {
   if (!isLazy && [...state.keys()].join() !== Object.keys(item.state).join())
     wrong.push(`state has ${[...state.keys()].join()}, expected ${Object.keys(item.state).join()}`);
   for (const [name, want] of Object.entries(isLazy ? {} : item.state)) {
-    const text = difference(state.get(name), decode(item, want, false) as Tensor, true);
+    const text = difference(state.get(name), decode(item, want) as Tensor, true);
     if (text !== '') wrong.push(`state ${name}: ${text}`);
   }
   if (module.toString() !== item.text) wrong.push(`prints ${module.toString()}, expected ${item.text}`);
-  const inputs = item.input.map((value) => decode(item, value, marks));
+  const inputs = item.input.map((value) => decode(item, value, { marks }));
   const leaves = tensorsIn(inputs).filter((each) => each.isFloatingPoint());
   for (const leaf of leaves) leaf.requiresGrad_();
-  const options = decodeAll(item, item.inputOptions, marks);
+  const options = decodeAll(item, item.inputOptions, { marks });
   if (isLazy) manualSeed(3);
   const output = module.forward(...inputs, ...(Object.keys(options).length > 0 ? [options] : []));
   wrong.push(...compare(item, output, item.output, 'output'));
@@ -144,11 +86,7 @@ function run(item: Case, marks: boolean): string[] {
   const after = module.stateDict();
   for (const [name, want] of Object.entries(item.state)) {
     const changed = item.stateAfter?.[name];
-    const text = difference(
-      after.get(name),
-      decode(item, changed ?? want, false) as Tensor,
-      changed === undefined && !isLazy,
-    );
+    const text = difference(after.get(name), decode(item, changed ?? want) as Tensor, changed === undefined && !isLazy);
     if (text !== '') wrong.push(`${name} afterwards: ${text}`);
   }
   module.dispose();
@@ -156,9 +94,10 @@ function run(item: Case, marks: boolean): string[] {
 }
 
 describe('modules as PyTorch has them', () => {
-  const byModule = new Map<string, Case[]>();
-  for (const item of [...cases, ...more]) byModule.set(item.module, [...(byModule.get(item.module) ?? []), item]);
-  test('362 cases of 94 classes', () => expect([cases.length + more.length, byModule.size]).toEqual([362, 94]));
+  const byModule = new Map<string, ModuleCase[]>();
+  for (const item of cases) byModule.set(item.module, [...(byModule.get(item.module) ?? []), item]);
+  test('362 cases of 94 classes', () =>
+    expect([ours.length, new Set(ours.map((item) => item.module)).size]).toEqual([362, 94]));
   test.each([...byModule])('%s', (_, items) => {
     const wrong = items.flatMap((item) =>
       [true, false].flatMap((marks) => scope(() => run(item, marks).map((text) => `case ${item.case}: ${text}`))),

@@ -1,59 +1,14 @@
-/** @file Every call of golden/ops.jsonl: what PyTorch 2.15 returned, changed in place and gave as gradients. */
-import { readFileSync } from 'node:fs';
-import { fileURLToPath } from 'node:url';
+/**
+ * @file Every call of golden/ops.jsonl, and of scripts/python-cases where they were written: what PyTorch 2.15 returned, changed in
+ * place and gave as gradients.
+ */
 import { describe, expect, test } from 'vitest';
+import { decode, decodeNamed, type Json, moreCases, type OpCase, readCases, tensorsIn } from '../../testing/cases.ts';
 import { native } from '../addon.ts';
-import { callOp, type DType, type Element, float, float32, loadSafetensors, scope, Tensor } from '../index.ts';
+import { callOp, type DType, type Element, float32, scope, Tensor } from '../index.ts';
 
-/** A value as the file writes it. */
-type Json = null | boolean | string | number | readonly Json[] | { readonly [key: string]: Json };
-
-interface Case {
-  readonly case: number;
-  readonly op: string;
-  readonly args: readonly Json[];
-  readonly kwargs: { readonly [key: string]: Json };
-  readonly out: Json;
-  readonly changed?: { readonly [position: string]: Json };
-  readonly gradOfSum?: { readonly [position: string]: Json };
-}
-
-const golden = (name: string): string => fileURLToPath(new URL(`../../../../testdata/golden/${name}`, import.meta.url));
-const cases = readFileSync(golden('ops.jsonl'), 'utf8')
-  .trim()
-  .split('\n')
-  .map((line) => JSON.parse(line) as Case);
-const stored = loadSafetensors(golden('ops.safetensors'));
-
-function isRecord(value: Json): value is { readonly [key: string]: Json } {
-  return typeof value === 'object' && value !== null && !Array.isArray(value);
-}
-
-/** The JavaScript value of one of the file's; tensors are copies, gathered in order. */
-function decode(item: Case, value: Json, tensors: Tensor[]): unknown {
-  if (Array.isArray(value)) return (value as readonly Json[]).map((each) => decode(item, each, tensors));
-  if (!isRecord(value)) return value;
-  const [key, content] = Object.entries(value)[0] as [string, Json];
-  switch (key) {
-    case 'tensor': {
-      const copy = (stored.get(`${item.case}.${String(content)}`) as Tensor).clone();
-      tensors.push(copy);
-      return copy;
-    }
-    case 'int':
-      return content;
-    case 'float':
-      return float(Number(String(content).replace('inf', 'Infinity').replace('nan', 'NaN')));
-    case 'complex':
-      return { re: Number((content as Json[])[0]), im: Number((content as Json[])[1]) };
-    default:
-      return typeof content === 'string' ? content.replace('torch.', '') : content;
-  }
-}
-
-function camelCase(name: string): string {
-  return name.replace(/(?<=[a-z0-9A-Z])_+([a-z0-9])/g, (_, letter: string) => letter.toUpperCase());
-}
+const golden = readCases<OpCase>('golden/ops');
+const cases = [...golden, ...moreCases<OpCase>('ops')];
 
 /** Replaces tensors in arguments, in order. */
 function replace(value: unknown, from: readonly Tensor[], to: readonly Tensor[]): unknown {
@@ -106,33 +61,31 @@ function difference(got: Tensor, want: Tensor): string {
   return '';
 }
 
-function compare(item: Case, got: unknown, want: Json, where: string): string[] {
+function compare(item: OpCase, got: unknown, want: Json, where: string): string[] {
   if (Array.isArray(want)) {
     if (!Array.isArray(got) || got.length !== want.length) return [`${where}: not an array of ${want.length}`];
     return (want as readonly Json[]).flatMap((each, i) => compare(item, got[i], each, `${where}[${i}]`));
   }
-  const expected = decode(item, want, []);
+  const expected = decode(item, want);
   if (expected instanceof Tensor) {
     if (!(got instanceof Tensor)) return [`${where}: not a tensor`];
     const text = difference(got, expected);
     return text === '' ? [] : [`${where}: ${text}`];
   }
   const plain = typeof expected === 'object' && expected !== null && 'float' in expected ? expected.float : expected;
-  return Object.is(got, plain) ? [] : [`${where}: ${String(got)}, expected ${String(plain)}`];
-}
-
-function tensorsIn(value: unknown): Tensor[] {
-  if (value instanceof Tensor) return [value];
-  return Array.isArray(value) ? value.flatMap(tensorsIn) : [];
+  const [found, wanted] = [got, plain].map((value) => (Object.is(value, -0) ? '-0' : JSON.stringify(value)));
+  return found === wanted ? [] : [`${where}: ${found}, expected ${wanted}`];
 }
 
 /** Runs one case and returns what is wrong. */
-function run(item: Case): string[] {
+function run(item: OpCase): string[] {
   const tensors: Tensor[] = [];
-  const args = item.args.map((value) => decode(item, value, tensors));
-  const options = Object.fromEntries(
-    Object.entries(item.kwargs).map(([key, value]) => [camelCase(key), decode(item, value, tensors)]),
-  );
+  const visit = (copy: Tensor): Tensor => {
+    tensors.push(copy);
+    return copy;
+  };
+  const args = item.args.map((value) => decode(item, value, { visit }));
+  const options = decodeNamed(item, { visit });
   const before = tensors.map((each) => each.clone());
   const got = callOp(item.op, args, options);
   const wrong = compare(item, got, item.out, 'out');
@@ -170,18 +123,18 @@ function run(item: Case): string[] {
 }
 
 const halves = new Set(['float16', 'bfloat16']);
-const byOp = new Map<string, Case[]>();
+const byOp = new Map<string, OpCase[]>();
 for (const item of cases) byOp.set(item.op, [...(byOp.get(item.op) ?? []), item]);
 
 describe('golden operators', () => {
   test.each([...byOp.keys()])('%s', (op) => {
-    const wrong = (byOp.get(op) as Case[]).flatMap((item) =>
+    const wrong = (byOp.get(op) as OpCase[]).flatMap((item) =>
       scope(() => run(item)).map((text) => `case ${item.case}: ${text}`),
     );
     expect(wrong).toEqual([]);
   });
 
   test('all cases are there', () => {
-    expect([cases.length, byOp.size]).toEqual([645, 222]);
+    expect([golden.length, new Set(golden.map((item) => item.op)).size]).toEqual([645, 222]);
   });
 });

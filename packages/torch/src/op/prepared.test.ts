@@ -1,12 +1,10 @@
 /** @file Prepared calls against ordinary ones: the same values for every golden case, the same errors, nothing left behind. */
-import { readFileSync } from 'node:fs';
-import { fileURLToPath } from 'node:url';
 import { describe, expect, test } from 'vitest';
+import { decode, decodeNamed, type OpCase, readCases } from '../../testing/cases.ts';
 import {
   callOp,
   float,
   liveTensors,
-  loadSafetensors,
   type Operand,
   ones,
   prepareCall,
@@ -17,21 +15,7 @@ import {
   tensor,
 } from '../index.ts';
 
-type Json = null | boolean | string | number | readonly Json[] | { readonly [key: string]: Json };
-
-interface Case {
-  readonly case: number;
-  readonly op: string;
-  readonly args: readonly Json[];
-  readonly kwargs: { readonly [key: string]: Json };
-}
-
-const golden = (name: string): string => fileURLToPath(new URL(`../../../../testdata/golden/${name}`, import.meta.url));
-const cases = readFileSync(golden('ops.jsonl'), 'utf8')
-  .trim()
-  .split('\n')
-  .map((line) => JSON.parse(line) as Case);
-const stored = loadSafetensors(golden('ops.safetensors'));
+const cases = readCases<OpCase>('golden/ops');
 
 /** A register file in the making. */
 class File {
@@ -56,19 +40,6 @@ class File {
   }
 }
 
-function decode(item: Case, value: Json): unknown {
-  if (Array.isArray(value)) return (value as readonly Json[]).map((each) => decode(item, each));
-  if (typeof value !== 'object' || value === null) return value;
-  const [key, content] = Object.entries(value)[0] as [string, Json];
-  if (key === 'tensor') return (stored.get(`${item.case}.${String(content)}`) as Tensor).clone();
-  if (key === 'float') return float(Number(String(content).replace('inf', 'Infinity').replace('nan', 'NaN')));
-  if (key === 'complex') return { re: Number((content as Json[])[0]), im: Number((content as Json[])[1]) };
-  return typeof content === 'string' ? content.replace('torch.', '') : content;
-}
-
-const camelCase = (name: string): string =>
-  name.replace(/(?<=[a-z0-9A-Z])_+([a-z0-9])/g, (_, letter: string) => letter.toUpperCase());
-
 function adopted(value: unknown, type: string | undefined): unknown {
   if (Array.isArray(value)) return value.map((item) => adopted(item, type?.replace(/\[\d*\]/, '')));
   return typeof value === 'number' && type?.startsWith('Tensor') === true ? Tensor.adopt(value) : value;
@@ -82,12 +53,10 @@ function text(value: unknown): string {
   return `${value.dtype.name}[${value.shape}] ${JSON.stringify(value.toArray(), write)}`;
 }
 
-function runCase(item: Case, inRegisters: boolean): [got: string, want: string] {
+function runCase(item: OpCase, inRegisters: boolean): [got: string, want: string] {
   return scope(() => {
     const args = item.args.map((value) => decode(item, value));
-    const kwargs = Object.fromEntries(
-      Object.entries(item.kwargs).map(([key, value]) => [camelCase(key), decode(item, value)]),
-    );
+    const kwargs = decodeNamed(item);
     const file = new File();
     const copies = (value: unknown): unknown =>
       value instanceof Tensor ? value.clone() : Array.isArray(value) ? value.map(copies) : value;
