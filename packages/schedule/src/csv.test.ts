@@ -1,10 +1,12 @@
+import { readFileSync } from 'node:fs';
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { action } from './action.ts';
+import { action, formatAction } from './action.ts';
 import { buildSchedule } from './build-schedule.ts';
 import { formatCsv, parseCsv } from './csv.ts';
 import { lower } from './lower.ts';
 import { Schedule } from './schedule.ts';
+import { validate } from './validate.ts';
 
 const bfs = buildSchedule('LoopedBFS', { ranks: 2, stagesPerRank: 1, microbatches: 1, compat: 'torch' });
 
@@ -65,6 +67,22 @@ describe('CSV', () => {
       [0, 2],
     ]);
   });
+
+  test.each(['Interleaved1F1B', 'InterleavedZeroBubble', 'LoopedBFS', 'ZBVZeroBubble', 'DualPipeV'])(
+    'files of PyTorch 2.15, whose waits for sends are passed over: %s',
+    (name) => {
+      const text = readFileSync(new URL(`../../../testdata/csv/torch-2.15-${name}.csv`, import.meta.url), 'utf8');
+      expect(text).toMatch(/WAIT_SEND_F0.*WAIT_REDUCE_GRAD.*WAIT_SEND_B/);
+      const read = parseCsv(text, { format: 'compute_comms' });
+      expect(validate(read)).toEqual([]);
+      const ours = lower(buildSchedule(name, { ranks: 2, stagesPerRank: 2, microbatches: 4, compat: 'torch' }), {
+        compat: 'torch',
+      });
+      const actions = (schedule: Schedule): string[][] =>
+        schedule.order.map((row) => row.map(formatAction).sort());
+      expect(actions(read)).toEqual(actions(ours));
+    },
+  );
 
   test('strict by default, lenient as PyTorch on request; numbers can be given', () => {
     expect(() => parseCsv('0F0,0B0x')).toThrowErrorMatchingInlineSnapshot(

@@ -2,7 +2,9 @@
  * @file Schedules as CSV: a line per rank, a cell per slot, an empty cell for a bubble.
  *
  * Three formats: PyTorch's `compute_only` (compute and bubbles) and `compute_comms` (lowered, no bubbles), which have no
- * header, and `pipewright`, either of them below one line that names the schedule and its numbers.
+ * header, and `pipewright`, either of them below one line that names the schedule and its numbers. PyTorch 2.15 also writes
+ * where a rank waits for its sends (`2WAIT_SEND_F0`, `2WAIT_REDUCE_GRAD`): such cells are passed over, as our runtime reaps what
+ * it sent by itself.
  */
 
 import { type Action, parseAction } from './action.ts';
@@ -33,6 +35,7 @@ export interface ParseCsvOptions {
 
 const formats = ['compute_only', 'compute_comms', 'pipewright'];
 const magic = '#pipewright-schedule';
+const waiting = /^\s*\d+WAIT_(?:SEND_[FB]\d+|REDUCE_GRAD\d*)\s*$/;
 
 /**
  * A schedule as CSV; lines end with CR LF as in PyTorch.
@@ -72,8 +75,10 @@ export function parseCsv(text: string, options: ParseCsvOptions = {}): Schedule 
   const order = lines.map((line, rank) =>
     line === ''
       ? []
-      : splitLine(line, rank + offset).map((cell, slot) =>
-          parseCell(cell, options.lenient === true, `line ${rank + offset} cell ${slot + 1}`),
+      : splitLine(line, rank + offset).flatMap((cell, slot) =>
+          waiting.test(cell)
+            ? []
+            : [parseCell(cell, options.lenient === true, `line ${rank + offset} cell ${slot + 1}`)],
         ),
   );
   const { name, stages, microbatches, stageToRank } = options;
