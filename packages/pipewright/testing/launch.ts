@@ -18,6 +18,7 @@ export interface TrainingCase {
   readonly scaleGrads?: boolean;
   readonly rate?: number;
   readonly clip?: number;
+  readonly ready?: boolean;
 }
 
 /** What a training run gives: on the ranks only their own part. */

@@ -22,6 +22,7 @@ import { runAsProgram } from './rank-program.mjs';
  * @property {boolean} [sameBatch] every step has the batch of the first
  * @property {boolean} [scaleGrads] false: the loss is a sum
  * @property {number} [rate]
+ * @property {boolean} [ready] the microbatches are cut beforehand, into parts of other sizes than the runtime's
  * @property {number} [clip] the norm of all gradients is brought down to it
  */
 
@@ -39,6 +40,25 @@ function collect(stages, what) {
       found[`${index}.${name}`] = value === null ? null : numbersOf(value);
     }
   return found;
+}
+
+/** Rows of each microbatch. @param {Case} one */
+function sizesOf({ rows, microbatches, ready }) {
+  return Array.from({ length: microbatches }, (_, m) => {
+    const size = Math.floor(rows / microbatches) + (m < rows % microbatches ? 1 : 0);
+    return ready ? size + (m % 2 === 0 ? 1 : -1) : size;
+  });
+}
+
+/** A tensor in microbatches. */
+function cutUp(tensor, sizes) {
+  return sizes.map((size, m) =>
+    tensor.narrow(
+      0,
+      sizes.slice(0, m).reduce((sum, each) => sum + each, 0),
+      size,
+    ),
+  );
 }
 
 /** The seed of the random numbers of one forward. */
@@ -80,10 +100,7 @@ export function plain(one) {
       for (let part = 0; part < (one.accumulate ?? 1); part++) {
         const batch = makeBatch(one.model, one.rows, step + 10 * part);
         // Microbatch by microbatch, because random numbers belong to a microbatch.
-        const sizes = Array.from(
-          { length: one.microbatches },
-          (_, m) => Math.floor(one.rows / one.microbatches) + (m < one.rows % one.microbatches ? 1 : 0),
-        );
+        const sizes = sizesOf(one);
         const losses = [];
         let start = 0;
         sizes.forEach((size, m) => {
@@ -142,10 +159,20 @@ export function train(group, /** @type {Case} */ one) {
     const optimizer = parameters.length > 0 ? new optim.SGD(parameters, { lr: one.rate ?? RATE }) : null;
     const isFirst = stages.some(({ index }) => index === 0);
     const isLast = stages.some(({ index }) => index === one.stages - 1);
-    const inputs = (batch) => [
-      ...(isFirst ? [batch.x] : []),
-      { ...(isLast ? { target: batch.target, kwargs: batch.kwargs } : {}) },
-    ];
+    const inputs = (batch) => {
+      if (!one.ready)
+        return [...(isFirst ? [batch.x] : []), { ...(isLast ? { target: batch.target, kwargs: batch.kwargs } : {}) }];
+      const sizes = sizesOf(one);
+      const named = (m) => Object.entries(batch.kwargs).map(([key, value]) => [key, cutUp(value, sizes)[m]]);
+      return [
+        {
+          ...(isFirst ? { argMbs: cutUp(batch.x, sizes).map((x) => [x]) } : {}),
+          ...(isLast
+            ? { targetMbs: cutUp(batch.target, sizes), kwargMbs: sizes.map((_, m) => Object.fromEntries(named(m))) }
+            : {}),
+        },
+      ];
+    };
     const found = { losses: [], grads: {}, weights: {}, evals: [], parts: [], norms: [], inFlight: 0 };
     const evaluate = (at) => {
       const [last, ...first] = inputs(makeBatch(one.model, one.rows, at)).reverse();

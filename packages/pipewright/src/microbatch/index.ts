@@ -11,6 +11,7 @@ export {
   sumReducer,
   TensorChunkSpec,
 } from './chunk-spec.ts';
+export type { GivenMicrobatches } from './given.ts';
 export { type MergeOptions, mergeChunks } from './merge.ts';
 export {
   type Args,

@@ -156,7 +156,13 @@ export class Actions {
     const { target } = state.batch;
     const { lossFn } = this.options;
     if (lossFn !== undefined && (target !== undefined || lossFn.length < 2)) {
-      const loss = lossOf(lossFn, { stage: stage.stageIndex, microbatch: m, output, target: target?.[m] });
+      const loss = lossOf(lossFn, {
+        stage: stage.stageIndex,
+        microbatch: m,
+        output,
+        target: target?.[m],
+        options: state.options.lossKwargs,
+      });
       if (!(loss instanceof Tensor) || loss.numel() !== 1)
         throw new PipelineError(
           'BAD_LOSS',
@@ -268,10 +274,12 @@ export class Actions {
 /** Calls the loss; where it throws, the error says on what. */
 function lossOf(
   lossFn: LossFunction,
-  { stage, microbatch, output, target }: { stage: number; microbatch: number; output: unknown; target: unknown },
+  of: { stage: number; microbatch: number; output: unknown; target: unknown; options: unknown },
 ): unknown {
+  const { stage, microbatch, output, target, options } = of;
   try {
-    return (lossFn as (output: unknown, target: unknown) => unknown)(output, target);
+    const loss = lossFn as (output: unknown, target: unknown, options?: unknown) => unknown;
+    return options === undefined ? loss(output, target) : loss(output, target, options);
   } catch (cause) {
     const why = cause instanceof Error ? cause.message : String(cause);
     throw new PipelineError(

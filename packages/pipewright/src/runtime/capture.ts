@@ -127,30 +127,28 @@ function deviceProblem(parameters: readonly Tensor[]): string | null {
   return cuda.isAvailable() ? null : 'there is no CUDA here';
 }
 
-/** The tensors of an input, in order. */
-function tensorsOf({ args, options }: StepInput): Tensor[] {
-  return tensorsIn([args, options.kwargs ?? {}, options.target ?? null]);
+const inputNames = ['kwargs', 'target', 'argMbs', 'kwargMbs', 'targetMbs', 'lossKwargs'] as const;
+
+/** What a step computes with, as one tree. */
+function valuesOf({ args, options }: StepInput): Record<string, unknown> {
+  const named = inputNames.filter((name) => options[name] !== undefined).map((name) => [name, options[name]]);
+  return { args, ...Object.fromEntries(named) };
 }
 
-function replaceTensors({ args, options }: StepInput, change: () => Tensor): StepInput {
-  const [newArgs, kwargs, target] = mapTensors([args, options.kwargs ?? {}, options.target ?? null], change) as [
-    unknown[],
-    Record<string, unknown>,
-    unknown,
-  ];
-  return {
-    args: newArgs,
-    options: {
-      ...options,
-      ...(options.kwargs === undefined ? {} : { kwargs }),
-      ...(options.target === undefined ? {} : { target }),
-    },
-  };
+/** The tensors of an input, in order. */
+function tensorsOf(input: StepInput): Tensor[] {
+  return tensorsIn(valuesOf(input));
+}
+
+function replaceTensors(input: StepInput, change: () => Tensor): StepInput {
+  const { args, ...named } = mapTensors(valuesOf(input), change) as { args: unknown[] } & StepOptions;
+  return { args, options: { ...input.options, ...named } };
 }
 
 /** All that a recording depends on, in words. */
-function keyOf({ args, options }: StepInput): string {
-  const { leaves, spec } = flatten([args, options.kwargs ?? {}, options.target ?? null]);
+function keyOf(input: StepInput): string {
+  const { options } = input;
+  const { leaves, spec } = flatten(valuesOf(input));
   const texts = leaves.map((leaf) =>
     typeof leaf === 'object' && leaf !== null && 'handle' in leaf ? describeTensor(leaf as Tensor) : String(leaf),
   );

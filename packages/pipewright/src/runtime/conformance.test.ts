@@ -30,12 +30,13 @@ function casesFor(ranks: number): TrainingCase[] {
     { model: 'checkpoint' },
     { model: 'dropout' },
     { model: 'named', rows: 2 * 2 * ranks + 3, evaluate: true },
+    { model: 'named', ready: true, evaluate: true },
   ];
   return schedules.flatMap(({ name }) => variations.map((variation) => caseOf(name, ranks, variation)));
 }
 
 const title = (one: TrainingCase): string =>
-  `${String(one.schedule)} ${one.model}${one.accumulate === undefined ? '' : ' accumulated'}${one.rows % one.microbatches === 0 ? '' : ' uneven'}`;
+  `${String(one.schedule)} ${one.model}${one.accumulate === undefined ? '' : ' accumulated'}${one.rows % one.microbatches === 0 ? '' : ' uneven'}${one.ready === true ? ' ready' : ''}`;
 
 /** The largest difference between numbers, relative to 1. */
 function difference(a: readonly number[], b: readonly number[]): number {

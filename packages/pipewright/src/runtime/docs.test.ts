@@ -48,14 +48,14 @@ describe('docs/runtime.md', () => {
     expect(found['norm']).toBeGreaterThan(0);
     expect(found['shape']).toEqual([8, 8]);
     expect(found['seen']).toContain('0: F of stage 0');
-    expect(found['seen']).toContain('step 3 is over');
+    expect(found['seen']).toContain('step 4 is over');
     expect(found['message']).toBe('STEP_FAILED on rank 0 at 0F0');
     expect(found['report']).toContain('Interleaved1F1B: 1 rank, 3 stages, 4 microbatches');
     expect(JSON.parse(readFileSync(join(folder, 'trace.json'), 'utf8'))).toHaveProperty('traceEvents');
   });
 
   test('its tables name options and codes that exist', () => {
-    const sources = ['runtime/options.ts', 'stage/pipeline-stage.ts'].map((path) =>
+    const sources = ['runtime/options.ts', 'microbatch/given.ts', 'stage/pipeline-stage.ts'].map((path) =>
       readFileSync(new URL(`packages/pipewright/src/${path}`, root), 'utf8'),
     );
     const options = [...page.matchAll(/^\| ((?:`\w+`(?:, )?)+) \|/gm)].flatMap((row) =>

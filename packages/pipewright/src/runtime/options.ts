@@ -2,15 +2,15 @@
 import type { Action, Costs } from '@pipewright/schedule';
 import { type AutocastOptions, type distributed, type GradScaler, Tensor } from '@pipewright/torch';
 import { PipelineError } from '../errors.ts';
-import type { SpecTree } from '../microbatch/index.ts';
+import type { GivenMicrobatches, SpecTree } from '../microbatch/index.ts';
 import { didYouMean, show } from '../options.ts';
 import { PipelineStage } from '../stage/pipeline-stage.ts';
 import { isPlainObject } from '../tree.ts';
 import type { Recorder } from './recorder.ts';
 import type { PipelineRuntime } from './runtime.ts';
 
-/** The loss of one microbatch from what the last stage returned and its target. */
-export type LossFunction = (output: never, target: never) => Tensor;
+/** The loss of one microbatch from what the last stage returned, its target, and the step's `lossKwargs`. */
+export type LossFunction = (output: never, target: never, options: never) => Tensor;
 
 /** How a pipeline is run. */
 export interface RuntimeOptions {
@@ -50,8 +50,8 @@ export interface RuntimeOptions {
   readonly costs?: Costs | undefined;
 }
 
-/** What one step is given besides the positional inputs. */
-export interface StepOptions {
+/** What one step is given besides the positional inputs, which microbatches that are cut already replace. */
+export interface StepOptions extends GivenMicrobatches {
   /** What the loss compares with; on the rank that holds the last stage. */
   readonly target?: unknown;
   /** Named inputs of the stages of this rank, cut like the positional ones. */
@@ -67,6 +67,8 @@ export interface StepOptions {
   readonly onOutput?: ((output: unknown, microbatch: number) => void) | undefined;
   /** Divides the losses, whose sum it makes a mean: for example the number of tokens of the batch. */
   readonly divisor?: number | undefined;
+  /** What `lossFn` gets as its third argument. */
+  readonly lossKwargs?: Readonly<Record<string, unknown>> | undefined;
 }
 
 /** What a custom function is given besides the action. */
@@ -107,7 +109,18 @@ export const runtimeOptionNames: readonly string[] = [
   'record',
   'costs',
 ];
-const stepOptionNames = ['target', 'kwargs', 'losses', 'returnOutputs', 'onOutput', 'divisor'];
+const stepOptionNames = [
+  'target',
+  'kwargs',
+  'argMbs',
+  'kwargMbs',
+  'targetMbs',
+  'losses',
+  'returnOutputs',
+  'onOutput',
+  'divisor',
+  'lossKwargs',
+];
 export const customKinds: readonly string[] = ['F', 'B', 'I', 'W', 'OVERLAP_F_B', 'UNSHARD', 'RESHARD', 'REDUCE_GRAD'];
 
 /** The stages of a rank as a list. */
@@ -140,8 +153,9 @@ export function splitInput(where: string, input: readonly unknown[]): [readonly 
   const options: StepOptions = last;
   if (options.losses !== undefined && !Array.isArray(options.losses))
     throw new PipelineError('BAD_INPUT', `${where}: losses is ${show(options.losses)}; give an array to be filled`);
-  if (options.kwargs !== undefined && !isPlainObject(options.kwargs))
-    throw new PipelineError('BAD_INPUT', `${where}: kwargs is ${show(options.kwargs)}; give an object`);
+  for (const name of ['kwargs', 'lossKwargs'] as const)
+    if (options[name] !== undefined && !isPlainObject(options[name]))
+      throw new PipelineError('BAD_INPUT', `${where}: ${name} is ${show(options[name])}; give an object`);
   if (![undefined, true, false, 'everywhere'].includes(options.returnOutputs))
     throw new PipelineError(
       'BAD_INPUT',
@@ -149,5 +163,16 @@ export function splitInput(where: string, input: readonly unknown[]): [readonly 
     );
   if (options.onOutput !== undefined && typeof options.onOutput !== 'function')
     throw new PipelineError('BAD_INPUT', `${where}: onOutput is ${show(options.onOutput)}; give a function`);
-  return [input.slice(0, -1), options];
+  const args = input.slice(0, -1);
+  if (isCut(options) && (args.length > 0 || options.kwargs !== undefined || options.target !== undefined))
+    throw new PipelineError(
+      'BAD_INPUT',
+      `${where}: was given both a batch (${[...(args.length > 0 ? ['positional inputs'] : []), ...['kwargs', 'target'].filter((name) => Reflect.get(options, name) !== undefined)].join(', ')}) and microbatches that are cut already; give all of one kind: argMbs, kwargMbs and targetMbs`,
+    );
+  return [args, options];
+}
+
+/** Whether the microbatches come ready. */
+export function isCut({ argMbs, kwargMbs, targetMbs }: GivenMicrobatches): boolean {
+  return argMbs !== undefined || kwargMbs !== undefined || targetMbs !== undefined;
 }

@@ -6,6 +6,7 @@ import type { Action, Schedule, ScheduleData } from '@pipewright/schedule';
 import { distributed, isGradEnabled, noGrad, scope, type Tensor } from '@pipewright/torch';
 import { PipelineError } from '../errors.ts';
 import { rankStatus } from '../launch/rank-status.ts';
+import { takeMicrobatches } from '../microbatch/given.ts';
 import { type Microbatches, mergeChunks, splitBatch } from '../microbatch/index.ts';
 import { checkOptions, show } from '../options.ts';
 import type { PipelineStage } from '../stage/pipeline-stage.ts';
@@ -21,6 +22,7 @@ import {
   type CustomFunction,
   checkStages,
   customKinds,
+  isCut,
   type LossFunction,
   type RuntimeOptions,
   runtimeOptionNames,
@@ -227,11 +229,11 @@ export class PipelineRuntime {
           if (training) this.ties?.reduce();
           for (const hook of this.hooks) hook.afterStep?.(where, this.steps);
           this.recorder?.endStep();
-          return this.finish(state);
         } catch (error) {
           this.giveUp(error);
           throw error;
         }
+        return this.finish(where, state);
       });
     const { outputs, losses } =
       training && this.options.capture === true && options.onOutput === undefined
@@ -261,37 +263,29 @@ export class PipelineRuntime {
   private begin(where: string, args: readonly unknown[], options: StepOptions, training: boolean): StepState {
     for (const stage of this.stages) stage.clearRuntimeStates();
     this.overlap.reset?.();
-    const { kwargs, target, divisor } = options;
+    const { divisor } = options;
     const holdsLast = this.stages.some((stage) => stage.isLast);
     const holdsFirst = this.stages.some((stage) => stage.sources.length === 0);
-    if (args.length > 0 && !holdsFirst)
+    const batch = this.cut(where, args, options);
+    const positional = Math.max(0, ...batch.args.map((each) => each.length));
+    if (positional > 0 && !holdsFirst)
       throw new PipelineError(
         'BAD_INPUT',
-        `${where}: rank ${this.rank} was given ${args.length} positional inputs, but its stages get theirs from other stages; pass them where stage 0 is, and named inputs (kwargs) anywhere`,
+        `${where}: rank ${this.rank} was given ${positional} positional inputs, but its stages get theirs from other stages; pass them where stage 0 is, and named inputs (kwargs) anywhere`,
       );
-    if (training && holdsLast && target === undefined && (this.lossFn?.length ?? 0) > 1)
+    const hasTarget = options.target !== undefined || options.targetMbs !== undefined;
+    if (training && holdsLast && !hasTarget && (this.lossFn?.length ?? 0) > 1)
       throw new PipelineError(
         'BAD_INPUT',
         `${where}: rank ${this.rank} holds the last stage and needs a target: ${where}(…, { target })`,
       );
     if (divisor !== undefined && !(typeof divisor === 'number' && divisor > 0 && Number.isFinite(divisor)))
       throw new PipelineError('BAD_INPUT', `${where}: divisor is ${show(divisor)}; give a number above 0`);
-    const { argsChunkSpec, kwargsChunkSpec, targetChunkSpec } = this.options;
-    const empty = args.length === 0 && target === undefined && Object.keys(kwargs ?? {}).length === 0;
-    const count = this.microbatches;
-    const batch: Microbatches = empty
-      ? { args: [], kwargs: [], target: undefined, sizes: [] }
-      : splitBatch({ args, kwargs, target }, count, { argsChunkSpec, kwargsChunkSpec, targetChunkSpec });
-    if (!empty && batch.args.length !== count)
-      throw new PipelineError(
-        'BATCH_TOO_SMALL',
-        `${where}: a batch of ${batch.sizes.reduce((a, b) => a + b, 0)} rows cannot be cut into ${count} microbatches; give at least ${count} rows, or use fewer microbatches`,
-      );
     return {
       training,
       batch,
       options,
-      losses: new Array<Tensor | undefined>(count),
+      losses: new Array<Tensor | undefined>(this.microbatches),
       outputs: [],
       outbox: new Map(),
       weights: this.weights(batch.sizes, divisor),
@@ -302,6 +296,22 @@ export class PipelineRuntime {
         this.device === 'cpu',
       sentEarly: -1,
     };
+  }
+
+  private cut(where: string, args: readonly unknown[], options: StepOptions): Microbatches {
+    const count = this.microbatches;
+    if (isCut(options)) return takeMicrobatches(where, options, count);
+    const { kwargs, target } = options;
+    if (args.length === 0 && target === undefined && Object.keys(kwargs ?? {}).length === 0)
+      return { args: [], kwargs: [], target: undefined, sizes: [] };
+    const { argsChunkSpec, kwargsChunkSpec, targetChunkSpec } = this.options;
+    const batch = splitBatch({ args, kwargs, target }, count, { argsChunkSpec, kwargsChunkSpec, targetChunkSpec });
+    if (batch.args.length !== count)
+      throw new PipelineError(
+        'BATCH_TOO_SMALL',
+        `${where}: a batch of ${batch.sizes.reduce((a, b) => a + b, 0)} rows cannot be cut into ${count} microbatches; give at least ${count} rows, or use fewer microbatches`,
+      );
+    return batch;
   }
 
   /** The weight of each microbatch's loss in the whole. */
@@ -385,16 +395,31 @@ export class PipelineRuntime {
     this.recorder?.end(planned.index);
   }
 
-  private finish(state: StepState): StepResult {
-    const { outputMergeSpec } = this.options;
-    const outputs = state.outputs.length === 0 ? undefined : mergeChunks(state.outputs, outputMergeSpec);
-    return {
-      outputs:
-        state.options.returnOutputs === 'everywhere' && this.group !== null
-          ? spreadOutputs(outputs, this.schedule, this.group)
-          : outputs,
-      losses: state.losses.filter((loss) => loss !== undefined),
-    };
+  private finish(where: string, state: StepState): StepResult {
+    const spreads = state.options.returnOutputs === 'everywhere' && this.group !== null;
+    const losses = state.losses.filter((loss) => loss !== undefined);
+    try {
+      const outputs = this.merge(where, state);
+      return { outputs: spreads ? spreadOutputs(outputs, this.schedule, this.group) : outputs, losses };
+    } catch (error) {
+      if (spreads) this.giveUp(error); // else nobody waits for them
+      throw error;
+    }
+  }
+
+  private merge(where: string, { outputs, training }: StepState): unknown {
+    if (outputs.length === 0) return undefined;
+    try {
+      return mergeChunks(outputs, this.options.outputMergeSpec);
+    } catch (cause) {
+      if (!(cause instanceof PipelineError)) throw cause;
+      throw new PipelineError(
+        cause.code,
+        `${where}: ${cause.message}. Where they are not needed as one, say returnOutputs: false, or take each with onOutput${training ? '. All else of the step is done: gradients are there' : ''}`,
+        cause.details,
+        { cause },
+      );
+    }
   }
 }
 
