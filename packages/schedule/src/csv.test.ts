@@ -78,8 +78,7 @@ describe('CSV', () => {
       const ours = lower(buildSchedule(name, { ranks: 2, stagesPerRank: 2, microbatches: 4, compat: 'torch' }), {
         compat: 'torch',
       });
-      const actions = (schedule: Schedule): string[][] =>
-        schedule.order.map((row) => row.map(formatAction).sort());
+      const actions = (schedule: Schedule): string[][] => schedule.order.map((row) => row.map(formatAction).sort());
       expect(actions(read)).toEqual(actions(ours));
     },
   );
