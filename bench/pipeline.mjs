@@ -28,6 +28,21 @@ const gpuLarge = { ...gpu, dim: 2048, heads: 16, seq: 1024, vocab: 32000, microb
 
 const LATE = '1F1B late'; // gradients sent at the end of a backward, not in its middle: what the name means elsewhere
 
+/** @type {Run[]} */
+const cpuRuns = [
+  { schedule: '1F1B', stagesPerRank: 1, inTorch: true },
+  { schedule: '1F1B', stagesPerRank: 1, earlyGradients: false },
+  { schedule: 'Interleaved1F1B', stagesPerRank: 2, inTorch: true },
+  { schedule: 'InterleavedZeroBubble', stagesPerRank: 2, inTorch: true },
+  { schedule: 'ZB1P', stagesPerRank: 1 },
+  { schedule: 'ZBVZeroBubble', stagesPerRank: 2 },
+];
+/** @type {Run[]} */
+const gpuRuns = [
+  { schedule: 'Interleaved1F1B', stagesPerRank: 4, inTorch: true },
+  { schedule: 'InterleavedZeroBubble', stagesPerRank: 4, inTorch: true },
+];
+
 // `burst`: steps of a turn, more than one where they are short: the first after a pause finds cold caches and sleeping threads,
 // which in training no step does.
 /** @type {Record<string, { setting: Omit<Setting, 'schedule' | 'stagesPerRank' | 'steps' | 'warmup'>, turns: number, burst: number, runs: Run[] }>} */
@@ -36,45 +51,25 @@ const all = {
     setting: small,
     turns: 20,
     burst: 10,
-    runs: [
-      { schedule: '1F1B', stagesPerRank: 1, inTorch: true },
-      { schedule: '1F1B', stagesPerRank: 1, earlyGradients: false },
-      { schedule: 'Interleaved1F1B', stagesPerRank: 2, inTorch: true },
-      { schedule: 'InterleavedZeroBubble', stagesPerRank: 2, inTorch: true },
-      { schedule: 'ZB1P', stagesPerRank: 1 },
-      { schedule: 'ZBVZeroBubble', stagesPerRank: 2 },
-    ],
+    runs: cpuRuns,
   },
   'cpu-medium': {
     setting: medium,
     turns: 12,
     burst: 1,
-    runs: [
-      { schedule: '1F1B', stagesPerRank: 1, inTorch: true },
-      { schedule: '1F1B', stagesPerRank: 1, earlyGradients: false },
-      { schedule: 'Interleaved1F1B', stagesPerRank: 2, inTorch: true },
-      { schedule: 'InterleavedZeroBubble', stagesPerRank: 2, inTorch: true },
-      { schedule: 'ZB1P', stagesPerRank: 1 },
-      { schedule: 'ZBVZeroBubble', stagesPerRank: 2 },
-    ],
+    runs: cpuRuns,
   },
   'h200-small': {
     setting: gpuSmall,
     turns: 10,
     burst: 5,
-    runs: [
-      { schedule: 'Interleaved1F1B', stagesPerRank: 4, inTorch: true },
-      { schedule: 'InterleavedZeroBubble', stagesPerRank: 4, inTorch: true },
-    ],
+    runs: gpuRuns,
   },
   'h200-large': {
     setting: gpuLarge,
     turns: 5,
     burst: 10,
-    runs: [
-      { schedule: 'Interleaved1F1B', stagesPerRank: 4, inTorch: true },
-      { schedule: 'InterleavedZeroBubble', stagesPerRank: 4, inTorch: true },
-    ],
+    runs: gpuRuns,
   },
 };
 
