@@ -1,7 +1,7 @@
 /** @file Every module of nn, as in the golden file of PyTorch's module tests: traced, it does what it did untraced. */
 import { readFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
-import { float, loadSafetensors, manualSeed, nn, noGrad, scope, type Tensor } from '@pipewright/torch';
+import { float, loadSafetensors, manualSeed, nn, noGrad, randn, scope, type Tensor } from '@pipewright/torch';
 import { expect, test } from 'vitest';
 import { PipelineError } from '../errors.ts';
 import { flatten, tensorsIn } from '../tree.ts';
@@ -100,4 +100,22 @@ test('every module does traced what it does', () => {
   expect(wrong).toEqual([]);
   // The first weighs by its count of batches, the second looks for negative variances.
   expect([...refused]).toEqual(['BatchNorm1d', 'GaussianNLLLoss']);
+});
+
+test('a Transformer that would look whether its mask is causal takes it as it is', () => {
+  manualSeed(0);
+  const module = new nn.Transformer({
+    dModel: 8,
+    nhead: 2,
+    numEncoderLayers: 1,
+    numDecoderLayers: 1,
+    dimFeedforward: 16,
+    dropout: 0,
+    batchFirst: true,
+  });
+  const inputs = [randn([2, 4, 8]), randn([2, 4, 8]), { tgtMask: nn.Transformer.generateSquareSubsequentMask(4) }];
+  const { graph, state } = trace(module, inputs);
+  const traced = new GraphModule(graph, state).forward(...inputs) as Tensor;
+  const plain = (module as AnyModule).forward(...inputs) as Tensor;
+  expect(traced.sub(plain).abs().max().item()).toBeLessThan(1e-6);
 });

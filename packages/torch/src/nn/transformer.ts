@@ -3,6 +3,7 @@ import { full, gelu, relu, triu } from '../generated/functions.ts';
 import '../generated/methods.ts';
 import { getDefaultDtype } from '../dtype.ts';
 import { checkOptions, TorchError } from '../errors.ts';
+import { recorder } from '../op/recorder.ts';
 import { float, type Tensor } from '../tensor.ts';
 import { MultiheadAttention } from './attention.ts';
 import { ModuleList } from './containers.ts';
@@ -213,6 +214,7 @@ function clones<T extends Module>(layer: T, count: number): ModuleList<T> {
 function detectCausal(mask: Tensor | null, given: boolean | null | undefined, length: number): boolean {
   if (given !== null && given !== undefined) return given;
   if (mask === null || mask.shape.join() !== `${length},${length}`) return false;
+  if (recorder !== null || mask.isMeta) return false; // no values to look at: the mask is used as it is
   return (
     mask
       .eq(squareSubsequentMask(length, { dtype: mask.dtype, device: mask.device }))
