@@ -101,8 +101,10 @@ async function compare() {
       programs[`${labelOf(run)} ours`] = (pipe) => mine({ ...setting, pace: { pipe, burst } });
       if (onGpu)
         programs[`${labelOf(run)} captured`] = (pipe) => mine({ ...setting, pace: { pipe, burst }, capture: true });
-      if (python !== undefined && inTorch)
-        programs[`${labelOf(run)} python`] = (pipe) => theirs(python, { ...setting, pace: { pipe, burst } });
+      if (python !== undefined && inTorch) {
+        const port = await distributed.freePort();
+        programs[`${labelOf(run)} python`] = (pipe) => theirs(python, { ...setting, pace: { pipe, burst }, port });
+      }
     }
     const sides = await inTurns(turns, burst, programs);
     for (const label of entry.runs.map(labelOf)) {
@@ -156,13 +158,10 @@ function ratios(one, other) {
 function mine(setting) {
   return { command: process.execPath, args: [fileURLToPath(import.meta.url), '--run', JSON.stringify(setting)] };
 }
-/** @param {string} python @param {Setting} setting */
+/** @param {string} python @param {Setting & { port: number }} setting */
 function theirs(python, setting) {
   const program = fileURLToPath(new URL('./python/pipeline.py', import.meta.url));
-  return {
-    command: python,
-    args: [program, JSON.stringify({ ...setting, port: 29000 + Math.floor(Math.random() * 2000) })],
-  };
+  return { command: python, args: [program, JSON.stringify(setting)] };
 }
 
 const WARMUP = 2; // turns that are not counted

@@ -1,5 +1,4 @@
 /** @file Microbatches that a caller has cut already, by a data loader for example: their shapes may differ. */
-import { Tensor } from '@pipewright/torch';
 import { PipelineError } from '../errors.ts';
 import { show } from '../options.ts';
 import { isPlainObject, tensorsIn } from '../tree.ts';
@@ -12,6 +11,11 @@ export interface GivenMicrobatches {
   /** Named inputs. */
   readonly kwargMbs?: readonly Readonly<Record<string, unknown>>[] | undefined;
   readonly targetMbs?: readonly unknown[] | undefined;
+}
+
+/** Whether the microbatches come ready. */
+export function isCut({ argMbs, kwargMbs, targetMbs }: GivenMicrobatches): boolean {
+  return argMbs !== undefined || kwargMbs !== undefined || targetMbs !== undefined;
 }
 
 /** Checks microbatches that come ready. @example takeMicrobatches('step', { argMbs: [[x], [y]] }, 2) */
@@ -51,5 +55,5 @@ export function takeMicrobatches(where: string, given: GivenMicrobatches, count:
 
 /** Rows of a microbatch: the length of its first tensor. */
 function rowsOf(values: readonly unknown[]): number | undefined {
-  return tensorsIn(values).find((tensor) => tensor instanceof Tensor && tensor.ndim > 0)?.shape[0];
+  return tensorsIn(values).find((tensor) => tensor.ndim > 0)?.shape[0];
 }

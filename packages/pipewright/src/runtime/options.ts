@@ -2,7 +2,8 @@
 import type { Action, Costs } from '@pipewright/schedule';
 import { type AutocastOptions, type distributed, type GradScaler, Tensor } from '@pipewright/torch';
 import { PipelineError } from '../errors.ts';
-import type { GivenMicrobatches, SpecTree } from '../microbatch/index.ts';
+import { type GivenMicrobatches, isCut } from '../microbatch/given.ts';
+import type { SpecTree } from '../microbatch/index.ts';
 import { didYouMean, show } from '../options.ts';
 import { PipelineStage } from '../stage/pipeline-stage.ts';
 import { isPlainObject } from '../tree.ts';
@@ -170,9 +171,4 @@ export function splitInput(where: string, input: readonly unknown[]): [readonly 
       `${where}: was given both a batch (${[...(args.length > 0 ? ['positional inputs'] : []), ...['kwargs', 'target'].filter((name) => Reflect.get(options, name) !== undefined)].join(', ')}) and microbatches that are cut already; give all of one kind: argMbs, kwargMbs and targetMbs`,
     );
   return [args, options];
-}
-
-/** Whether the microbatches come ready. */
-export function isCut({ argMbs, kwargMbs, targetMbs }: GivenMicrobatches): boolean {
-  return argMbs !== undefined || kwargMbs !== undefined || targetMbs !== undefined;
 }

@@ -6,7 +6,7 @@ import type { Action, Schedule, ScheduleData } from '@pipewright/schedule';
 import { distributed, isGradEnabled, noGrad, scope, type Tensor } from '@pipewright/torch';
 import { PipelineError } from '../errors.ts';
 import { rankStatus } from '../launch/rank-status.ts';
-import { takeMicrobatches } from '../microbatch/given.ts';
+import { isCut, takeMicrobatches } from '../microbatch/given.ts';
 import { type Microbatches, mergeChunks, splitBatch } from '../microbatch/index.ts';
 import { checkOptions, show } from '../options.ts';
 import type { PipelineStage } from '../stage/pipeline-stage.ts';
@@ -22,7 +22,6 @@ import {
   type CustomFunction,
   checkStages,
   customKinds,
-  isCut,
   type LossFunction,
   type RuntimeOptions,
   runtimeOptionNames,
