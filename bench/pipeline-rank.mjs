@@ -101,7 +101,8 @@ export function main(setting) {
   let loss = 0;
   const pace = setting.pace === undefined || rank > 0 ? undefined : openSync(setting.pace.pipe, 'r');
   for (let step = 0; step < warmup + steps; step++) {
-    if (pace !== undefined && step % (setting.pace?.burst ?? 1) === 0) readSync(pace, new Uint8Array(1));
+    if (pace !== undefined && step % (setting.pace?.burst ?? 1) === 0 && readSync(pace, new Uint8Array(1)) === 0)
+      throw new Error('whoever gave the turns has ended');
     group?.barrier();
     if (step === warmup) cpu = process.cpuUsage();
     const start = performance.now();

@@ -66,8 +66,8 @@ def run(rank, s):
     losses = []
     pace = open(s["pace"]["pipe"], "rb", buffering=0) if rank == 0 else None
     for step in range(s["warmup"] + s["steps"]):
-        if pace and step % s["pace"]["burst"] == 0:
-            pace.read(1)
+        if pace and step % s["pace"]["burst"] == 0 and not pace.read(1):
+            sys.exit("whoever gave the turns has ended")
         if s["ranks"] > 1:
             dist.barrier()
         start = time.perf_counter()
