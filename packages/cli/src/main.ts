@@ -1,11 +1,11 @@
 /** @file The command line: registers the commands. Each one's code is imported when it runs, so `--help` is quick. */
 import { readFileSync } from 'node:fs';
 import { Command, CommanderError } from 'commander';
-import { registerInspectCommand } from './inspect-command.ts';
-import { allowEarlyClose } from './output.ts';
-import { registerRunCommand } from './run-command.ts';
-import { registerScheduleCommands } from './schedule-commands.ts';
-import { registerSplitCommand } from './split-command.ts';
+import { registerInspectCommand } from './commands/inspect/command.ts';
+import { registerRunCommand } from './commands/run/command.ts';
+import { registerScheduleCommands } from './commands/schedule-commands.ts';
+import { registerSplitCommand } from './commands/split/command.ts';
+import { allowEarlyClose } from './shared/output.ts';
 
 /** The program with all its commands. */
 export function createProgram(): Command {
@@ -27,7 +27,7 @@ export function createProgram(): Command {
     .description('look at everything the engine stands on; for each missing part, the command that brings it')
     .option('--json', 'print the report as JSON')
     .action(async (options: { json?: boolean }) => {
-      const { doctor } = await import('./commands/doctor.ts');
+      const { doctor } = await import('./commands/doctor/run.ts');
       process.exitCode = await doctor(options);
     });
 
@@ -36,7 +36,7 @@ export function createProgram(): Command {
     .description('find or fetch libtorch and build the addon; does nothing where nothing is missing')
     .option('--verify', 'check every file of the fetched libtorch by hash, and build the addon again')
     .action(async (options: { verify?: boolean }) => {
-      const { setup } = await import('./commands/setup.ts');
+      const { setup } = await import('./commands/setup/run.ts');
       process.exitCode = await setup(options);
     });
 

@@ -1,8 +1,59 @@
 /** @file Pipeline-parallel training and inference: microbatches, stages, the runtime, the graph front end, launching. */
-export * from './errors.ts';
-export * from './graph/index.ts';
+export * from './base/errors.ts';
+export * as tree from './base/tree.ts';
+export { GraphModule, type GraphModuleOptions, type GraphState } from './execute/graph-module.ts';
+export * from './graph/builder.ts';
+export { registerCustomFunction } from './graph/custom-functions.ts';
+export { type Expression, evaluate, parseExpression } from './graph/expression.ts';
+export * from './graph/graph.ts';
+export * from './graph/print.ts';
+export {
+  annotateSplitPoints,
+  PipeSequential,
+  pipeSplit,
+  SplitPoint,
+  type SplitSpec,
+} from './graph/split-point.ts';
+export * from './graph/validate.ts';
+export { tensorBytes, type ValueMemory, valueMemory } from './graph/value-memory.ts';
 export * from './launch/index.ts';
 export * from './microbatch/index.ts';
+export { DetachExecutor, nullCoalesceAdd, PipeExecutor, stageBackward } from './pipe/executor.ts';
+export {
+  findLossOutput,
+  insertSymbolicBackward,
+  type LossSpec,
+  LossWrapper,
+  TrivialLossWrapper,
+} from './pipe/loss.ts';
+export { drawPipe, formatBytes, formatFlops, type PictureOptions } from './pipe/picture.ts';
+export {
+  type BuildStageOptions,
+  buildStage,
+  type GraphProgram,
+  Pipe,
+  type PipeInfo,
+  type PipeOptions,
+  type StageWiring,
+} from './pipe/pipe.ts';
+export { type PipelineOptions, pipeline } from './pipe/pipeline.ts';
+export { describePipe, type PipeReport, type ReportedValue, type StageReport } from './pipe/report.ts';
+export type { ReplicatedParameter } from './pipe/state.ts';
+export {
+  type DescribePt2Options,
+  describePt2,
+  type Pt2Description,
+  type Pt2Tensor,
+  type Pt2Tensors,
+  type Pt2Value,
+} from './pt2/describe-pt2.ts';
+export { type LoadPt2Options, loadPt2 } from './pt2/load-pt2.ts';
 export * from './runtime/index.ts';
+export { type BalanceOptions, cutAtModules, cutBalanced, withoutMarks } from './split/cut.ts';
+export { measureCosts } from './split/measure.ts';
+export * from './split/parts.ts';
+export type { SharedValues } from './split/recompute.ts';
+export { type SplitGraphOptions, splitGraph } from './split/split.ts';
 export * from './stage/index.ts';
-export * as tree from './tree.ts';
+export type { DynamicShapes, FreeDims } from './trace/inputs.ts';
+export { type TracedProgram, type TraceOptions, trace } from './trace/trace.ts';

@@ -1,8 +1,8 @@
 /** @file What the tests of pipes share: small models, and the comparison of a pipe with its model. */
 import { manualSeed, nn, scope, stack, type Tensor } from '@pipewright/torch';
 import { expect } from 'vitest';
-import { type Pipe, type PipelineOptions, pipeline } from '../src/graph/index.ts';
-import { tensorsIn } from '../src/tree.ts';
+import { tensorsIn } from '../src/base/tree.ts';
+import { type Pipe, type PipelineOptions, pipeline } from '../src/index.ts';
 
 /** A linear layer beside its input. */
 export class Block extends nn.Module {

@@ -1,8 +1,8 @@
 /** @file Schedules for property tests. */
 import fc from 'fast-check';
-import { buildSchedule } from '../src/build-schedule.ts';
-import { scheduleDefinitions } from '../src/registry.ts';
-import type { Schedule } from '../src/schedule.ts';
+import { buildSchedule } from '../src/generate/build-schedule.ts';
+import { scheduleDefinitions } from '../src/generate/registry.ts';
+import type { Schedule } from '../src/model/schedule.ts';
 
 /** Every schedule that trains and that PyTorch has too. */
 const names = scheduleDefinitions.filter(({ inTorch, hasBackward }) => inTorch && hasBackward).map(({ name }) => name);

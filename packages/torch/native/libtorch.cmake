@@ -75,7 +75,7 @@ function(pipewright_add_addon name)
     ${PIPEWRIGHT_TORCH_DIR}/include/torch/csrc/api/include)
   # The wheels ship no gloo headers; pointers to gloo classes are all that the layouts need.
   if(NOT EXISTS ${PIPEWRIGHT_TORCH_DIR}/include/gloo)
-    target_include_directories(${name} SYSTEM PRIVATE ${CMAKE_CURRENT_FUNCTION_LIST_DIR}/gloo-stubs)
+    target_include_directories(${name} SYSTEM PRIVATE ${CMAKE_CURRENT_FUNCTION_LIST_DIR}/distributed/gloo-stubs)
   endif()
   target_compile_options(${name} PRIVATE -Wall -Wextra -Wno-unused-parameter)
   if(PIPEWRIGHT_SANITIZE)

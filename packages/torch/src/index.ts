@@ -2,25 +2,32 @@
 // Symbol.dispose for those who compile against us with an older `lib`.
 /// <reference lib="esnext.disposable" preserve="true" />
 export * from './autograd/index.ts';
-export * from './creation.ts';
+export { TorchError } from './base/errors.ts';
 export * as cuda from './cuda/index.ts';
-export * from './device.ts';
 export * as distributed from './distributed/index.ts';
-export * from './dtype.ts';
-export { TorchError } from './errors.ts';
 export * from './generated/functions.ts';
+export * from './tensor/creation.ts';
+export * from './tensor/device.ts';
+export * from './tensor/dtype.ts';
 
 import './generated/methods.ts';
 
-export { type Index, Range, range, type SliceItem } from './indexing.ts';
-export { MappedFile, type MappedTensor } from './mapped-file.ts';
+export { MappedFile, type MappedTensor } from './files/mapped-file.ts';
 export * as nn from './nn/index.ts';
 export { type BoundArgument, type BoundOp, bindOp, callGiven } from './op/bind.ts';
 export { callOp, listOps, type OpSchema } from './op/call.ts';
 export type { ToOptions } from './op/convert.ts';
+export { type Index, Range, range, type SliceItem } from './tensor/indexing.ts';
 
 import './op/convert.ts';
 
+export {
+  loadSafetensors,
+  readSafetensorsHeader,
+  type SafetensorsEntry,
+  type SafetensorsHeader,
+  saveSafetensors,
+} from './files/safetensors.ts';
 export type * from './generated/options.ts';
 export {
   describeHandle,
@@ -42,14 +49,7 @@ export { type Recorder, recorder, sharesStorage, torchSourceRoot, withRecorder }
 export type * from './op/types.ts';
 export { type UniqueOptions, unique } from './op/unique.ts';
 export * as optim from './optim/index.ts';
-export { type PrintOptions, setPrintOptions } from './print.ts';
-export { Generator, getRngState, initialSeed, manualSeed, setRngState } from './random.ts';
-export {
-  loadSafetensors,
-  readSafetensorsHeader,
-  type SafetensorsEntry,
-  type SafetensorsHeader,
-  saveSafetensors,
-} from './safetensors.ts';
-export { keep, liveTensors, Scope, scope, unscoped } from './scope.ts';
-export * from './tensor.ts';
+export { type PrintOptions, setPrintOptions } from './tensor/print.ts';
+export { Generator, getRngState, initialSeed, manualSeed, setRngState } from './tensor/random.ts';
+export { keep, liveTensors, Scope, scope, unscoped } from './tensor/scope.ts';
+export * from './tensor/tensor.ts';

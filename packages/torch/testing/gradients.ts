@@ -2,8 +2,8 @@
 import { expect } from 'vitest';
 import { liveCallbacks } from '../src/autograd/callbacks.ts';
 import { engine } from '../src/autograd/native.ts';
-import { liveTensors, scope } from '../src/scope.ts';
-import type { Tensor } from '../src/tensor.ts';
+import { liveTensors, scope } from '../src/tensor/scope.ts';
+import type { Tensor } from '../src/tensor/tensor.ts';
 
 /** Runs `body` in a scope and checks that it leaves no tensor and no callback behind. */
 export function leakFree(body: () => void): void {

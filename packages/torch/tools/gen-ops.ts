@@ -66,7 +66,7 @@ function hotFormsFile(): string {
     return `  '${op}': { args: '${args}', bind: (${names.join(', ')}) => (r) => ${variable(op)}(${values}) },\n`;
   });
   const natives = hotForms.map(({ op }) => `const ${variable(op)} = native.hot['${op}'] as Call;\n`);
-  return `${banner}import { native } from '../addon.ts';
+  return `${banner}import { native } from '../base/addon.ts';
 
 type Call = (...values: unknown[]) => unknown;
 
@@ -165,7 +165,7 @@ function methodsFile(ops: Map<string, Schema[]>, options: OptionTypes): string {
   }
   const text = lines.join('');
   return `${banner}${imports(text, options, ['Tensor', 'Scalar', 'Element'])}
-declare module '../tensor.ts' {
+declare module '../tensor/tensor.ts' {
   interface Tensor {
 ${text}  }
 }
@@ -204,17 +204,17 @@ function functionsFile(ops: Map<string, Schema[]>, options: OptionTypes): string
 }
 
 const typeHomes: readonly (readonly [string, string])[] = [
-  ['Device', '../device.ts'],
-  ['DType', '../dtype.ts'],
+  ['Device', '../tensor/device.ts'],
+  ['DType', '../tensor/dtype.ts'],
   ['DTypeLike', '../op/types.ts'],
   ['Float', '../op/types.ts'],
   ['Int', '../op/types.ts'],
   ['Layout', '../op/types.ts'],
   ['MemoryFormat', '../op/types.ts'],
-  ['Generator', '../random.ts'],
-  ['Element', '../tensor.ts'],
-  ['Scalar', '../tensor.ts'],
-  ['Tensor', '../tensor.ts'],
+  ['Generator', '../tensor/random.ts'],
+  ['Element', '../tensor/tensor.ts'],
+  ['Scalar', '../tensor/tensor.ts'],
+  ['Tensor', '../tensor/tensor.ts'],
 ];
 
 /** Type imports for the names that the text uses. */
@@ -239,7 +239,7 @@ async function main(args: readonly string[]): Promise<number> {
   const check = args.includes('--check');
   const to = args.indexOf('--to');
   const root = to < 0 ? fileURLToPath(new URL('../../', import.meta.url)) : (args[to + 1] as string);
-  const { native } = (await import(new URL('../../dist/addon.js', import.meta.url).href)) as { native: Addon };
+  const { native } = (await import(new URL('../../dist/base/addon.js', import.meta.url).href)) as { native: Addon };
   const version = native.torchVersion();
   if (version.split('+')[0] !== testedVersion) {
     console.log(

@@ -82,7 +82,7 @@ export function hotNativeFile(forms: readonly HotForm[], schemas: ReadonlyMap<st
     functions.push(printForm(form, schema));
     exports.push(`    {"${form.op}", ${nativeName(form.op)}},`);
   }
-  return `${banner}#include "../hot.h"
+  return `${banner}#include "core/hot.h"
 
 ${[...headers].sort().join('\n')}
 

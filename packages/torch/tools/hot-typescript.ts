@@ -140,11 +140,11 @@ export function hotTypescriptFile(
   });
   const methods = [...byName.values()].filter(isMethod).map((list) => printFunction(list, schemas, true));
   const functions = [...byName.values()].map((list) => printFunction(list, schemas, false));
-  return `${banner}import { native } from '../addon.ts';
+  return `${banner}import { native } from '../base/addon.ts';
 import { handleOrZero, list, listOrOne, spread, tensors } from '../op/hot.ts';
 import { genericFunction, genericMethod } from '../op/operator.ts';
 import { recorder } from '../op/recorder.ts';
-import { Tensor } from '../tensor.ts';
+import { Tensor } from '../tensor/tensor.ts';
 
 type Hot = (...values: unknown[]) => unknown;
 const { hot } = native;

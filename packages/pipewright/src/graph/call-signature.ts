@@ -1,9 +1,9 @@
 /** @file How the arguments of a call become the inputs of a graph: trees are matched, constants compared. */
 import { Tensor } from '@pipewright/torch';
-import { PipelineError } from '../errors.ts';
+import { PipelineError } from '../base/errors.ts';
 import type { CallSignature, Graph, GraphArgument } from './graph.ts';
 import { floatNumber, placeholdersOf } from './graph.ts';
-import { formatArgument } from './print-graph.ts';
+import { formatArgument } from './print.ts';
 
 /** Turns the arguments of calls of one graph into its inputs. */
 export class ArgumentBinder {

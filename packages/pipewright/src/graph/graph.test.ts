@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { formatGraph, type Graph, GraphBuilder, inputsOf, mapReferences, usersOf, validateGraph } from './index.ts';
+import { formatGraph, type Graph, GraphBuilder, inputsOf, mapReferences, usersOf, validateGraph } from '../index.ts';
 
 function sample(): Graph {
   const g = new GraphBuilder();

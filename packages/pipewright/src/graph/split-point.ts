@@ -1,8 +1,8 @@
 /** @file Where stages end: marks in the model's code, or modules by name. */
 import { nn } from '@pipewright/torch';
-import { PipelineError } from '../errors.ts';
-import { checkChoice, didYouMean, show } from '../options.ts';
-import { activeTrace } from './trace-run.ts';
+import { checkChoice, didYouMean, show } from '../base/checks.ts';
+import { PipelineError } from '../base/errors.ts';
+import { activeTrace } from '../trace/run.ts';
 
 /**
  * Before a module, or after it.

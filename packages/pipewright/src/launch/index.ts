@@ -1,9 +1,9 @@
 /** @file Starting ranks, and knowing where each one is. */
-export { formatDigest } from './digest.ts';
+export { formatDigest } from '../status/digest.ts';
+export { formatPlace, type RankPlace } from '../status/place.ts';
+export { type Place, RankStatus, rankStatus, reportPlace } from '../status/rank-status.ts';
 export { type Launched, launch } from './launch.ts';
 export type { LaunchOptions } from './launch-options.ts';
-export { LaunchError, type RankFailure } from './rank-failure.ts';
-export type { LineSink, OutputStream } from './rank-output.ts';
-export { formatPlace, type RankPlace } from './rank-place.ts';
-export { type Place, RankStatus, rankStatus, reportPlace } from './rank-status.ts';
-export { isRank, runRank } from './run-rank.ts';
+export { LaunchError, type RankFailure } from './ranks/rank-failure.ts';
+export type { LineSink, OutputStream } from './ranks/rank-output.ts';
+export { isRank, runRank } from './ranks/run-rank.ts';

@@ -1,9 +1,9 @@
 /** @file What can be said to `launch`, and the checks of it. */
 import { availableParallelism } from 'node:os';
-import { PipelineError } from '../errors.ts';
-import { checkChoice, checkCount, checkOptions, show } from '../options.ts';
-import type { LineSink } from './rank-output.ts';
-import { scriptUrl } from './script-url.ts';
+import { checkChoice, checkCount, checkOptions, show } from '../base/checks.ts';
+import { PipelineError } from '../base/errors.ts';
+import type { LineSink } from './ranks/rank-output.ts';
+import { scriptUrl } from './ranks/script-url.ts';
 
 /** How to start ranks. */
 export interface LaunchOptions {

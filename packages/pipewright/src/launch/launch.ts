@@ -1,20 +1,20 @@
 /** @file Starts ranks, ends all when one fails, and says which one was the cause and where the others were. */
 import { freePort } from '@pipewright/torch/environment';
-import { PipelineError } from '../errors.ts';
-import { formatDigest } from './digest.ts';
+import { PipelineError } from '../base/errors.ts';
+import { processBoard, type StatusBoard, threadBoard } from '../status/board.ts';
+import { formatDigest } from '../status/digest.ts';
+import { STATUS_FILE } from '../status/layout.ts';
+import type { RankPlace } from '../status/place.ts';
 import { type LaunchOptions, type LaunchPlan, planLaunch } from './launch-options.ts';
-import { interfaceTowards } from './network.ts';
-import { openGuest } from './node-guest.ts';
-import { openHub } from './node-hub.ts';
-import type { NodeLink, NodeOptions } from './node-link.ts';
-import { startProcesses } from './process-ranks.ts';
-import { failedInWait, LaunchError, type RankFailure, STOPPED, stoppedFailure } from './rank-failure.ts';
-import { printLine } from './rank-output.ts';
-import type { RankPlace } from './rank-place.ts';
-import type { RankEvents, StartedRanks } from './started-ranks.ts';
-import { processBoard, type StatusBoard, threadBoard } from './status-board.ts';
-import { STATUS_FILE } from './status-layout.ts';
-import { startThreads } from './thread-ranks.ts';
+import { interfaceTowards } from './machines/network.ts';
+import { openGuest } from './machines/node-guest.ts';
+import { openHub } from './machines/node-hub.ts';
+import type { NodeLink, NodeOptions } from './machines/node-link.ts';
+import { startProcesses } from './ranks/process-ranks.ts';
+import { failedInWait, LaunchError, type RankFailure, STOPPED, stoppedFailure } from './ranks/rank-failure.ts';
+import { printLine } from './ranks/rank-output.ts';
+import type { RankEvents, StartedRanks } from './ranks/started-ranks.ts';
+import { startThreads } from './ranks/thread-ranks.ts';
 
 /** Ranks under way. */
 export interface Launched {

@@ -1,7 +1,8 @@
 /** @file Lays one tree over another: values and their specs, or two chunks. By position in arrays, by name elsewhere. */
-import { PipelineError } from '../errors.ts';
-import { show } from '../options.ts';
-import { type FlatTree, flatten, formatSpec, isPlainObject, type TreeSpec } from '../tree.ts';
+
+import { show } from '../base/checks.ts';
+import { PipelineError } from '../base/errors.ts';
+import { type FlatTree, flatten, formatSpec, isPlainObject, type TreeSpec } from '../base/tree.ts';
 
 /** How the two trees are called in messages. */
 export interface Alignment {

@@ -1,7 +1,7 @@
 /** @file A block mask of attention: which blocks of keys each block of queries sees, and how it is cut into microbatches. */
 import type { Tensor } from '@pipewright/torch';
-import { PipelineError } from '../errors.ts';
-import { checkOptions, show } from '../options.ts';
+import { checkOptions, show } from '../base/checks.ts';
+import { PipelineError } from '../base/errors.ts';
 
 /** Whether query `query` sees key `key`, for index tensors that broadcast against each other. */
 export type MaskMod = (batch: Tensor, head: Tensor, query: Tensor, key: Tensor) => Tensor;

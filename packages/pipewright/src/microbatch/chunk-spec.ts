@@ -1,8 +1,8 @@
 /** @file What happens to each value of a batch when it is cut into microbatches, and to each result when they are merged. */
 import { inspect } from 'node:util';
 import { type Tensor, tensor } from '@pipewright/torch';
-import { PipelineError } from '../errors.ts';
-import { show } from '../options.ts';
+import { show } from '../base/checks.ts';
+import { PipelineError } from '../base/errors.ts';
 
 /** The dimension that is cut where none is given. */
 export const DEFAULT_CHUNK_DIM = 0;

@@ -1,7 +1,8 @@
 /** @file Microbatches that a caller has cut already, by a data loader for example: their shapes may differ. */
-import { PipelineError } from '../errors.ts';
-import { show } from '../options.ts';
-import { isPlainObject, tensorsIn } from '../tree.ts';
+
+import { show } from '../base/checks.ts';
+import { PipelineError } from '../base/errors.ts';
+import { isPlainObject, tensorsIn } from '../base/tree.ts';
 import type { Microbatches } from './split.ts';
 
 /** What each microbatch is given; all lists have one entry for each. */

@@ -2,7 +2,7 @@
 import { readFileSync } from 'node:fs';
 import { arange, Tensor } from '@pipewright/torch';
 import { describe, expect, test } from 'vitest';
-import { flatten, unflatten } from '../tree.ts';
+import { flatten, unflatten } from '../base/tree.ts';
 import { mergeChunks, Replicate, type SplitOptions, splitArgsKwargsIntoChunks, TensorChunkSpec } from './index.ts';
 
 type Case = readonly [name: string, result: { readonly error?: true; readonly [key: string]: unknown }];

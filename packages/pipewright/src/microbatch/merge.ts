@@ -1,9 +1,9 @@
 /** @file Merges the results of microbatches into one: concatenates, folds, or takes what all have in common. */
 import { isDeepStrictEqual } from 'node:util';
 import { cat, stack, Tensor } from '@pipewright/torch';
-import { PipelineError } from '../errors.ts';
-import { checkOptions, show } from '../options.ts';
-import { flatten, leafPaths, unflatten } from '../tree.ts';
+import { checkOptions, show } from '../base/checks.ts';
+import { PipelineError } from '../base/errors.ts';
+import { flatten, leafPaths, unflatten } from '../base/tree.ts';
 import { alignLeaves } from './align.ts';
 import { CustomReducer, formatChunkSpec, isReplicate, type SpecTree, TensorChunkSpec } from './chunk-spec.ts';
 import { chunkSizes } from './split.ts';

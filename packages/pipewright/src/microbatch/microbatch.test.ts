@@ -3,8 +3,8 @@ import { inspect } from 'node:util';
 import { fc, test } from '@fast-check/vitest';
 import { arange, cat, liveTensors, ones, scope, Tensor, tensor, zeros } from '@pipewright/torch';
 import { describe, expect } from 'vitest';
-import type { PipelineError } from '../errors.ts';
-import { flatten } from '../tree.ts';
+import type { PipelineError } from '../base/errors.ts';
+import { flatten } from '../base/tree.ts';
 import {
   CustomReducer,
   chunkSizes,

@@ -1,8 +1,8 @@
 /** @file Cuts a batch into microbatches: positional inputs, named inputs and targets, all by the same cut. */
 import { cat, Tensor } from '@pipewright/torch';
-import { PipelineError } from '../errors.ts';
-import { checkChoice, checkCount, checkOptions, show } from '../options.ts';
-import { flatten, isPlainObject, leafPaths, type TreeSpec, unflatten } from '../tree.ts';
+import { checkChoice, checkCount, checkOptions, show } from '../base/checks.ts';
+import { PipelineError } from '../base/errors.ts';
+import { flatten, isPlainObject, leafPaths, type TreeSpec, unflatten } from '../base/tree.ts';
 import { alignByPosition, alignLeaves } from './align.ts';
 import { BlockMask } from './block-mask.ts';
 import { formatChunkSpec, isReplicate, Replicate, type SpecTree, TensorChunkSpec } from './chunk-spec.ts';

@@ -1,18 +1,18 @@
 /** @file What the kinds of actions do. */
 import { autocast, type Device, type DType, fullLike, keep, scope, Tensor, unscoped } from '@pipewright/torch';
-import { PipelineError } from '../errors.ts';
-import { type Place, rankStatus } from '../launch/rank-status.ts';
+import { show } from '../base/checks.ts';
+import { debugInfo } from '../base/describe.ts';
+import { PipelineError } from '../base/errors.ts';
+import { mapTensors, tensorsIn } from '../base/tree.ts';
 import type { Microbatches } from '../microbatch/index.ts';
-import { show } from '../options.ts';
-import { debugInfo } from '../stage/describe.ts';
+import type { Recorder } from '../recording/recorder.ts';
 import type { PipelineStage } from '../stage/pipeline-stage.ts';
 import { pick } from '../stage/wiring.ts';
-import { mapTensors, tensorsIn } from '../tree.ts';
+import { type Place, rankStatus } from '../status/rank-status.ts';
 import { handOver, recvGrads, recvValues, sendGrads, sendValues } from './messages.ts';
 import type { LossFunction, RuntimeOptions, StepOptions } from './options.ts';
-import type { Overlap } from './overlap.ts';
+import type { Overlap } from './overlap/overlap.ts';
 import { backwardTag, forwardTag, type Link, type PlannedAction, type StageLinks } from './plan.ts';
-import type { Recorder } from './recorder.ts';
 
 /** What one step works on. */
 export interface StepState {

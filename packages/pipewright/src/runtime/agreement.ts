@@ -1,7 +1,7 @@
 /** @file What all ranks must agree on before the first step: who holds which stage, how stages are connected, the schedule. */
 import type { Schedule } from '@pipewright/schedule';
 import type { distributed } from '@pipewright/torch';
-import { PipelineError } from '../errors.ts';
+import { PipelineError } from '../base/errors.ts';
 import type { StageDescription } from '../stage/wiring.ts';
 
 /** One rank's part. Plain JSON. */

@@ -4,9 +4,9 @@
  * the later ones are replays: inputs are copied into the recorded ones, losses and gradients read out.
  */
 import { cuda, noGrad, type Tensor, unscoped } from '@pipewright/torch';
-import { describeTensor } from '../stage/describe.ts';
+import { describeTensor } from '../base/describe.ts';
+import { flatten, formatSpec, mapTensors, tensorsIn } from '../base/tree.ts';
 import type { PipelineStage } from '../stage/pipeline-stage.ts';
-import { flatten, formatSpec, mapTensors, tensorsIn } from '../tree.ts';
 import type { StepOptions } from './options.ts';
 
 /** What a step gives. */

@@ -4,7 +4,7 @@
  */
 import { writeSync } from 'node:fs';
 import { formatAction } from '@pipewright/schedule';
-import { PipelineError } from '../errors.ts';
+import { PipelineError } from '../base/errors.ts';
 import type { ActionHook } from './options.ts';
 
 /** What prints, or null where nothing is asked for. */

@@ -1,7 +1,7 @@
 /** @file What went wrong in a step: which rank, which slot, which action, and why. */
 import { formatAction } from '@pipewright/schedule';
 import { distributed } from '@pipewright/torch';
-import { PipelineError } from '../errors.ts';
+import { PipelineError } from '../base/errors.ts';
 import type { PlannedAction } from './plan.ts';
 
 /**

@@ -1,8 +1,8 @@
 /** @file The norm of all gradients of a pipeline, over its ranks, and clipping by it. */
 import { callOp, type distributed, noGrad, scope, Tensor, tensor } from '@pipewright/torch';
-import { PipelineError } from '../errors.ts';
-import { rankStatus } from '../launch/rank-status.ts';
-import { checkOptions, show } from '../options.ts';
+import { checkOptions, show } from '../base/checks.ts';
+import { PipelineError } from '../base/errors.ts';
+import { rankStatus } from '../status/rank-status.ts';
 
 /** How gradients are clipped. */
 export interface ClipOptions {

@@ -1,4 +1,6 @@
 /** @file Running schedules. */
+
+export { Recorder, type RecorderOptions, type StepTimes } from '../recording/recorder.ts';
 export { StepError } from './errors.ts';
 export type { ClipOptions } from './grad-norm.ts';
 export {
@@ -9,7 +11,6 @@ export {
   type RuntimeOptions,
   type StepOptions,
 } from './options.ts';
-export { Recorder, type RecorderOptions, type StepTimes } from './recorder.ts';
 export { PipelineRuntime } from './runtime.ts';
 export {
   getScheduleClass,

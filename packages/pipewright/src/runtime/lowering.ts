@@ -1,7 +1,7 @@
 /** @file From the schedule that a user names to the order that ranks walk. */
 import { buildSchedule, lower, Schedule, type ScheduleData, validate } from '@pipewright/schedule';
-import { PipelineError } from '../errors.ts';
-import { checkCount } from '../options.ts';
+import { checkCount } from '../base/checks.ts';
+import { PipelineError } from '../base/errors.ts';
 import { edgesOf, isChain, type StageDescription } from '../stage/wiring.ts';
 import type { RuntimeOptions } from './options.ts';
 

@@ -4,8 +4,8 @@
  * there is none. The usual case, one tensor that needs a gradient, goes without a header.
  */
 import { distributed, isGradEnabled, Tensor } from '@pipewright/torch';
-import { PipelineError } from '../errors.ts';
-import { flatten, type TreeSpec, unflatten } from '../tree.ts';
+import { PipelineError } from '../base/errors.ts';
+import { flatten, type TreeSpec, unflatten } from '../base/tree.ts';
 
 /** The header of a forward message that is not one tensor alone. */
 interface Header {

@@ -1,13 +1,13 @@
 /** @file What a runtime and a step are given, and the checks of it. */
 import type { Action, Costs } from '@pipewright/schedule';
 import { type AutocastOptions, type distributed, type GradScaler, Tensor } from '@pipewright/torch';
-import { PipelineError } from '../errors.ts';
+import { didYouMean, show } from '../base/checks.ts';
+import { PipelineError } from '../base/errors.ts';
+import { isPlainObject } from '../base/tree.ts';
 import { type GivenMicrobatches, isCut } from '../microbatch/given.ts';
 import type { SpecTree } from '../microbatch/index.ts';
-import { didYouMean, show } from '../options.ts';
+import type { Recorder } from '../recording/recorder.ts';
 import { PipelineStage } from '../stage/pipeline-stage.ts';
-import { isPlainObject } from '../tree.ts';
-import type { Recorder } from './recorder.ts';
 import type { PipelineRuntime } from './runtime.ts';
 
 /** The loss of one microbatch from what the last stage returned, its target, and the step's `lossKwargs`. */

@@ -1,7 +1,7 @@
 /** @file The merged outputs of a step on every rank: the rank of the last stage sends them to the others. */
 import type { Schedule } from '@pipewright/schedule';
 import { type distributed, noGrad } from '@pipewright/torch';
-import { rankStatus } from '../launch/rank-status.ts';
+import { rankStatus } from '../status/rank-status.ts';
 import { recvValues, sendValues } from './messages.ts';
 import { ownTag } from './plan.ts';
 

@@ -1,10 +1,10 @@
 /** @file A rank's row of a lowered schedule, compiled once into the list that every step walks. */
 import { type Action, formatAction, type Schedule, StageGraph } from '@pipewright/schedule';
 import type { distributed } from '@pipewright/torch';
-import { PipelineError } from '../errors.ts';
-import type { Place } from '../launch/rank-status.ts';
+import { PipelineError } from '../base/errors.ts';
 import type { PipelineStage } from '../stage/pipeline-stage.ts';
 import type { StageDescription, StageInput } from '../stage/wiring.ts';
+import type { Place } from '../status/rank-status.ts';
 
 /** The way from one stage to another, seen from one of them. */
 export interface Link {

@@ -4,12 +4,13 @@
  */
 import type { Action, Schedule, ScheduleData } from '@pipewright/schedule';
 import { distributed, isGradEnabled, noGrad, scope, type Tensor } from '@pipewright/torch';
-import { PipelineError } from '../errors.ts';
-import { rankStatus } from '../launch/rank-status.ts';
+import { checkOptions, show } from '../base/checks.ts';
+import { PipelineError } from '../base/errors.ts';
 import { isCut, takeMicrobatches } from '../microbatch/given.ts';
 import { type Microbatches, mergeChunks, splitBatch } from '../microbatch/index.ts';
-import { checkOptions, show } from '../options.ts';
+import { Recorder } from '../recording/recorder.ts';
 import type { PipelineStage } from '../stage/pipeline-stage.ts';
+import { rankStatus } from '../status/rank-status.ts';
 import { Actions, type StepState } from './actions.ts';
 import { agree } from './agreement.ts';
 import { StepCapture, type StepInput, type StepResult } from './capture.ts';
@@ -29,11 +30,10 @@ import {
   splitInput,
 } from './options.ts';
 import { spreadOutputs } from './outputs.ts';
-import type { Overlap } from './overlap.ts';
+import type { Overlap } from './overlap/overlap.ts';
+import { StreamOverlap } from './overlap/stream.ts';
+import { ThreadOverlap } from './overlap/thread.ts';
 import { makePlan, type Plan, type PlannedAction } from './plan.ts';
-import { Recorder } from './recorder.ts';
-import { StreamOverlap } from './stream-overlap.ts';
-import { ThreadOverlap } from './thread-overlap.ts';
 import { Ties } from './ties.ts';
 
 /**

@@ -5,9 +5,9 @@
  */
 import type { Schedule } from '@pipewright/schedule';
 import { distributed, noGrad, scope, type Tensor, unscoped } from '@pipewright/torch';
-import { PipelineError } from '../errors.ts';
-import { rankStatus } from '../launch/rank-status.ts';
+import { PipelineError } from '../base/errors.ts';
 import type { StageDescription } from '../stage/wiring.ts';
+import { rankStatus } from '../status/rank-status.ts';
 import type { Plan } from './plan.ts';
 
 /** One copy of a tied parameter on some rank. */

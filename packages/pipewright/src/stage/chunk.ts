@@ -1,6 +1,6 @@
 /** @file What a stage holds for one microbatch between its forward and its last backward. */
 import type { BackwardRun, Tensor, WeightBackward } from '@pipewright/torch';
-import { tensorsIn } from '../tree.ts';
+import { tensorsIn } from '../base/tree.ts';
 
 /** What arrived from one source for one microbatch. */
 interface Arrived {

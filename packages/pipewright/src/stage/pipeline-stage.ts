@@ -11,11 +11,11 @@ import {
   startBackward,
   Tensor,
 } from '@pipewright/torch';
-import { PipelineError } from '../errors.ts';
-import { checkOptions } from '../options.ts';
-import { tensorsIn } from '../tree.ts';
+import { checkOptions } from '../base/checks.ts';
+import { debugInfo, describeTensor } from '../base/describe.ts';
+import { PipelineError } from '../base/errors.ts';
+import { tensorsIn } from '../base/tree.ts';
 import { Chunk, disposeAll } from './chunk.ts';
-import { debugInfo, describeTensor } from './describe.ts';
 import { assemble, checkInputs, defaultInputs, type StageDescription, type StageInput, sourcesOf } from './wiring.ts';
 
 /** How a stage is connected and run. */

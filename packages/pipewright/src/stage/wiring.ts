@@ -1,6 +1,6 @@
 /** @file Where the inputs of stages come from: the stage before, or any earlier ones (skip connections). */
 import type { StageEdge } from '@pipewright/schedule';
-import { PipelineError } from '../errors.ts';
+import { PipelineError } from '../base/errors.ts';
 
 /**
  * One source of a stage's positional inputs: the output of an earlier stage, or one element of it.

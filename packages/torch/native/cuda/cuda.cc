@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "../process-group.h"
+#include "../distributed/process-group.h"
 #ifdef USE_C10D_NCCL
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 #endif

@@ -1,9 +1,9 @@
 /** @file Gradients: accumulated into leaves by `backward`, returned by `grad`. */
-import { native } from '../addon.ts';
-import { dtypeOfCode } from '../dtype.ts';
-import { checkOptions, TorchError } from '../errors.ts';
+import { native } from '../base/addon.ts';
+import { checkOptions, TorchError } from '../base/errors.ts';
 import { recorder } from '../op/recorder.ts';
-import { Tensor } from '../tensor.ts';
+import { dtypeOfCode } from '../tensor/dtype.ts';
+import { Tensor } from '../tensor/tensor.ts';
 import { collectCallbacks } from './callbacks.ts';
 
 /** How `backward` goes through the graph. */
@@ -30,7 +30,7 @@ export interface GradOptions {
   allowUnused?: boolean | undefined;
 }
 
-declare module '../tensor.ts' {
+declare module '../tensor/tensor.ts' {
   interface Tensor {
     /** Adds the gradient of this tensor to every leaf it was computed from. @example loss.backward() */
     backward(gradient?: Tensor | null, options?: Omit<BackwardOptions, 'gradTensors'>): void;

@@ -2,10 +2,10 @@
  * @file TypeScript functions that the engine calls during backward. Each is known to the addon by a number; when the
  * last owner on the native side goes (a graph, a hook), it leaves the number to be collected here.
  */
-import { native } from '../addon.ts';
-import { TorchError } from '../errors.ts';
-import { Scope } from '../scope.ts';
-import { Tensor } from '../tensor.ts';
+import { native } from '../base/addon.ts';
+import { TorchError } from '../base/errors.ts';
+import { Scope } from '../tensor/scope.ts';
+import { Tensor } from '../tensor/tensor.ts';
 import { engine, type Handle } from './native.ts';
 
 /** Takes tensors (null where there is none), returns tensors or nothing; `extra` depends on the kind of callback. */

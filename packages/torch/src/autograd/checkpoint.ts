@@ -2,11 +2,11 @@
  * @file Activation checkpointing: what a function's graph would keep for backward is dropped, and the function is run
  * again when backward first asks for it.
  */
-import { native } from '../addon.ts';
-import { checkOptions, TorchError } from '../errors.ts';
+import { native } from '../base/addon.ts';
+import { checkOptions, TorchError } from '../base/errors.ts';
 import { recorder } from '../op/recorder.ts';
-import { unscoped } from '../scope.ts';
-import { Tensor } from '../tensor.ts';
+import { unscoped } from '../tensor/scope.ts';
+import { Tensor } from '../tensor/tensor.ts';
 import { type AutocastState, autocastState, withAutocastState } from './autocast.ts';
 import { addCallback, dropCallback } from './callbacks.ts';
 import { synchronous } from './modes.ts';

@@ -1,9 +1,9 @@
 /** @file Custom functions: an operator of one's own with a forward and a backward in TypeScript. */
-import { native } from '../addon.ts';
-import { TorchError } from '../errors.ts';
+import { native } from '../base/addon.ts';
+import { TorchError } from '../base/errors.ts';
 import { recorder } from '../op/recorder.ts';
-import { Scope } from '../scope.ts';
-import { Tensor } from '../tensor.ts';
+import { Scope } from '../tensor/scope.ts';
+import { Tensor } from '../tensor/tensor.ts';
 import { addCallback, collectCallbacks } from './callbacks.ts';
 import { synchronous } from './modes.ts';
 import { engine } from './native.ts';

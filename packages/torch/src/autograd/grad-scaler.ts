@@ -1,10 +1,11 @@
 /** @file Loss scaling for float16: gradients too small for the type are made larger, and steps with infinities skipped. */
-import type { Device } from '../device.ts';
+
+import { checkOptions, TorchError } from '../base/errors.ts';
 import type { ProcessGroup } from '../distributed/process-group.ts';
-import { checkOptions, TorchError } from '../errors.ts';
 import { callOp } from '../op/call.ts';
-import { scope, unscoped } from '../scope.ts';
-import { Tensor } from '../tensor.ts';
+import type { Device } from '../tensor/device.ts';
+import { scope, unscoped } from '../tensor/scope.ts';
+import { Tensor } from '../tensor/tensor.ts';
 import { noGrad } from './modes.ts';
 import { mapTensors } from './tree.ts';
 

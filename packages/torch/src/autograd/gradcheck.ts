@@ -1,8 +1,8 @@
 /** @file Gradients compared with finite differences, as PyTorch's gradcheck does. */
-import { checkOptions, TorchError } from '../errors.ts';
+import { checkOptions, TorchError } from '../base/errors.ts';
 import { callOp } from '../op/call.ts';
-import { scope } from '../scope.ts';
-import { Tensor } from '../tensor.ts';
+import { scope } from '../tensor/scope.ts';
+import { Tensor } from '../tensor/tensor.ts';
 import { grad } from './backward.ts';
 import { noGrad } from './modes.ts';
 

@@ -1,8 +1,8 @@
 /** @file The graph that operators record: one node per operator, edges towards the leaves. */
-import { native } from '../addon.ts';
-import { TorchError } from '../errors.ts';
-import { disposeOwned, markOwned, type Owned, own, type Scope } from '../scope.ts';
-import { Tensor } from '../tensor.ts';
+import { native } from '../base/addon.ts';
+import { TorchError } from '../base/errors.ts';
+import { disposeOwned, markOwned, type Owned, own, type Scope } from '../tensor/scope.ts';
+import { Tensor } from '../tensor/tensor.ts';
 import { addCallback } from './callbacks.ts';
 import { HookHandle } from './hook-handle.ts';
 import { engine } from './native.ts';
@@ -16,7 +16,7 @@ export type NodeHook = (
 /** Takes the gradients that arrive at a node; may return others. */
 export type NodePrehook = (gradOutputs: (Tensor | null)[]) => readonly (Tensor | null)[] | void;
 
-declare module '../tensor.ts' {
+declare module '../tensor/tensor.ts' {
   interface Tensor {
     /** The node that computed this tensor; null for a leaf. A node keeps the graph below it alive until disposed of. */
     readonly gradFn: GraphNode | null;

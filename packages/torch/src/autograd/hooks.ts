@@ -1,11 +1,11 @@
 /** @file Hooks on tensors: functions called with a gradient as it arrives, or after it was accumulated. */
-import { TorchError } from '../errors.ts';
-import { Tensor } from '../tensor.ts';
+import { TorchError } from '../base/errors.ts';
+import { Tensor } from '../tensor/tensor.ts';
 import { addCallback } from './callbacks.ts';
 import { HookHandle } from './hook-handle.ts';
 import { engine } from './native.ts';
 
-declare module '../tensor.ts' {
+declare module '../tensor/tensor.ts' {
   interface Tensor {
     /** Calls `hook` with the gradient of this tensor during backward; what it returns takes the gradient's place. @example x.registerHook((g) => g.mul(2)) */
     registerHook(hook: (grad: Tensor) => Tensor | null | void): HookHandle;

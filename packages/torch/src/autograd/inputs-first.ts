@@ -1,8 +1,8 @@
 /** @file A backward that gives the gradients others wait for before the rest. */
-import { native } from '../addon.ts';
-import { checkOptions, TorchError } from '../errors.ts';
+import { native } from '../base/addon.ts';
+import { checkOptions, TorchError } from '../base/errors.ts';
 import { recorder } from '../op/recorder.ts';
-import type { Tensor } from '../tensor.ts';
+import type { Tensor } from '../tensor/tensor.ts';
 import { gradientsOf, listOf } from './backward.ts';
 import { collectCallbacks } from './callbacks.ts';
 

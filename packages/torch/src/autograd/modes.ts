@@ -1,6 +1,6 @@
 /** @file Whether operators record gradients in this thread. */
-import { native } from '../addon.ts';
-import { TorchError } from '../errors.ts';
+import { native } from '../base/addon.ts';
+import { TorchError } from '../base/errors.ts';
 
 /** Whether operators record gradients now. */
 export function isGradEnabled(): boolean {

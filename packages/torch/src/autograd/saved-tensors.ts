@@ -1,7 +1,7 @@
 /** @file What the graph keeps for backward, packed and unpacked by functions of one's own. */
-import { TorchError } from '../errors.ts';
-import { unscoped } from '../scope.ts';
-import { Tensor } from '../tensor.ts';
+import { TorchError } from '../base/errors.ts';
+import { unscoped } from '../tensor/scope.ts';
+import { Tensor } from '../tensor/tensor.ts';
 import { addCallback, collectCallbacks, putValue, takeValue } from './callbacks.ts';
 import { synchronous } from './modes.ts';
 import { engine } from './native.ts';

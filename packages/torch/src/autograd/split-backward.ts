@@ -1,7 +1,7 @@
 /** @file The backward of a stage in two halves: first what the stage before waits for, later the parameters. */
-import { native } from '../addon.ts';
-import { checkOptions, TorchError } from '../errors.ts';
-import { Tensor } from '../tensor.ts';
+import { native } from '../base/addon.ts';
+import { checkOptions, TorchError } from '../base/errors.ts';
+import { Tensor } from '../tensor/tensor.ts';
 import { gradientsOf, listOf } from './backward.ts';
 import { collectCallbacks } from './callbacks.ts';
 

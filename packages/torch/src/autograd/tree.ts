@@ -1,5 +1,5 @@
 /** @file Tensors inside arrays and plain objects, in order. */
-import { Tensor } from '../tensor.ts';
+import { Tensor } from '../tensor/tensor.ts';
 
 /** Replaces every tensor in a structure of arrays and plain objects; other objects stay as they are. */
 export function mapTensors(value: unknown, change: (tensor: Tensor) => Tensor): unknown {

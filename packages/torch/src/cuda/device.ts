@@ -1,5 +1,5 @@
 /** @file GPUs: how many, which one, how full. */
-import { native } from '../addon.ts';
+import { native } from '../base/addon.ts';
 import { deviceIndex, nativeCuda } from './native.ts';
 
 /** What a GPU is. */

@@ -3,7 +3,7 @@
  * very tensors of the capture: copy new inputs into them, read results out of them. Shapes are fixed, and nothing in the
  * piece may wait for the GPU (no `item()`). Random numbers come from the default generator, which replays advance.
  */
-import { TorchError } from '../errors.ts';
+import { TorchError } from '../base/errors.ts';
 import { synchronize } from './device.ts';
 import { type NativeObject, nativeCuda } from './native.ts';
 import { currentStream, Stream, withStream } from './stream.ts';

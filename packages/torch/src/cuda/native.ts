@@ -1,6 +1,6 @@
 /** @file The CUDA addon: what it exports, loaded when something of it is first used. */
-import { native } from '../addon.ts';
-import { TorchError } from '../errors.ts';
+import { native } from '../base/addon.ts';
+import { TorchError } from '../base/errors.ts';
 import { loadCudaAddon } from '../setup/load-addon.ts';
 
 /** A stream, event or graph of the addon. */

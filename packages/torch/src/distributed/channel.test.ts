@@ -1,6 +1,6 @@
 /** @file Channels and collectives of a thread group, all ranks in this thread: memory, gradients, tags, limits. */
 import { afterEach, describe, expect, test } from 'vitest';
-import { native } from '../addon.ts';
+import { native } from '../base/addon.ts';
 import { fromTypedArray, liveTensors, scope, type Tensor, tensor, zeros } from '../index.ts';
 import { DistributedError } from './errors.ts';
 import type { Group } from './group.ts';

@@ -2,9 +2,10 @@
  * @file Ordered, tagged, typed messages to and from one peer. Between threads tensors change hands with no copy; over
  * gloo they are sent ahead and received ahead, shapes and dtypes travelling with them.
  */
-import { type DType, type DTypeName, toDType } from '../dtype.ts';
-import { checkOptions, TorchError } from '../errors.ts';
-import { Tensor } from '../tensor.ts';
+
+import { checkOptions, TorchError } from '../base/errors.ts';
+import { type DType, type DTypeName, toDType } from '../tensor/dtype.ts';
+import { Tensor } from '../tensor/tensor.ts';
 import { DistributedError, explain, type OperationDetails } from './errors.ts';
 import { type Json, toJson } from './json.ts';
 import { dist, type NativeMessage } from './native.ts';

@@ -1,5 +1,5 @@
 /** @file The functions of torch.distributed, on the default group or on `group`. Ranks are those of the group. */
-import type { Tensor } from '../tensor.ts';
+import type { Tensor } from '../tensor/tensor.ts';
 import { getDefaultGroup } from './init.ts';
 import type { Json } from './json.ts';
 import type {

@@ -1,8 +1,8 @@
 /** @file The process group of all backends, over the addon's groups. */
 
-import { checkOptions, TorchError } from '../errors.ts';
+import { checkOptions, TorchError } from '../base/errors.ts';
 import { callOp } from '../op/call.ts';
-import { Tensor } from '../tensor.ts';
+import { Tensor } from '../tensor/tensor.ts';
 import { Channel, type ChannelEnd, type RecvOptions, type SendOptions } from './channel.ts';
 import { DistributedError, explain, type OperationDetails } from './errors.ts';
 import { type Json, toJson } from './json.ts';

@@ -1,5 +1,5 @@
 /** @file The default group: who am I, who else is there. Names as in torch.distributed. */
-import { checkOptions, TorchError } from '../errors.ts';
+import { checkOptions, TorchError } from '../base/errors.ts';
 import { type RankVariable, rankEnvironment } from './environment.ts';
 import { glooGroup, ncclGroup, threadGroup } from './make-group.ts';
 import type { Backend, NewGroupOptions, ProcessGroup } from './process-group.ts';

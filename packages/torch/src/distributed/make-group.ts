@@ -1,5 +1,5 @@
 /** @file Making groups: of threads by name, of processes through a store. */
-import { checkOptions, TorchError } from '../errors.ts';
+import { checkOptions, TorchError } from '../base/errors.ts';
 import { loadCudaAddon } from '../setup/load-addon.ts';
 import { DistributedError, withoutNoise } from './errors.ts';
 import { Group } from './group.ts';

@@ -1,5 +1,5 @@
 /** @file A process group: ranks that exchange tensors, whether they are threads, processes or machines. */
-import type { Tensor } from '../tensor.ts';
+import type { Tensor } from '../tensor/tensor.ts';
 import type { Channel, RecvOptions, SendOptions } from './channel.ts';
 import type { Json } from './json.ts';
 import type { WaitOptions, Work } from './work.ts';

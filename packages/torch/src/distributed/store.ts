@@ -1,5 +1,5 @@
 /** @file Stores: keys and values by which ranks find each other. */
-import { checkOptions, TorchError } from '../errors.ts';
+import { checkOptions, TorchError } from '../base/errors.ts';
 import { dist } from './native.ts';
 
 /** Limits of a store. */

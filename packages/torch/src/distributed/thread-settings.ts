@@ -3,8 +3,8 @@
  * share the cores instead of fighting for them.
  */
 import { availableParallelism } from 'node:os';
-import { native } from '../addon.ts';
-import { TorchError } from '../errors.ts';
+import { native } from '../base/addon.ts';
+import { TorchError } from '../base/errors.ts';
 
 /**
  * How many cores the operators called from this thread may use, in libtorch's own loops and in the libraries under it.

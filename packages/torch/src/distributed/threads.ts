@@ -1,6 +1,6 @@
 /** @file Ranks as worker threads of this process. */
 import { Worker } from 'node:worker_threads';
-import { checkOptions, TorchError } from '../errors.ts';
+import { checkOptions, TorchError } from '../base/errors.ts';
 import { dist } from './native.ts';
 import { threadsPerRank } from './thread-settings.ts';
 

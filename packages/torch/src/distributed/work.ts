@@ -1,5 +1,5 @@
 /** @file An operation under way: wait for it, await it, or ask whether it is over. */
-import { checkOptions, TorchError } from '../errors.ts';
+import { checkOptions, TorchError } from '../base/errors.ts';
 import { explain, type OperationDetails } from './errors.ts';
 import { dist } from './native.ts';
 import { checkTimeout } from './store.ts';

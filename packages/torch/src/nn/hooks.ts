@@ -4,8 +4,8 @@
  */
 import { FunctionContext } from '../autograd/function.ts';
 import '../generated/methods.ts';
-import { unscoped } from '../scope.ts';
-import { Tensor } from '../tensor.ts';
+import { unscoped } from '../tensor/scope.ts';
+import { Tensor } from '../tensor/tensor.ts';
 import type { Module } from './module.ts';
 
 /** Takes the module and the arguments of `forward`; may return other arguments (an array, or the only one). */

@@ -1,20 +1,22 @@
 /** @file `nn`: modules, losses, initialisation and what belongs to them. */
-export * from './activation.ts';
-export * from './adaptive-softmax.ts';
-export * from './attention.ts';
-export * from './batchnorm.ts';
-export * from './containers.ts';
-export * from './conv.ts';
-export * from './dropout.ts';
-export * from './embedding.ts';
+
+export type { FactoryOptions, Size } from '../base/options.ts';
 export * as functional from './functional/index.ts';
 export type { BackwardHook, BackwardPreHook, ForwardHook, ForwardPreHook, HookHandle } from './hooks.ts';
 export * as init from './init.ts';
 export * from './lazy.ts';
-export { type BiasOptions, Bilinear, Identity, Linear } from './linear.ts';
-export * from './linear-cross-entropy.ts';
-export * from './loss.ts';
 export { type Members, Module, type TensorModule, type WalkOptions } from './module.ts';
+export * from './modules/activation.ts';
+export * from './modules/adaptive-softmax.ts';
+export * from './modules/attention.ts';
+export * from './modules/batchnorm.ts';
+export * from './modules/containers.ts';
+export * from './modules/conv.ts';
+export * from './modules/dropout.ts';
+export * from './modules/embedding.ts';
+export { type BiasOptions, Bilinear, Identity, Linear } from './modules/linear.ts';
+export * from './modules/linear-cross-entropy.ts';
+export * from './modules/loss.ts';
 export {
   GroupNorm,
   type GroupNormOptions,
@@ -23,16 +25,15 @@ export {
   LocalResponseNorm,
   RMSNorm,
   type RMSNormOptions,
-} from './normalization.ts';
-export type { FactoryOptions, Size } from './options.ts';
-export * from './padding.ts';
+} from './modules/normalization.ts';
+export * from './modules/padding.ts';
+export * from './modules/parameter-containers.ts';
+export * from './modules/pooling.ts';
+export { GRU, type Hidden, LSTM, RNN, type RNNOptions } from './modules/rnn.ts';
+export * from './modules/rnn-cell.ts';
+export * from './modules/sync-batch-norm.ts';
+export * from './modules/transformer.ts';
 export { Buffer, Parameter } from './parameter.ts';
-export * from './parameter-containers.ts';
-export * from './pooling.ts';
-export { GRU, type Hidden, LSTM, RNN, type RNNOptions } from './rnn.ts';
-export * from './rnn-cell.ts';
 export * from './shape.ts';
 export type { LoadOptions, LoadResult, StateDict, StateSource } from './state-dict.ts';
-export * from './sync-batch-norm.ts';
-export * from './transformer.ts';
 export * as utils from './utils.ts';

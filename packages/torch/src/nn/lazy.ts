@@ -3,8 +3,10 @@
  * are the plain layer, also by class. Their parameter objects stay, so an optimizer may be made before; a state dict is
  * loaded after the first input.
  */
+
+import type { Size } from '../base/options.ts';
 import { ones, zeros } from '../generated/functions.ts';
-import type { Tensor } from '../tensor.ts';
+import type { Tensor } from '../tensor/tensor.ts';
 import {
   BatchNorm1d,
   BatchNorm2d,
@@ -13,7 +15,7 @@ import {
   InstanceNorm2d,
   InstanceNorm3d,
   type RunningNormOptions,
-} from './batchnorm.ts';
+} from './modules/batchnorm.ts';
 import {
   Conv1d,
   Conv2d,
@@ -24,9 +26,8 @@ import {
   ConvTranspose3d,
   type ConvTransposeOptions,
   type OutputSizeOptions,
-} from './conv.ts';
-import { type BiasOptions, Linear } from './linear.ts';
-import type { Size } from './options.ts';
+} from './modules/conv.ts';
+import { type BiasOptions, Linear } from './modules/linear.ts';
 import { emptyTensor, type Parameter, take } from './parameter.ts';
 
 /** Gives an empty parameter its shape. */

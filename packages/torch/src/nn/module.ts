@@ -4,17 +4,19 @@
  * plain arrays are not looked into (use ModuleList). A field's name is written in snake case (`selfAttn` is
  * `self_attn`), as in PyTorch, so state dicts fit both ways; names given as strings are kept.
  */
-import { native } from '../addon.ts';
+
 import { noGrad } from '../autograd/modes.ts';
-import type { Device } from '../device.ts';
-import { bfloat16, DType, dtypes, float16, float32, float64, toDType } from '../dtype.ts';
-import { TorchError } from '../errors.ts';
+import { native } from '../base/addon.ts';
+import { TorchError } from '../base/errors.ts';
 import { emptyLike } from '../generated/functions.ts';
+import type { Device } from '../tensor/device.ts';
+import { bfloat16, DType, dtypes, float16, float32, float64, toDType } from '../tensor/dtype.ts';
 import '../op/convert.ts';
+import { indent } from '../base/text.ts';
 import type { ToOptions } from '../op/convert.ts';
 import type { DTypeLike } from '../op/types.ts';
-import { disposeOwned, scope } from '../scope.ts';
-import { Tensor } from '../tensor.ts';
+import { disposeOwned, scope } from '../tensor/scope.ts';
+import { Tensor } from '../tensor/tensor.ts';
 import {
   addHook,
   type BackwardHook,
@@ -33,7 +35,6 @@ import {
   type StateDict,
   type StateSource,
 } from './state-dict.ts';
-import { indent } from './text.ts';
 
 /** What a module is made of, by name and in the order of definition. */
 export interface Members {

@@ -1,11 +1,11 @@
 /** @file Sequences of different lengths in one batch: packed for recurrent layers, or padded. */
 import { arange, emptyLike, padSequence as padSequenceOp, sort } from '../generated/functions.ts';
 import '../generated/methods.ts';
-import { tensor as makeTensor } from '../creation.ts';
-import { int64 } from '../dtype.ts';
-import { checkOptions, TorchError } from '../errors.ts';
+import { checkOptions, TorchError } from '../base/errors.ts';
 import { callOp } from '../op/call.ts';
-import { Tensor } from '../tensor.ts';
+import { tensor as makeTensor } from '../tensor/creation.ts';
+import { int64 } from '../tensor/dtype.ts';
+import { Tensor } from '../tensor/tensor.ts';
 
 /** Sequences without padding: their elements step by step, the longest sequence first. Made by `packPaddedSequence`. */
 export class PackedSequence {

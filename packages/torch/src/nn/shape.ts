@@ -1,4 +1,7 @@
 /** @file Layers that rearrange, resize and compare. */
+
+import { readOptions, type Size } from '../base/options.ts';
+import { floatText, type Real, repr, toNumber } from '../base/text.ts';
 import {
   channelShuffle,
   cosineSimilarity,
@@ -8,12 +11,10 @@ import {
   pixelUnshuffle,
   unflatten,
 } from '../generated/functions.ts';
-import type { Tensor } from '../tensor.ts';
+import type { Tensor } from '../tensor/tensor.ts';
 import { fold, unfold } from './functional/convolution.ts';
 import { type InterpolateMode, interpolate } from './functional/vision.ts';
 import { Module } from './module.ts';
-import { readOptions, type Size } from './options.ts';
-import { floatText, type Real, repr, toNumber } from './text.ts';
 
 /** Makes one dimension of several. */
 export class Flatten extends Module {

@@ -1,7 +1,7 @@
 /** @file The state of a module by name: collected, and loaded with everything that does not fit listed. */
 import { noGrad } from '../autograd/modes.ts';
-import { checkOptions, didYouMean, TorchError } from '../errors.ts';
-import { Tensor } from '../tensor.ts';
+import { checkOptions, didYouMean, TorchError } from '../base/errors.ts';
+import { Tensor } from '../tensor/tensor.ts';
 import type { Module } from './module.ts';
 import type { Buffer, Parameter } from './parameter.ts';
 

@@ -1,14 +1,15 @@
 /** @file What is done to many parameters at once: clipping of gradients, and all of them in one vector. */
-import { native } from '../addon.ts';
+
 import { noGrad } from '../autograd/modes.ts';
+import { native } from '../base/addon.ts';
 import { cat, linalgVectorNorm, stack } from '../generated/functions.ts';
 import '../generated/methods.ts';
-import { tensor as makeTensor } from '../creation.ts';
-import { float32 } from '../dtype.ts';
-import { checkOptions, TorchError } from '../errors.ts';
+import { checkOptions, TorchError } from '../base/errors.ts';
 import { bindOp } from '../op/bind.ts';
-import { scope } from '../scope.ts';
-import { Tensor } from '../tensor.ts';
+import { tensor as makeTensor } from '../tensor/creation.ts';
+import { float32 } from '../tensor/dtype.ts';
+import { scope } from '../tensor/scope.ts';
+import { Tensor } from '../tensor/tensor.ts';
 
 export { PackedSequence, packPaddedSequence, packSequence, padPackedSequence, padSequence } from './packed-sequence.ts';
 

@@ -1,10 +1,10 @@
 /** @file An operator of the dispatcher bound for calling: its schema, how arguments become native values, and back. */
-import { type NativeArgument, type NativeOp, native } from '../addon.ts';
-import { toDevice } from '../device.ts';
-import { DType, type DTypeName, dtypeOfCode, toDType } from '../dtype.ts';
-import { didYouMean, TorchError } from '../errors.ts';
-import { Generator } from '../random.ts';
-import { disposedError, FloatScalar, Tensor } from '../tensor.ts';
+import { type NativeArgument, type NativeOp, native } from '../base/addon.ts';
+import { didYouMean, TorchError } from '../base/errors.ts';
+import { toDevice } from '../tensor/device.ts';
+import { DType, type DTypeName, dtypeOfCode, toDType } from '../tensor/dtype.ts';
+import { Generator } from '../tensor/random.ts';
+import { disposedError, FloatScalar, Tensor } from '../tensor/tensor.ts';
 import { recorder } from './recorder.ts';
 
 /** Turns a JavaScript value into what the addon takes, or throws saying what was expected. */

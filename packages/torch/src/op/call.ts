@@ -1,6 +1,6 @@
 /** @file Any operator by its full name. */
-import { type NativeSchema, native } from '../addon.ts';
-import { TorchError } from '../errors.ts';
+import { type NativeSchema, native } from '../base/addon.ts';
+import { TorchError } from '../base/errors.ts';
 import { bindOp, callBound } from './bind.ts';
 
 /**

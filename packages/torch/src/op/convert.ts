@@ -1,8 +1,9 @@
 /** @file `x.to(...)`: to another element type, device or both; and the views that PyTorch spells as properties. */
-import type { Device } from '../device.ts';
-import { DType } from '../dtype.ts';
-import { TorchError } from '../errors.ts';
-import { Tensor } from '../tensor.ts';
+
+import { TorchError } from '../base/errors.ts';
+import type { Device } from '../tensor/device.ts';
+import { DType } from '../tensor/dtype.ts';
+import { Tensor } from '../tensor/tensor.ts';
 import { bindOp, callBound } from './bind.ts';
 import { isOptions, kindOf } from './kind.ts';
 import type { DTypeLike, MemoryFormat } from './types.ts';
@@ -16,7 +17,7 @@ export interface ToOptions {
   memoryFormat?: MemoryFormat | null | undefined;
 }
 
-declare module '../tensor.ts' {
+declare module '../tensor/tensor.ts' {
   interface Tensor {
     /** The tensor in another element type. Returns the tensor itself where nothing changes. @example x.to(float64) */
     to(dtype: DTypeLike, options?: ToOptions): Tensor;

@@ -1,4 +1,4 @@
-/** @file gelu is computed one way for small tensors and another for large ones (native/gelu.cc): both must agree. */
+/** @file gelu is computed one way for small tensors and another for large ones (native/kernels/gelu.cc): both must agree. */
 import { describe, expect, it } from 'vitest';
 import { grad, nn, scope, type Tensor, tensor } from '../index.ts';
 

@@ -4,7 +4,7 @@
  */
 import { describe, expect, test } from 'vitest';
 import { decode, decodeNamed, type Json, moreCases, type OpCase, readCases, tensorsIn } from '../../testing/cases.ts';
-import { native } from '../addon.ts';
+import { native } from '../base/addon.ts';
 import { callOp, type DType, type Element, float32, scope, Tensor } from '../index.ts';
 
 const golden = readCases<OpCase>('golden/ops');

@@ -1,9 +1,9 @@
 /** @file How the generated hot operators hand lists to the addon: through the array it shares with TypeScript. */
-import { native } from '../addon.ts';
-import { Tensor } from '../tensor.ts';
+import { native } from '../base/addon.ts';
+import { Tensor } from '../tensor/tensor.ts';
 
 const shared = native.metaArray;
-const START = 16; // kHotList in native/hot.h
+const START = 16; // kHotList in native/core/hot.h
 const LONGEST = 32;
 
 /** The handle of an optional tensor. */

@@ -1,7 +1,7 @@
 /** @file Puts the operators behind `Tensor.prototype` and gives them out as functions: hot ones with their short way. */
 import { hotFunctions, hotMethods } from '../generated/hot-ops.ts';
 import { overloads } from '../generated/overloads.ts';
-import { Tensor } from '../tensor.ts';
+import { Tensor } from '../tensor/tensor.ts';
 import { genericFunction, genericMethod } from './operator.ts';
 
 /** The function of an operator: `opFunction('matmul')(a, b)`. */

@@ -2,9 +2,9 @@
  * @file The kind of an argument, as one letter: what overloads are chosen by. Two calls whose arguments are of the same
  * kinds always take the same overload, so the choice is made once and remembered.
  */
-import { DType, dtypes } from '../dtype.ts';
-import { Generator } from '../random.ts';
-import { FloatScalar, Tensor } from '../tensor.ts';
+import { DType, dtypes } from '../tensor/dtype.ts';
+import { Generator } from '../tensor/random.ts';
+import { FloatScalar, Tensor } from '../tensor/tensor.ts';
 
 /**
  * `T` tensor, `i` whole number, `f` other number, `g` BigInt, `b` boolean, `z` float() or complex, `n` null, `u`

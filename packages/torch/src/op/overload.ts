@@ -3,7 +3,7 @@
  * call has a cost (0 for exact kinds, more for conversions such as a number for a tensor); the cheapest wins, the first
  * of equals.
  */
-import { didYouMean, TorchError } from '../errors.ts';
+import { didYouMean, TorchError } from '../base/errors.ts';
 import { camelCase } from './bind.ts';
 import { type Kind, kindText } from './kind.ts';
 

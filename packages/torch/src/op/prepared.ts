@@ -3,16 +3,16 @@
  * on a file of registers that hold tensors as bare handles, so a run makes no JavaScript object per result. What an
  * executor of graphs is built on; everyone else uses the functions and methods.
  */
-import { native } from '../addon.ts';
-import { didYouMean, TorchError } from '../errors.ts';
+import { native } from '../base/addon.ts';
+import { didYouMean, TorchError } from '../base/errors.ts';
 import { hotForms } from '../generated/hot-forms.ts';
-import { unscoped } from '../scope.ts';
-import { FloatScalar, Tensor } from '../tensor.ts';
+import { unscoped } from '../tensor/scope.ts';
+import { FloatScalar, Tensor } from '../tensor/tensor.ts';
 import { type BoundArgument, type BoundOp, bindOp, callGiven, expected, signature } from './bind.ts';
 import { isScalarObject } from './kind.ts';
 
 const shared = native.metaArray;
-const LIST_START = 16; // kHotList in native/hot.h, and where `meta` writes sizes
+const LIST_START = 16; // kHotList in native/core/hot.h, and where `meta` writes sizes
 const LONGEST = 32;
 const DESCRIPTION = 4; // dimensions, element type, device type and index, as `meta` writes them
 

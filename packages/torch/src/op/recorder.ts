@@ -2,11 +2,12 @@
  * @file Who watches operators as they run: what a tracer hooks into. Every operator passes `callGiven`, where the
  * recorder takes over; hot operators take that way too while somebody watches. Without a recorder the cost is a comparison with null.
  */
-import { native } from '../addon.ts';
+
 import type { CheckpointOptions } from '../autograd/checkpoint.ts';
 import type { FunctionOutput, FunctionType } from '../autograd/function.ts';
-import type { Device } from '../device.ts';
-import type { Tensor } from '../tensor.ts';
+import { native } from '../base/addon.ts';
+import type { Device } from '../tensor/device.ts';
+import type { Tensor } from '../tensor/tensor.ts';
 import type { BoundOp } from './bind.ts';
 
 /** Sees all that happens to tensors in this thread, and decides what each call gives. */

@@ -1,6 +1,6 @@
 /** @file The distinct elements of a tensor; ATen has them under an internal name. */
-import { checkOptions } from '../errors.ts';
-import { Tensor } from '../tensor.ts';
+import { checkOptions } from '../base/errors.ts';
+import { Tensor } from '../tensor/tensor.ts';
 import { bindOp, callBound } from './bind.ts';
 
 /** What `unique` returns besides the elements, and along which dimension it looks. */
@@ -11,7 +11,7 @@ export interface UniqueOptions {
   dim?: number | undefined;
 }
 
-declare module '../tensor.ts' {
+declare module '../tensor/tensor.ts' {
   interface Tensor {
     /** The distinct elements; with `returnInverse` or `returnCounts` an array. @example x.unique({ returnCounts: true }) */
     unique(options: UniqueOptions & ({ returnInverse: true } | { returnCounts: true })): Tensor[];

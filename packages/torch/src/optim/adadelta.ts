@@ -1,6 +1,6 @@
 /** @file Adadelta. */
-import { native } from '../addon.ts';
-import { TorchError } from '../errors.ts';
+import { native } from '../base/addon.ts';
+import { TorchError } from '../base/errors.ts';
 import {
   type BaseOptions,
   checkNotNegative,

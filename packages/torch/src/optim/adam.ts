@@ -1,5 +1,5 @@
 /** @file Adam and AdamW. */
-import { native } from '../addon.ts';
+import { native } from '../base/addon.ts';
 import {
   type BaseOptions,
   checkBetas,

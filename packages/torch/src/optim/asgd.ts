@@ -1,6 +1,6 @@
 /** @file Averaged stochastic gradient descent. */
-import { native } from '../addon.ts';
-import { Tensor } from '../tensor.ts';
+import { native } from '../base/addon.ts';
+import { Tensor } from '../tensor/tensor.ts';
 import {
   type BaseOptions,
   checkNotNegative,

@@ -5,13 +5,15 @@ export * from './adagrad.ts';
 export * from './adam.ts';
 export * from './adamax.ts';
 export * from './asgd.ts';
-export * from './cosine-annealing-warm-restarts.ts';
-export * from './cyclic-lr.ts';
-export { LRScheduler, type ScheduleOptions, type ScheduleState } from './lr-scheduler.ts';
-export * from './lr-schedules.ts';
+export * from './lr-scheduler/cosine-annealing-warm-restarts.ts';
+export * from './lr-scheduler/cyclic-lr.ts';
+export { LRScheduler, type ScheduleOptions, type ScheduleState } from './lr-scheduler/lr-scheduler.ts';
+export * from './lr-scheduler/one-cycle-lr.ts';
+export * from './lr-scheduler/reduce-lr-on-plateau.ts';
+export * from './lr-scheduler/schedules.ts';
+export * from './lr-scheduler/sequential-lr.ts';
 export * from './muon.ts';
 export * from './nadam.ts';
-export * from './one-cycle-lr.ts';
 export {
   type BaseOptions,
   type GivenOptions,
@@ -22,8 +24,6 @@ export {
   type ParamsInput,
 } from './optimizer.ts';
 export * from './radam.ts';
-export * from './reduce-lr-on-plateau.ts';
 export * from './rmsprop.ts';
 export * from './rprop.ts';
-export * from './sequential-lr.ts';
 export * from './sgd.ts';

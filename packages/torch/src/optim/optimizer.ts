@@ -2,14 +2,15 @@
  * @file The base of all optimizers: groups of parameters with their options, the state of each parameter, and one
  * native call per step, group, device and element type. State lives beside the kernels, so it outlives every scope.
  */
-import { type NativeBucket, type NativeStep, native } from '../addon.ts';
+
 import { noGrad } from '../autograd/modes.ts';
-import { float32, float64, getDefaultDtype } from '../dtype.ts';
-import { checkOptions, TorchError } from '../errors.ts';
+import { type NativeBucket, type NativeStep, native } from '../base/addon.ts';
+import { checkOptions, TorchError } from '../base/errors.ts';
+import { float32, float64, getDefaultDtype } from '../tensor/dtype.ts';
 import '../generated/methods.ts';
-import { readOptions } from '../nn/options.ts';
-import { scope } from '../scope.ts';
-import { FloatScalar, Tensor } from '../tensor.ts';
+import { readOptions } from '../base/options.ts';
+import { scope } from '../tensor/scope.ts';
+import { FloatScalar, Tensor } from '../tensor/tensor.ts';
 
 /** A number; `float()` markers are accepted wherever options are. */
 export type Rate = number | FloatScalar | Tensor;
@@ -85,11 +86,11 @@ export interface Kind<O> {
   check(options: O): void;
   /** Refuses parameters that it cannot move. */
   checkParameter?(parameter: Tensor): void;
-  /** What is remembered of each parameter, in the order that native/optimizer.cc wants. */
+  /** What is remembered of each parameter, in the order that native/optim wants. */
   slots(options: O): readonly Slot[];
   /** Changes when `slots` would give something else. */
   slotKey?(options: O): number;
-  /** Writes the options in the order that native/optimizer.cc wants; the first is the learning rate. */
+  /** Writes the options in the order that native/optim wants; the first is the learning rate. */
   numbers(options: O, to: Float64Array): void;
 }
 

@@ -1,5 +1,5 @@
 /** @file RAdam. */
-import { native } from '../addon.ts';
+import { native } from '../base/addon.ts';
 import {
   type BaseOptions,
   checkBetas,

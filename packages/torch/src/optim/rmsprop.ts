@@ -1,5 +1,5 @@
 /** @file RMSprop. */
-import { native } from '../addon.ts';
+import { native } from '../base/addon.ts';
 import {
   type BaseOptions,
   checkNotNegative,

@@ -1,7 +1,7 @@
 /** @file Rprop. */
-import { native } from '../addon.ts';
-import { TorchError } from '../errors.ts';
-import { Tensor } from '../tensor.ts';
+import { native } from '../base/addon.ts';
+import { TorchError } from '../base/errors.ts';
+import { Tensor } from '../tensor/tensor.ts';
 import { type BaseOptions, type GivenOptions, type Kind, Optimizer, type ParamsInput } from './optimizer.ts';
 
 /** Options of Rprop. */

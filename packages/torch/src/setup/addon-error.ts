@@ -1,5 +1,5 @@
 /** @file The one error of finding, fetching, building and loading the engine; `code` says which rule was broken. */
-import { TorchError } from '../errors.ts';
+import { TorchError } from '../base/errors.ts';
 
 export type AddonErrorCode =
   | 'ADDON_LOAD_FAILED'

@@ -1,9 +1,9 @@
 /** @file Activation functions: the operators themselves, and the few that PyTorch composes. */
 import { emptyLike, logSoftmax as logSoftmaxOp, softmax as softmaxOp, zerosLike } from '../../generated/functions.ts';
 import '../../generated/methods.ts';
-import { checkOptions } from '../../errors.ts';
+import { checkOptions } from '../../base/errors.ts';
 import type { DTypeLike } from '../../op/types.ts';
-import type { Tensor } from '../../tensor.ts';
+import type { Tensor } from '../../tensor/tensor.ts';
 
 export {
   celu,

@@ -11,9 +11,9 @@ import {
   zerosLike,
 } from '../../generated/functions.ts';
 import '../../generated/methods.ts';
-import { bool, type DType } from '../../dtype.ts';
-import { checkOptions, TorchError } from '../../errors.ts';
-import type { Tensor } from '../../tensor.ts';
+import { checkOptions, TorchError } from '../../base/errors.ts';
+import { bool, type DType } from '../../tensor/dtype.ts';
+import type { Tensor } from '../../tensor/tensor.ts';
 
 export { scaledDotProductAttention } from '../../generated/functions.ts';
 

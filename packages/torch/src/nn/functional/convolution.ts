@@ -1,10 +1,10 @@
 /** @file Convolutions, padding, and unfolding of windows. */
 
-import { checkOptions, didYouMean, TorchError } from '../../errors.ts';
+import { checkOptions, didYouMean, TorchError } from '../../base/errors.ts';
+import { expand, type Size } from '../../base/options.ts';
 import { col2im, im2col, pad as padOp } from '../../generated/functions.ts';
 import { callOp } from '../../op/call.ts';
-import { type Scalar, type Tensor } from '../../tensor.ts';
-import { expand, type Size } from '../options.ts';
+import { type Scalar, type Tensor } from '../../tensor/tensor.ts';
 
 export {
   conv1d,

@@ -10,8 +10,8 @@ import {
   featureDropout_,
 } from '../../generated/functions.ts';
 import '../../generated/methods.ts';
-import { checkOptions, TorchError } from '../../errors.ts';
-import type { Tensor } from '../../tensor.ts';
+import { checkOptions, TorchError } from '../../base/errors.ts';
+import type { Tensor } from '../../tensor/tensor.ts';
 
 /** How much is dropped, and whether at all. */
 export interface DropoutOptions {

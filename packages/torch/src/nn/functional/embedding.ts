@@ -7,9 +7,9 @@ import {
 } from '../../generated/functions.ts';
 import '../../generated/methods.ts';
 import { noGrad } from '../../autograd/modes.ts';
-import { checkOptions, didYouMean, TorchError } from '../../errors.ts';
-import { scope } from '../../scope.ts';
-import type { Tensor } from '../../tensor.ts';
+import { checkOptions, didYouMean, TorchError } from '../../base/errors.ts';
+import { scope } from '../../tensor/scope.ts';
+import type { Tensor } from '../../tensor/tensor.ts';
 
 /** What an embedding can be told. */
 export interface EmbeddingOptions {

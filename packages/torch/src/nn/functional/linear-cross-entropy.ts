@@ -1,11 +1,11 @@
 /** @file Cross entropy of a linear layer's scores; in chunks, the scores of a large vocabulary never exist all at once. */
 import { checkpoint } from '../../autograd/checkpoint.ts';
 import { noGrad } from '../../autograd/modes.ts';
-import { checkOptions, TorchError } from '../../errors.ts';
+import { checkOptions, TorchError } from '../../base/errors.ts';
 import { cat, linear } from '../../generated/functions.ts';
 import '../../generated/methods.ts';
-import type { Tensor } from '../../tensor.ts';
-import { checkWhole } from '../options.ts';
+import { checkWhole } from '../../base/options.ts';
+import type { Tensor } from '../../tensor/tensor.ts';
 import { type ClassLossOptions, crossEntropy } from './loss.ts';
 
 /** How the batch is cut. */

@@ -27,8 +27,8 @@ import {
 } from '../../generated/functions.ts';
 import '../../generated/methods.ts';
 import { noGrad } from '../../autograd/modes.ts';
-import { checkOptions, didYouMean, TorchError } from '../../errors.ts';
-import type { Tensor } from '../../tensor.ts';
+import { checkOptions, didYouMean, TorchError } from '../../base/errors.ts';
+import type { Tensor } from '../../tensor/tensor.ts';
 
 /** How the losses of a batch become one: their mean, their sum, or not at all. */
 export type Reduction = 'mean' | 'sum' | 'none';

@@ -10,8 +10,8 @@ import {
   rmsNorm as rmsNormOp,
 } from '../../generated/functions.ts';
 import '../../generated/methods.ts';
-import { checkOptions, TorchError } from '../../errors.ts';
-import type { Tensor } from '../../tensor.ts';
+import { checkOptions, TorchError } from '../../base/errors.ts';
+import type { Tensor } from '../../tensor/tensor.ts';
 
 /** A weight and a bias per channel or feature, and what is added to the variance. */
 export interface AffineOptions {

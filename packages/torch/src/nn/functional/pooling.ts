@@ -21,9 +21,9 @@ import {
   rand,
 } from '../../generated/functions.ts';
 import '../../generated/methods.ts';
-import { checkOptions, TorchError } from '../../errors.ts';
-import type { Tensor } from '../../tensor.ts';
-import { expand, type Size } from '../options.ts';
+import { checkOptions, TorchError } from '../../base/errors.ts';
+import { expand, type Size } from '../../base/options.ts';
+import type { Tensor } from '../../tensor/tensor.ts';
 
 export { adaptiveAvgPool1d, avgPool1d, avgPool2d, avgPool3d } from '../../generated/functions.ts';
 

@@ -1,10 +1,10 @@
 /** @file Images resized, sampled and rearranged. */
 
-import { checkOptions, didYouMean, TorchError } from '../../errors.ts';
+import { checkOptions, didYouMean, TorchError } from '../../base/errors.ts';
+import type { Size } from '../../base/options.ts';
 import { affineGridGenerator, gridSampler } from '../../generated/functions.ts';
 import { callOp } from '../../op/call.ts';
-import type { Tensor } from '../../tensor.ts';
-import type { Size } from '../options.ts';
+import type { Tensor } from '../../tensor/tensor.ts';
 import { adaptiveAvgPool1d, adaptiveAvgPool2d, adaptiveAvgPool3d } from './pooling.ts';
 
 export { channelShuffle, pixelShuffle, pixelUnshuffle } from '../../generated/functions.ts';

@@ -1,0 +1,207 @@
+/** @file `pipewright compare`: several schedules on the same work, side by side, the best of each column marked. */
+import type { Costs, PerStage, Simulation } from '@pipewright/schedule';
+import { type CostFlags, readCosts } from '../../shared/flags.ts';
+import { writeResult } from '../../shared/output.ts';
+import type { OutputFlags } from '../../shared/render.ts';
+import { isFile, loadSchedule, type SourceFlags } from '../../shared/source.ts';
+import { type Colors, colors, formatTable, type TableCell } from '../../shared/term.ts';
+import { UsageError } from '../../shared/usage-error.ts';
+
+/** The flags of the command. */
+export interface CompareFlags extends SourceFlags, CostFlags, OutputFlags {
+  readonly allRanks?: boolean;
+}
+
+/** One schedule of the comparison. */
+interface Entry {
+  readonly name: string;
+  readonly stagesPerRank: number;
+  readonly step: Simulation;
+  readonly peaks: readonly number[];
+}
+
+const mostRanksShown = 16;
+
+/** Runs the command; returns the exit code. */
+export async function compare(names: readonly string[], flags: CompareFlags): Promise<number> {
+  const wanted = names.length > 0 ? names : await namesForShape(flags);
+  const entries: Entry[] = [];
+  const left: string[] = [];
+  for (const name of wanted) {
+    try {
+      entries.push(await play(name, flags));
+    } catch (error) {
+      // With no names given, a schedule that cannot do this shape is left out; a named one is an error.
+      if (names.length > 0 || (error as { code?: string }).code !== 'BAD_SHAPE') throw error;
+      left.push((error as Error).message);
+    }
+  }
+  if (entries.length === 0)
+    throw new UsageError(`no schedule can do this shape:\n${left.map((line) => `  ${line}`).join('\n')}`);
+  const json = flags.format === 'json';
+  writeResult(json ? `${JSON.stringify(toJson(entries), null, 2)}\n` : await describe(entries, flags), flags.out);
+  if (!json) for (const line of left) console.error(`left out: ${line}`);
+  return 0;
+}
+
+async function namesForShape(flags: CompareFlags): Promise<readonly string[]> {
+  const { scheduleDefinitions } = await import('@pipewright/schedule');
+  return scheduleDefinitions
+    .filter(({ hasBackward, inTorch }) => hasBackward && (flags.compat === undefined || inTorch))
+    .filter(
+      ({ stagesPerRank }) =>
+        flags.stagesPerRank === undefined ||
+        (flags.stagesPerRank >= stagesPerRank.least && flags.stagesPerRank <= stagesPerRank.most),
+    )
+    .map(({ name }) => name);
+}
+
+/** Builds and simulates `NAME` or `NAME:STAGES_PER_RANK`, with the rank's costs dealt to its stages. */
+async function play(spec: string, flags: CompareFlags): Promise<Entry> {
+  const { findSchedule, simulate } = await import('@pipewright/schedule');
+  const costs = readCosts(flags) ?? {};
+  if (isFile(spec)) {
+    const schedule = await loadSchedule(spec, flags);
+    const stagesPerRank = schedule.stagesPerRank || 1; // an empty file has none
+    return entry(spec, stagesPerRank, simulate(schedule, dealt(costs, stagesPerRank)));
+  }
+  const [name, chunks] = spec.split(':') as [string, string | undefined];
+  if (chunks !== undefined && !/^[1-9]\d*$/.test(chunks))
+    throw new UsageError(`${spec}: after the colon stands the number of stages per rank, as in Interleaved1F1B:4`);
+  const { stagesPerRank: allowed } = findSchedule(name);
+  const chosen = chunks === undefined ? (flags.stagesPerRank ?? allowed.default) : Number(chunks);
+  // `--stages-per-rank` is for the schedules that have a choice.
+  const stagesPerRank = chunks === undefined && allowed.least === allowed.most ? allowed.default : chosen;
+  const perStage = dealt(costs, stagesPerRank);
+  return entry(
+    chunks === undefined ? findSchedule(name).name : `${findSchedule(name).name}:${chunks}`,
+    stagesPerRank,
+    simulate(await loadSchedule(name, { ...flags, stagesPerRank }, perStage), perStage),
+  );
+}
+
+function entry(name: string, stagesPerRank: number, step: Simulation): Entry {
+  return { name, stagesPerRank, step, peaks: Array.from(step.peakMemory) };
+}
+
+/** Times and memory of a rank's share of the model, split evenly over its stages, so that every schedule does the same work. */
+function dealt(costs: Costs, stagesPerRank: number): Costs {
+  const split = (value: PerStage | undefined, otherwise?: number): PerStage | undefined => {
+    const given = value ?? otherwise;
+    if (given === undefined) return undefined;
+    if (typeof given === 'number') return given / stagesPerRank;
+    throw new UsageError(
+      `compare takes one number per cost, since schedules cut the model differently; got ${given.join(',')}`,
+    );
+  };
+  const halves = costs.B === undefined ? 1 : undefined;
+  const result: Record<string, unknown> = {
+    ...costs,
+    F: split(costs.F, 1),
+    I: split(costs.I, halves),
+    W: split(costs.W, halves),
+    B: split(costs.B),
+    activation: split(costs.activation, 1),
+    weightGradient: split(costs.weightGradient),
+    parameters: split(costs.parameters),
+  };
+  return Object.fromEntries(Object.entries(result).filter(([, value]) => value !== undefined)) as Costs;
+}
+
+interface Column {
+  readonly head: string;
+  readonly value: (entry: Entry) => number;
+  readonly text: (value: number) => string;
+}
+
+async function describe(entries: readonly Entry[], flags: CompareFlags): Promise<string> {
+  const { percent, plural, quantity } = await import('@pipewright/schedule');
+  const paint = colors(flags.out === undefined ? flags.color : false);
+  const columns: Column[] = [
+    { head: 'makespan', value: ({ step }) => step.makespan, text: quantity },
+    { head: 'bubble/makespan', value: ({ step }) => step.bubble.makespan, text: percent },
+    { head: 'bubble/span', value: ({ step }) => step.bubble.span, text: percent },
+    { head: 'peak memory', value: ({ peaks }) => Math.max(0, ...peaks), text: quantity },
+  ];
+  const dim = (text: string): TableCell => ({ text, paint: paint.dim });
+  const best = columns.map(({ value }) => Math.min(...entries.map(value)));
+  const rows = entries.map((item) => [
+    item.name,
+    quantity(item.stagesPerRank),
+    ...columns.map(({ value, text }, i) =>
+      marked(text(value(item)), value(item) <= best[i]! + 1e-9 * Math.abs(best[i]!), paint),
+    ),
+  ]);
+  const { schedule } = entries[0]!.step;
+  const title = `${plural(schedule.ranks, 'rank')}, ${plural(schedule.microbatches, 'microbatch', 'microbatches')}; * is the best of its column`;
+  const summary = formatTable([
+    ['schedule', 'stages/rank', ...columns.map(({ head }) => `${head} `)].map(dim),
+    ...rows,
+  ]);
+  return `${paint.bold(title)}\n${summary}\n${perRank(entries, { dim, quantity, percent, all: flags.allRanks === true })}`;
+}
+
+/** Best values end in a star, the others in a space, so that digits stay aligned. */
+function marked(text: string, isBest: boolean, paint: Colors): TableCell {
+  return isBest ? { text: `${text}*`, paint: paint.green } : { text: `${text} ` };
+}
+
+/** Busy share and peak memory of every rank; of many ranks, the first and the last ones unless all are asked for. */
+function perRank(
+  entries: readonly Entry[],
+  use: {
+    readonly dim: (text: string) => TableCell;
+    readonly quantity: (value: number) => string;
+    readonly percent: (share: number) => string;
+    readonly all: boolean;
+  },
+): string {
+  const ranks = Math.max(...entries.map(({ peaks }) => peaks.length));
+  const cut = !use.all && ranks > mostRanksShown;
+  const shown = Array.from({ length: ranks }, (_, rank) => rank).filter(
+    (rank) => !cut || rank < 4 || rank >= ranks - 4,
+  );
+  const rows = shown.map((rank) => [
+    String(rank),
+    ...entries.map(({ step, peaks }) =>
+      peaks[rank] === undefined
+        ? ''
+        : `${use.percent(step.makespan > 0 ? step.busy[rank]! / step.makespan : 0)} ${use.quantity(peaks[rank])}`,
+    ),
+  ]);
+  if (cut) rows.splice(4, 0, ['…', ...entries.map(() => '…')]);
+  const note = cut ? `(${ranks - 8} ranks not shown; --all-ranks shows them)\n` : '';
+  return `busy share and peak memory per rank\n${formatTable([['rank', ...entries.map(({ name }) => name)].map(use.dim), ...rows])}${note}`;
+}
+
+function toJson(entries: readonly Entry[]): object {
+  const best = (value: (item: Entry) => number): string[] => {
+    const least = Math.min(...entries.map(value));
+    return entries.filter((item) => value(item) <= least + 1e-9 * Math.abs(least)).map(({ name }) => name);
+  };
+  return {
+    schedules: entries.map(({ name, stagesPerRank, step, peaks }) => ({
+      name,
+      ranks: step.schedule.ranks,
+      stagesPerRank,
+      microbatches: step.schedule.microbatches,
+      makespan: step.makespan,
+      span: step.span,
+      bubble: step.bubble,
+      peakMemory: Math.max(0, ...peaks),
+      perRank: peaks.map((peakMemory, rank) => ({
+        rank,
+        busy: step.busy[rank],
+        idle: step.idle[rank],
+        communication: step.communication[rank],
+        peakMemory,
+      })),
+    })),
+    best: {
+      makespan: best(({ step }) => step.makespan),
+      bubbleMakespan: best(({ step }) => step.bubble.makespan),
+      bubbleSpan: best(({ step }) => step.bubble.span),
+      peakMemory: best(({ peaks }) => Math.max(0, ...peaks)),
+    },
+  };
+}

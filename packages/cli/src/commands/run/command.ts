@@ -1,0 +1,61 @@
+/** @file Registers `run`. */
+import { type Command, InvalidArgumentError } from 'commander';
+import { count } from '../../shared/flags.ts';
+import type { RunFlags } from './run.ts';
+
+/** Adds `run`. */
+export function registerRunCommand(program: Command): void {
+  program
+    .command('run')
+    .description('start a script on several ranks; when one fails, all end and the cause is told')
+    .argument('<script>', 'JavaScript or TypeScript; where it exports a function main, that is called')
+    .argument('[args...]', "the script's own arguments")
+    .option(
+      '-n, --ranks <n>',
+      'ranks on this machine; without it, be the rank that torchrun, srun or mpirun says',
+      count,
+    )
+    .option('--processes', 'a process for each rank (default)')
+    .option('--threads', 'a thread for each rank: starts faster, tensors change hands without a copy')
+    .option('--nnodes <n>', 'machines that take part, each with a `pipewright run` of its own', count)
+    .option('--node-rank <i>', 'which of them this is, from 0 (default: as Slurm or Kubernetes says)', index)
+    .option('--master-addr <host>', 'address of machine 0 (default: MASTER_ADDR)')
+    .option(
+      '--master-port <port>',
+      'port of rank 0; machines also use the next one (default: a free one, or 29500)',
+      count,
+    )
+    .option('--timeout <seconds>', 'time limit of every wait for another rank (default 300)', seconds)
+    .option('--grace <seconds>', 'how long ranks may take to end after a failure or Ctrl-C (default 2)', seconds)
+    .option('--cores <n>', 'cores for the operators of each rank (default: a fair share)', count)
+    .passThroughOptions()
+    .addHelpText(
+      'after',
+      `
+Examples:
+  pipewright run -n 4 train.ts --lr 0.1                      4 processes; --lr is the script's
+  pipewright run -n 4 --threads train.ts                     4 threads of one process
+  pipewright run -n 2 --nnodes 2 --node-rank 0 --master-addr 10.0.0.1 train.ts
+                                                             2 ranks on each of 2 machines
+  torchrun --nproc-per-node 4 --no-python npx pipewright run train.ts
+  srun --ntasks 8 npx pipewright run train.ts                under other launchers
+`,
+    )
+    .action(async (script: string, args: string[], flags: RunFlags) => {
+      const { run } = await import('./run.ts');
+      process.exitCode = await run(script, args, flags);
+    });
+}
+
+/** A whole number of at least 0. */
+function index(text: string): number {
+  if (!/^\d+$/.test(text.trim())) throw new InvalidArgumentError('It must be a whole number of at least 0.');
+  return Number(text);
+}
+
+/** A number of seconds. */
+function seconds(text: string): number {
+  const value = text.trim() === '' ? Number.NaN : Number(text);
+  if (!(value > 0 && value < 1e9)) throw new InvalidArgumentError('It must be a number of seconds, more than 0.');
+  return value;
+}

@@ -1,0 +1,112 @@
+/** @file `pipewright run`: starts the ranks of a script on this machine, or is itself a rank that another launcher started. */
+import { constants } from 'node:os';
+import type { Launched, LaunchOptions } from 'pipewright/launch';
+import { UsageError } from '../../shared/usage-error.ts';
+
+/** The flags of the command. */
+export interface RunFlags {
+  readonly ranks?: number;
+  readonly threads?: boolean;
+  readonly processes?: boolean;
+  readonly nnodes?: number;
+  readonly nodeRank?: number;
+  readonly masterAddr?: string;
+  readonly masterPort?: number;
+  readonly timeout?: number;
+  readonly grace?: number;
+  readonly cores?: number;
+}
+
+/** Runs the command; returns the exit code: 0, that of the first rank that failed, or 128 and the number of the signal. */
+export async function run(script: string, args: readonly string[], flags: RunFlags): Promise<number> {
+  const { isRank, LaunchError, launch, runRank } = await import('pipewright/launch');
+  if (flags.ranks === undefined) {
+    if (!isRank()) throw new UsageError('say how many ranks, for example: pipewright run -n 4 train.ts');
+    await runRank(script, { args });
+    return Number(process.exitCode ?? 0);
+  }
+  const ranks = start(() => launch(launchOptions(script, args, flags)));
+  const release = passSignals(ranks);
+  try {
+    await ranks.done;
+    return 0;
+  } catch (error) {
+    if (error instanceof LaunchError) {
+      console.error(`pipewright: ${error.report()}`);
+      return error.exitCode;
+    }
+    const { code, details } = error as { readonly code?: string; readonly details?: { readonly signal?: string } };
+    if (code !== 'TERMINATED') throw error;
+    console.error(`pipewright: all ranks ended after ${details?.signal}`);
+    return 128 + (constants.signals[details?.signal as NodeJS.Signals] ?? 0);
+  } finally {
+    release();
+  }
+}
+
+/** Starts; what is wrong with the options is wrong with the command line. */
+function start(body: () => Launched): Launched {
+  try {
+    return body();
+  } catch (error) {
+    const { code, message } = error as { readonly code?: string; readonly message: string };
+    if (code !== 'BAD_OPTION' && code !== 'NO_SCRIPT') throw error;
+    throw new UsageError(message.replace(/^launch: /, ''));
+  }
+}
+
+function launchOptions(script: string, args: readonly string[], flags: RunFlags): LaunchOptions {
+  if (flags.threads === true && flags.processes === true)
+    throw new UsageError('--threads and --processes exclude each other; give one of them');
+  const { nnodes = 1, timeout, grace, cores } = flags;
+  return {
+    ranks: flags.ranks as number,
+    script,
+    args,
+    mode: flags.threads === true ? 'threads' : 'processes',
+    nnodes,
+    timeoutMs: timeout === undefined ? undefined : timeout * 1000,
+    graceMs: grace === undefined ? undefined : Math.round(grace * 1000),
+    threadsPerRank: cores,
+    ...(nnodes === 1 ? { masterPort: flags.masterPort, masterAddr: flags.masterAddr } : several(flags)),
+    nodeRank: flags.nodeRank ?? (nnodes === 1 ? 0 : nodeRank(process.env)),
+  };
+}
+
+/** Where machine 0 is, from the flags or from torchrun's variables. */
+function several(flags: RunFlags): Pick<LaunchOptions, 'masterAddr' | 'masterPort'> {
+  const { MASTER_ADDR, MASTER_PORT } = process.env;
+  return {
+    masterAddr: flags.masterAddr ?? MASTER_ADDR,
+    masterPort: flags.masterPort ?? (MASTER_PORT === undefined ? undefined : Number(MASTER_PORT)),
+  };
+}
+
+/** The number of this machine, as Slurm, Kubernetes' indexed jobs and others say it. */
+function nodeRank(env: NodeJS.ProcessEnv): number | undefined {
+  const name = ['NODE_RANK', 'GROUP_RANK', 'SLURM_NODEID', 'JOB_COMPLETION_INDEX'].find(
+    (one) => (env[one] ?? '') !== '',
+  );
+  return name === undefined ? undefined : Number(env[name]);
+}
+
+/** Ctrl-C and its like reach the ranks through us: the first one asks, the second one kills. Ctrl-Z stops them too. */
+function passSignals(ranks: Launched): () => void {
+  const end = (signal: NodeJS.Signals): void => ranks.end(signal);
+  const stop = (): void => {
+    ranks.pause(true);
+    process.kill(process.pid, 'SIGSTOP');
+  };
+  const go = (): void => ranks.pause(false);
+  const handlers: readonly [NodeJS.Signals, (signal: NodeJS.Signals) => void][] = [
+    ['SIGINT', end],
+    ['SIGTERM', end],
+    ['SIGHUP', end],
+    ['SIGTSTP', stop],
+    ['SIGCONT', go],
+  ];
+  for (const [signal, handler] of handlers) process.on(signal, handler);
+  return () => {
+    for (const [signal, handler] of handlers) process.off(signal, handler);
+  };
+}

@@ -1,0 +1,174 @@
+/** @file Several machines: their launchers find each other, share failures and places, and notice who is gone. */
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { connect } from 'node:net';
+import { join } from 'node:path';
+import { freePort } from '@pipewright/torch/environment';
+import { describe, expect, test, vi } from 'vitest';
+import { folder, numbersOf, patient, rejection, script } from '../../../testing/processes.ts';
+import { steadyMs } from '../../base/steady-clock.ts';
+import { type LaunchError, launch } from '../index.ts';
+import type { RankFailure } from '../ranks/rank-failure.ts';
+import { openGuest } from './node-guest.ts';
+import { openHub } from './node-hub.ts';
+import type { NodeLink, NodeOptions } from './node-link.ts';
+
+const failure = (rank: number, message: string): RankFailure => ({ rank, message, exitCode: 1, atMs: 1, ended: false });
+
+async function options(nnodes: number, more: Partial<NodeOptions> = {}): Promise<(nodeRank: number) => NodeOptions> {
+  const port = await freePort();
+  return (nodeRank) => ({ nnodes, nodeRank, ranks: 2, host: '127.0.0.1', port, joinMs: 20_000, endMs: 500, ...more });
+}
+
+/** Launchers of `nnodes` machines, and what each heard. */
+async function together(nnodes: number): Promise<{ links: NodeLink[]; heard: RankFailure[][] }> {
+  const of = await options(nnodes);
+  const heard: RankFailure[][] = Array.from({ length: nnodes }, () => []);
+  const links = await Promise.all(
+    heard.map((list, node) => {
+      const events = { failed: (one: RankFailure) => void list.push(one) };
+      return node === 0 ? openHub(of(node), events) : openGuest(of(node), events);
+    }),
+  );
+  return { links, heard };
+}
+
+describe('launchers', () => {
+  test('tell each other failures, and all get one report', async () => {
+    const { links, heard } = await together(3);
+    const [zero, one, two] = links as [NodeLink, NodeLink, NodeLink];
+    one.failed(failure(2, 'it broke'));
+    const reports = await Promise.all([
+      zero.over({ failures: [], places: [] }),
+      one.over({ failures: [failure(2, 'it broke')], places: [] }),
+      two.over({ failures: [failure(4, 'a consequence')], places: [] }),
+    ]);
+    for (const { failures } of reports)
+      expect(failures.map(({ message }) => message).toSorted()).toEqual(['a consequence', 'it broke']);
+    expect(heard.map((list) => list.map(({ rank }) => rank))).toEqual([[2], [], [2]]);
+    for (const link of links) link.close();
+  });
+
+  test('do not mind when the clock of the machine is set, and know when a failure was', async () => {
+    let jumps = 0;
+    const clock = vi.spyOn(Date, 'now').mockImplementation(() => 3_600_000 * ++jumps);
+    try {
+      const { links, heard } = await together(3);
+      const one = { ...failure(2, 'it broke'), atMs: steadyMs() - 50_000 };
+      links[1]!.failed(one);
+      await vi.waitFor(() => expect(heard[2]).toHaveLength(1), { timeout: 60_000 });
+      expect(Math.abs(heard[2]![0]!.atMs - one.atMs)).toBeLessThan(30_000);
+      for (const link of links) link.close();
+    } finally {
+      clock.mockRestore();
+    }
+  });
+
+  test('notice when one is gone, whoever it is', async () => {
+    const first = await together(2);
+    first.links[1]!.close();
+    const { failures } = await first.links[0]!.over({ failures: [], places: [] });
+    expect(failures.map(({ rank, message }) => `${rank}: ${message}`)).toEqual([
+      '2: machine 1 is gone with its ranks 2 to 3: the connection was closed',
+    ]);
+    first.links[0]!.close();
+    const second = await together(2);
+    second.links[0]!.close();
+    const report = await second.links[1]!.over({ failures: [failure(3, 'mine')], places: [] });
+    expect(report.failures.map(({ message }) => message)).toEqual([
+      'mine',
+      'machine 0 is gone with its ranks 0 to 1: the connection was closed',
+    ]);
+    second.links[1]!.close();
+  });
+
+  test('refuse machines that do not fit, and ignore strangers', async () => {
+    const of = await options(2);
+    const hub = openHub(of(0), { failed: () => undefined });
+    const stranger = connect(of(0).port, '127.0.0.1');
+    await once(stranger, 'connect');
+    stranger.write('GET / HTTP/1.1\n\n');
+    const guest = (more: Partial<NodeOptions>): Promise<Error> =>
+      rejection(openGuest({ ...of(1), ...more }, { failed: () => undefined }));
+    const reasons = [await guest({ nnodes: 3 }), await guest({ ranks: 4 }), await guest({ nodeRank: 0 })].map(
+      ({ message }) => message,
+    );
+    expect(reasons).toMatchInlineSnapshot(`
+      [
+        "launch: machine 0 refused this machine: it has nnodes 3, machine 0 has 2",
+        "launch: machine 0 refused this machine: it starts 4 ranks, machine 0 starts 2; all must start equally many",
+        "launch: machine 0 refused this machine: its nodeRank is 0; those of the others are 1 to 1",
+      ]
+    `);
+    const link = await openGuest(of(1), { failed: () => undefined });
+    link.close();
+    (await hub).close();
+    stranger.destroy();
+  });
+
+  test('do not wait for ever', async () => {
+    const of = await options(3, { joinMs: 5000 });
+    const messages = await Promise.all([
+      rejection<Error>(openHub(of(0), { failed: () => undefined })),
+      rejection<Error>(openGuest(of(1), { failed: () => undefined })),
+    ]);
+    expect(messages[0]!.message.replaceAll(/:\d+/g, ':PORT')).toBe(
+      'launch: machine 2 did not come to 127.0.0.1:PORT within 5000 ms; start a launcher there with nnodes 3 and its own nodeRank',
+    );
+    expect(messages[1]!.message).toMatch(/launch: machine 0 (did not begin at|is gone)/);
+    const nobody = await options(2, { joinMs: 1000 });
+    expect((await rejection<Error>(openGuest(nobody(1), { failed: () => undefined }))).message).toMatch(
+      /machine 0 did not begin at 127\.0\.0\.1:\d+ within 1000 ms \(.*ECONNREFUSED.*\); is its launcher running/,
+    );
+  });
+});
+
+describe('two machines', () => {
+  test('work together, and fail together with one cause', async () => {
+    const masterPort = await freePort();
+    const at = (nodeRank: number, data: object): Promise<unknown[]> =>
+      launch({
+        ranks: 1,
+        nnodes: 2,
+        nodeRank,
+        masterAddr: '127.0.0.1',
+        masterPort,
+        script,
+        data,
+        onLine: () => undefined,
+        ...patient,
+      }).done;
+    const good = await Promise.all([at(0, { scenario: 'sum' }), at(1, { scenario: 'sum' })]);
+    expect(good.flat()).toEqual([
+      { sum: 3, env: ['0', '2', '0', '1'], args: [] },
+      { sum: 3, env: ['1', '2', '0', '1'], args: [] },
+    ]);
+    const task = { scenario: 'throws', who: 1 };
+    const errors = await Promise.all([rejection<LaunchError>(at(0, task)), rejection<LaunchError>(at(1, task))]);
+    for (const error of errors) {
+      expect(error.message).toBe('rank 1 failed: the numbers went wrong');
+      expect(error.places.map(({ rank, state }) => `${rank} ${state}`)).toEqual([
+        expect.stringMatching(/0 (working|waiting)/),
+        '1 failed',
+      ]);
+      expect(error.report()).toMatch(/^Then rank 0 failed: .*connection/m);
+    }
+  });
+
+  test('a machine whose launcher is killed is missed by the other', async () => {
+    const masterPort = await freePort();
+    const file = join(folder, 'lost');
+    const data = { scenario: 'waits', file };
+    const here = { ranks: 1, nnodes: 2, nodeRank: 0, masterAddr: '127.0.0.1', masterPort };
+    const ranks = launch({ ...here, script, data, ...patient });
+    const other = spawn(process.execPath, [
+      new URL('../../../testing/node-launcher.mjs', import.meta.url).pathname,
+      JSON.stringify({ ...here, nodeRank: 1, data }),
+    ]);
+    await numbersOf(file, [0, 1]);
+    other.kill('SIGKILL');
+    const error = await rejection<LaunchError>(ranks.done);
+    expect(error.message).toMatch(/^rank 1 failed: machine 1 is gone with its ranks 1 to 1: /);
+    expect(error.failures[1]).toMatchObject({ rank: 0, code: 'PEER_LOST' });
+  });
+});

@@ -1,0 +1,51 @@
+/** @file What a process of `launch` runs: the script, and a report to the launcher at its end. */
+
+import { steadyMs } from '../../base/steady-clock.ts';
+import { endGroup, packError, runScript, type ScriptStart, type SentError } from './run-script.ts';
+
+/** What a process reports. */
+export type ProcessReport =
+  | { readonly kind: 'result'; readonly value: unknown; readonly atMs: number }
+  | { readonly kind: 'error'; readonly error: SentError; readonly atMs: number };
+
+let over = false;
+
+function fail(thrown: unknown): void {
+  if (over) return;
+  over = true;
+  send({ kind: 'error', error: packError(thrown), atMs: steadyMs() }, () => process.exit(1));
+}
+
+function succeed(value: unknown): void {
+  if (over) return;
+  endGroup();
+  over = true;
+  send({ kind: 'result', value, atMs: steadyMs() }, (error) => {
+    if (error === null) return;
+    over = false;
+    fail(new TypeError(`main returned what cannot be sent to the launcher: ${error.message}`));
+  });
+}
+
+function send(report: ProcessReport, sent: (error: Error | null) => void): void {
+  try {
+    process.send?.(report, undefined, undefined, sent);
+  } catch (error) {
+    sent(error as Error);
+  }
+}
+
+// Without its launcher a rank must not go on. One that is blocked is ended by the launcher's guard.
+process.on('disconnect', () => process.kill(process.pid, 'SIGKILL'));
+process.on('uncaughtException', (error) => {
+  // A handler of the script's own decides what is to happen.
+  if (process.listenerCount('uncaughtException') === 1) fail(error);
+});
+process.on('exit', (code) => {
+  // The script called process.exit: its last messages shall arrive all the same.
+  if (code === 0 && !over) endGroup();
+});
+process.once('message', (start: ScriptStart) => {
+  process.channel?.unref();
+  runScript(start).then(succeed).catch(fail);
+});

@@ -1,0 +1,129 @@
+/** @file Ranks that failed: which one is the cause, and how it is told. */
+import { constants } from 'node:os';
+import { PipelineError } from '../../base/errors.ts';
+import { steadyMs } from '../../base/steady-clock.ts';
+import { formatDigest } from '../../status/digest.ts';
+import { formatPlace, type RankPlace } from '../../status/place.ts';
+import type { SentError } from './run-script.ts';
+
+/** How a rank failed. */
+export interface RankFailure {
+  readonly rank: number;
+  readonly message: string;
+  /** The error's name, where the rank could send it. */
+  readonly name?: string | undefined;
+  /** The error's code: `TIMED_OUT`, `PEER_LOST` and so on. */
+  readonly code?: string | undefined;
+  readonly stack?: string | undefined;
+  /** As a shell would see it. */
+  readonly exitCode: number;
+  /** When, in milliseconds of this machine's steady clock: to be compared with other failures. */
+  readonly atMs: number;
+  /** The launcher ended it, because of another failure. */
+  readonly ended: boolean;
+}
+
+/**
+ * Ranks failed. `rank` is the one that failed first of its own, `failures` are all, causes before consequences; `places`
+ * is where every rank was at that moment.
+ *
+ * @example try { await launch({ ranks: 4, script }).done } catch (e) { if (e instanceof LaunchError) process.exit(e.exitCode) }
+ */
+export class LaunchError extends PipelineError {
+  override readonly name = 'LaunchError';
+  readonly rank: number;
+  readonly failures: readonly RankFailure[];
+  readonly places: readonly RankPlace[];
+  /** The exit code of the first cause: its own, or 128 and the number of the signal. */
+  readonly exitCode: number;
+
+  constructor(failures: readonly RankFailure[], places: readonly RankPlace[]) {
+    const ordered = orderByCause(failures);
+    const [first] = ordered;
+    if (first === undefined) throw new PipelineError('INTERNAL', 'internal: a LaunchError without a failure');
+    super(first.code ?? 'RANK_FAILED', `${whereFailed(first, places)}: ${first.message}`, { rank: first.rank });
+    this.rank = first.rank;
+    this.failures = ordered;
+    this.places = places;
+    this.exitCode = first.exitCode;
+  }
+
+  /** Everything one wants to know: the first cause with its stack, where all ranks were, and what followed. */
+  report(): string {
+    const [first, ...others] = this.failures as readonly [RankFailure, ...RankFailure[]];
+    const stack = first.stack === undefined ? [] : [indent(first.stack)];
+    const where = this.places.some(({ state }) => state !== 'silent' && state !== 'failed' && state !== 'done')
+      ? [`At that moment: ${formatDigest(this.places)}`]
+      : [];
+    const after = others
+      .filter(({ ended }) => !ended)
+      .map(({ rank, message }) => `Then rank ${rank} failed: ${message}`);
+    const ended = others
+      .filter((failure) => failure.ended)
+      .map(({ rank }) => rank)
+      .toSorted((a, b) => a - b);
+    const rest = ended.length === 0 ? [] : [`Ended for that reason: rank ${ended.join(', ')}`];
+    return [this.message, ...stack, ...where, ...after, ...rest].join('\n');
+  }
+}
+
+/** A failure from the error that a rank sent. */
+export function failureOf(rank: number, error: SentError, atMs: number): RankFailure {
+  return {
+    rank,
+    message: error.message,
+    name: error.name,
+    code: error.code,
+    stack: error.stack,
+    exitCode: 1,
+    atMs,
+    ended: false,
+  };
+}
+
+/** A failure of a process that said nothing: it exited, or a signal ended it. */
+export function silentFailure(
+  rank: number,
+  { code, signal, ended }: { readonly code: number | null; readonly signal: string | null; readonly ended: boolean },
+): RankFailure {
+  const number = signal === null ? 0 : (constants.signals[signal as NodeJS.Signals] ?? 0);
+  const hint = signal === 'SIGKILL' && !ended ? ': by hand, or for lack of memory' : '';
+  const message = signal === null ? `it exited with code ${code ?? 1}` : `the signal ${signal} ended it${hint}`;
+  return { rank, message, exitCode: signal === null ? (code ?? 1) : 128 + number, atMs: steadyMs(), ended };
+}
+
+/** A failure of a process that is stopped while the others wait for it, or longer than the time limit. */
+export function stoppedFailure(rank: number): RankFailure {
+  const message = 'it is stopped, as by SIGSTOP, and nobody let it go on';
+  return { rank, message, code: STOPPED, exitCode: 128 + constants.signals.SIGSTOP, atMs: steadyMs(), ended: false };
+}
+
+/** The code of a failure by being stopped. */
+export const STOPPED = 'STOPPED';
+
+/** Codes of errors that a rank has because another one has failed. */
+const consequences: readonly (string | undefined)[] = ['PEER_LOST', 'ABORTED', 'CANCELLED', 'TERMINATED'];
+
+/** Whether a rank failed while it waited for another: what matters is then whom it waited for. */
+export function failedInWait({ code, ended }: RankFailure): boolean {
+  return ended || code === 'TIMED_OUT' || consequences.includes(code);
+}
+
+/** Causes before consequences, then in the order of time. A wait that took too long has its cause elsewhere, if that failed too. */
+function orderByCause(failures: readonly RankFailure[]): RankFailure[] {
+  const distance = ({ ended, code }: RankFailure): number =>
+    ended ? 3 : consequences.includes(code) ? 2 : code === 'TIMED_OUT' ? 1 : 0;
+  return failures.toSorted((a, b) => distance(a) - distance(b) || a.atMs - b.atMs);
+}
+
+/** A rank that could not say why it failed has at least said where it was. */
+function whereFailed({ rank, name }: RankFailure, places: readonly RankPlace[]): string {
+  const place = name === undefined ? places.find((one) => one.rank === rank) : undefined;
+  return place === undefined || place.state === 'silent'
+    ? `rank ${rank} failed`
+    : formatPlace({ ...place, state: 'failed' });
+}
+
+function indent(text: string): string {
+  return text.replaceAll(/^/gm, '    ');
+}

@@ -1,0 +1,76 @@
+/** @file Ranks as threads: the same as processes, in one process. */
+import { execFile } from 'node:child_process';
+import { fileURLToPath } from 'node:url';
+import { promisify } from 'node:util';
+import { describe, expect, test } from 'vitest';
+import { patient } from '../../../testing/processes.ts';
+import type { LaunchError, LaunchOptions } from '../index.ts';
+
+/** How a launch went. */
+interface Outcome {
+  readonly lines: string[];
+  readonly values?: unknown[];
+  readonly error?: LaunchError;
+  readonly report?: string;
+}
+
+/** Threads run compiled code and share the engine with whoever starts them, so that is a process of its own. */
+async function outcomes(
+  launches: readonly (Omit<LaunchOptions, 'script'> & { interrupt?: boolean })[],
+): Promise<Outcome[]> {
+  const program = fileURLToPath(new URL('../../../testing/launch-threads.mjs', import.meta.url));
+  const { stdout } = await promisify(execFile)(process.execPath, [program, JSON.stringify(launches)]);
+  return stdout
+    .trimEnd()
+    .split('\n')
+    .map((line) => JSON.parse(line) as Outcome);
+}
+
+test('ranks return their work, with their own arguments and output', async () => {
+  const [sum, print, exit] = await outcomes([
+    { ranks: 2, data: { scenario: 'sum' }, args: ['-n', '9'] },
+    { ranks: 1, data: { scenario: 'print' } },
+    { ranks: 2, data: { scenario: 'exitsWell' } },
+  ]);
+  expect(sum!.values).toEqual(
+    [0, 1].map((rank) => ({ sum: 3, env: [`${rank}`, '2', `${rank}`, '2'], args: ['-n', '9'] })),
+  );
+  expect(sum!.lines.toSorted()).toEqual(['0 stdout: sum 3', '1 stdout: sum 3']);
+  expect(print!.lines).toEqual([
+    '0 stdout: one of 0, in two pieces',
+    '0 stdout: next line',
+    '0 stderr: error of 0',
+    '0 stdout: größe without an end',
+  ]);
+  // JSON has null for what is undefined.
+  expect(exit!.values).toEqual([null, null]);
+});
+
+describe('a rank that fails', () => {
+  test('is the cause, and all are told with their places', async () => {
+    const [thrown, exited, spinning] = await outcomes([
+      { ranks: 3, data: { scenario: 'throws', who: 1 }, ...patient },
+      { ranks: 2, data: { scenario: 'exits', who: 1 }, ...patient },
+      { ranks: 2, data: { scenario: 'spins', who: 1 }, graceMs: 300 },
+    ]);
+    expect(thrown!.error).toMatchObject({ rank: 1, message: 'rank 1 failed: the numbers went wrong', exitCode: 1 });
+    expect(thrown!.error!.failures[0]!.stack).toMatch(/testing\/launch-scenarios\.ts:\d+/);
+    expect(thrown!.error!.failures.slice(1).map(({ code }) => code)).toEqual([
+      expect.stringMatching(/PEER_LOST|ABORTED/),
+      expect.stringMatching(/PEER_LOST|ABORTED/),
+    ]);
+    expect(thrown!.report).toMatch(/At that moment: .*rank 1 failed in step 3 at slot 1 \(1F0\)/);
+    expect(exited!.error).toMatchObject({ message: 'rank 1 failed: it exited with code 7', exitCode: 7 });
+    expect(spinning!.report).toMatch(/^rank 1 failed: one of them failed[^]*Ended for that reason: rank 0$/);
+  });
+});
+
+test('a wait that takes too long names all places; an interrupted run ends', async () => {
+  const [late, interrupted] = await outcomes([
+    { ranks: 2, data: { scenario: 'waits' }, timeoutMs: 500, graceMs: 100 },
+    { ranks: 2, data: { scenario: 'waits' }, graceMs: 100, interrupt: true },
+  ]);
+  expect(late!.error!.code).toBe('TIMED_OUT');
+  expect(late!.report).toContain('rank 0 waits at slot 17 (0RECV_B1) for rank 1; rank 1 works at slot 12 (2F1)');
+  expect(interrupted!.error).toMatchObject({ code: 'TERMINATED', details: { signal: 'SIGINT' } });
+});

@@ -1,0 +1,183 @@
+/** @file Exports of many kinds of models by PyTorch 2.15 (scripts/exports): outputs, gradients and buffers as it has them. */
+import { readdirSync, readFileSync } from 'node:fs';
+import { fileURLToPath } from 'node:url';
+import {
+  callGiven,
+  float64,
+  liveTensors,
+  loadSafetensors,
+  manualSeed,
+  noGrad,
+  type Recorder,
+  scope,
+  Tensor,
+  withRecorder,
+} from '@pipewright/torch';
+import { describe, expect, it } from 'vitest';
+import { type GraphModule, loadPt2 } from '../index.ts';
+
+const folder = fileURLToPath(new URL('../../../../testdata/exports/', import.meta.url));
+const names = readdirSync(folder)
+  .filter((file) => file.endsWith('.pt2'))
+  .map((file) => file.slice(0, -4));
+
+type Json = null | boolean | number | string | readonly Json[] | { readonly [key: string]: Json };
+
+interface Call {
+  readonly args: readonly Json[];
+  readonly kwargs: { readonly [key: string]: Json };
+  readonly out: Json;
+  readonly loss?: number;
+  readonly grads: { readonly [parameter: string]: string };
+  readonly buffers: { readonly [buffer: string]: string };
+}
+
+/** The JavaScript value of one of the file's; tensors are copies. */
+function decode(value: Json, stored: ReadonlyMap<string, Tensor>): unknown {
+  if (Array.isArray(value)) return (value as readonly Json[]).map((item) => decode(item, stored));
+  if (typeof value !== 'object' || value === null) return value;
+  const record = value as { readonly [key: string]: Json };
+  if ('tensor' in record) return (stored.get(record['tensor'] as string) as Tensor).clone();
+  if ('float' in record) return record['float'];
+  return dict(record['dict'] as { readonly [key: string]: Json }, stored);
+}
+
+function dict(values: { readonly [key: string]: Json }, stored: ReadonlyMap<string, Tensor>): Record<string, unknown> {
+  return Object.fromEntries(Object.entries(values).map(([key, item]) => [key, decode(item, stored)]));
+}
+
+/** Says where two values differ, or nothing. */
+function differences(got: unknown, want: unknown, path: string, tolerance: number): string[] {
+  if (want instanceof Tensor) {
+    if (!(got instanceof Tensor)) return [`${path} is not a tensor`];
+    const [a, b] = [`${got.dtype.name}[${got.shape}]`, `${want.dtype.name}[${want.shape}]`];
+    if (a !== b) return [`${path} is ${a}, expected ${b}`];
+    return far(got.detach(), want, tolerance) ? [`${path} is ${got.toString()}, expected ${want.toString()}`] : [];
+  }
+  if (typeof want !== 'object' || want === null) return Object.is(got, want) ? [] : [`${path} is ${String(got)}`];
+  const [keys, found] = [Object.keys(want), Object.keys((got ?? {}) as object)];
+  if (keys.join() !== found.join() || Array.isArray(got) !== Array.isArray(want))
+    return [`${path} has ${found.join()}, expected ${keys.join()}`];
+  return keys.flatMap((key) =>
+    differences(Reflect.get(got as object, key), Reflect.get(want, key), `${path}.${key}`, tolerance),
+  );
+}
+
+function far(got: Tensor, want: Tensor, tolerance: number): boolean {
+  if (want.numel() === 0) return false;
+  const [a, b] = want.isComplex() ? [got.abs(), want.abs()] : [got.to(float64), want.to(float64)];
+  const same = a.eq(b).logicalOr(a.isnan().logicalAnd(b.isnan()));
+  const finite = b.nanToNum(0, 0, 0);
+  const size = Math.max(finite.abs().max().item() as number, 1e-6);
+  const near = a
+    .sub(b)
+    .abs()
+    .le(tolerance * size)
+    .logicalOr(same);
+  return near.logicalNot().any().toArray() as boolean;
+}
+
+function tensorsIn(value: unknown): Tensor[] {
+  if (value instanceof Tensor) return [value];
+  return typeof value === 'object' && value !== null ? Object.values(value).flatMap(tensorsIn) : [];
+}
+
+/** Lets everything happen that it sees. */
+const passThrough: Recorder = {
+  operator: (op, given) => withRecorder(null, () => callGiven(op, given)),
+  customFunction: () => {
+    throw new Error('an export has no custom functions');
+  },
+  checkpoint: (body) => body(),
+  alias: (tensor) => withRecorder(null, () => tensor.alias()),
+  deviceOf: (tensor) => withRecorder(null, () => tensor.device),
+  beforeAccess: () => undefined,
+};
+
+/** Makes one call and says what is wrong. */
+function run(
+  model: GraphModule,
+  call: Call,
+  stored: ReadonlyMap<string, Tensor>,
+  watcher: Recorder | null = null,
+): string[] {
+  const args = call.args.map((value) => decode(value, stored));
+  if (Object.keys(call.kwargs).length > 0) args.push(dict(call.kwargs, stored));
+  manualSeed(7);
+  const out = withRecorder(watcher, () => model.forward(...args));
+  const wrong = differences(out, decode(call.out, stored), 'output', 1e-5);
+  const trained = tensorsIn(out).filter((tensor) => tensor.isFloatingPoint() && tensor.requiresGrad);
+  if (call.loss !== undefined) {
+    const loss = trained.map((tensor) => tensor.to(float64).square().mean()).reduce((sum, term) => sum.add(term));
+    if (Math.abs((loss.item() as number) - call.loss) > 1e-5 * Math.abs(call.loss))
+      wrong.push(`loss is ${loss.item()}`);
+    loss.backward();
+  }
+  const parameters = new Map(model.namedParameters({ removeDuplicate: false }));
+  for (const [name, key] of Object.entries(call.grads))
+    wrong.push(...differences(parameters.get(name)?.grad, stored.get(key), `gradient of ${name}`, 1e-4));
+  const learned = new Set(Object.keys(call.grads).map((name) => parameters.get(name)));
+  for (const [name, parameter] of parameters)
+    if (parameter.grad !== null && !learned.has(parameter)) wrong.push(`${name} has a gradient, but should not`);
+  for (const [name, buffer] of model.namedBuffers())
+    if (name in call.buffers)
+      wrong.push(...differences(buffer, stored.get(call.buffers[name] as string), `buffer ${name}`, 1e-5));
+  for (const parameter of model.parameters()) parameter.grad = null;
+  return wrong;
+}
+
+describe.each(names)('%s', (name) => {
+  const stored = loadSafetensors(`${folder}${name}.safetensors`);
+  const calls = JSON.parse(readFileSync(`${folder}${name}.json`, 'utf8')) as Call[];
+
+  it('computes what the original module computes', () => {
+    for (const call of calls) {
+      const atFirst = liveTensors();
+      const model = loadPt2(`${folder}${name}.pt2`, { verify: true });
+      const before = liveTensors();
+      expect(scope(() => run(model, call, stored))).toEqual([]);
+      expect(liveTensors()).toBe(before);
+      model.dispose();
+      expect(liveTensors()).toBe(atFirst);
+    }
+  });
+
+  it('computes the same without gradients, again and again', () => {
+    for (const call of calls) {
+      const model = loadPt2(`${folder}${name}.pt2`);
+      const before = liveTensors();
+      // Values are freed otherwise from the second run on. Buffers go on changing, so only runs on fresh ones compare.
+      const changes = Object.keys(call.buffers).length > 0;
+      for (let i = 0; i < (changes ? 1 : 3); i++) {
+        const wrong = scope(() => {
+          const args = call.args.map((value) => decode(value, stored));
+          if (Object.keys(call.kwargs).length > 0) args.push(dict(call.kwargs, stored));
+          manualSeed(7);
+          return differences(
+            noGrad(() => model.forward(...args)),
+            decode(call.out, stored),
+            'output',
+            1e-5,
+          );
+        });
+        expect(wrong).toEqual([]);
+        expect(liveTensors()).toBe(before);
+      }
+      model.dispose();
+    }
+  });
+
+  it('computes the same operator by operator, under the eyes of a recorder', () => {
+    const model = loadPt2(`${folder}${name}.pt2`);
+    const [call] = calls as [Call];
+    const loops = /higher_order::(cond|while_loop|scan|map_impl)/.exec(JSON.stringify(model.graph));
+    const recorded = (): string[] => scope(() => run(model, call, stored, passThrough));
+    if (loops === null) expect(recorded()).toEqual([]);
+    else expect(recorded).toThrow(`a graph with ${loops[0]} cannot be recorded by running it`);
+    model.dispose();
+  });
+});
+
+it('there are exports of many kinds', () => {
+  expect(names.length).toBeGreaterThanOrEqual(33);
+});

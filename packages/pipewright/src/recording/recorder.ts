@@ -1,0 +1,259 @@
+/**
+ * @file The recorder: when every action of a rank began and ended, how long it waited for its message, what it sent and
+ * received, and what memory was in use. A few stores into an array made beforehand per action, nothing else.
+ */
+import { writeFileSync } from 'node:fs';
+import { resolve } from 'node:path';
+import {
+  type RecordedAction,
+  type Recording,
+  type ReportOptions,
+  recordedActions,
+  recordingReport,
+  recordingTrace,
+  type Schedule,
+} from '@pipewright/schedule';
+import { cuda, type distributed, liveTensors, Tensor } from '@pipewright/torch';
+import { checkCount, checkOptions } from '../base/checks.ts';
+import { PipelineError } from '../base/errors.ts';
+import { tensorsIn } from '../base/tree.ts';
+import { settleClocks } from './clock.ts';
+import { GpuClock } from './gpu-clock.ts';
+import { COLUMNS, Column, gatherParts, processName, type RankPart, recordingOf } from './parts.ts';
+
+/** What a recorder keeps. */
+export interface RecorderOptions {
+  /** How many steps are kept: the last ones. Default 100. */
+  readonly steps?: number | undefined;
+  /** Tokens of a whole step, for tokens per second. */
+  readonly tokensPerStep?: number | undefined;
+}
+
+/** What a recorder watches. */
+export interface RecordedRuntime {
+  readonly schedule: Schedule;
+  readonly group: distributed.ProcessGroup | null;
+  /** Where the stages compute. */
+  readonly device: string;
+  /** Number of entries: actions, and parts of overlapped ones. */
+  readonly actions: number;
+}
+
+/** This rank's part of a step, in short. */
+export interface StepTimes {
+  /** Its number, from 0. */
+  readonly step: number;
+  readonly seconds: number;
+  /** Share of it in which this rank waited for messages, 0 to 1. */
+  readonly waiting: number;
+}
+
+/** One kept step of this rank. */
+class StepRecord {
+  readonly data: Float64Array;
+  step = 0;
+  training = false;
+  begin = 0;
+  end = -1;
+  processBytes = 0;
+  deviceBytes: number | null = null;
+
+  constructor(actions: number) {
+    this.data = new Float64Array(actions * COLUMNS);
+  }
+}
+
+/**
+ * Records the steps of a runtime. All ranks make one; `gather`, `writeTrace` and `report` are called by all ranks together
+ * and give their result on rank 0.
+ *
+ * @example const recorder = new Recorder(); new PipelineRuntime(stage, '1F1B', { microbatches: 8, lossFn, record: recorder })
+ */
+export class Recorder {
+  private readonly limit: number;
+  private readonly tokensPerStep: number | null;
+  private watched: RecordedRuntime | null = null;
+  private gpu: GpuClock | null = null;
+  /** Kept steps; the oldest is overwritten once there are enough. */
+  private readonly records: StepRecord[] = [];
+  private steps = 0;
+  private record: StepRecord | null = null;
+  private data: Float64Array = new Float64Array(0);
+  private current = 0;
+  private gathered: { readonly steps: number; readonly recording: Recording | null } | null = null;
+
+  constructor(options: RecorderOptions = {}) {
+    checkOptions('Recorder', options, ['steps', 'tokensPerStep']);
+    this.limit = checkCount('Recorder', 'steps', options.steps ?? 100);
+    this.tokensPerStep =
+      options.tokensPerStep === undefined ? null : checkCount('Recorder', 'tokensPerStep', options.tokensPerStep);
+  }
+
+  // --- what the runtime calls ----------------------------------------------------------------------------------------
+
+  /** Begins to watch a runtime; once. */
+  attach(runtime: RecordedRuntime): void {
+    if (this.watched !== null)
+      throw new PipelineError('BAD_OPTION', 'Recorder: it records another runtime already; make one for each');
+    this.watched = runtime;
+    this.gpu = GpuClock.on(runtime.device, runtime.actions * COLUMNS);
+  }
+
+  /** A step begins. */
+  beginStep(training: boolean): void {
+    const { actions } = this.watched as RecordedRuntime;
+    const full = this.records.length === this.limit;
+    const record = full ? (this.records.shift() as StepRecord) : new StepRecord(actions);
+    this.records.push(record);
+    record.data.fill(-1);
+    record.step = this.steps++;
+    record.training = training;
+    record.end = -1;
+    this.record = record;
+    this.data = record.data;
+    record.begin = performance.now();
+  }
+
+  /** An action begins. */
+  begin(index: number): void {
+    this.current = index;
+    this.data[index * COLUMNS + Column.Bytes] = 0;
+    this.mark(index * COLUMNS + Column.Start);
+  }
+
+  /** An action that is done in the middle of another one. */
+  within(index: number, work: () => void): void {
+    const outer = this.current;
+    this.begin(index);
+    work();
+    this.end(index);
+    this.current = outer;
+  }
+
+  /** The action under way has received something. */
+  received(values: readonly unknown[]): void {
+    this.mark(this.current * COLUMNS + Column.Ready);
+    this.sent(values);
+  }
+
+  /** The action under way has sent something. */
+  sent(values: readonly unknown[]): void {
+    this.data[this.current * COLUMNS + Column.Bytes]! += bytesOf(values);
+  }
+
+  /** An action ends. */
+  end(index: number): void {
+    this.mark(index * COLUMNS + Column.Stop);
+    this.data[index * COLUMNS + Column.Tensors] = liveTensors();
+  }
+
+  /** The step ends. */
+  endStep(): void {
+    const record = this.record as StepRecord;
+    this.gpu?.read(record.data);
+    record.end = performance.now();
+    record.processBytes = process.memoryUsage.rss();
+    record.deviceBytes = this.gpu === null ? null : cuda.memoryAllocated(this.watched?.device);
+  }
+
+  private mark(at: number): void {
+    if (this.gpu === null) this.data[at] = performance.now();
+    else this.gpu.mark(at);
+  }
+
+  // --- what users call -----------------------------------------------------------------------------------------------
+
+  /** Number of steps recorded so far, also those that are no longer kept. */
+  get stepCount(): number {
+    return this.steps;
+  }
+
+  /** The last step that has ended, on this rank; null before the first. */
+  get lastStep(): StepTimes | null {
+    const record = this.records.findLast(({ end }) => end >= 0);
+    if (record === undefined) return null;
+    let waited = 0;
+    for (let at = 0; at < record.data.length; at += COLUMNS) {
+      const ready = record.data[at + Column.Ready] as number;
+      if (ready >= 0) waited += ready - (record.data[at + Column.Start] as number);
+    }
+    const time = record.end - record.begin;
+    return { step: record.step, seconds: time / 1000, waiting: time > 0 ? waited / time : 0 };
+  }
+
+  /**
+   * What this rank did in a step, waits included; the last one where no position among the kept ones is given.
+   *
+   * @example for (const { action, start, end } of recorder.timeline()) console.log(formatAction(action), end - start)
+   */
+  timeline(at = -1): RecordedAction[] {
+    const { schedule, group } = this.attached('timeline');
+    const rank = group?.rank ?? 0;
+    const part = this.part();
+    const parts = Array.from({ length: schedule.ranks }, (_, other) => ({ ...part, rank: other }));
+    const recording = recordingOf(schedule, parts, null);
+    return recordedActions(recording, at).filter((event) => event.rank === rank);
+  }
+
+  /** The recording of all ranks on rank 0, null elsewhere. All ranks call it. */
+  gather(): Recording | null {
+    const { schedule, group } = this.attached('gather');
+    if (this.gathered?.steps !== this.steps) {
+      const parts = gatherParts(group, this.part());
+      const recording = parts === null ? null : settleClocks(recordingOf(schedule, parts, this.tokensPerStep));
+      this.gathered = { steps: this.steps, recording };
+    }
+    return this.gathered.recording;
+  }
+
+  /**
+   * Writes the recording of all ranks as a trace that Perfetto opens. All ranks call it, rank 0 writes and gets the full path.
+   *
+   * @example recorder.writeTrace('trace.json') // open it at ui.perfetto.dev
+   */
+  writeTrace(path: string): string | null {
+    const recording = this.gather();
+    if (recording === null) return null;
+    writeFileSync(path, JSON.stringify(recordingTrace(recording)));
+    return resolve(path);
+  }
+
+  /**
+   * Plan and recording side by side, in words. All ranks call it, rank 0 gets the text.
+   *
+   * @example const text = recorder.report(); if (text !== null) console.log(text)
+   */
+  report(options?: ReportOptions): string | null {
+    const recording = this.gather();
+    return recording === null ? null : recordingReport(recording, options);
+  }
+
+  private attached(where: string): RecordedRuntime {
+    if (this.watched === null || this.steps === 0)
+      throw new PipelineError(
+        'NOTHING_RECORDED',
+        `Recorder.${where}: nothing is recorded yet; give the recorder to a runtime ({ record: recorder }) and run a step`,
+      );
+    return this.watched;
+  }
+
+  /** What this rank contributes: its steps that have ended. */
+  private part(): RankPart {
+    const { group, device } = this.watched as RecordedRuntime;
+    return {
+      rank: group?.rank ?? 0,
+      process: processName(),
+      device,
+      peakProcessBytes: 1024 * process.resourceUsage().maxRSS,
+      peakDeviceBytes: this.gpu === null ? null : cuda.maxMemoryAllocated(device),
+      steps: this.records.filter(({ end }) => end >= 0),
+    };
+  }
+}
+
+/** Bytes of the tensors among values. */
+function bytesOf(values: readonly unknown[]): number {
+  const [only] = values;
+  if (values.length === 1 && only instanceof Tensor) return only.nbytes;
+  return tensorsIn(values).reduce((sum, tensor) => sum + tensor.nbytes, 0);
+}

@@ -1,0 +1,58 @@
+/**
+ * @file Overlapped actions on a GPU: the forward of one microbatch and the backward of another run in two streams, so that
+ * kernels of both share the device. Autograd runs a backward in the stream of its forward, so a forward goes to the stream in
+ * which the backward beside it is not.
+ *
+ * Memory is safe without marks on every tensor: the side stream begins each overlap by waiting for the main one and ends it
+ * by being waited for, and the forward is issued first, so what one stream frees is not written by the other before it is
+ * read.
+ */
+import { cuda } from '@pipewright/torch';
+import type { PlannedAction } from '../plan.ts';
+import type { Overlap, PartRunner } from './overlap.ts';
+
+/** Runs the parts of overlapped actions in two streams. */
+export class StreamOverlap implements Overlap {
+  private side: cuda.Stream | null = null;
+  private readonly onSide = new Set<string>();
+  private current: { readonly main: cuda.Stream; readonly side: cuda.Stream } | null = null;
+
+  run(parts: readonly PlannedAction[], { perform }: PartRunner): void {
+    const forward = parts.find((part) => part.kind === 'F');
+    const others = parts.filter((part) => part !== forward);
+    if (forward === undefined || others.length === 0) {
+      for (const part of parts) perform(part);
+      return;
+    }
+    this.side ??= new cuda.Stream();
+    const { side } = this;
+    const main = cuda.currentStream();
+    side.waitStream(main);
+    if (others.some((part) => this.onSide.has(keyOf(part)))) perform(forward);
+    else {
+      this.onSide.add(keyOf(forward));
+      this.current = { main, side };
+      try {
+        cuda.withStream(side, () => perform(forward));
+      } finally {
+        this.current = null;
+      }
+    }
+    for (const part of others) perform(part);
+    main.waitStream(side);
+  }
+
+  /** The stream in which something is used waits for what made it. */
+  received(): void {
+    if (this.current !== null) this.current.side.waitStream(this.current.main);
+  }
+
+  /** Forgets which forwards ran where. */
+  reset(): void {
+    this.onSide.clear();
+  }
+}
+
+function keyOf({ action }: PlannedAction): string {
+  return `${action.stage},${action.microbatch}`;
+}

@@ -1,0 +1,264 @@
+/**
+ * @file Changes in place across stages. A stage that changes a tensor made by an earlier one works on a copy of its own,
+ * and makes the views of it that it uses again: what arrives from another stage are separate tensors, and one that needs
+ * a gradient must not be changed.
+ */
+import { bindOp } from '@pipewright/torch';
+import { PipelineError } from '../base/errors.ts';
+import {
+  type CallNode,
+  eachReference,
+  type GraphNode,
+  inputsOf,
+  isReference,
+  mapNodeReferences,
+} from '../graph/graph.ts';
+import type { FlatNode } from '../graph/regions.ts';
+
+interface Schema {
+  readonly written: readonly number[];
+  /** The argument that the result is a view of, or -1. */
+  readonly viewOf: number;
+}
+
+const schemas = new Map<string, Schema>();
+
+/** What an operator does to its arguments. */
+function schemaOf(op: string): Schema {
+  let schema = schemas.get(op);
+  if (schema === undefined) {
+    schema = op.startsWith('aten::') ? readSchema(op) : { written: [], viewOf: -1 };
+    schemas.set(op, schema);
+  }
+  return schema;
+}
+
+function readSchema(op: string): Schema {
+  const { args } = bindOp(op);
+  return {
+    written: args.flatMap((arg, i) => (arg.written ? [i] : [])),
+    viewOf: args.findIndex((arg) => arg.aliased && !arg.written),
+  };
+}
+
+/** The names of the nodes whose tensors a node changes in place. */
+export function changedBy(node: GraphNode): string[] {
+  if (node.kind !== 'call') return [];
+  const { written } = schemaOf(node.op);
+  if (written.length === 0) return [];
+  const { args } = bindOp(node.op);
+  return written.flatMap((at) => {
+    const value = at < node.args.length ? node.args[at] : node.kwargs?.[args[at]?.key ?? ''];
+    const names: string[] = [];
+    if (value !== undefined) eachReference(value, (name) => names.push(name));
+    return names;
+  });
+}
+
+/** The node that a node is a view of, or null. */
+function viewedBy(node: GraphNode, nodes: Nodes): string | null {
+  if (node.kind === 'element') {
+    const list = nodes.get(node.of.ref);
+    return list === undefined ? null : viewedBy(list, nodes);
+  }
+  if (node.kind !== 'call' || changedBy(node).length > 0) return null;
+  const at = schemaOf(node.op).viewOf;
+  const value = at < 0 ? undefined : node.args[at];
+  return isReference(value) ? value.ref : null;
+}
+
+type Nodes = ReadonlyMap<string, GraphNode>;
+
+/** The tensor whose memory a value lies in: the value itself, unless it is a view or the result of a change in place. */
+export function memoryOf(name: string, nodes: Nodes): string {
+  for (let at = name; ; ) {
+    const node = nodes.get(at);
+    const next = node === undefined ? null : (changedBy(node)[0] ?? viewedBy(node, nodes));
+    if (next === null) return at;
+    at = next;
+  }
+}
+
+/** The nodes of all stages, with changes in place of tensors of other stages made safe. */
+export function ownChangedTensors(
+  bodies: readonly (readonly FlatNode[])[],
+  nodes: Nodes,
+  stageOf: (name: string) => number | null,
+): FlatNode[][] {
+  if (!bodies.some((body) => body.some(({ node }) => changedBy(node).length > 0)))
+    return bodies.map((body) => [...body]);
+  return new Changes(bodies, nodes, stageOf).run();
+}
+
+/** How a value lies in memory: the whole tensor, and the views that lead to it, outermost last. */
+interface Lineage {
+  readonly base: string;
+  readonly views: readonly GraphNode[];
+}
+
+class Changes {
+  private readonly bodies: readonly (readonly FlatNode[])[];
+  private readonly nodes: Nodes;
+  private readonly stageOf: (name: string) => number | null;
+  private readonly regions: ReadonlyMap<string, FlatNode['regions']>;
+  private readonly taken: Set<string>;
+  /** By stage: the tensors of earlier stages that it changes, and what each is called after the last change there. */
+  private readonly changed: Map<string, string>[] = [];
+
+  constructor(bodies: readonly (readonly FlatNode[])[], nodes: Nodes, stageOf: (name: string) => number | null) {
+    this.bodies = bodies;
+    this.nodes = nodes;
+    this.stageOf = stageOf;
+    this.regions = new Map(bodies.flat().map(({ node, regions }) => [node.name, regions]));
+    this.taken = new Set(nodes.keys());
+  }
+
+  run(): FlatNode[][] {
+    return this.bodies.map((body, stage) => {
+      const changed = new Map<string, string>();
+      for (const { node } of body)
+        for (const name of changedBy(node)) {
+          const { base } = this.lineage(name);
+          if (this.isForeign(base, stage)) changed.set(base, base);
+        }
+      for (const { node } of body) {
+        const { base, views } = this.lineage(node.name, stage);
+        if (changed.has(base) && views.length === 0) changed.set(base, node.name);
+      }
+      this.changed.push(changed);
+      return changed.size === 0 ? [...body] : this.onCopies(body, stage, changed);
+    });
+  }
+
+  private isForeign(name: string, stage: number): boolean {
+    const kind = this.nodes.get(name)?.kind;
+    if (kind === 'placeholder') return stage > 0;
+    return kind !== 'attribute' && this.stageOf(name) !== stage;
+  }
+
+  /** The tensor that a value is part of; in a stage that changed one of another stage, that is the stage's own. */
+  private lineage(name: string, within?: number): Lineage {
+    const views: GraphNode[] = [];
+    for (let at = name; ; ) {
+      const node = this.nodes.get(at);
+      const isChange = node !== undefined && changedBy(node).length > 0;
+      const next = node === undefined ? null : (changedBy(node)[0] ?? viewedBy(node, this.nodes));
+      if (node === undefined || next === null) return { base: at, views };
+      if (!isChange && !isAlias(node)) views.push(node);
+      const stage = this.stageOf(at);
+      if (stage !== null && stage !== within && this.isForeign(next, stage)) {
+        const { base, views: more } = this.lineage(next);
+        const own = this.changed[stage]?.get(base);
+        if (own !== undefined) return { base: own, views: [...views, ...more] };
+      }
+      at = next;
+    }
+  }
+
+  /** The nodes of a stage on copies of the tensors it changes; the views of them that it uses are made again. */
+  private onCopies(body: readonly FlatNode[], stage: number, changed: ReadonlyMap<string, string>): FlatNode[] {
+    const copies = new Map<string, string>();
+    const remade = new Map<string, string>();
+    const made: FlatNode[] = [];
+    const copyOf = (base: string): string => {
+      let copy = copies.get(base);
+      if (copy === undefined) {
+        copy = this.unused(`${base}_own`);
+        copies.set(base, copy);
+        const clone: CallNode = { kind: 'call', name: copy, op: 'aten::clone', args: [{ ref: base }] };
+        made.push({ node: { ...clone, ...metaOf(this.nodes.get(base)) }, regions: [] });
+      }
+      return copy;
+    };
+    const replace = (name: string): string => {
+      if (!this.isForeign(name, stage) || isScalar(this.nodes.get(name))) return name;
+      const known = remade.get(name);
+      if (known !== undefined) return known;
+      const { base, views } = this.lineage(name);
+      if (!changed.has(base)) return name;
+      let at = copyOf(base);
+      for (const view of views.toReversed()) at = this.remake(view, at, made);
+      remade.set(name, at);
+      return at;
+    };
+    const rest = body.map(({ node, regions }): FlatNode => {
+      const replaced = new Map(inputsOf(node).map((name) => [name, replace(name)]));
+      return { node: mapNodeReferences(node, ({ ref }) => ({ ref: replaced.get(ref) ?? ref })), regions };
+    });
+    return [...made, ...rest];
+  }
+
+  /** The same view of another tensor. */
+  private remake(view: GraphNode, of: string, made: FlatNode[]): string {
+    const list = view.kind === 'element' ? (this.nodes.get(view.of.ref) as CallNode) : (view as CallNode);
+    const at = schemaOf(list.op).viewOf;
+    const name = this.unused(list.name);
+    const args = list.args.map((arg, i) => (i === at ? { ref: of } : arg));
+    const regions = this.regions.get(view.name) ?? []; // a view made without gradients has none here either
+    made.push({ node: { ...list, name, args }, regions });
+    if (view.kind !== 'element') return name;
+    const element = this.unused(view.name);
+    made.push({ node: { ...view, name: element, of: { ref: name } }, regions });
+    return element;
+  }
+
+  private unused(name: string): string {
+    let free = name;
+    for (let i = 1; this.taken.has(free); i++) free = `${name}_${i}`;
+    this.taken.add(free);
+    return free;
+  }
+}
+
+function isAlias(node: GraphNode): boolean {
+  return node.kind === 'call' && node.op === 'aten::alias';
+}
+
+function isScalar(node: GraphNode | undefined): boolean {
+  const meta = node?.meta ?? null;
+  return meta !== null && 'scalar' in meta;
+}
+
+function metaOf(node: GraphNode | undefined): Pick<GraphNode, 'meta'> {
+  return node?.meta === undefined ? {} : { meta: node.meta };
+}
+
+/** Refuses buffers that are changed in place while several stages hold a copy of their own. */
+export function refuseSharedChanges(
+  bodies: readonly (readonly FlatNode[])[],
+  nodes: ReadonlyMap<string, GraphNode>,
+): void {
+  const users = new Map<string, Set<number>>();
+  const changers = new Map<string, number>();
+  bodies.forEach((body, stage) => {
+    for (const { node } of body) {
+      for (const name of inputsOf(node)) {
+        const found = nodes.get(name);
+        if (found?.kind === 'attribute')
+          users.set(found.target, (users.get(found.target) ?? new Set<number>()).add(stage));
+      }
+      for (const name of changedBy(node)) {
+        const memory = nodes.get(memoryOf(name, nodes));
+        if (memory?.kind !== 'attribute') continue;
+        changers.set(memory.target, stage);
+        users.set(memory.target, (users.get(memory.target) ?? new Set<number>()).add(stage));
+      }
+    }
+  });
+  for (const [target, stage] of changers) {
+    const all = [...(users.get(target) ?? [])];
+    if (all.length < 2) continue;
+    throw new PipelineError(
+      'SHARED_CHANGE',
+      `split: stage ${stage} changes ${target} in place, and stages ${all.join(', ')} use it, each with a copy of its own; cut so that one stage has all uses of it`,
+      { target, stages: all },
+    );
+  }
+}
+
+/** Where a node is: the stage of every value. */
+export interface Places {
+  readonly nodes: ReadonlyMap<string, GraphNode>;
+  /** The stage that a value is made in; inputs of the model and attributes are in none. */
+  readonly stageOf: (name: string) => number | null;
+}

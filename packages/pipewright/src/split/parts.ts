@@ -1,0 +1,72 @@
+/** @file What splitting gives: a graph for every stage, and a root graph that calls them. */
+import type { Graph, ValueMeta } from '../graph/graph.ts';
+
+/** Parameters that several stages use: each has its own copy and gradients are summed, or one sends it to the others. */
+export const MultiUseParameterConfig = {
+  /** The first stage that uses it owns it and sends it along with the activations. */
+  TRANSMIT: 'transmit',
+  /** Every stage that uses it holds a copy; gradients are summed over the copies. */
+  REPLICATE: 'replicate',
+} as const;
+
+/** What happens to a parameter that several stages use. */
+export type MultiUseParameterConfig = (typeof MultiUseParameterConfig)[keyof typeof MultiUseParameterConfig];
+
+/** One rule for all parameters, or one per parameter name; those not named are replicated. */
+export type MultiUseParamSpec = MultiUseParameterConfig | Readonly<Record<string, MultiUseParameterConfig>>;
+
+/** A value that a stage takes. */
+export interface PartInput {
+  /** The name of its node in the unsplit graph. */
+  readonly name: string;
+  /** The stage that makes it, or null for an input of the model. */
+  readonly stage: number | null;
+  /** Which of that stage's outputs it is; for an input of the model, which of them. */
+  readonly index: number;
+  readonly meta: ValueMeta;
+}
+
+/** A value that a stage gives. */
+export interface PartOutput {
+  readonly name: string;
+  readonly meta: ValueMeta;
+  /** The stages that take it, ascending. */
+  readonly to: readonly number[];
+}
+
+/** An attribute of a stage. */
+export interface PartAttribute {
+  /** Its qualified name. */
+  readonly target: string;
+  readonly role: 'parameter' | 'buffer';
+  readonly persistent: boolean;
+  readonly meta: ValueMeta;
+}
+
+/** One stage. Its graph has a placeholder per input and returns one value, or the list of its outputs. */
+export interface StagePart {
+  readonly index: number;
+  /** `submod_pp_0` and so on. */
+  readonly name: string;
+  readonly graph: Graph;
+  readonly inputs: readonly PartInput[];
+  readonly outputs: readonly PartOutput[];
+  readonly attributes: readonly PartAttribute[];
+}
+
+/** A graph split into stages. */
+export interface SplitGraph {
+  /** Calls the stages one after the other: what the whole model does. */
+  readonly root: Graph;
+  readonly stages: readonly StagePart[];
+  /** What was not done as asked, in words: borders that would have made an empty stage. */
+  readonly notes: readonly string[];
+}
+
+/** What stands before the number in the name of a stage's module. */
+export const STAGE_MODULE_PREFIX = 'submod_pp';
+
+/** The name of a stage's module. @example stageModuleName(2) // 'submod_pp_2' */
+export function stageModuleName(stage: number): string {
+  return `${STAGE_MODULE_PREFIX}_${stage}`;
+}

@@ -1,0 +1,199 @@
+/**
+ * @file Changes in place made visible: after a change, uses of the changed tensor and of its views refer to a node that
+ * comes after it. Inside one stage the order of nodes is enough; between stages only references count. Traced graphs are
+ * so already; those that were exported elsewhere are not.
+ */
+import { bindOp } from '@pipewright/torch';
+import {
+  type CallNode,
+  type GraphNode,
+  inputsOf,
+  isReference,
+  mapNodeReferences,
+  type TensorMeta,
+  type ValueMeta,
+} from '../graph/graph.ts';
+import type { FlatNode } from '../graph/regions.ts';
+import { changedBy } from './own-changes.ts';
+
+/** A tensor: the whole of its memory, or a view. */
+interface Tracked {
+  /** The node that is this tensor now. */
+  current: string;
+  /** The modes that it was made under. */
+  readonly regions: FlatNode['regions'];
+  /** How it was made of another tensor; null for one with memory of its own. */
+  readonly view: {
+    readonly parent: Tracked;
+    readonly list: CallNode;
+    readonly at: number;
+    readonly index: number | null;
+  } | null;
+  /** Changes of the memory; counted at the tensor that is no view. */
+  changes: number;
+  /** How many of them `current` has seen. */
+  seen: number;
+}
+
+/** Nodes with every change in place visible in the references. */
+export function versionChanges(flat: readonly FlatNode[]): FlatNode[] {
+  if (!flat.some(({ node }) => changedBy(node).length > 0)) return [...flat];
+  return new Versions(flat).run();
+}
+
+class Versions {
+  private readonly flat: readonly FlatNode[];
+  private readonly nodes: ReadonlyMap<string, GraphNode>;
+  private readonly regions: ReadonlyMap<string, FlatNode['regions']>;
+  private readonly taken: Set<string>;
+  private readonly tensors = new Map<string, Tracked>();
+  private readonly out: FlatNode[] = [];
+  private around: FlatNode;
+
+  constructor(flat: readonly FlatNode[]) {
+    this.flat = flat;
+    this.nodes = new Map(flat.map(({ node }) => [node.name, node]));
+    this.regions = new Map(flat.map(({ node, regions }) => [node.name, regions]));
+    this.taken = new Set(this.nodes.keys());
+    this.around = flat[0] as FlatNode;
+  }
+
+  run(): FlatNode[] {
+    for (const flat of this.flat) {
+      this.around = flat;
+      const current = new Map(inputsOf(flat.node).map((name) => [name, this.refresh(name)]));
+      const node = mapNodeReferences(flat.node, ({ ref }) => ({ ref: current.get(ref) ?? ref }));
+      this.out.push({ node, regions: flat.regions });
+      const changed = changedBy(flat.node);
+      if (changed.length > 0) for (const name of changed) this.change(name, flat.node.name);
+      else this.define(flat.node);
+    }
+    return this.out;
+  }
+
+  private tracked(name: string): Tracked {
+    let found = this.tensors.get(name);
+    if (found === undefined) {
+      found = { current: name, regions: this.regions.get(name) ?? [], view: null, changes: 0, seen: 0 };
+      this.tensors.set(name, found);
+    }
+    return found;
+  }
+
+  private define(node: GraphNode): void {
+    const list = node.kind === 'element' ? this.nodes.get(node.of.ref) : node;
+    if (list?.kind !== 'call') return;
+    const at = viewOf(list, this.nodes);
+    const parent = at < 0 ? undefined : list.args[at];
+    if (!isReference(parent)) return;
+    const owner = this.tracked(parent.ref);
+    const view = { parent: owner, list, at, index: node.kind === 'element' ? node.index : null };
+    const regions = this.regions.get(node.name) ?? [];
+    this.tensors.set(node.name, { current: node.name, regions, view, changes: 0, seen: memoryOf(owner).changes });
+  }
+
+  private change(name: string, by: string): void {
+    const tensor = this.tracked(name);
+    const memory = memoryOf(tensor);
+    memory.changes++;
+    if (memory !== tensor) {
+      const meta = this.nodes.get(memory.current)?.meta;
+      memory.current = this.emit(
+        {
+          kind: 'call',
+          name: 'alias',
+          op: 'aten::alias',
+          args: [{ ref: memory.current }],
+          ...(meta === undefined ? {} : { meta }),
+        },
+        memory.regions,
+      );
+    }
+    memory.seen = memory.changes;
+    tensor.current = by;
+    tensor.seen = memory.changes;
+    this.tensors.set(by, tensor);
+  }
+
+  /** The node of a tensor now; a view whose memory was changed since is made again. */
+  private refresh(name: string): string {
+    const tensor = this.tensors.get(name);
+    return tensor === undefined ? name : this.currentOf(tensor);
+  }
+
+  private currentOf(tensor: Tracked): string {
+    const { view } = tensor;
+    if (view === null || tensor.seen === memoryOf(tensor).changes) return tensor.current;
+    const parent = this.currentOf(view.parent);
+    const args = view.list.args.map((arg, i) => (i === view.at ? { ref: parent } : arg));
+    const made = this.emit({ ...view.list, args }, tensor.regions);
+    if (view.index === null) tensor.current = made;
+    else {
+      const meta = Array.isArray(view.list.meta)
+        ? ((view.list.meta as readonly ValueMeta[])[view.index] ?? null)
+        : null;
+      tensor.current = this.emit(
+        {
+          kind: 'element',
+          name: 'getitem',
+          of: { ref: made },
+          index: view.index,
+          ...(meta === null ? {} : { meta }),
+        },
+        tensor.regions,
+      );
+    }
+    tensor.seen = memoryOf(tensor).changes;
+    return tensor.current;
+  }
+
+  private emit(node: GraphNode, regions: FlatNode['regions']): string {
+    let name = node.name;
+    for (let i = 1; this.taken.has(name); i++) name = `${node.name}_${i}`;
+    this.taken.add(name);
+    const { modules } = this.around.node;
+    this.out.push({
+      node: { ...node, name, ...(modules === undefined ? {} : { modules }) },
+      regions,
+    });
+    return name;
+  }
+}
+
+function memoryOf(tensor: Tracked): Tracked {
+  let memory = tensor;
+  while (memory.view !== null) memory = memory.view.parent;
+  return memory;
+}
+
+/** Operators that return a view where they can, and a copy where they cannot. */
+const perhaps = /^aten::(reshape|reshape_as|flatten|contiguous|to|type_as)(\.|$)/;
+
+/** The argument that the result of an operator is a view of, or -1. */
+function viewOf(node: CallNode, nodes: ReadonlyMap<string, GraphNode>): number {
+  if (!node.op.startsWith('aten::')) return -1;
+  const at = bindOp(node.op).args.findIndex((arg) => arg.aliased && !arg.written);
+  const parent = at < 0 ? undefined : node.args[at];
+  if (!isReference(parent) || !perhaps.test(node.op)) return at;
+  const [given, made] = [nodes.get(parent.ref)?.meta, node.meta];
+  if (!isTensor(given) || !isTensor(made)) return -1;
+  const isSame = given.dtype === made.dtype && given.device === made.device;
+  return isSame && liesInOrder(given) ? at : -1;
+}
+
+function isTensor(meta: ValueMeta | undefined): meta is TensorMeta {
+  return meta !== undefined && meta !== null && 'shape' in meta;
+}
+
+/** Whether elements are known to lie in order: only graphs that record strides can tell. */
+function liesInOrder({ shape, stride }: TensorMeta): boolean {
+  if (stride === undefined) return false;
+  let step = 1;
+  for (let dim = shape.length - 1; dim >= 0; dim--) {
+    const [size, found] = [shape[dim], stride[dim]];
+    if (typeof size !== 'number' || typeof found !== 'number') return dim === 0 && found === step;
+    if (size !== 1 && found !== step) return false;
+    step *= size;
+  }
+  return true;
+}

@@ -1,0 +1,64 @@
+/** @file Where a rank is, read from its record, and in words. */
+import { EVERYBODY, NONE, State, TEXT_LENGTH, Word } from './layout.ts';
+
+/** Where a rank was when somebody looked. */
+export interface RankPlace {
+  readonly rank: number;
+  /** `silent`: it has said nothing yet. `stopped`, `failed` and `done` are what the launcher knows of it. */
+  readonly state: 'silent' | 'working' | 'waiting' | 'stopped' | 'failed' | 'done';
+  readonly step: number | undefined;
+  readonly slot: number | undefined;
+  readonly action: string;
+  readonly waitingFor: number | 'all' | undefined;
+}
+
+const states = { [State.Silent]: 'silent', [State.Working]: 'working', [State.Waiting]: 'waiting' } as const;
+
+/** Reads the record that `load` gives, again if it was being written. */
+export function readPlace(rank: number, load: () => Int32Array): RankPlace {
+  for (let attempt = 0; ; attempt++) {
+    const words = load();
+    const before = words[Word.Sequence] as number;
+    const place = decode(rank, words);
+    // A rank that died while writing leaves an odd number; what it wrote is good enough then.
+    if ((before % 2 === 0 && before === load()[Word.Sequence]) || attempt === 100) return place;
+  }
+}
+
+/**
+ * A place in words.
+ *
+ * @example formatPlace(place) // 'rank 2 waits at slot 17 (3RECV_B1) for rank 3'
+ */
+export function formatPlace({ rank, state, step, slot, action, waitingFor }: RankPlace): string {
+  const where = [
+    step === undefined ? '' : ` in step ${step}`,
+    slot === undefined ? (action === '' ? '' : ` at: ${action}`) : ` at slot ${slot} (${action})`,
+  ].join('');
+  const whom = waitingFor === undefined ? '' : waitingFor === 'all' ? ' for all others' : ` for rank ${waitingFor}`;
+  if (state === 'silent') return `rank ${rank} has not said where it is`;
+  if (state === 'waiting') return `rank ${rank} waits${where}${whom}`;
+  if (state === 'working') return `rank ${rank} works${where}`;
+  const ended = { stopped: 'is stopped', failed: 'failed', done: 'is done' }[state];
+  return state === 'done' ? `rank ${rank} ${ended}` : `rank ${rank} ${ended}${where}`;
+}
+
+function decode(rank: number, words: Int32Array): RankPlace {
+  const number = (word: number): number | undefined => {
+    const value = words[word] as number;
+    return value === NONE ? undefined : value;
+  };
+  const peer = words[Word.Peer] as number;
+  const step = words[Word.Step] as number;
+  const state = states[words[Word.State] as 0 | 1 | 2] ?? 'silent';
+  const bytes = new Uint8Array(words.buffer, words.byteOffset + Word.Text * 4, TEXT_LENGTH);
+  const characters = bytes.subarray(0, Math.min(words[Word.Length] as number, TEXT_LENGTH));
+  return {
+    rank,
+    state,
+    step: step === 0 ? undefined : step - 1,
+    slot: state === 'silent' ? undefined : number(Word.Slot),
+    action: String.fromCharCode(...characters),
+    waitingFor: state !== 'waiting' ? undefined : peer === EVERYBODY ? 'all' : peer,
+  };
+}

@@ -1,0 +1,494 @@
+/**
+ * @file Records one run of a module as a flat list of nodes. On meta tensors nothing is computed: parameters and other
+ * real tensors are replaced by twins without memory at the moment an operator uses them, so the module is not touched.
+ */
+import {
+  type BoundOp,
+  type CheckpointOptions,
+  callGiven,
+  type Device,
+  FunctionContext,
+  type FunctionOutput,
+  type FunctionType,
+  isGradEnabled,
+  nn,
+  type Recorder,
+  sharesStorage,
+  Tensor,
+  unscoped,
+  withRecorder,
+} from '@pipewright/torch';
+import { PipelineError } from '../base/errors.ts';
+import { registerCustomFunction } from '../graph/custom-functions.ts';
+import type { GraphArgument, NodeReference, TensorMeta, ValueMeta } from '../graph/graph.ts';
+import { pipeSplitOp } from '../graph/graph.ts';
+import type { FlatNode, Region } from '../graph/regions.ts';
+import { ArgumentEncoder } from './arguments.ts';
+import { autocastKey, autocastRegions, gradRegion } from './grad-modes.ts';
+import { ModuleStack } from './modules.ts';
+import { refuseUntraceable } from './refusals.ts';
+import { here } from './source-line.ts';
+import type { ModuleState } from './state.ts';
+import { metaOf, metaTwin } from './values.ts';
+
+/** How a view was made, so that it can be made again. */
+interface View {
+  readonly parent: Value;
+  readonly op: string;
+  readonly args: readonly GraphArgument[];
+  readonly kwargs: Readonly<Record<string, GraphArgument>>;
+  /** Which argument the parent is. */
+  readonly at: number;
+  /** Which of several results it is. */
+  readonly index: number | null;
+}
+
+/** A tensor of the run as a node of the graph. */
+interface Value {
+  /** The node that is this value now; in-place changes move it on. */
+  ref: string;
+  readonly device: Device;
+  readonly meta: ValueMeta;
+  /** The modes that it was made under. */
+  readonly regions: readonly Region[];
+  readonly view: View | null;
+  /** Number of in-place changes of its memory that `ref` has seen. */
+  seen: number;
+  /** In-place changes of the memory; counted at the value that is no view. */
+  changes: number;
+}
+
+/** A tensor of the owner that the graph reads. */
+export interface RecordedAttribute {
+  readonly name: string;
+  readonly target: string;
+  readonly tensor: Tensor;
+  readonly role: 'parameter' | 'buffer';
+  readonly persistent: boolean;
+  readonly meta: ValueMeta;
+}
+
+/** Records what happens between `begin` and the end of the run. */
+export class TraceRecorder implements Recorder {
+  readonly nodes: FlatNode[] = [];
+  readonly attributes: RecordedAttribute[] = [];
+  readonly modules: ModuleStack = new ModuleStack();
+  private readonly onMeta: boolean;
+  private readonly encoder = new ArgumentEncoder(
+    (tensor) => this.referenceTo(tensor),
+    (tensor, what) => this.beforeAccess(tensor, what),
+  );
+  private readonly state: ModuleState;
+  private readonly values = new Map<Tensor, Value>();
+  private readonly byTarget = new Map<string, Value>();
+  private readonly twins = new Map<Tensor, Tensor>();
+  private readonly names = new Map<string, number>();
+  private readonly gradAtStart = isGradEnabled();
+  private readonly autocastAtStart = autocastKey();
+  private readonly checkpoints: Region[] = [];
+  private instead: readonly Region[] | null = null;
+  private numCheckpoints = 0;
+  private numConstants = 0;
+
+  constructor(state: ModuleState, onMeta: boolean) {
+    this.state = state;
+    this.onMeta = onMeta;
+  }
+
+  /** Makes a tensor an input of the graph; returns its name. */
+  addInput(tensor: Tensor, hint: string, device: Device): string {
+    const name = this.unique(hint);
+    this.values.set(
+      tensor,
+      newValue(
+        name,
+        device,
+        withRecorder(null, () => metaOf(tensor)),
+      ),
+    );
+    return name;
+  }
+
+  /** The node that a tensor is, for the output. */
+  referenceTo(tensor: Tensor): NodeReference {
+    return { ref: this.refOf(this.valueOf(tensor)) };
+  }
+
+  /** Puts the border of two stages here. */
+  mark(): void {
+    this.emit(pipeSplitOp, [], {}, null);
+  }
+
+  // --- what the engine tells -----------------------------------------------------------------------------------------
+
+  operator(op: BoundOp, given: readonly unknown[]): unknown {
+    refuseUntraceable(op, given, (tensor, what) => this.beforeAccess(tensor, what));
+    const { args, kwargs } = this.encoder.call(op, given);
+    const result = withRecorder(null, () => callGiven(op, this.onMeta ? this.onTwins(op, given) : given));
+    const written = op.args.flatMap((arg, i) => (arg.written ? [i] : []));
+    const returned = op.inPlace ? [0] : op.outs;
+    const tensors = Array.isArray(result) ? (result as unknown[]) : [result];
+    if (returned.length === 0 && !tensors.some((item) => item instanceof Tensor) && op.returns.length > 0)
+      return result;
+    const meta = withRecorder(null, () => (Array.isArray(result) ? tensors.map(metaOf) : metaOf(result)));
+    const name = this.emit(op.fullName, args, kwargs, op.returns.length === 0 ? null : meta);
+    if (written.length > 0) return this.changed(op, given, { name, written, returned, result });
+    const source = {
+      bound: op,
+      op: op.fullName,
+      args,
+      kwargs,
+      given,
+      aliased: op.args.findIndex((arg) => arg.aliased),
+    };
+    if (!Array.isArray(result)) this.define(result, { ref: name, index: null, meta }, source);
+    else
+      tensors.forEach((item, index) => {
+        if (!(item instanceof Tensor)) return;
+        const own = (meta as ValueMeta[])[index] ?? null;
+        this.define(item, { ref: this.element(name, index, own), index, meta: own }, source);
+      });
+    return result;
+  }
+
+  customFunction(type: FunctionType<unknown[], FunctionOutput>, args: unknown[]): FunctionOutput {
+    const { name: typeName } = type;
+    if (typeof (type as unknown) !== 'function')
+      throw new PipelineError(
+        'TRACE_UNTRACEABLE',
+        `trace: ${typeName}${here()} belongs to one call only, as hooks on the gradients of a module do, so a graph cannot hold it; remove the hooks, and add them to the stages`,
+      );
+    const op = registerCustomFunction(type);
+    const encoded = args.map((value) => this.encoder.value(value, type.name));
+    const result = withRecorder(null, () =>
+      FunctionContext.run(type, this.onMeta ? args.map((value) => this.twinsIn(value)) : args),
+    );
+    const list = result instanceof Tensor ? [result] : result;
+    const metas = withRecorder(null, () => list.map(metaOf));
+    const name = this.emit(op, encoded, {}, result instanceof Tensor ? (metas[0] as ValueMeta) : metas);
+    list.forEach((item, i) => {
+      if (item === null) return;
+      const ref = result instanceof Tensor ? name : this.element(name, i, metas[i] ?? null);
+      this.values.set(item, newValue(ref, this.commonDevice(args), metas[i] ?? null, this.regions()));
+    });
+    return result;
+  }
+
+  checkpoint<T>(body: () => T, options: CheckpointOptions | undefined): T {
+    const kwargs: Record<string, GraphArgument> = {};
+    for (const [key, value] of Object.entries(options ?? {})) if (value !== undefined) kwargs[key] = value as boolean;
+    const key = `checkpoint ${this.numCheckpoints++}`;
+    this.checkpoints.push({ op: 'tag_activation_checkpoint', before: [], kwargs, key });
+    try {
+      return body();
+    } finally {
+      this.checkpoints.pop();
+    }
+  }
+
+  alias(tensor: Tensor): Tensor {
+    const value = this.valueOf(tensor);
+    const made = withRecorder(null, () => (this.onMeta ? this.twinOf(tensor) : tensor).alias());
+    this.values.set(made, value);
+    return made;
+  }
+
+  deviceOf(tensor: Tensor): Device {
+    return this.values.get(tensor)?.device ?? withRecorder(null, () => tensor.device);
+  }
+
+  beforeAccess(tensor: Tensor, what: string): void {
+    const changes = ['setData()', 'backward()', 'grad()'].includes(what);
+    const isConstant = !this.values.has(tensor) && !this.state.owns(tensor);
+    if (isConstant && !changes) return;
+    const at = here();
+    if (changes)
+      throw new PipelineError(
+        'TRACE_UNTRACEABLE',
+        `trace: ${what}${at} is not an operator, so a graph cannot hold it; do it outside of forward, or hand stage modules to PipelineStage without tracing`,
+        { what },
+      );
+    throw new PipelineError(
+      'TRACE_READS_VALUE',
+      `trace: ${what}${at} reads values while the model is traced, where there are none yet; compute with tensors instead (where, maskedFill, gather), pass the number as an argument of forward, or hand stage modules to PipelineStage without tracing`,
+      { what },
+    );
+  }
+
+  // --- nodes ---------------------------------------------------------------------------------------------------------
+
+  /** A name that no node has yet. */
+  private unique(hint: string): string {
+    const count = this.names.get(hint);
+    if (count === undefined) {
+      this.names.set(hint, 1);
+      return hint;
+    }
+    for (let i = count; ; i++) {
+      const name = `${hint}_${i}`;
+      if (this.names.has(name)) continue;
+      this.names.set(hint, i + 1);
+      this.names.set(name, 1);
+      return name;
+    }
+  }
+
+  private emit(
+    op: string,
+    args: readonly GraphArgument[],
+    kwargs: Readonly<Record<string, GraphArgument>>,
+    meta: ValueMeta,
+  ): string {
+    const name = this.unique(op.replace(/^.*::/, '').replace(/\..*$/, ''));
+    this.nodes.push({
+      node: {
+        kind: 'call',
+        name,
+        op,
+        args,
+        ...(Object.keys(kwargs).length === 0 ? {} : { kwargs }),
+        ...(meta === null ? {} : { meta }),
+        modules: this.modules.current,
+      },
+      regions: this.regions(),
+    });
+    return name;
+  }
+
+  private element(of: string, index: number, meta: ValueMeta): string {
+    const name = this.unique('getitem');
+    this.nodes.push({
+      node: {
+        kind: 'element',
+        name,
+        of: { ref: of },
+        index,
+        ...(meta === null ? {} : { meta }),
+        modules: this.modules.current,
+      },
+      regions: this.regions(),
+    });
+    return name;
+  }
+
+  /** Makes nodes under the modes of a value that is made again, whatever the modes of its user: gradients flow through it. */
+  private under<T>(regions: readonly Region[], make: () => T): T {
+    const before = this.instead;
+    this.instead = regions;
+    try {
+      return make();
+    } finally {
+      this.instead = before;
+    }
+  }
+
+  /** The modes that operators run under now. */
+  private regions(): readonly Region[] {
+    if (this.instead !== null) return this.instead;
+    const grad = isGradEnabled();
+    const cast = autocastKey();
+    if (grad === this.gradAtStart && cast === this.autocastAtStart)
+      return this.checkpoints.length === 0 ? noRegions : [...this.checkpoints];
+    return [
+      ...this.checkpoints,
+      ...(cast === this.autocastAtStart ? [] : autocastRegions()),
+      ...(grad === this.gradAtStart ? [] : [gradRegion(grad)]),
+    ];
+  }
+
+  // --- values --------------------------------------------------------------------------------------------------------
+
+  /** Notes what a result is: a value of its own, or a view of an argument. */
+  private define(result: unknown, place: Place, source: Source): void {
+    if (!(result instanceof Tensor)) return;
+    const { given } = source;
+    const { ref, index, meta } = place;
+    const device = this.resultDevice(source);
+    const at = withRecorder(null, () => this.viewedArgument(result, source));
+    const parent = given[at];
+    const shares = parent instanceof Tensor;
+    if (!shares) {
+      this.values.set(result, newValue(ref, device, meta, this.regions()));
+      return;
+    }
+    const { op, args, kwargs } = source;
+    const value = this.valueOf(parent);
+    const view: View = { parent: value, op, args, kwargs, at, index };
+    this.values.set(result, { ...newValue(ref, device, meta, this.regions()), view, seen: rootOf(value).changes });
+  }
+
+  /** The argument that a result is a view of, or is itself, as dropout gives its input back in evaluation; -1 for none. */
+  private viewedArgument(result: Tensor, { given, aliased }: Source): number {
+    if (aliased >= 0) return sharesStorage(result) ? aliased : -1; // a reshape may be a view or a copy
+    // Storage says nothing of other operators: backward may keep their results.
+    return given.findIndex(
+      (value) => value instanceof Tensor && result.isSame(this.onMeta ? this.twinOf(value) : value),
+    );
+  }
+
+  /** An operator changed some of its arguments: from here on they are other nodes. */
+  private changed(op: BoundOp, given: readonly unknown[], call: Change): unknown {
+    const { name, written, returned, result } = call;
+    const resultAt = (i: number, { meta }: Value): string =>
+      op.returns.length > 1 ? this.element(name, i, meta) : name;
+    for (const at of written) {
+      const target = given[at];
+      const list = Array.isArray(target) ? (target as unknown[]) : [target];
+      for (const tensor of list) {
+        if (!(tensor instanceof Tensor)) continue;
+        const value = this.valueOf(tensor);
+        const place = returned.indexOf(at);
+        this.move(value, place >= 0 ? resultAt(place, value) : this.again(value));
+      }
+    }
+    if (op.inPlace) return given[0];
+    if (returned.length === 0) return result;
+    return returned.length === 1 ? given[returned[0] as number] : returned.map((at) => given[at]);
+  }
+
+  private move(value: Value, ref: string): void {
+    const root = rootOf(value);
+    root.changes++;
+    // The memory that a changed view belongs to has changed as well: whoever reads it later depends on this place.
+    if (root !== value) root.ref = this.again(root);
+    root.seen = root.changes;
+    value.ref = ref;
+    value.seen = root.changes;
+  }
+
+  /** The same tensor as a node made here: what reads it comes after this place. */
+  private again({ ref, meta, regions }: Value): string {
+    return this.under(regions, () => this.emit('aten::alias', [{ ref }], {}, meta));
+  }
+
+  /** The node of a value now; a view whose memory was changed since is made again. */
+  private refOf(value: Value): string {
+    const { view } = value;
+    if (view === null || value.seen === rootOf(value).changes) return value.ref;
+    const parent = this.refOf(view.parent);
+    const args = view.args.map((arg, i) => (i === view.at ? { ref: parent } : arg));
+    value.ref = this.under(value.regions, () => {
+      const name = this.emit(view.op, args, view.kwargs, view.index === null ? value.meta : null);
+      return view.index === null ? name : this.element(name, view.index, value.meta);
+    });
+    value.seen = rootOf(value).changes;
+    return value.ref;
+  }
+
+  private valueOf(tensor: Tensor): Value {
+    const known = this.values.get(tensor);
+    if (known !== undefined) return known;
+    if (tensor.isDisposed) throw disposed();
+    const found = this.state.nameOf(tensor, this.modules.current.at(-1)?.path.replace(/@\d+/g, '') ?? '');
+    const target = found ?? `lifted_tensor_${this.numConstants++}`;
+    const value = this.byTarget.get(target) ?? this.addAttribute(tensor, target, found !== null);
+    if (!this.state.isTied(tensor)) this.values.set(tensor, value); // a tied one is called by another name elsewhere
+    return value;
+  }
+
+  private addAttribute(tensor: Tensor, target: string, isOwned: boolean): Value {
+    const { device, meta } = withRecorder(null, () => {
+      const known = tensor.device;
+      return { device: known, meta: { ...(metaOf(tensor) as TensorMeta), device: known } };
+    });
+    if (this.onMeta && device === 'meta' && !isOwned)
+      throw new PipelineError(
+        'TRACE_UNTRACEABLE',
+        `trace: a tensor${here()} was made in a way that tracing does not see; make it with operators or with tensor(...)`,
+      );
+    const name = this.unique(target.replaceAll('../graph', '_'));
+    const role = tensor instanceof nn.Parameter ? 'parameter' : 'buffer';
+    const persistent = tensor instanceof nn.Parameter || (tensor instanceof nn.Buffer && tensor.persistent);
+    const isMember = isOwned || tensor instanceof nn.Parameter || tensor instanceof nn.Buffer;
+    const own = isMember ? tensor : withRecorder(null, () => unscoped(() => tensor.alias())); // its scope may end
+    this.attributes.push({ name, target, tensor: own, role, persistent, meta });
+    const value = newValue(name, device, meta);
+    this.byTarget.set(target, value);
+    return value;
+  }
+
+  private commonDevice(given: readonly unknown[]): Device {
+    for (const value of given) {
+      const first: unknown = Array.isArray(value) ? value[0] : value;
+      if (first instanceof Tensor) return this.deviceOf(first);
+    }
+    return 'cpu';
+  }
+
+  private resultDevice({ bound: op, given }: Source): Device {
+    const at = op.positions.get('device');
+    const asked = at === undefined ? undefined : given[at];
+    return typeof asked === 'string' ? asked : this.commonDevice(given);
+  }
+
+  // --- twins without memory ------------------------------------------------------------------------------------------
+
+  private twinOf(tensor: Tensor): Tensor {
+    if (tensor.isDisposed) throw disposed();
+    let twin = this.twins.get(tensor);
+    if (twin !== undefined) return twin;
+    if (withRecorder(null, () => tensor.isMeta)) return tensor;
+    twin = metaTwin(tensor);
+    this.twins.set(tensor, twin);
+    return twin;
+  }
+
+  private twinsIn(value: unknown): unknown {
+    if (value instanceof Tensor) return this.twinOf(value);
+    return Array.isArray(value) ? value.map((item) => this.twinsIn(item)) : value;
+  }
+
+  private onTwins(op: BoundOp, given: readonly unknown[]): unknown[] {
+    const values = given.map((value) => this.twinsIn(value));
+    const device = op.positions.get('device');
+    const isFactory = device !== undefined && !values.flat().some((value) => value instanceof Tensor);
+    if (device !== undefined && (isFactory || (values[device] !== undefined && values[device] !== null)))
+      values[device] = 'meta';
+    const pin = op.positions.get('pinMemory');
+    if (pin !== undefined) values[pin] = undefined;
+    return values;
+  }
+}
+
+interface Source {
+  readonly bound: BoundOp;
+  readonly op: string;
+  readonly args: readonly GraphArgument[];
+  readonly kwargs: Readonly<Record<string, GraphArgument>>;
+  readonly given: readonly unknown[];
+  /** The argument that the schema says the result is a view of, or -1. */
+  readonly aliased: number;
+}
+
+/** Where a result is. */
+interface Place {
+  readonly ref: string;
+  /** Which of several results it is. */
+  readonly index: number | null;
+  readonly meta: ValueMeta;
+}
+
+interface Change {
+  readonly name: string;
+  readonly written: readonly number[];
+  readonly returned: readonly number[];
+  readonly result: unknown;
+}
+
+const noRegions: readonly Region[] = [];
+function newValue(ref: string, device: Device, meta: ValueMeta, regions: readonly Region[] = noRegions): Value {
+  return { ref, device, meta, regions, view: null, seen: 0, changes: 0 };
+}
+
+function rootOf(value: Value): Value {
+  let root = value;
+  while (root.view !== null) root = root.view.parent;
+  return root;
+}
+
+function disposed(): PipelineError {
+  return new PipelineError(
+    'TRACE_DISPOSED',
+    `trace: a tensor${here()} is used after it was disposed of; keep() it, or return it from the scope`,
+  );
+}

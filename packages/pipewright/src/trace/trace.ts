@@ -1,0 +1,245 @@
+/** @file Tracing: runs a module once without computing and records what it does as a graph. */
+import { nn, type Tensor, TorchError } from '@pipewright/torch';
+import { checkChoice, checkOptions, show } from '../base/checks.ts';
+import { PipelineError } from '../base/errors.ts';
+import { type Graph, type GraphNode, inputsOf } from '../graph/graph.ts';
+import { type FlatNode, nestRegions, regionInputs } from '../graph/regions.ts';
+import { annotatedBorders, bordersOf, joined, type ModuleBorders, type SplitSpec } from '../graph/split-point.ts';
+import { checkGraph } from '../graph/validate.ts';
+import { type DynamicShapes, ExampleInputs } from './inputs.ts';
+import { type Recording, recordRun, type TraceSubject } from './run.ts';
+import { planRuns, type Sizes } from './sizes.ts';
+import { ModuleState } from './state.ts';
+import { mergeRuns } from './symbols.ts';
+import { compareModes, joinModes, type ModeDifferences } from './train-eval.ts';
+
+/** How a module is traced. */
+export interface TraceOptions {
+  /** Named arguments: given to `forward` as one object after the others. */
+  readonly kwargs?: Readonly<Record<string, unknown>> | undefined;
+  /**
+   * Which dimensions may differ from the example's, for each tensor among the arguments: `[{ 0: 'batch', 1: 'time' }]`.
+   * Default: the first one, called batch, where the model allows it. `false`: all sizes are the example's.
+   */
+  readonly dynamicShapes?: DynamicShapes | false | undefined;
+  /** Modules by name, before or after which a stage ends. */
+  readonly splitSpec?: SplitSpec | undefined;
+  /** On tensors without memory, on the example itself, or on what works (default). */
+  readonly mode?: 'auto' | 'meta' | 'real' | undefined;
+}
+
+/** A traced model: what it does, and the tensors it does it with. */
+export interface TracedProgram {
+  readonly graph: Graph;
+  /** Parameters, buffers and constants by the names that the graph uses; tied ones are the same tensor. */
+  readonly state: ReadonlyMap<string, Tensor>;
+  /** Whether the graph does as the module does in training and in evaluation; else only as in the mode it was traced in. */
+  readonly bothModes: boolean;
+  /** Whether the module was in training. */
+  readonly training: boolean;
+  /** Why all sizes are those of the example, where free ones were not asked for and did not work. */
+  readonly fixedBecause: string | null;
+}
+
+/**
+ * Records what a module does with example arguments. Nothing is computed where all operators can do without, and the
+ * module is left as it was.
+ *
+ * @example const { graph } = trace(model, [zeros([8, 16])]); console.log(formatGraph(graph))
+ */
+export function trace(module: nn.Module, exampleArgs: readonly unknown[], options: TraceOptions = {}): TracedProgram {
+  checkOptions('trace', options, ['kwargs', 'dynamicShapes', 'splitSpec', 'mode']);
+  if (!(module instanceof nn.Module))
+    throw new PipelineError('BAD_ARGUMENT', `trace: the first argument is a module, got ${show(module)}`);
+  if (!Array.isArray(exampleArgs))
+    throw new PipelineError(
+      'BAD_ARGUMENT',
+      'trace: the second argument is the array of example arguments: trace(model, [x])',
+    );
+  const mode = checkChoice('trace', 'mode', options.mode ?? 'auto', ['auto', 'meta', 'real']);
+  const asked = options.dynamicShapes;
+  const inputs = new ExampleInputs(module, exampleArgs as unknown[], {
+    kwargs: options.kwargs ?? {},
+    dynamicShapes: asked === false ? undefined : asked,
+  });
+  const subject: TraceSubject = {
+    module,
+    state: new ModuleState(module),
+    inputs,
+    borders: allBorders(module, options.splitSpec),
+  };
+  if (mode !== 'auto') return traceModes(subject, mode === 'meta', asked);
+  try {
+    return traceModes(subject, true, asked);
+  } catch (error) {
+    if (!(error instanceof TorchError)) throw error; // an operator without a meta kernel, or an error of the model's own
+    return traceModes(subject, false, asked);
+  }
+}
+
+/** In both modes where one graph can do them, else in the module's own. */
+function traceModes(subject: TraceSubject, onMeta: boolean, asked: TraceOptions['dynamicShapes']): TracedProgram {
+  const { module } = subject;
+  const before = module.modules().map((part) => [part, part.training] as const);
+  const restore = (): void => {
+    for (const [part, training] of before) part.training = training;
+  };
+  const { sizes } = subject.inputs;
+  const own = recordRun(subject, sizes, onMeta);
+  checkBordersMet(subject, own);
+  try {
+    const isTraining = module.training;
+    module.train(!isTraining);
+    const other = tryRecording(subject, onMeta);
+    const modes = other === null ? null : isTraining ? compareModes(own, other) : compareModes(other, own);
+    if (modes === null || isTraining) restore();
+    return traceSizes(subject, modes === null || isTraining ? own : (other as Recording), {
+      onMeta,
+      asked,
+      modes,
+      training: isTraining,
+    });
+  } finally {
+    restore();
+  }
+}
+
+/** Refuses borders at modules that forward does not call: they would be lost. */
+function checkBordersMet({ module, borders }: TraceSubject, { called }: Recording): void {
+  for (const [path, part] of module.namedModules()) {
+    if (!borders.has(part) || called.has(part)) continue;
+    throw new PipelineError(
+      'UNKNOWN_MODULE',
+      `splitSpec: '${path}' (${part.getName()}) is never called, so no stage can end there; name a module whose forward runs, such as one inside it`,
+      { name: path },
+    );
+  }
+}
+
+function tryRecording(subject: TraceSubject, onMeta: boolean): Recording | null {
+  try {
+    return recordRun(subject, subject.inputs.sizes, onMeta);
+  } catch (error) {
+    if (error instanceof TorchError || error instanceof PipelineError) return null;
+    throw error;
+  }
+}
+
+interface Plan {
+  readonly training: boolean;
+  readonly onMeta: boolean;
+  readonly asked: TraceOptions['dynamicShapes'];
+  readonly modes: ModeDifferences | null;
+}
+
+/** At free sizes where that was asked for, or works; else at the example's. */
+function traceSizes(subject: TraceSubject, example: Recording, plan: Plan): TracedProgram {
+  const { onMeta, asked } = plan;
+  const isFixed = asked === false || Object.keys(subject.inputs.sizes).length === 0;
+  if (isFixed) return finish(subject, example, { ...plan, fixedBecause: null });
+  try {
+    return finish(subject, recordSizes(subject, example, onMeta), { ...plan, fixedBecause: null });
+  } catch (error) {
+    if (asked !== undefined) throw error;
+    return finish(subject, example, { ...plan, fixedBecause: error instanceof Error ? error.message : String(error) });
+  }
+}
+
+/** What is known of a trace besides what it recorded. */
+interface Findings {
+  readonly training: boolean;
+  readonly modes: ModeDifferences | null;
+  readonly fixedBecause: string | null;
+}
+
+function recordSizes(subject: TraceSubject, example: Recording, onMeta: boolean): Recording {
+  const { needed, checks } = planRuns(subject.inputs.sizes);
+  const runAt = (sizes: Sizes): { sizes: Sizes; recording: Recording } => {
+    try {
+      return { sizes, recording: recordRun(subject, sizes, onMeta) };
+    } catch (error) {
+      if (!(error instanceof TorchError)) throw error;
+      const at = Object.entries(sizes).map(([symbol, size]) => `${symbol} ${size}`);
+      throw new PipelineError(
+        'TRACE_SIZES',
+        `trace: the model works with the example, but not at ${at.join(' and ')}: ${error.message}; make it independent of the size, or fix the sizes with dynamicShapes: false`,
+        {},
+        { cause: error },
+      );
+    }
+  };
+  const runs = [{ sizes: needed[0] as Sizes, recording: example }, ...needed.slice(1).map(runAt)];
+  const [odd, multiple] = checks as [Sizes, Sizes];
+  try {
+    runs.push(runAt(odd));
+  } catch (error) {
+    if (!(error instanceof PipelineError && error.code === 'TRACE_SIZES')) throw error;
+    runs.push(runAt(multiple)); // sizes must be multiples of something
+  }
+  return mergeRuns(runs);
+}
+
+function finish(subject: TraceSubject, recorded: Recording, findings: Findings): TracedProgram {
+  const { modes, fixedBecause, training } = findings;
+  const { inputs } = subject;
+  const recording = modes === null ? recorded : joinModes(recorded, modes);
+  const placeholders = recording.inputs.map(({ name, meta }): GraphNode => ({ kind: 'placeholder', name, meta }));
+  const attributes = recording.attributes.map(
+    ({ name, target, role, persistent, meta }): GraphNode => ({
+      kind: 'attribute',
+      name,
+      target,
+      role,
+      ...(role === 'buffer' && !persistent ? { persistent: false } : {}),
+      meta,
+    }),
+  );
+  const outside = [...placeholders, ...attributes].map((node): FlatNode => ({ node, regions: [] }));
+  const body = withoutDead([...recording.nodes, { node: output(recording), regions: [] }]);
+  const symbols = fixedBecause === null ? Object.keys(inputs.sizes) : [];
+  const isFree = recording.inputs.some(({ meta }) => JSON.stringify(meta).match(/"shape":\[[^\]]*"/) !== null);
+  const graph: Graph = {
+    ...nestRegions([...outside, ...body]),
+    ...(isFree ? { ranges: Object.fromEntries(symbols.map((symbol) => [symbol, { min: 1, max: null }])) } : {}),
+    signature: inputs.signature(recording.inputs.map(({ name }) => name)),
+  };
+  checkGraph(graph, 'trace');
+  return {
+    graph,
+    state: new Map(recording.attributes.map(({ target, tensor }) => [target, tensor])),
+    bothModes: modes !== null,
+    training,
+    fixedBecause,
+  };
+}
+
+function output({ output: value, inputs, attributes, nodes }: Recording): GraphNode {
+  const taken = new Set([...inputs, ...attributes, ...nodes.map(({ node }) => node)].map(({ name }) => name));
+  let name = 'output';
+  for (let i = 1; taken.has(name); i++) name = `output_${i}`;
+  return { kind: 'output', name, value };
+}
+
+/** Leaves out elements, views and sizes that nobody uses; everything else may have an effect. */
+function withoutDead(nodes: readonly FlatNode[]): FlatNode[] {
+  const used = new Set<string>();
+  const kept: FlatNode[] = [];
+  for (const flat of nodes.toReversed()) {
+    const { node } = flat;
+    const isFree =
+      node.kind === 'element' ||
+      (node.kind === 'call' && /^(aten::(alias$|sym_size)|scalar::|pipewright::training$)/.test(node.op));
+    if (isFree && !used.has(node.name)) continue;
+    for (const name of [...inputsOf(node), ...regionInputs(flat)]) used.add(name);
+    kept.push(flat);
+  }
+  return kept.reverse();
+}
+
+/** The modules named in a specification, and those annotated on the module itself. */
+function allBorders(module: nn.Module, spec: SplitSpec | undefined): ReadonlyMap<nn.Module, ModuleBorders> {
+  const borders = annotatedBorders(module);
+  for (const [part, own] of spec === undefined ? [] : bordersOf(module, spec))
+    borders.set(part, joined(borders.get(part), own));
+  return borders;
+}

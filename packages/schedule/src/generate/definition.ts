@@ -1,0 +1,59 @@
+/** @file What a schedule generator is: a name, the shapes it takes, and a function from shape to order. */
+
+import type { Costs } from '../costs/costs.ts';
+import { ScheduleError } from '../model/errors.ts';
+import type { PlacementStyle } from '../model/placement.ts';
+import type { Schedule } from '../model/schedule.ts';
+
+/** The checked numbers a generator works from. */
+export interface ScheduleShape {
+  /** The name the schedule will carry. */
+  readonly name: string;
+  readonly ranks: number;
+  readonly stagesPerRank: number;
+  readonly stages: number;
+  readonly microbatches: number;
+  /** `torch`: exactly the reference's order, faults included. */
+  readonly compat: 'torch' | undefined;
+  /** Durations, for schedules that depend on them. */
+  readonly costs: Costs | undefined;
+  /** Activation memory per rank, for schedules that depend on it. */
+  readonly memoryLimit: number | readonly number[] | undefined;
+}
+
+/** One entry of the registry; `buildSchedule` checks the shape, calls `generate` and places the bubbles. */
+export interface ScheduleDefinition {
+  readonly name: string;
+  /** Other names it is found by, PyTorch's class name first if there is one. */
+  readonly aliases: readonly string[];
+  /** One sentence for help and gallery. */
+  readonly summary: string;
+  readonly placement: PlacementStyle;
+  /** Stages per rank: the default, and the least and most it takes. */
+  readonly stagesPerRank: { readonly default: number; readonly least: number; readonly most: number };
+  /** Whether the reference has it, that is, whether `compat: 'torch'` works. */
+  readonly inTorch: boolean;
+  /** Whether `costs` change the order. */
+  readonly usesCosts: boolean;
+  /** Whether `memoryLimit` changes the order. */
+  readonly usesMemoryLimit: boolean;
+  /** Whether it has backward actions. */
+  readonly hasBackward: boolean;
+  /** The order of every rank; bubbles only under `compat: 'torch'`. Throws BAD_SHAPE for shapes it cannot do. */
+  generate(shape: ScheduleShape): Schedule;
+}
+
+/** Refuses a shape. */
+export function refuseShape(shape: ScheduleShape, rule: string, wayOut: string): never {
+  const { name, ranks, stagesPerRank, microbatches } = shape;
+  throw new ScheduleError(
+    'BAD_SHAPE',
+    `${name}: ${rule} (ranks ${ranks}, stagesPerRank ${stagesPerRank}, microbatches ${microbatches}); ${wayOut}`,
+    {
+      name,
+      ranks,
+      stagesPerRank,
+      microbatches,
+    },
+  );
+}

@@ -1,0 +1,534 @@
+/** @file The replay of a schedule in time: when each action starts and ends, given costs. Every action starts as early as its row and its inputs let it. */
+
+import { type CostTable, compositeDuration, type EdgeCosts, edgeCosts, partScale } from '../costs/costs.ts';
+import { ScheduleError } from '../model/errors.ts';
+import { Code } from '../model/packed.ts';
+import type { Schedule } from '../model/schedule.ts';
+import { deadlockError, Why, type WhyCode } from './deadlock.ts';
+import { type EdgeGraph, edgeGraph } from './edge-graph.ts';
+
+/** Start and end of every cell, rows one after the other: the cell of a rank and slot is at `offsets[rank] + slot`. */
+export interface Timing {
+  readonly offsets: Int32Array;
+  readonly start: Float64Array;
+  readonly end: Float64Array;
+  /** The cell whose end decided the start; -1: none, it started at once. */
+  readonly cause: Int32Array;
+  readonly messages: Messages;
+  /** By cell of a composite whose parts release separately: start and end of each part. */
+  readonly partTimes: ReadonlyMap<number, Float64Array>;
+}
+
+/** Messages over the edges of the stage graph: activations at `edge * microbatches + microbatch`, gradients one lap of all edges later. */
+export interface Messages {
+  readonly graph: EdgeGraph;
+  /** When each has left, and when it is there; NaN: never sent. */
+  readonly departures: Float64Array;
+  readonly arrivals: Float64Array;
+  /** The cell that sent it: a send, or the compute action where there are no sends. */
+  readonly senders: Int32Array;
+}
+
+const doneF = 1;
+const doneI = 2;
+const doneB = 4;
+
+/** Times of a schedule. Compute-only orders send along their edges by themselves; orders with sends and receives say when. */
+export function replay(caller: string, schedule: Schedule, costs: CostTable): Timing {
+  return new Replay(caller, schedule, costs).run();
+}
+
+/** Whether an order says itself when it sends and receives. */
+export function hasMessages(schedule: Schedule): boolean {
+  return schedule.rows.some((row) => row.some((word) => (word & 15) >= Code.SendF && (word & 15) <= Code.RecvB));
+}
+
+class Replay {
+  private readonly caller: string;
+  private readonly schedule: Schedule;
+  private readonly costs: CostTable;
+  private readonly graph: EdgeGraph;
+  private readonly edges: EdgeCosts;
+  private readonly explicit: boolean;
+  private readonly offsets: Int32Array;
+  private readonly start: Float64Array;
+  private readonly end: Float64Array;
+  private readonly cause: Int32Array;
+  // Per (edge, microbatch): when the activation, then the gradient, is there (NaN: not yet), and the cell that sent it.
+  private readonly departures: Float64Array;
+  private readonly arrivals: Float64Array;
+  private readonly senders: Int32Array;
+  // Per (stage, microbatch).
+  private readonly done: Uint8Array;
+  private readonly receives: Int32Array;
+  // Per rank.
+  private readonly cursor: Int32Array;
+  private readonly free: Float64Array;
+  private readonly last: Int32Array;
+  private readonly laneFree: Float64Array;
+  private readonly laneLast: Int32Array;
+  private readonly blockedWhy: Uint8Array;
+  private readonly blockedKey: Int32Array;
+  /** The message whose arrival wakes a rank; -1: none. */
+  private readonly blockedOn: Int32Array;
+  // Per stage and per link.
+  private readonly gathered: Float64Array;
+  private readonly gatheredBy: Int32Array;
+  private readonly linkFree: Float64Array;
+  private readonly linkLast: Int32Array;
+  private readonly ready: number[] = [];
+  // Composites whose parts release separately: parts done of the one a rank stands at, start and end of every part.
+  private readonly partsDone: Int32Array;
+  private readonly partTimes: Map<number, Float64Array> = new Map();
+  // Columns of the schedule at hand, for the inner loops.
+  private readonly stageShift: number;
+  private readonly microbatchMask: number;
+  private readonly microbatches: number;
+  /** Where the keys of gradient messages begin. */
+  private readonly gradients: number;
+  private readonly rankOf: Int32Array;
+  private readonly durations: readonly (Float64Array | null)[];
+  // The latest input found so far by `inputsOf`, and the cell that brought it.
+  private readyAt = 0;
+  private readyBy = -1;
+  /** Receives posted whose message nothing has used yet. */
+  private openReceives = 0;
+  /** 1 for each stage that receives activations, then for each that receives gradients. */
+  private readonly receivesOf: Uint8Array;
+
+  constructor(caller: string, schedule: Schedule, costs: CostTable) {
+    const { ranks, stages, microbatches } = schedule;
+    this.caller = caller;
+    this.schedule = schedule;
+    this.costs = costs;
+    this.graph = edgeGraph(schedule);
+    this.edges = edgeCosts(caller, costs, { edges: schedule.stageEdges, stageToRank: schedule.stageToRank });
+    this.explicit = hasMessages(schedule);
+    this.offsets = new Int32Array(ranks + 1);
+    for (let rank = 0; rank < ranks; rank++)
+      this.offsets[rank + 1] = this.offsets[rank]! + (schedule.rows[rank]?.length ?? 0);
+    const cells = this.offsets[ranks]!;
+    this.start = new Float64Array(cells);
+    this.end = new Float64Array(cells);
+    this.cause = new Int32Array(cells).fill(-1);
+    this.arrivals = new Float64Array(2 * this.graph.edges * microbatches).fill(Number.NaN);
+    this.departures = new Float64Array(this.arrivals.length).fill(Number.NaN);
+    this.senders = new Int32Array(this.arrivals.length).fill(-1);
+    this.done = new Uint8Array(stages * microbatches);
+    this.receives = new Int32Array(this.explicit ? 2 * stages * microbatches : 0).fill(-1);
+    this.cursor = new Int32Array(ranks);
+    this.free = new Float64Array(ranks);
+    this.last = new Int32Array(ranks).fill(-1);
+    this.laneFree = new Float64Array(ranks);
+    this.laneLast = new Int32Array(ranks).fill(-1);
+    this.blockedWhy = new Uint8Array(ranks);
+    this.blockedKey = new Int32Array(ranks).fill(-1);
+    this.blockedOn = new Int32Array(ranks).fill(-1);
+    this.gathered = new Float64Array(stages);
+    this.gatheredBy = new Int32Array(stages).fill(-1);
+    this.linkFree = new Float64Array(this.edges.links);
+    this.linkLast = new Int32Array(this.edges.links).fill(-1);
+    this.partsDone = new Int32Array(ranks);
+    this.receivesOf = new Uint8Array(2 * stages);
+    this.graph.crosses.forEach((crosses, edge) => {
+      if (crosses === 1) this.receivesOf[this.graph.to[edge]!] = this.receivesOf[stages + this.graph.from[edge]!] = 1;
+    });
+    this.stageShift = schedule.layout.stageShift;
+    this.microbatchMask = schedule.layout.microbatchMask;
+    this.microbatches = microbatches;
+    this.gradients = this.graph.edges * microbatches;
+    this.rankOf = Int32Array.from(schedule.stageToRank);
+    this.durations = [null, costs.F, costs.I, costs.W, costs.B];
+  }
+
+  run(): Timing {
+    const { ready, graph, departures, arrivals, senders } = this;
+    for (let rank = this.schedule.rows.length - 1; rank >= 0; rank--) ready.push(rank);
+    while (ready.length > 0) this.advance(ready.pop()!);
+    this.finishReceives();
+    const stuck = this.schedule.rows.some((row, rank) => this.cursor[rank]! < row.length);
+    if (stuck) {
+      throw deadlockError(
+        this.caller,
+        this.schedule,
+        Array.from(this.cursor, (slot, rank) => ({
+          rank,
+          slot,
+          why: this.blockedWhy[rank]! as WhyCode,
+          key: this.blockedKey[rank]!,
+        })),
+      );
+    }
+    return {
+      offsets: this.offsets,
+      start: this.start,
+      end: this.end,
+      cause: this.cause,
+      partTimes: this.partTimes,
+      messages: { graph, departures, arrivals, senders },
+    };
+  }
+
+  /** Runs a rank until it waits or is through. */
+  private advance(rank: number): void {
+    const row = this.schedule.rows[rank]!;
+    const offset = this.offsets[rank]!;
+    let slot = this.cursor[rank]!;
+    for (; slot < row.length; slot++) {
+      const word = row[slot]!;
+      const index = offset + slot;
+      this.cursor[rank] = slot;
+      if (word === 0) {
+        this.start[index] = this.end[index] = this.free[rank]!;
+        continue;
+      }
+      if (!this.step(rank, index, word)) return;
+    }
+    this.cursor[rank] = slot;
+  }
+
+  /** Does one cell; false when it has to wait. */
+  private step(rank: number, index: number, word: number): boolean {
+    const code = word & 15;
+    if (code === Code.Composite) return this.composite(rank, index, word);
+    if (!this.inRange(word)) this.outOfRange(index, word);
+    if (code <= Code.B) return this.compute(rank, index, word);
+    if (code <= Code.ReduceGrad) return this.collective(rank, index, code, word >>> this.stageShift);
+    return code === Code.SendF || code === Code.SendB ? this.send(rank, index, word) : this.receive(rank, index, word);
+  }
+
+  private inRange(word: number): boolean {
+    const code = word & 15;
+    const microbatch = (word >>> 4) & this.microbatchMask; // counted from 1; 0: none
+    if (word >>> this.stageShift >= this.schedule.stages) return false;
+    return microbatch === 0 ? code >= Code.Unshard && code <= Code.ReduceGrad : microbatch <= this.microbatches;
+  }
+
+  private outOfRange(index: number, word: number): never {
+    const { stages, microbatches } = this.schedule;
+    throw new ScheduleError(
+      'BAD_SCHEDULE',
+      `${this.caller}: ${this.schedule.format(word)} (cell ${index}) has no microbatch or is outside ${stages} stages and ${microbatches} microbatches; validate(schedule) lists what is wrong`,
+    );
+  }
+
+  private compute(rank: number, index: number, word: number): boolean {
+    this.readyAt = this.free[rank]!;
+    this.readyBy = this.last[rank]!;
+    if (!this.inputsOf(rank, word)) return false;
+    const begin = this.readyAt;
+    const finish = begin + this.durations[word & 15]![word >>> this.stageShift]!;
+    this.start[index] = begin;
+    this.end[index] = finish;
+    this.cause[index] = this.readyBy;
+    this.free[rank] = finish;
+    this.last[rank] = index;
+    this.outputsOf(rank, index, word, finish);
+    return true;
+  }
+
+  /** Raises `readyAt` to the latest input of an F, I, W or B; false when one is not there yet. */
+  private inputsOf(rank: number, word: number): boolean {
+    const { graph, arrivals, explicit } = this;
+    const code = word & 15;
+    const stage = word >>> this.stageShift;
+    const microbatch = ((word >>> 4) & this.microbatchMask) - 1;
+    const gathered = this.gathered[stage]!;
+    if (gathered > this.readyAt) {
+      this.readyAt = gathered;
+      this.readyBy = this.gatheredBy[stage]!;
+    }
+    const pair = stage * this.microbatches + microbatch;
+    if (code === Code.W) return (this.done[pair]! & doneI) !== 0 || this.block(rank, Why.OwnInput, -1);
+    const backward = code !== Code.F;
+    if (backward && (this.done[pair]! & doneF) === 0) return this.block(rank, Why.OwnForward, -1);
+    const starts = backward ? graph.outStart : graph.inStart;
+    const list = backward ? graph.outEdges : graph.inEdges;
+    const base = backward ? this.gradients + microbatch : microbatch;
+    const stop = starts[stage + 1]!;
+    let received = -1;
+    let arrived = 0;
+    for (let i = starts[stage]!; i < stop; i++) {
+      const edge = list[i]!;
+      const key = base + edge * this.microbatches;
+      if (explicit && graph.crosses[edge] === 1) {
+        received = this.receives[(backward ? this.done.length : 0) + pair]!;
+        if (received < 0) return this.block(rank, Why.NotReceived, key);
+      }
+      const at = arrivals[key]!;
+      if (Number.isNaN(at)) return this.block(rank, Why.Arrival, key);
+      if (explicit && graph.crosses[edge] === 1 && at > arrived) arrived = at;
+      if (at > this.readyAt) {
+        this.readyAt = at;
+        this.readyBy = this.senders[key]!;
+      }
+    }
+    if (received >= 0 && arrived > this.end[received]!) this.end[received] = arrived;
+    return true;
+  }
+
+  /** Hands the results of an F, I, W or B to the stages that wait for them. */
+  private outputsOf(rank: number, index: number, word: number, finish: number): void {
+    const { graph } = this;
+    const code = word & 15;
+    if (code === Code.W) return;
+    const stage = word >>> this.stageShift;
+    const microbatch = ((word >>> 4) & this.microbatchMask) - 1;
+    const backward = code !== Code.F;
+    if (this.explicit && this.receivesOf[(backward ? this.schedule.stages : 0) + stage] === 1) this.openReceives--;
+    this.done[stage * this.microbatches + microbatch]! |= backward ? (code === Code.I ? doneI : doneB) : doneF;
+    const starts = backward ? graph.inStart : graph.outStart;
+    const list = backward ? graph.inEdges : graph.outEdges;
+    const base = backward ? this.gradients + microbatch : microbatch;
+    const stop = starts[stage + 1]!;
+    for (let i = starts[stage]!; i < stop; i++) {
+      const edge = list[i]!;
+      const key = base + edge * this.microbatches;
+      if (graph.crosses[edge] === 0) {
+        this.departures[key] = this.arrivals[key] = finish;
+        this.senders[key] = index;
+      } else if (!this.explicit) {
+        const at = this.transfer(edge, key, finish, index);
+        if (this.costs.blocking && at > this.free[rank]!) this.free[rank] = at;
+        this.wake(edge, key);
+      }
+    }
+  }
+
+  /** Sends a message that is ready at `from`, taking its link for as long as it needs; returns when it has arrived. */
+  private transfer(edge: number, key: number, from: number, index: number): number {
+    const { edges, linkFree, linkLast } = this;
+    const backward = key >= this.gradients;
+    const occupancy = (backward ? edges.backwardOccupancy : edges.forwardOccupancy)[edge]!;
+    const latency = (backward ? edges.backwardLatency : edges.forwardLatency)[edge]!;
+    this.senders[key] = index;
+    if (occupancy === 0) {
+      this.departures[key] = from;
+      return (this.arrivals[key] = from + latency);
+    }
+    const link = (backward ? edges.backwardLink : edges.forwardLink)[edge]!;
+    const leave = Math.max(from, linkFree[link]!);
+    linkFree[link] = leave + occupancy;
+    linkLast[link] = index;
+    this.departures[key] = leave;
+    return (this.arrivals[key] = leave + occupancy + latency);
+  }
+
+  private wake(edge: number, key: number): void {
+    const rank = this.rankOf[(key >= this.gradients ? this.graph.from : this.graph.to)[edge]!]!;
+    if (rank < 0 || this.blockedOn[rank] !== key) return;
+    this.blockedOn[rank] = -1;
+    this.ready.push(rank);
+  }
+
+  /** Notes what a rank waits for (`key` of the message, or -1); always false. */
+  private block(rank: number, why: WhyCode, key: number): false {
+    this.blockedWhy[rank] = why;
+    this.blockedKey[rank] = key;
+    if (why === Why.Arrival) this.blockedOn[rank] = key;
+    return false;
+  }
+
+  /** An overlapped composite as one block: starts with all inputs, gives all results at its end. */
+  private composite(rank: number, index: number, word: number): boolean {
+    const leaves = this.leavesOf(index, word);
+    if (this.costs.releaseParts) return this.partByPart(rank, index, leaves);
+    this.readyAt = this.free[rank]!;
+    this.readyBy = this.last[rank]!;
+    for (const leaf of leaves) if (!this.inputsOf(rank, leaf)) return false;
+    const begin = this.readyAt;
+    const finish = begin + compositeDuration(this.costs, leaves, this.stageShift);
+    this.start[index] = begin;
+    this.end[index] = finish;
+    this.cause[index] = this.readyBy;
+    this.free[rank] = finish;
+    this.last[rank] = index;
+    for (const leaf of leaves) this.outputsOf(rank, index, leaf, finish);
+    return true;
+  }
+
+  /** A composite whose parts run one after the other, each with its own inputs and results. */
+  private partByPart(rank: number, index: number, leaves: readonly number[]): boolean {
+    const scale = partScale(this.costs, leaves, this.stageShift);
+    let times = this.partTimes.get(index);
+    if (times === undefined) this.partTimes.set(index, (times = new Float64Array(2 * leaves.length)));
+    while (this.partsDone[rank]! < leaves.length) {
+      const at = this.partsDone[rank]!;
+      const leaf = leaves[at]!;
+      this.readyAt = this.free[rank]!;
+      this.readyBy = this.last[rank]!;
+      if (!this.inputsOf(rank, leaf)) return false;
+      const finish = this.readyAt + scale * this.durations[leaf & 15]![leaf >>> this.stageShift]!;
+      if (at === 0) {
+        this.start[index] = this.readyAt;
+        this.cause[index] = this.readyBy;
+      }
+      times[2 * at] = this.readyAt;
+      times[2 * at + 1] = finish;
+      this.end[index] = this.free[rank] = finish;
+      this.last[rank] = index;
+      this.outputsOf(rank, index, leaf, finish);
+      this.partsDone[rank] = at + 1;
+    }
+    this.partsDone[rank] = 0;
+    return true;
+  }
+
+  /** The parts of a composite, checked. */
+  private leavesOf(index: number, word: number): readonly number[] {
+    const leaves = this.schedule.composites.leavesOf(word);
+    for (const leaf of leaves) {
+      if (!this.inRange(leaf)) this.outOfRange(index, leaf);
+      if ((leaf & 15) > Code.B) {
+        throw new ScheduleError(
+          'UNSUPPORTED',
+          `${this.caller}: ${this.schedule.format(word)} overlaps something other than F, I, W and B; write it as its own action`,
+        );
+      }
+    }
+    return leaves;
+  }
+
+  /** UNSHARD and REDUCE_GRAD run on a lane of their own; RESHARD takes the rank's time. */
+  private collective(rank: number, index: number, code: number, stage: number): boolean {
+    const { costs } = this;
+    const duration = (code === Code.Unshard ? costs.unshard : code === Code.Reshard ? costs.reshard : costs.reduceGrad)[
+      stage
+    ]!;
+    let begin = this.free[rank]!;
+    let by = this.last[rank]!;
+    if (code !== Code.Reshard && this.laneFree[rank]! > begin) {
+      begin = this.laneFree[rank]!;
+      by = this.laneLast[rank]!;
+    }
+    this.start[index] = begin;
+    this.end[index] = begin + duration;
+    this.cause[index] = by;
+    if (code === Code.Reshard || costs.blocking) {
+      this.free[rank] = begin + duration;
+      this.last[rank] = index;
+    }
+    if (code !== Code.Reshard) {
+      this.laneFree[rank] = begin + duration;
+      this.laneLast[rank] = index;
+    }
+    if (code === Code.Unshard) {
+      this.gathered[stage] = begin + duration;
+      this.gatheredBy[stage] = index;
+    }
+    return true;
+  }
+
+  private send(rank: number, index: number, word: number): boolean {
+    const { graph } = this;
+    const stage = word >>> this.stageShift;
+    const microbatch = ((word >>> 4) & this.microbatchMask) - 1;
+    const backward = (word & 15) === Code.SendB;
+    const made = this.done[stage * this.microbatches + microbatch]! & (backward ? doneI | doneB : doneF);
+    if (made === 0) return this.block(rank, Why.NotMade, -1);
+    const from = this.partTimes.size === 0 ? this.free[rank]! : this.partEndOf(rank, word);
+    const starts = backward ? graph.inStart : graph.outStart;
+    const list = backward ? graph.inEdges : graph.outEdges;
+    const links = backward ? this.edges.backwardLink : this.edges.forwardLink;
+    const stop = starts[stage + 1]!;
+    let begin = Number.POSITIVE_INFINITY;
+    let finish = from;
+    let by = this.last[rank]!;
+    for (let i = starts[stage]!; i < stop; i++) {
+      const edge = list[i]!;
+      if (graph.crosses[edge] === 0) continue;
+      const key = (backward ? this.gradients : 0) + edge * this.microbatches + microbatch;
+      const free = this.linkFree[links[edge]!]!;
+      if (free > from) by = this.linkLast[links[edge]!]!;
+      begin = Math.min(begin, Math.max(from, free));
+      finish = Math.max(finish, this.transfer(edge, key, from, index));
+      this.wake(edge, key);
+    }
+    this.start[index] = begin === Number.POSITIVE_INFINITY ? from : begin;
+    this.end[index] = finish;
+    this.cause[index] = by;
+    if (this.costs.blocking) {
+      this.free[rank] = finish;
+      this.last[rank] = index;
+    }
+    return true;
+  }
+
+  /** When a send can leave: with the part of a composite right before it that makes it, else when the rank is free. */
+  private partEndOf(rank: number, send: number): number {
+    const last = this.last[rank]!;
+    const times = this.partTimes.get(last);
+    if (times === undefined || this.costs.blocking) return this.free[rank]!;
+    const { rows, layout, composites } = this.schedule;
+    const forward = (send & 15) === Code.SendF;
+    const at = composites
+      .leavesOf(rows[rank]![last - this.offsets[rank]!]!)
+      .findIndex(
+        (leaf) =>
+          layout.stage(leaf) === layout.stage(send) &&
+          layout.microbatch(leaf) === layout.microbatch(send) &&
+          ((leaf & 15) === Code.F) === forward,
+      );
+    return at < 0 ? this.free[rank]! : times[2 * at + 1]!;
+  }
+
+  /** Posts a receive. It ends when the message is there, which its user or `finishReceives` finds out. */
+  private receive(rank: number, index: number, word: number): boolean {
+    const stage = word >>> this.stageShift;
+    const microbatch = ((word >>> 4) & this.microbatchMask) - 1;
+    this.start[index] = this.end[index] = this.free[rank]!;
+    this.cause[index] = this.last[rank]!;
+    if (this.costs.blocking) {
+      const arrived = this.arrivalFor(rank, word);
+      if (Number.isNaN(arrived)) return false;
+      if (arrived > this.free[rank]!) this.end[index] = this.free[rank] = arrived;
+      this.last[rank] = index;
+    }
+    this.openReceives++;
+    this.receives[((word & 15) === Code.RecvB ? this.done.length : 0) + stage * this.microbatches + microbatch] = index;
+    return true;
+  }
+
+  /** When all messages of a receive are there; NaN, and the rank blocked, when one is not sent yet. */
+  private arrivalFor(rank: number, word: number): number {
+    const { graph } = this;
+    const backward = (word & 15) === Code.RecvB;
+    const stage = word >>> this.stageShift;
+    const base = (backward ? this.gradients : 0) + ((word >>> 4) & this.microbatchMask) - 1;
+    const starts = backward ? graph.outStart : graph.inStart;
+    const list = backward ? graph.outEdges : graph.inEdges;
+    let arrived = 0;
+    for (let i = starts[stage]!; i < starts[stage + 1]!; i++) {
+      const edge = list[i]!;
+      if (graph.crosses[edge] === 0) continue;
+      const key = base + edge * this.microbatches;
+      const at = this.arrivals[key]!;
+      if (Number.isNaN(at)) {
+        this.block(rank, Why.Arrival, key);
+        return Number.NaN;
+      }
+      arrived = Math.max(arrived, at);
+    }
+    return arrived;
+  }
+
+  /** Ends receives that nothing on their rank used; one that is never sent stops its rank there. */
+  private finishReceives(): void {
+    if (this.openReceives === 0) return;
+    const { rows } = this.schedule;
+    rows.forEach((row, rank) => {
+      if (this.cursor[rank]! < row.length) return;
+      for (let slot = 0; slot < row.length; slot++) {
+        const word = row[slot]!;
+        const code = word & 15;
+        if (code !== Code.RecvF && code !== Code.RecvB) continue;
+        const index = this.offsets[rank]! + slot;
+        this.cursor[rank] = slot;
+        const arrived = this.arrivalFor(rank, word);
+        if (Number.isNaN(arrived)) return;
+        if (arrived > this.end[index]!) this.end[index] = arrived;
+      }
+      this.cursor[rank] = row.length;
+    });
+  }
+}

@@ -1,0 +1,37 @@
+/** @file The rule book: what a legal schedule is, and where one is not. */
+
+import { checkCount, checkOptions } from '../model/errors.ts';
+import { Schedule, type ScheduleData } from '../model/schedule.ts';
+import { CellCheck } from './cells.ts';
+import { checkChannels } from './channels.ts';
+import { checkComputeOrder } from './compute-order.ts';
+import { markLegal } from './known-legal.ts';
+import { type ValidationRule, type Violation, ViolationList } from './violation.ts';
+
+/** How `validate` reports. */
+export interface ValidateOptions {
+  /** The most violations to report; default 100. */
+  readonly limit?: number;
+}
+
+/**
+ * All broken rules of a schedule, compute-only or lowered; none means that it can run.
+ * @example validate({ order: [['0B0', '0F0']] })[0].rule // 'forward-first'
+ */
+export function validate(input: Schedule | ScheduleData, options: ValidateOptions = {}): Violation[] {
+  checkOptions('validate', options, ['limit']);
+  const schedule = Schedule.from(input);
+  const violations = new ViolationList(schedule, checkCount('validate', 'limit', options.limit ?? 100));
+  const cells = new CellCheck(schedule, violations, { computeOnly: false });
+  cells.run();
+  // What is wrong with single cells is also why ranks get stuck; waiting is followed when the rest is right.
+  if (violations.found.every(({ rule }) => besides.has(rule))) {
+    if (cells.hasMessages) checkChannels(schedule, violations);
+    else checkComputeOrder(schedule, violations);
+  }
+  if (violations.found.length === 0) markLegal(schedule);
+  return violations.found;
+}
+
+/** Rules that have no bearing on who waits for whom. */
+const besides: ReadonlySet<ValidationRule> = new Set(['sharded', 'shard-state', 'reduce-grad', 'composite']);

@@ -1,0 +1,94 @@
+// The process around the tensors: versions, threads, the CUDA library, memory told to V8.
+#include "core/core.h"
+
+#include <ATen/Parallel.h>
+#include <ATen/Context.h>
+#include <ATen/detail/CUDAHooksInterface.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <torch/version.h>
+
+#include <dlfcn.h>
+#include <unistd.h>
+
+#include <cstdlib>
+
+namespace pw {
+
+PW_ENTRY(torch_version, 1) { return from_string(args.napi, TORCH_VERSION); }
+
+// Opens libtorch_cuda, which registers its kernels, where it lies beside libtorch_cpu and there is a driver. Returns why
+// there is no CUDA, or an empty text. PIPEWRIGHT_CUDA=0 leaves it closed.
+static std::string open_cuda() {
+  const char* wish = getenv("PIPEWRIGHT_CUDA");
+  if (wish != nullptr && std::string(wish) == "0") return "PIPEWRIGHT_CUDA=0 says not to use it";
+  if (access("/dev/nvidiactl", F_OK) != 0 && access("/dev/dxg", F_OK) != 0) return "this machine has no NVIDIA driver";
+  Dl_info info;
+  if (dladdr(reinterpret_cast<void*>(&at::get_num_threads), &info) == 0) return "the place of libtorch_cpu is unknown";
+  std::string path = info.dli_fname;
+  path = path.substr(0, path.rfind('/') + 1) + "libtorch_cuda.so";
+  if (access(path.c_str(), F_OK) != 0) return "this libtorch was built without CUDA: " + path + " is not there";
+  if (dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL) != nullptr) return "";
+  const char* error = dlerror();
+  return error != nullptr ? error : "libtorch_cuda.so does not open";
+}
+
+static const std::string& cuda_problem() {
+  static const std::string problem = open_cuda();
+  return problem;
+}
+
+PW_ENTRY(cuda_problem_text, 1) { return from_string(args.napi, cuda_problem()); }
+
+PW_ENTRY(cuda_device_count, 1) {
+  if (!at::hasCUDA()) return from_int32(args.napi, 0);
+  return from_int32(args.napi, static_cast<int32_t>(at::detail::getCUDAHooks().deviceCount()));
+}
+
+PW_ENTRY(get_num_threads, 1) { return from_int32(args.napi, at::get_num_threads()); }
+
+PW_ENTRY(set_num_threads, 1) {
+  at::set_num_threads(args.int32(0));
+  return undefined(args.napi);
+}
+
+PW_ENTRY(parallel_info, 1) { return from_string(args.napi, at::get_parallel_info()); }
+
+PW_ENTRY(set_deterministic, 2) {
+  at::globalContext().setDeterministicAlgorithms(args.boolean(0), args.boolean(1));
+  return undefined(args.napi);
+}
+
+// Tells V8 how much memory this thread's tensors hold, so that its garbage collector knows of it.
+PW_ENTRY(report_memory, 1) {
+  const int64_t now = std::max<int64_t>(0, thread_bytes());
+  int64_t total = 0;
+  napi_adjust_external_memory(args.napi, now - args.env->reported_bytes, &total);
+  args.env->reported_bytes = now;
+  return from_double(args.napi, static_cast<double>(now));
+}
+
+// Which dispatch keys this thread adds and leaves out: what decides the path of an operator.
+PW_ENTRY(dispatch_state, 1) {
+  const c10::impl::LocalDispatchKeySet keys = c10::impl::tls_local_dispatch_key_set();
+  return from_string(args.napi, "included " + c10::toString(keys.included_) + ", excluded " + c10::toString(keys.excluded_));
+}
+
+PW_ENTRY(nothing, 1) { return nullptr; }
+
+void init_system(Env& env, napi_value exports) {
+  cuda_problem();
+  add_exports(env, exports, {
+    {"torchVersion", torch_version},
+    {"cudaProblem", cuda_problem_text},
+    {"cudaDeviceCount", cuda_device_count},
+    {"getNumThreads", get_num_threads},
+    {"setNumThreads", set_num_threads},
+    {"parallelInfo", parallel_info},
+    {"setDeterministic", set_deterministic},
+    {"reportMemory", report_memory},
+    {"dispatchState", dispatch_state},
+    {"nothing", nothing},
+  });
+}
+
+}  // namespace pw

@@ -1,0 +1,497 @@
+// Optimizer steps over many parameters at once. A bucket holds the parameters of one group, device and type, and what
+// the optimizer remembers of each; TypeScript says which slots there are and gives the numbers of the step.
+#include "optim/optimizer.h"
+
+#include <ATen/ops/_foreach_abs.h>
+#include <ATen/ops/_foreach_add.h>
+#include <ATen/ops/_foreach_addcdiv.h>
+#include <ATen/ops/_foreach_addcmul.h>
+#include <ATen/ops/_foreach_div.h>
+#include <ATen/ops/_foreach_lerp.h>
+#include <ATen/ops/_foreach_maximum.h>
+#include <ATen/ops/_foreach_mul.h>
+#include <ATen/ops/_foreach_neg.h>
+#include <ATen/ops/_foreach_sqrt.h>
+#include <ATen/ops/_fused_adagrad.h>
+#include <ATen/ops/_fused_adam.h>
+#include <ATen/ops/_fused_adamw.h>
+#include <ATen/ops/_fused_sgd.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/full_like.h>
+#include <ATen/ops/ones_like.h>
+#include <ATen/ops/view_as_real.h>
+#include <ATen/ops/addmm.h>
+#include <ATen/ops/norm.h>
+
+#include <cmath>
+#include <limits>
+
+namespace pw {
+namespace {
+
+using Numbers = std::vector<at::Scalar>;
+
+// The parameters that have a gradient now, their gradients and their state.
+struct Active {
+  Tensors params, grads;
+  std::vector<Tensors> state;
+  std::vector<size_t> at;  // positions in the bucket
+  bool empty() const { return params.empty(); }
+};
+
+at::Tensor as_real(const at::Tensor& tensor) { return tensor.is_complex() ? at::view_as_real(tensor) : tensor; }
+
+at::Tensor begin(const Slot& slot, const at::Tensor& param) {
+  if (slot.kind == kLike) return at::full_like(param, slot.begin);
+  if (slot.kind == kLikeVector) return param.dim() > 1 ? at::Tensor() : at::full_like(param, slot.begin);
+  if (slot.kind == kRows || slot.kind == kColumns) {
+    if (param.dim() < 2) return {};
+    c10::DimVector sizes(param.sizes());
+    sizes[sizes.size() - (slot.kind == kRows ? 1 : 2)] = 1;
+    return at::full(sizes, slot.begin, param.options());
+  }
+  const at::Device device = slot.kind == kNumber ? at::Device(at::kCPU) : param.device();
+  return at::full({}, slot.begin, at::TensorOptions().dtype(slot.dtype).device(device));
+}
+
+Active gather(Bucket& bucket) {
+  Active active;
+  const size_t count = bucket.params.size();
+  active.params.reserve(count);
+  active.grads.reserve(count);
+  active.at.reserve(count);
+  active.state.resize(bucket.slots.size());
+  for (Tensors& list : active.state) list.reserve(count);
+  for (size_t i = 0; i < count; ++i) {
+    const at::Tensor& grad = bucket.params[i].grad();
+    if (!grad.defined()) continue;
+    active.at.push_back(i);
+    active.params.push_back(as_real(bucket.params[i]));
+    active.grads.push_back(grad.layout() == at::kStrided ? as_real(grad) : grad);
+    for (size_t k = 0; k < bucket.slots.size(); ++k) {
+      at::Tensor& item = bucket.state[k][i];
+      if (!item.defined() && bucket.slots[k].kind != kLater) item = begin(bucket.slots[k], bucket.params[i]);
+      active.state[k].push_back(item.defined() ? as_real(item) : item);
+    }
+  }
+  return active;
+}
+
+// Sparse gradients have no kernels here.
+void refuse_sparse(const Active& active, const char* name) {
+  for (const at::Tensor& grad : active.grads) {
+    if (grad.layout() != at::kStrided) throw CodedError("SPARSE", std::string(name) + ": a gradient is sparse; use SGD, or sparse: false in the embedding");
+  }
+}
+
+// (bucket, Float64Array, learning rate as a tensor or nothing)
+struct Step {
+  explicit Step(Args<3>& args) : bucket(bucket_of(args.napi, args.values[0])), rate(args.optional_tensor(2)), guard(false) {
+    napi_typedarray_type type;
+    void* data = nullptr;
+    napi_value buffer;
+    size_t offset = 0, length = 0;
+    check(args.napi, napi_get_typedarray_info(args.napi, args.values[1], &type, &length, &data, &buffer, &offset), "a Float64Array");
+    if (type != napi_float64_array || length < 12) throw CodedError("BAD_ARGUMENT", "internal: an optimizer step takes 12 numbers");
+    n = static_cast<const double*>(data);
+  }
+  Bucket& bucket;
+  at::Tensor rate;
+  const double* n;
+  at::AutoGradMode guard;
+
+  double lr() const { return rate.defined() ? rate.item<double>() : n[0]; }
+};
+
+// What every foreach step begins with: the sign and the weight decay of the gradients, without touching them.
+Tensors directed(const Active& active, bool maximize, double weight_decay) {
+  if (!maximize && weight_decay == 0) return active.grads;
+  Tensors grads = maximize ? at::_foreach_neg(active.grads) : active.grads;
+  if (weight_decay == 0) return grads;
+  if (!maximize) return at::_foreach_add(grads, active.params, weight_decay);
+  at::_foreach_add_(grads, active.params, weight_decay);
+  return grads;
+}
+
+// Counts the step of each parameter and returns the counts.
+std::vector<double> count_steps(Tensors& steps) {
+  std::vector<double> counts;
+  counts.reserve(steps.size());
+  for (at::Tensor& step : steps) {
+    step.add_(1);
+    counts.push_back(step.item<double>());
+  }
+  return counts;
+}
+
+template <typename F>
+Numbers each(const std::vector<double>& counts, F&& number) {
+  Numbers numbers;
+  numbers.reserve(counts.size());
+  for (size_t i = 0; i < counts.size(); ++i) numbers.emplace_back(number(counts[i], i));
+  return numbers;
+}
+
+// The nearest matrix whose rows or columns are orthonormal, roughly: a polynomial that drives all singular values towards 1.
+at::Tensor orthogonal(const at::Tensor& matrix, const double* factors, double eps, int64_t rounds) {
+  at::Tensor x = matrix.to(at::kBFloat16);
+  const bool tall = x.size(0) > x.size(1);
+  if (tall) x = x.t();
+  x = x.div(x.norm().clamp_min(eps));
+  for (int64_t round = 0; round < rounds; ++round) {
+    const at::Tensor gram = x.mm(x.t());
+    x = at::addmm(x, at::addmm(gram, gram, gram, factors[1], factors[2]), x, factors[0], 1);
+  }
+  return tall ? x.t() : x;
+}
+
+// The distance from 1 to the next number of a type.
+double epsilon_of(at::ScalarType type) {
+  switch (type) {
+    case at::kDouble: return std::numeric_limits<double>::epsilon();
+    case at::kHalf: return std::numeric_limits<c10::Half>::epsilon();
+    case at::kBFloat16: return std::numeric_limits<c10::BFloat16>::epsilon();
+    default: return std::numeric_limits<float>::epsilon();
+  }
+}
+
+}  // namespace
+
+// lr, momentum, dampening, weight decay, nesterov, maximize; slots: momentum buffer if there is momentum
+PW_ENTRY(sgd_step, 3) {
+  Step step(args);
+  const double* n = step.n;
+  Active active = gather(step.bucket);
+  const bool nesterov = n[4] != 0, maximize = n[5] != 0, has_momentum = n[1] != 0;
+  Tensors params[2], grads[2], buffers[2];  // those at their first step, the others
+  for (size_t i = 0; i < active.params.size(); ++i) {
+    if (active.grads[i].layout() != at::kStrided) {
+      if (has_momentum || n[3] != 0) throw CodedError("SPARSE", "SGD: a gradient is sparse, so momentum and weightDecay must be 0");
+      active.params[i].add_(active.grads[i], maximize ? step.lr() : -step.lr());
+      continue;
+    }
+    const bool first = has_momentum && !active.state[0][i].defined();
+    if (first) {
+      at::Tensor& buffer = step.bucket.state[0][active.at[i]];
+      buffer = at::empty_like(step.bucket.params[active.at[i]]);
+      active.state[0][i] = as_real(buffer);
+    }
+    params[!first].push_back(active.params[i]);
+    grads[!first].push_back(active.grads[i]);
+    if (has_momentum) buffers[!first].push_back(active.state[0][i]);
+  }
+  for (int later = 0; later < 2; ++later) {
+    if (params[later].empty()) continue;
+    if (step.rate.defined()) at::_fused_sgd_(params[later], grads[later], buffers[later], n[3], n[1], step.rate, n[2], nesterov, maximize, later == 0);
+    else at::_fused_sgd_(params[later], grads[later], buffers[later], n[3], n[1], n[0], n[2], nesterov, maximize, later == 0);
+  }
+  return undefined(args.napi);
+}
+
+// lr, beta1, beta2, eps, weight decay, amsgrad, maximize, decoupled; slots: step, average, average of squares, its maximum
+PW_ENTRY(adam_step, 3) {
+  Step step(args);
+  const double* n = step.n;
+  Active a = gather(step.bucket);
+  if (a.empty()) return undefined(args.napi);
+  refuse_sparse(a, "Adam");
+  const bool amsgrad = n[5] != 0, maximize = n[6] != 0;
+  const Tensors none;
+  at::_foreach_add_(a.state[0], 1);
+  const Tensors& largest = amsgrad ? a.state[3] : none;
+  if (n[7] != 0) {
+    if (step.rate.defined()) at::_fused_adamw_(a.params, a.grads, a.state[1], a.state[2], largest, a.state[0], step.rate, n[1], n[2], n[4], n[3], amsgrad, maximize);
+    else at::_fused_adamw_(a.params, a.grads, a.state[1], a.state[2], largest, a.state[0], n[0], n[1], n[2], n[4], n[3], amsgrad, maximize);
+  } else if (step.rate.defined()) {
+    at::_fused_adam_(a.params, a.grads, a.state[1], a.state[2], largest, a.state[0], step.rate, n[1], n[2], n[4], n[3], amsgrad, maximize);
+  } else {
+    at::_fused_adam_(a.params, a.grads, a.state[1], a.state[2], largest, a.state[0], n[0], n[1], n[2], n[4], n[3], amsgrad, maximize);
+  }
+  return undefined(args.napi);
+}
+
+// lr, lr decay, weight decay, eps, maximize; slots: step, sum of squares
+PW_ENTRY(adagrad_step, 3) {
+  Step step(args);
+  const double* n = step.n;
+  Active a = gather(step.bucket);
+  if (a.empty()) return undefined(args.napi);
+  refuse_sparse(a, "Adagrad");
+  const bool maximize = n[4] != 0;
+  if (a.params[0].is_cpu()) {
+    at::_foreach_add_(a.state[0], 1);
+    at::_fused_adagrad_(a.params, a.grads, a.state[1], a.state[0], step.lr(), n[1], n[2], n[3], maximize);
+    return undefined(args.napi);
+  }
+  const double lr = step.lr();
+  const std::vector<double> counts = count_steps(a.state[0]);
+  const Tensors grads = directed(a, maximize, n[2]);
+  at::_foreach_addcmul_(a.state[1], grads, grads, 1);
+  Tensors scale = at::_foreach_sqrt(a.state[1]);
+  at::_foreach_add_(scale, n[3]);
+  at::_foreach_addcdiv_(a.params, grads, scale, each(counts, [&](double count, size_t) { return -lr / (1 + (count - 1) * n[1]); }));
+  return undefined(args.napi);
+}
+
+// lr, alpha, eps, weight decay, momentum, centered, maximize; slots: step, average of squares, momentum buffer, average
+PW_ENTRY(rmsprop_step, 3) {
+  Step step(args);
+  const double* n = step.n;
+  Active a = gather(step.bucket);
+  if (a.empty()) return undefined(args.napi);
+  refuse_sparse(a, "RMSprop");
+  const double lr = step.lr(), alpha = n[1], momentum = n[4];
+  at::_foreach_add_(a.state[0], 1);
+  const Tensors grads = directed(a, n[6] != 0, n[3]);
+  at::_foreach_mul_(a.state[1], alpha);
+  at::_foreach_addcmul_(a.state[1], grads, grads, 1 - alpha);
+  Tensors scale;
+  if (n[5] != 0) {
+    at::_foreach_lerp_(a.state[3], grads, 1 - alpha);
+    scale = at::_foreach_addcmul(a.state[1], a.state[3], a.state[3], -1);
+    at::_foreach_sqrt_(scale);
+  } else {
+    scale = at::_foreach_sqrt(a.state[1]);
+  }
+  at::_foreach_add_(scale, n[2]);
+  if (momentum > 0) {
+    at::_foreach_mul_(a.state[2], momentum);
+    at::_foreach_addcdiv_(a.state[2], grads, scale, 1);
+    at::_foreach_add_(a.params, a.state[2], -lr);
+  } else {
+    at::_foreach_addcdiv_(a.params, grads, scale, -lr);
+  }
+  return undefined(args.napi);
+}
+
+// lr, beta1, beta2, eps, weight decay, maximize; slots: step, average, largest
+PW_ENTRY(adamax_step, 3) {
+  Step step(args);
+  const double* n = step.n;
+  Active a = gather(step.bucket);
+  if (a.empty()) return undefined(args.napi);
+  refuse_sparse(a, "Adamax");
+  const double lr = step.lr();
+  const std::vector<double> counts = count_steps(a.state[0]);
+  const Tensors grads = directed(a, n[5] != 0, n[4]);
+  at::_foreach_lerp_(a.state[1], grads, 1 - n[1]);
+  at::_foreach_mul_(a.state[2], n[2]);
+  Tensors sizes = at::_foreach_abs(grads);
+  at::_foreach_add_(sizes, n[3]);
+  at::_foreach_maximum_(a.state[2], sizes);
+  at::_foreach_addcdiv_(a.params, a.state[1], a.state[2], each(counts, [&](double count, size_t) { return -(lr / (1 - std::pow(n[1], count))); }));
+  return undefined(args.napi);
+}
+
+// lr, beta1, beta2, eps, weight decay, momentum decay, decoupled, maximize; slots: step, product, average, average of squares
+PW_ENTRY(nadam_step, 3) {
+  Step step(args);
+  const double* n = step.n;
+  Active a = gather(step.bucket);
+  if (a.empty()) return undefined(args.napi);
+  refuse_sparse(a, "NAdam");
+  const double lr = step.lr(), beta1 = n[1], beta2 = n[2], decay = n[5];
+  const bool decoupled = n[6] != 0;
+  const std::vector<double> counts = count_steps(a.state[0]);
+  const Tensors grads = directed(a, n[7] != 0, decoupled ? 0 : n[4]);
+  if (decoupled && n[4] != 0) at::_foreach_mul_(a.params, 1 - lr * n[4]);
+  const auto mu = [&](double count) { return beta1 * (1 - 0.5 * std::pow(0.96, count * decay)); };
+  std::vector<double> products;
+  for (size_t i = 0; i < counts.size(); ++i) {
+    a.state[1][i].mul_(mu(counts[i]));
+    products.push_back(a.state[1][i].item<double>());
+  }
+  at::_foreach_lerp_(a.state[2], grads, 1 - beta1);
+  at::_foreach_mul_(a.state[3], beta2);
+  at::_foreach_addcmul_(a.state[3], grads, grads, 1 - beta2);
+  Tensors scale = at::_foreach_div(a.state[3], each(counts, [&](double count, size_t) { return 1 - std::pow(beta2, count); }));
+  at::_foreach_sqrt_(scale);
+  at::_foreach_add_(scale, n[3]);
+  at::_foreach_addcdiv_(a.params, grads, scale, each(counts, [&](double count, size_t i) { return -lr * (1 - mu(count)) / (1 - products[i]); }));
+  at::_foreach_addcdiv_(a.params, a.state[2], scale, each(counts, [&](double count, size_t i) { return -lr * mu(count + 1) / (1 - products[i] * mu(count + 1)); }));
+  return undefined(args.napi);
+}
+
+// lr, beta1, beta2, eps, weight decay, decoupled, maximize; slots: step, average, average of squares
+PW_ENTRY(radam_step, 3) {
+  Step step(args);
+  const double* n = step.n;
+  Active a = gather(step.bucket);
+  if (a.empty()) return undefined(args.napi);
+  refuse_sparse(a, "RAdam");
+  const double lr = step.lr(), beta1 = n[1], beta2 = n[2], eps = n[3];
+  const bool decoupled = n[5] != 0;
+  const std::vector<double> counts = count_steps(a.state[0]);
+  const Tensors grads = directed(a, n[6] != 0, decoupled ? 0 : n[4]);
+  if (decoupled && n[4] != 0) at::_foreach_mul_(a.params, 1 - lr * n[4]);
+  at::_foreach_lerp_(a.state[1], grads, 1 - beta1);
+  at::_foreach_mul_(a.state[2], beta2);
+  at::_foreach_addcmul_(a.state[2], grads, grads, 1 - beta2);
+  const double rho_inf = 2 / (1 - beta2) - 1;
+  Tensors early, early_averages, late, late_averages, scale;  // the variance is not yet, or already, tractable
+  Numbers early_rates, late_rates;
+  for (size_t i = 0; i < counts.size(); ++i) {
+    const double correction1 = 1 - std::pow(beta1, counts[i]), correction2 = 1 - std::pow(beta2, counts[i]);
+    const double rho = rho_inf - 2 * counts[i] * std::pow(beta2, counts[i]) / correction2;
+    if (rho > 5) {
+      const double rectified = std::sqrt((rho - 4) * (rho - 2) * rho_inf / ((rho_inf - 4) * (rho_inf - 2) * rho));
+      late.push_back(a.params[i]);
+      late_averages.push_back(a.state[1][i]);
+      scale.push_back(a.state[2][i]);
+      late_rates.emplace_back(-lr * std::sqrt(correction2) * rectified / correction1);
+    } else {
+      early.push_back(a.params[i]);
+      early_averages.push_back(a.state[1][i]);
+      early_rates.emplace_back(-lr / correction1);
+    }
+  }
+  if (!early.empty()) at::_foreach_add_(early, at::_foreach_mul(early_averages, early_rates));
+  if (!late.empty()) {
+    scale = at::_foreach_sqrt(scale);
+    at::_foreach_add_(scale, eps);
+    at::_foreach_addcdiv_(late, late_averages, scale, late_rates);
+  }
+  return undefined(args.napi);
+}
+
+// lr, rho, eps, weight decay, maximize; slots: step, average of squares, average of squared moves
+PW_ENTRY(adadelta_step, 3) {
+  Step step(args);
+  const double* n = step.n;
+  Active a = gather(step.bucket);
+  if (a.empty()) return undefined(args.napi);
+  refuse_sparse(a, "Adadelta");
+  const double rho = n[1], eps = n[2];
+  at::_foreach_add_(a.state[0], 1);
+  const Tensors grads = directed(a, n[4] != 0, n[3]);
+  at::_foreach_mul_(a.state[1], rho);
+  at::_foreach_addcmul_(a.state[1], grads, grads, 1 - rho);
+  Tensors scale = at::_foreach_add(a.state[1], eps), moves = at::_foreach_add(a.state[2], eps);
+  at::_foreach_sqrt_(scale);
+  at::_foreach_sqrt_(moves);
+  at::_foreach_div_(moves, scale);
+  at::_foreach_mul_(moves, grads);
+  at::_foreach_mul_(a.state[2], rho);
+  at::_foreach_addcmul_(a.state[2], moves, moves, 1 - rho);
+  at::_foreach_add_(a.params, moves, -step.lr());
+  return undefined(args.napi);
+}
+
+// lr, smaller eta, larger eta, least step, largest step, maximize; slots: step, gradient before, size of the step
+PW_ENTRY(rprop_step, 3) {
+  Step step(args);
+  const double* n = step.n;
+  Active a = gather(step.bucket);
+  if (a.empty()) return undefined(args.napi);
+  refuse_sparse(a, "Rprop");
+  at::_foreach_add_(a.state[0], 1);
+  const Tensors grads = directed(a, n[5] != 0, 0);
+  for (size_t i = 0; i < a.params.size(); ++i) {
+    at::Tensor &before = a.state[1][i], &size = a.state[2][i];
+    const at::Tensor agreement = grads[i].mul(before).sign_();
+    const at::Tensor turned = agreement.lt(0);
+    const at::Tensor factor = at::ones_like(agreement).masked_fill_(turned, n[1]).masked_fill_(agreement.gt(0), n[2]);
+    size.mul_(factor).clamp_(n[3], n[4]);
+    const at::Tensor grad = grads[i].masked_fill(turned, 0);  // after a turn the step is left out
+    a.params[i].addcmul_(grad.sign(), size, -1);
+    before.copy_(grad);
+  }
+  return undefined(args.napi);
+}
+
+// lr, lambda, alpha, t0, weight decay, maximize; slots: step, eta, mu, average
+PW_ENTRY(asgd_step, 3) {
+  Step step(args);
+  const double* n = step.n;
+  Active a = gather(step.bucket);
+  if (a.empty()) return undefined(args.napi);
+  refuse_sparse(a, "ASGD");
+  const double lr = step.lr();
+  const std::vector<double> counts = count_steps(a.state[0]);
+  const Tensors grads = directed(a, n[5] != 0, n[4]);
+  for (size_t i = 0; i < a.params.size(); ++i) {
+    at::Tensor &eta = a.state[1][i], &mu = a.state[2][i], &average = a.state[3][i];
+    const double rate = eta.item<double>(), share = mu.item<double>();
+    a.params[i].mul_(1 - n[1] * rate).add_(grads[i], -rate);
+    if (share == 1) average.copy_(a.params[i]);
+    else average.add_(a.params[i].sub(average).mul_(share));
+    eta.fill_(lr / std::pow(1 + n[1] * lr * counts[i], n[2]));
+    mu.fill_(1 / std::max(1.0, counts[i] - n[3]));
+  }
+  return undefined(args.napi);
+}
+
+// lr, power of the decay, least variance (not a number: the type's), least scale, clipping, weight decay, maximize; slots: step,
+// average of squares per row, per column, of a vector
+PW_ENTRY(adafactor_step, 3) {
+  Step step(args);
+  const double* n = step.n;
+  Active a = gather(step.bucket);
+  if (a.empty()) return undefined(args.napi);
+  refuse_sparse(a, "Adafactor");
+  const double lr = step.lr();
+  const std::vector<double> counts = count_steps(a.state[0]);
+  const Tensors grads = directed(a, n[6] != 0, 0);
+  for (size_t i = 0; i < a.params.size(); ++i) {
+    at::Tensor& param = a.params[i];
+    const at::Tensor& grad = grads[i];
+    const double share = std::pow(counts[i], n[1]), root = std::sqrt(static_cast<double>(param.numel()));
+    const double least = std::isnan(n[2]) ? epsilon_of(param.scalar_type()) : n[2];
+    const double size = std::max(n[3], param.norm(2).item<double>() / root) * std::min(lr, 1 / std::sqrt(counts[i]));
+    if (n[5] != 0) param.mul_(1 - lr * n[5]);
+    at::Tensor variance;
+    if (grad.dim() > 1) {
+      at::Tensor &rows = a.state[1][i], &columns = a.state[2][i];
+      rows.lerp_(at::norm(grad, 2, {-1}, true).square_().div_(grad.size(-1)), share);
+      columns.lerp_(at::norm(grad, 2, {-2}, true).square_().div_(grad.size(-2)), share);
+      variance = rows.matmul(columns).div_(rows.mean(-2, true).clamp_min_(least));
+    } else {
+      a.state[3][i].lerp_(grad.square(), share);
+      variance = a.state[3][i].clone();
+    }
+    const at::Tensor update = variance.clamp_min_(least * least).rsqrt_().mul_(grad);
+    const double excess = std::max(1.0, update.norm(2).item<double>() / (root * n[4]));
+    param.add_(update, -size / excess);
+  }
+  return undefined(args.napi);
+}
+
+// lr, weight decay, momentum, nesterov, three factors, eps, rounds, whether the rate follows AdamW's, maximize; slots: momentum buffer
+PW_ENTRY(muon_step, 3) {
+  Step step(args);
+  const double* n = step.n;
+  Active a = gather(step.bucket);
+  if (a.empty()) return undefined(args.napi);
+  refuse_sparse(a, "Muon");
+  const double lr = step.lr();
+  const Tensors grads = directed(a, n[10] != 0, 0);
+  for (size_t i = 0; i < a.params.size(); ++i) {
+    at::Tensor &param = a.params[i], &buffer = a.state[0][i];
+    buffer.lerp_(grads[i], 1 - n[2]);
+    const at::Tensor update = orthogonal(n[3] != 0 ? grads[i].lerp(buffer, n[2]) : buffer, n + 4, n[7], static_cast<int64_t>(n[8]));
+    const double rows = static_cast<double>(param.size(0)), columns = static_cast<double>(param.size(1));
+    const double ratio = n[9] != 0 ? 0.2 * std::sqrt(std::max(rows, columns)) : std::sqrt(std::max(1.0, rows / columns));
+    param.mul_(1 - lr * n[1]).add_(update, -lr * ratio);
+  }
+  return undefined(args.napi);
+}
+
+void init_optimizer_steps(Env& env, napi_value exports) {
+  add_exports(env, exports, {
+    {"sgdStep", sgd_step},
+    {"adamStep", adam_step},
+    {"adagradStep", adagrad_step},
+    {"rmspropStep", rmsprop_step},
+    {"adamaxStep", adamax_step},
+    {"nadamStep", nadam_step},
+    {"radamStep", radam_step},
+    {"adadeltaStep", adadelta_step},
+    {"rpropStep", rprop_step},
+    {"asgdStep", asgd_step},
+    {"adafactorStep", adafactor_step},
+    {"muonStep", muon_step},
+  });
+}
+
+}  // namespace pw

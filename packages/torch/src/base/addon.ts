@@ -1,0 +1,171 @@
+/** @file The native addon: what it exports, and how it is found and loaded. */
+
+import { loadAddon } from '../setup/load-addon.ts';
+import { TorchError } from './errors.ts';
+
+/** An operator of the dispatcher as the addon describes it. */
+export interface NativeSchema {
+  readonly name: string;
+  readonly overload: string;
+  readonly args: readonly NativeArgument[];
+  readonly returns: readonly string[];
+  readonly inPlace: boolean;
+}
+
+/** One argument of an operator. */
+export interface NativeArgument {
+  readonly name: string;
+  /** `Tensor`, `int`, `int[2]?`, `Scalar`, `ScalarType` and so on. */
+  readonly type: string;
+  readonly keywordOnly: boolean;
+  readonly written: boolean;
+  readonly aliased: boolean;
+  readonly default?: string;
+}
+
+/** An operator that can be called: values in the order of the schema, tensors as handles. */
+export interface NativeOp extends NativeSchema {
+  readonly call: (...values: unknown[]) => unknown;
+}
+
+/** The parameters of an optimizer that are stepped together, with their state. */
+export interface NativeBucket {
+  readonly kind: 'bucket';
+}
+
+/** One step of an optimizer: the numbers in the order that native/optim gives, and the learning rate where it is a tensor. */
+export type NativeStep = (bucket: NativeBucket, numbers: Float64Array, learningRate: number | null) => void;
+
+/** The addon's functions. Tensors, generators and graph nodes are small integers here. */
+export interface Native {
+  readonly metaArray: Float64Array;
+  /** Unboxed operators by full name without `aten::`, for generated/hot-ops.ts. */
+  readonly hot: Readonly<Record<string, (...values: unknown[]) => unknown>>;
+  torchVersion(): string;
+  cudaProblem(): string;
+  cudaDeviceCount(): number;
+  getNumThreads(): number;
+  setNumThreads(count: number): void;
+  parallelInfo(): string;
+  setDeterministic(on: boolean, warnOnly: boolean): void;
+  reportMemory(): number;
+  dispatchState(): string;
+  nothing(): void;
+  setErrorClass(type: new (code: string, message: string) => Error): void;
+
+  fromData(
+    data: ArrayBuffer | ArrayBufferView,
+    dtype: number,
+    sizes: readonly number[],
+    share: boolean,
+    requiresGrad: boolean,
+  ): number;
+  toBuffer(tensor: number): ArrayBuffer;
+  shareBuffer(tensor: number): ArrayBuffer;
+  meta(tensor: number): void;
+  item(tensor: number): number | boolean | bigint | { re: number; im: number };
+  scalarTensor(value: unknown): number;
+  release(tensor: number): void;
+  releaseMany(handles: Int32Array, count: number): void;
+  live(): number;
+  duplicate(tensor: number): number;
+  isSame(a: number, b: number): boolean;
+  dataPointer(tensor: number): bigint;
+  grad(tensor: number): number;
+  setGrad(tensor: number, grad: number | null): void;
+  setRequiresGrad(tensor: number, on: boolean): void;
+  version(tensor: number): number;
+  toDtype(tensor: number, dtype: number): number;
+  mapFile(path: string): number;
+  writeFile(file: number, tensor: number): void;
+  viewBytes(bytes: number, offset: number, dtype: number, sizes: readonly number[]): number;
+  setData(tensor: number, source: number): void;
+  storageUseCount(tensor: number): number;
+
+  bindOp(name: string, overload: string): NativeOp | undefined;
+  overloadsOf(name: string): string[];
+  listOps(): NativeSchema[];
+  hasKernel(name: string, overload: string, key: string): boolean;
+  getDefaultDtype(): number;
+  setDefaultDtype(code: number): void;
+
+  backward(
+    roots: number[],
+    grads: (number | null)[] | null,
+    retain: boolean | null,
+    create: boolean,
+    inputs: number[] | null,
+  ): void;
+  startBackward(roots: number[], grads: (number | null)[], threads: number): void;
+  finishBackward(): void;
+  isBackwardDone(): boolean;
+  gradOf(
+    outputs: number[],
+    inputs: number[],
+    grads: (number | null)[] | null,
+    retain: boolean | null,
+    create: boolean,
+    allowUnused: boolean,
+  ): (number | null)[];
+  isGradEnabled(): boolean;
+  setGradEnabled(on: boolean): boolean;
+  enterInference(on: boolean): void;
+  exitInference(): void;
+  isInference(): boolean;
+  retainGrad(tensor: number): void;
+  setAutocast(device: string, on: boolean, dtype: number): [boolean, number];
+  enterAutocast(): void;
+  exitAutocast(): void;
+  isAutocastEnabled(device: string): boolean;
+  gradFn(tensor: number): number;
+  nodeName(node: number): string;
+  nodeId(node: number): number;
+  nodeKey(node: number): bigint;
+  nodeNext(node: number): number[];
+  releaseNode(node: number): boolean;
+  backwardInputsFirst(roots: number[], grads: (number | null)[], inputs: number[], ready: () => void): void;
+  inputBackward(outputs: number[], grads: (number | null)[], inputs: (number | null)[]): [(number | null)[], number];
+  weightBackward(pending: number): void;
+  dropWeightBackward(pending: number): boolean;
+
+  makeParameter(tensor: number, requiresGrad: boolean): number;
+  gradsOf(parameters: readonly number[]): number[];
+  clipGradNorm(parameters: readonly number[], maxNorm: number, order: number): number | undefined;
+  zeroGrads(parameters: readonly number[], setToNone: boolean): void;
+  createBucket(parameters: readonly number[], slots: readonly number[]): NativeBucket;
+  clearBucket(bucket: NativeBucket): void;
+  bucketState(bucket: NativeBucket, slot: number): (number | null)[];
+  setBucketState(bucket: NativeBucket, slot: number, tensors: readonly (number | null)[]): void;
+  zeroBucketGrads(bucket: NativeBucket, setToNone: boolean): void;
+  sgdStep: NativeStep;
+  adamStep: NativeStep;
+  adagradStep: NativeStep;
+  rmspropStep: NativeStep;
+  adamaxStep: NativeStep;
+  nadamStep: NativeStep;
+  radamStep: NativeStep;
+  adadeltaStep: NativeStep;
+  rpropStep: NativeStep;
+  asgdStep: NativeStep;
+  adafactorStep: NativeStep;
+  muonStep: NativeStep;
+
+  ownDefaultGenerator(): void;
+  manualSeed(seed: number | bigint): void;
+  createGenerator(device?: string): number;
+  defaultGenerator(device?: string): number;
+  releaseGenerator(generator: number): boolean;
+  seedGenerator(generator: number | null, seed: number | bigint): void;
+  generatorSeed(generator: number | null): number | bigint;
+  getRandomState(generator: number | null): number;
+  setRandomState(generator: number | null, state: number): void;
+}
+
+/** The loaded addon. */
+export const native: Native = load();
+
+function load(): Native {
+  const addon = loadAddon() as Native;
+  addon.setErrorClass(TorchError);
+  return addon;
+}

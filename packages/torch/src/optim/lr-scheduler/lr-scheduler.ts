@@ -1,0 +1,138 @@
+/**
+ * @file The base of learning-rate schedules. Like PyTorch's, a schedule sets the rate of every group when it is made and
+ * again at every `step()`, from the rate before, so that schedules can be combined.
+ */
+import { checkOptions, TorchError } from '../../base/errors.ts';
+import { FloatScalar, Tensor } from '../../tensor/tensor.ts';
+import { Optimizer, type ParamGroup } from '../optimizer.ts';
+
+/** Any optimizer. */
+export type AnyOptimizer = Pick<Optimizer, 'paramGroups' | 'defaults'>;
+
+/** Where a schedule goes on: the number of the last step, or -1 to begin. */
+export interface ScheduleOptions {
+  lastEpoch?: number | undefined;
+}
+
+/** What a schedule remembers: plain values. */
+export type ScheduleState = Record<string, unknown>;
+
+/** The base of learning-rate schedules. @example const schedule = new StepLR(optimizer, 30); schedule.step() */
+export abstract class LRScheduler {
+  readonly optimizer: AnyOptimizer;
+  lastEpoch: number;
+  protected baseLrs: number[] = [];
+  protected lastLr: number[] = [];
+  protected isInitial = false;
+  protected stepCount = 0;
+
+  constructor(optimizer: AnyOptimizer, lastEpoch: number) {
+    if (!(optimizer instanceof Optimizer))
+      throw new TorchError('BAD_ARGUMENT', `${new.target.name}: the first argument is an optimizer`);
+    this.optimizer = optimizer;
+    this.lastEpoch = lastEpoch;
+  }
+
+  /** Sets the rates to begin with: the last thing a constructor does. */
+  protected begin(): void {
+    this.optimizer.paramGroups.forEach((group, i) => {
+      if (this.lastEpoch === -1) group.initialLr ??= rateOf(group);
+      else if (group.initialLr === undefined) {
+        throw new TorchError(
+          'BAD_ARGUMENT',
+          `${this.constructor.name}: group ${i} has no initialLr, so lastEpoch (${this.lastEpoch}) cannot be resumed; load the optimizer's state first, or leave lastEpoch out`,
+        );
+      }
+    });
+    this.baseLrs = this.optimizer.paramGroups.map((group) => group.initialLr as number);
+    this.initialStep();
+  }
+
+  /** Sets the rates of the first step. */
+  initialStep(): void {
+    this.stepCount = 0;
+    this.isInitial = true;
+    try {
+      this.step();
+    } finally {
+      this.isInitial = false;
+    }
+  }
+
+  /** The rates of this step, from those before. */
+  protected abstract getLr(): number[];
+
+  /** The rates of this step from the first ones, where there is a formula. */
+  protected closedForm(): number[] {
+    return this.getLr();
+  }
+
+  /** The rates of all groups as they were set last. */
+  getLastLr(): number[] {
+    return [...this.lastLr];
+  }
+
+  /** Sets the rates of the next step. Call it after `optimizer.step()`. */
+  step(): void {
+    this.stepCount++;
+    this.lastEpoch++;
+    this.apply(this.getLr());
+  }
+
+  /** Goes to a step directly. */
+  restart(epoch: number): void {
+    this.lastEpoch = epoch;
+    this.apply(this.closedForm());
+  }
+
+  protected apply(rates: readonly number[]): void {
+    this.optimizer.paramGroups.forEach((group, i) => setRate(group, rates[i] as number));
+    this.lastLr = this.rates();
+  }
+
+  /** The rates of all groups now. */
+  protected rates(): number[] {
+    return this.optimizer.paramGroups.map(rateOf);
+  }
+
+  /** Everything needed to go on later, except functions. */
+  stateDict(): ScheduleState {
+    return Object.fromEntries(
+      Object.entries(this).filter(([key, value]) => key !== 'optimizer' && key !== 'isInitial' && isPlain(value)),
+    );
+  }
+
+  /** Goes on where `stateDict` was taken. */
+  loadStateDict(state: ScheduleState): void {
+    const known = Object.keys(this.stateDict());
+    checkOptions(`${this.constructor.name}.loadStateDict`, state, known);
+    Object.assign(this, structuredClone(state));
+  }
+}
+
+function isPlain(value: unknown): boolean {
+  if (typeof value === 'function') return false;
+  return !Array.isArray(value) || value.every((item) => typeof item === 'number' || Array.isArray(item));
+}
+
+/** The rate of a group as a number. */
+export function rateOf(group: ParamGroup<{ lr: number | Tensor; maximize: boolean }>): number {
+  return group.lr instanceof Tensor ? group.lr.item() : group.lr;
+}
+
+/** Sets the rate of a group; a tensor is filled in place. */
+export function setRate(group: ParamGroup<{ lr: number | Tensor; maximize: boolean }>, rate: number): void {
+  if (group.lr instanceof Tensor) group.lr.fill_(new FloatScalar(rate));
+  else group.lr = rate;
+}
+
+/** One value per group. */
+export function perGroup<T>(where: string, optimizer: AnyOptimizer, value: T | readonly T[]): T[] {
+  const count = optimizer.paramGroups.length;
+  if (!Array.isArray(value)) return new Array<T>(count).fill(value as T);
+  if (value.length === count) return [...(value as readonly T[])];
+  throw new TorchError(
+    'BAD_ARGUMENT',
+    `${where}: ${value.length} values were given, the optimizer has ${count} groups; give one value, or one per group`,
+  );
+}

@@ -1,0 +1,126 @@
+/** @file Learning rates equal PyTorch's, step by step; testdata/nn/lr-schedules.json is what PyTorch gave. */
+import { readFileSync } from 'node:fs';
+import { describe, expect, test } from 'vitest';
+import { ones, optim, Tensor, tensor, zeros } from '../../index.ts';
+
+type Part = readonly [string, readonly unknown[], object];
+
+interface Case {
+  readonly schedule: string;
+  readonly args: readonly unknown[];
+  readonly options: object;
+  readonly optimizer: 'SGD' | 'Adam';
+  readonly groups: number;
+  readonly rates: readonly (readonly number[])[];
+  readonly momenta: readonly (readonly number[])[];
+  readonly metrics: readonly number[] | null;
+  readonly last: readonly number[];
+  readonly lambda?: string;
+  readonly parts?: readonly Part[];
+  readonly milestones?: readonly number[];
+}
+
+interface Schedule {
+  step(metric?: number): void;
+  getLastLr(): number[];
+  stateDict(): optim.ScheduleState;
+  loadStateDict(state: optim.ScheduleState): void;
+}
+
+const cases = JSON.parse(
+  readFileSync(new URL('../../../../../testdata/nn/lr-schedules.json', import.meta.url), 'utf8'),
+) as Case[];
+const lambdas: Readonly<Record<string, (epoch: number) => number>> = {
+  '0.95 ** epoch': (epoch) => 0.95 ** epoch,
+  '1 / (1 + epoch)': (epoch) => 1 / (1 + epoch),
+};
+
+function optimizerOf(item: Pick<Case, 'optimizer' | 'groups'>): optim.Optimizer {
+  const groups = Array.from({ length: item.groups }, (_, i) => ({
+    params: [zeros([1]).requiresGrad_()],
+    lr: 0.1 * (i + 1),
+  }));
+  return item.optimizer === 'SGD'
+    ? new optim.SGD(groups, { lr: 0.1, momentum: 0.9 })
+    : (new optim.Adam(groups, { lr: 0.1 }) as optim.Optimizer);
+}
+
+function make(optimizer: optim.Optimizer, name: string, args: readonly unknown[]): Schedule {
+  const type = (optim as unknown as Record<string, new (...args: unknown[]) => Schedule>)[name];
+  return new (type as new (...args: unknown[]) => Schedule)(
+    ...(name === 'ChainedScheduler' ? args : [optimizer, ...args]),
+  );
+}
+
+function scheduleOf(item: Case, optimizer: optim.Optimizer): Schedule {
+  const parts = item.parts?.map(([name, args, options]) => make(optimizer, name, [...args, options]));
+  if (parts !== undefined)
+    return make(optimizer, item.schedule, item.milestones === undefined ? [parts] : [parts, item.milestones]);
+  return make(optimizer, item.schedule, [
+    ...(item.lambda === undefined ? item.args : [lambdas[item.lambda]]),
+    item.options,
+  ]);
+}
+
+const rates = (optimizer: optim.Optimizer): number[] =>
+  optimizer.paramGroups.map(({ lr }) => (lr instanceof Tensor ? lr.item() : lr));
+
+function closeTo(got: readonly number[], want: readonly number[] | undefined): void {
+  got.forEach((value, i) =>
+    expect(Math.abs(value - (want?.[i] as number))).toBeLessThanOrEqual(1e-14 * Math.abs(value)),
+  );
+}
+
+describe.each(cases.map((item, i) => [`${i} ${item.schedule} ${JSON.stringify(item.options)}`, item] as const))(
+  '%s',
+  (_, item) => {
+    test('rates and momenta', () => {
+      const optimizer = optimizerOf(item);
+      const schedule = scheduleOf(item, optimizer);
+      closeTo(rates(optimizer), item.rates[0]);
+      for (let step = 1; step < item.rates.length; step++) {
+        schedule.step(item.metrics?.[step - 1]);
+        closeTo(rates(optimizer), item.rates[step]);
+        const momenta = optimizer.paramGroups.map(
+          (group) => (group['momentum'] ?? (group['betas'] as number[])[0]) as number,
+        );
+        closeTo(momenta, item.momenta[step - 1]);
+      }
+      closeTo(schedule.getLastLr(), item.last);
+    });
+
+    test('goes on from a saved state', () => {
+      const [a, b] = [optimizerOf(item), optimizerOf(item)];
+      const [first, second] = [scheduleOf(item, a), scheduleOf(item, b)];
+      for (let step = 0; step < 7; step++) first.step(item.metrics?.[step]);
+      second.loadStateDict(JSON.parse(JSON.stringify(first.stateDict())) as optim.ScheduleState);
+      b.loadStateDict(a.stateDict());
+      for (let step = 7; step < 15; step++) {
+        first.step(item.metrics?.[step]);
+        second.step(item.metrics?.[step]);
+        expect(rates(b)).toEqual(rates(a));
+      }
+    });
+  },
+);
+
+test('a rate that is a tensor is changed in place', () => {
+  const rate = tensor(0.5, { dtype: 'float32' });
+  const optimizer = new optim.SGD([ones([1]).requiresGrad_()], { lr: rate });
+  const schedule = new optim.StepLR(optimizer, 1, { gamma: 0.5 });
+  schedule.step();
+  expect([rate.item(), optimizer.paramGroups[0]?.lr === rate]).toEqual([0.25, true]);
+});
+
+test('what makes no sense is refused', () => {
+  const optimizer = new optim.SGD([ones([1]).requiresGrad_()]);
+  expect(() => new optim.StepLR(optimizer, 1, { gama: 0.5 } as object)).toThrowErrorMatchingInlineSnapshot(
+    `[TorchError: StepLR: unknown option 'gama' (did you mean 'gamma'?); it takes gamma, lastEpoch]`,
+  );
+  expect(() => new optim.OneCycleLR(optimizer, 0.1, {})).toThrowErrorMatchingInlineSnapshot(
+    `[TorchError: OneCycleLR: give totalSteps, or epochs and stepsPerEpoch, as whole numbers above 0, got NaN]`,
+  );
+  expect(() => new optim.LinearLR(optimizer, { startFactor: 0 })).toThrow(/between 0 and 1/);
+  expect(() => new optim.LambdaLR(optimizer, [() => 1, () => 1])).toThrow(/the optimizer has 1 groups/);
+  expect(() => new optim.StepLR({} as optim.SGD, 1)).toThrow(/the first argument is an optimizer/);
+});

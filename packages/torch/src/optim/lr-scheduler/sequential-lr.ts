@@ -1,0 +1,107 @@
+/** @file Schedules one after the other. */
+import { TorchError } from '../../base/errors.ts';
+import { readOptions } from '../../base/options.ts';
+import { type AnyOptimizer, LRScheduler, type ScheduleOptions, type ScheduleState, setRate } from './lr-scheduler.ts';
+
+/** One schedule after the other, changing at milestones. @example new SequentialLR(optimizer, [warmUp, cosine], [100]) */
+export class SequentialLR extends LRScheduler {
+  private readonly schedules: readonly LRScheduler[];
+  readonly milestones: readonly number[];
+
+  constructor(
+    optimizer: AnyOptimizer,
+    schedulers: readonly LRScheduler[],
+    milestones: readonly number[],
+    options?: ScheduleOptions,
+  ) {
+    super(optimizer, readOptions('SequentialLR', options, { lastEpoch: -1 }).lastEpoch + 1);
+    if (schedulers.length === 0 || milestones.length !== schedulers.length - 1) {
+      throw new TorchError(
+        'BAD_ARGUMENT',
+        `SequentialLR: ${schedulers.length} schedules need ${Math.max(0, schedulers.length - 1)} milestones, got ${milestones.length}`,
+      );
+    }
+    for (const schedule of schedulers) {
+      if (!(schedule instanceof LRScheduler) || schedule.optimizer !== optimizer)
+        throw new TorchError(
+          'BAD_ARGUMENT',
+          'SequentialLR: all schedules must be of this optimizer, and depend on the step alone',
+        );
+    }
+    this.schedules = schedulers;
+    this.milestones = [...milestones];
+    for (const group of optimizer.paramGroups) setRate(group, group.initialLr as number);
+    this.undo();
+    const first = this.current(0);
+    first.initialStep();
+    this.lastLr = first.getLastLr();
+  }
+
+  /** Takes back the step that each schedule made when it was constructed. */
+  private undo(): void {
+    for (const schedule of this.schedules) {
+      if (schedule instanceof SequentialLR) schedule.undo();
+      else schedule.lastEpoch--;
+    }
+  }
+
+  private current(epoch: number): LRScheduler {
+    return this.schedules[this.milestones.filter((milestone) => milestone <= epoch).length] as LRScheduler;
+  }
+
+  protected getLr(): number[] {
+    return this.rates();
+  }
+
+  override step(): void {
+    this.lastEpoch++;
+    const schedule = this.current(this.lastEpoch);
+    if (this.milestones.includes(this.lastEpoch)) schedule.restart(0);
+    else schedule.step();
+    this.lastLr = schedule.getLastLr();
+  }
+
+  override stateDict(): ScheduleState {
+    return { ...super.stateDict(), schedules: this.schedules.map((schedule) => schedule.stateDict()) };
+  }
+
+  override loadStateDict(state: ScheduleState): void {
+    const { schedules, ...own } = state;
+    this.lastEpoch = own['lastEpoch'] as number;
+    this.lastLr = [...(own['lastLr'] as number[])];
+    (schedules as ScheduleState[]).forEach((saved, i) => (this.schedules[i] as LRScheduler).loadStateDict(saved));
+  }
+}
+
+/** Several schedules at once: their factors multiply. */
+export class ChainedScheduler {
+  readonly schedulers: readonly LRScheduler[];
+
+  constructor(schedulers: readonly LRScheduler[]) {
+    if (schedulers.length === 0)
+      throw new TorchError('BAD_ARGUMENT', 'ChainedScheduler: at least one schedule is needed');
+    this.schedulers = schedulers;
+  }
+
+  /** Steps all schedules, in order. */
+  step(): void {
+    for (const schedule of this.schedulers) schedule.step();
+  }
+
+  /** The rates of all groups as they were set last. */
+  getLastLr(): number[] {
+    return (this.schedulers.at(-1) as LRScheduler).getLastLr();
+  }
+
+  /** Everything needed to go on later. */
+  stateDict(): ScheduleState {
+    return { schedules: this.schedulers.map((schedule) => schedule.stateDict()) };
+  }
+
+  /** Goes on where `stateDict` was taken. */
+  loadStateDict(state: ScheduleState): void {
+    (state['schedules'] as ScheduleState[]).forEach((saved, i) =>
+      (this.schedulers[i] as LRScheduler).loadStateDict(saved),
+    );
+  }
+}

@@ -1,0 +1,23 @@
+/** @file Where a tensor lives: `cpu`, `cuda:0`, `meta`. */
+import { TorchError } from '../base/errors.ts';
+
+/** A device as text: its type, and an index where there are several. */
+export type Device = 'cpu' | 'meta' | 'cuda' | `cuda:${number}` | (string & {});
+
+const typeNames = new Map([
+  [0, 'cpu'],
+  [1, 'cuda'],
+  [14, 'meta'],
+]);
+
+/** The text of libtorch's device type and index. */
+export function deviceText(type: number, index: number): Device {
+  const name = typeNames.get(type) ?? `device${type}`;
+  return index < 0 || name === 'cpu' || name === 'meta' ? name : `${name}:${index}`;
+}
+
+/** Checks the text of a device. */
+export function toDevice(value: unknown): Device {
+  if (typeof value === 'string' && /^[a-z]+(:\d+)?$/.test(value)) return value;
+  throw new TorchError('DEVICE', `${String(value)} is not a device; use 'cpu', 'cuda', 'cuda:1' or 'meta'`);
+}

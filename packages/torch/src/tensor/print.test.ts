@@ -1,0 +1,52 @@
+import { readFileSync } from 'node:fs';
+import { expect, test } from 'vitest';
+import { callOp, type DTypeName, fromTypedArray, Tensor, tensor, zeros } from '../index.ts';
+
+interface Case {
+  dtype: DTypeName;
+  shape: number[];
+  values: (number | string | boolean | [number | string, number | string])[];
+  requiresGrad: boolean;
+  text: string;
+}
+
+// What PyTorch printed for the same values.
+const cases = JSON.parse(readFileSync(new URL('../../../../testdata/print.json', import.meta.url), 'utf8')) as Case[];
+
+function number(value: unknown): number {
+  if (typeof value === 'string')
+    return value === 'nan' ? Number.NaN : value === 'inf' ? Number.POSITIVE_INFINITY : Number.NEGATIVE_INFINITY;
+  return Number(value);
+}
+
+function make({ dtype, shape, values, requiresGrad }: Case): Tensor {
+  const flat = dtype.startsWith('complex')
+    ? fromTypedArray(Float64Array.from(values.flat(), number), [...shape], { dtype: 'complex128' })
+    : dtype === 'int64'
+      ? fromTypedArray(
+          BigInt64Array.from(values, (value) => BigInt(value as number)),
+          shape,
+        )
+      : fromTypedArray(Float64Array.from(values, number), shape);
+  const made = callOp('aten::to.dtype', [flat, dtype]) as Tensor;
+  return requiresGrad ? made.requiresGrad_() : made;
+}
+
+test.each(cases.filter(({ text }) => !text.includes('9007199254740993')))(
+  'prints as PyTorch does: $dtype $shape',
+  (one) => {
+    expect(make(one).toString()).toBe(one.text);
+  },
+);
+
+test('int64 beyond 2^53 is printed in full', () => {
+  expect(tensor([9007199254740993n]).toString()).toBe('tensor([9007199254740993])');
+});
+
+test('says how a tensor was made, and that it is gone', () => {
+  const x = tensor([1, 2], { dtype: 'float32', requiresGrad: true });
+  expect(x.mul(x).toString()).toMatchInlineSnapshot(`"tensor([1., 4.], grad_fn=<MulBackward0>)"`);
+  x.dispose();
+  expect(String(x)).toBe('tensor(<disposed>)');
+  expect(zeros([2, 3], { device: 'meta' }).toString()).toBe("tensor(..., device='meta', size=(2, 3))");
+});
