@@ -198,9 +198,9 @@ export class GraphModule extends GraphPart {
 
   private partOf(path: string, types: ReadonlyMap<string, string>): GraphPart {
     let part: GraphPart = this;
-    const names = path.split('../graph').slice(0, -1);
+    const names = path.split('.').slice(0, -1);
     names.forEach((name, i) => {
-      part = part.part(name, types.get(names.slice(0, i + 1).join('../graph')) ?? 'Module');
+      part = part.part(name, types.get(names.slice(0, i + 1).join('.')) ?? 'Module');
     });
     return part;
   }
@@ -211,7 +211,7 @@ function typeOf(device: string): string {
 }
 
 function lastName(path: string): string {
-  return path.slice(path.lastIndexOf('../graph') + 1);
+  return path.slice(path.lastIndexOf('.') + 1);
 }
 
 /** The attributes of a graph and its sub-graphs, each once. */
@@ -228,7 +228,7 @@ export function attributeNodes(graph: Graph): Map<string, AttributeNode> {
 function moduleTypes(graph: Graph): Map<string, string> {
   const types = new Map<string, string>();
   for (const node of graph.nodes)
-    for (const { path, type } of node.modules ?? []) types.set(path, type.slice(type.lastIndexOf('../graph') + 1));
+    for (const { path, type } of node.modules ?? []) types.set(path, type.slice(type.lastIndexOf('.') + 1));
   return types;
 }
 

@@ -156,7 +156,7 @@ function layersOf({ graph }: StagePart): string[] {
   return texts.map((each) => {
     if (typeof each === 'string') return each;
     const { list, first, last } = each;
-    return `${list}${list === '' ? '' : '../graph'}${first}${first === last ? '' : `-${last}`}`;
+    return `${list}${list === '' ? '' : '.'}${first}${first === last ? '' : `-${last}`}`;
   });
 }
 

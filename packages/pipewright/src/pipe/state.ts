@@ -71,8 +71,7 @@ export function stageState(part: StagePart, state: GraphState, context: StateCon
       shared === undefined || Math.min(...shared.stages.keys()) === part.index ? tensor : copyOf(first, part.index);
     found.set(target, own);
     for (const name of names.all(target))
-      if (modules.has(name.slice(0, Math.max(0, name.lastIndexOf('../graph')))) && name.includes('../graph'))
-        found.set(name, own);
+      if (modules.has(name.slice(0, Math.max(0, name.lastIndexOf('.')))) && name.includes('.')) found.set(name, own);
   }
   return found;
 

@@ -396,7 +396,7 @@ export class TraceRecorder implements Recorder {
         'TRACE_UNTRACEABLE',
         `trace: a tensor${here()} was made in a way that tracing does not see; make it with operators or with tensor(...)`,
       );
-    const name = this.unique(target.replaceAll('../graph', '_'));
+    const name = this.unique(target.replaceAll('.', '_'));
     const role = tensor instanceof nn.Parameter ? 'parameter' : 'buffer';
     const persistent = tensor instanceof nn.Parameter || (tensor instanceof nn.Buffer && tensor.persistent);
     const isMember = isOwned || tensor instanceof nn.Parameter || tensor instanceof nn.Buffer;

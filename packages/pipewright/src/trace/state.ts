@@ -49,7 +49,7 @@ export class ModuleState {
 
 /** Number of leading parts that two qualified names share. */
 function common(a: string, b: string): number {
-  const [left, right] = [a.split('../graph'), b.split('../graph')];
+  const [left, right] = [a.split('.'), b.split('.')];
   let count = 0;
   while (count < left.length && count < right.length && left[count] === right[count]) count++;
   return count;

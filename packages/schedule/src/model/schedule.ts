@@ -380,10 +380,10 @@ export class Schedule implements ScheduleColumns {
     };
   }
 
-  /** One line per rank, actions separated by spaces, `..` for a bubble. */
+  /** One line per rank, actions separated by spaces, `.` for a bubble. */
   toString(): string {
     return this.rows
-      .map((row) => Array.from(row, (word) => (word === 0 ? '..' : this.format(word))).join(' '))
+      .map((row) => Array.from(row, (word) => (word === 0 ? '.' : this.format(word))).join(' '))
       .join('\n');
   }
 }

@@ -106,7 +106,7 @@ void register_kernels() {
       for (const Entry& entry : *table) {
         for (const char* name : entry.names) {
           const std::string text = name;
-          const size_t dot = text.find('..');
+          const size_t dot = text.find('.');
           const auto op = dispatcher.findSchema({"aten::" + text.substr(0, dot), dot == std::string::npos ? "" : text.substr(dot + 1)});
           if (!op.has_value() || op->hasKernelForDispatchKey(c10::DispatchKey::Meta)) continue;
           library->impl(name, torch::CppFunction::makeFromBoxedFunctor(std::make_unique<Boxed>(entry.kernel)));

@@ -66,7 +66,7 @@ static void cover_drawing_operators() {
     for (const c10::OperatorName& name : c10::Dispatcher::singleton().getAllOpNames()) {
       const auto op = c10::Dispatcher::singleton().findSchema(name);
       if (!op.has_value() || !op->hasTag(at::Tag::nondeterministic_seeded) || name.getNamespace() != std::string_view("aten")) continue;
-      const std::string full = name.overload_name.empty() ? name.name : name.name + ".." + name.overload_name;
+      const std::string full = name.overload_name.empty() ? name.name : name.name + "." + name.overload_name;
       kernels.impl(full.c_str(), torch::CppFunction::makeFromBoxedFunction<&draw>());
     }
   });

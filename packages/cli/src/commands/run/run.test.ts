@@ -28,7 +28,7 @@ console.log('ready', total.item(), rest.join(' '));
 if (what === 'fail' && group.rank === 0) group.channel(1).sendObject('about to wait');
 if (what === 'fail' && group.rank === 1) group.channel(0).recvObject();
 if (what === 'fail' && group.rank === 1) throw new RangeError('rank 1 is broken');
-if (what === 'wait') writeFileSync(rest[0] + '..' + group.rank, String(process.pid));
+if (what === 'wait') writeFileSync(rest[0] + '.' + group.rank, String(process.pid));
 if (what !== 'sum') group.channel(1 - group.rank).recv(1);
 `;
 

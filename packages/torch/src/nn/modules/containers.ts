@@ -242,11 +242,8 @@ export class ModuleDict<T extends Module = Module> extends Module {
 
   /** Adds or replaces a module. */
   set(name: string, module: T): this {
-    if (name === '' || name.includes('..'))
-      throw new TorchError(
-        'BAD_ARGUMENT',
-        `ModuleDict: the name '${name}' must not be empty and must not contain '..'`,
-      );
+    if (name === '' || name.includes('.'))
+      throw new TorchError('BAD_ARGUMENT', `ModuleDict: the name '${name}' must not be empty and must not contain '.'`);
     this.items.set(name, check('ModuleDict', module) as T);
     return this;
   }

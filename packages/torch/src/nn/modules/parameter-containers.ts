@@ -114,10 +114,10 @@ export class ParameterDict extends Module {
 
   /** Adds or replaces a parameter. */
   set(name: string, value: Tensor): this {
-    if (name === '' || name.includes('..'))
+    if (name === '' || name.includes('.'))
       throw new TorchError(
         'BAD_ARGUMENT',
-        `ParameterDict: the name '${name}' must not be empty and must not contain '..'`,
+        `ParameterDict: the name '${name}' must not be empty and must not contain '.'`,
       );
     this.items.set(name, check('ParameterDict', value));
     return this;
