@@ -196,11 +196,11 @@ export function fakeNative(machine: FakeMachine): { places: Places; torchDir: st
   if (process.env['CXX']) machine.env['CXX'] = process.env['CXX'];
   const nativeDir = join(machine.root, 'native');
   const real = fileURLToPath(new URL('../native', import.meta.url));
-  mkdirSync(nativeDir, { recursive: true });
+  mkdirSync(join(nativeDir, 'core'), { recursive: true });
   for (const name of ['CMakeLists.txt', 'libtorch.cmake']) copyFileSync(join(real, name), join(nativeDir, name));
-  const source = join(nativeDir, 'answer.cc');
+  const source = join(nativeDir, 'core/answer.cc');
   writeFileSync(source, addonSource(42));
-  for (let i = 0; i < 3; i++) writeFileSync(join(nativeDir, `part${i}.cc`), `int part${i}() { return ${i}; }\n`);
+  for (let i = 0; i < 3; i++) writeFileSync(join(nativeDir, `core/part${i}.cc`), `int part${i}() { return ${i}; }\n`);
   const torchDir = fakeTorch(join(machine.root, 'site'), '2.15.0+fake');
   const empty = join(machine.root, 'empty.cc');
   writeFileSync(empty, 'int fake() { return 0; }\n');

@@ -57,7 +57,7 @@ test('reading a value is an error with the line and the way out', () => {
   }
   const model = new Reads();
   expect(() => trace(model, [ones([2, 4])])).toThrow(
-    /^trace: item\(\) \(at .*trace-refusals\.test\.ts:\d+:\d+\) reads values while the model is traced.*where, maskedFill/s,
+    /^trace: item\(\) \(at .*refusals\.test\.ts:\d+:\d+\) reads values while the model is traced.*where, maskedFill/s,
   );
   for (const [how, message] of [
     [(x: Tensor) => x.toArray(), /toArray\(\)/],
