@@ -1,9 +1,14 @@
 /** @file The command line: registers the commands. Each one's code is imported when it runs, so `--help` is quick. */
 import { readFileSync } from 'node:fs';
 import { Command, CommanderError } from 'commander';
+import { registerCheckCommand } from './commands/check/command.ts';
+import { registerCompareCommand } from './commands/compare/command.ts';
+import { registerDoctorCommand } from './commands/doctor/command.ts';
 import { registerInspectCommand } from './commands/inspect/command.ts';
 import { registerRunCommand } from './commands/run/command.ts';
-import { registerScheduleCommands } from './commands/schedule-commands.ts';
+import { registerScheduleCommand } from './commands/schedule/command.ts';
+import { registerSetupCommand } from './commands/setup/command.ts';
+import { registerSimulateCommand } from './commands/simulate/command.ts';
 import { registerSplitCommand } from './commands/split/command.ts';
 import { allowEarlyClose } from './shared/output.ts';
 
@@ -17,29 +22,15 @@ export function createProgram(): Command {
     .configureOutput({ outputError: (text, write) => write(text.replace(/^error: /, 'pipewright: ')) })
     .exitOverride();
 
-  registerScheduleCommands(program);
+  registerScheduleCommand(program);
+  registerSimulateCommand(program);
+  registerCompareCommand(program);
+  registerCheckCommand(program);
   registerRunCommand(program);
   registerInspectCommand(program);
   registerSplitCommand(program);
-
-  program
-    .command('doctor')
-    .description('look at everything the engine stands on; for each missing part, the command that brings it')
-    .option('--json', 'print the report as JSON')
-    .action(async (options: { json?: boolean }) => {
-      const { doctor } = await import('./commands/doctor/run.ts');
-      process.exitCode = await doctor(options);
-    });
-
-  program
-    .command('setup')
-    .description('find or fetch libtorch and build the addon; does nothing where nothing is missing')
-    .option('--verify', 'check every file of the fetched libtorch by hash, and build the addon again')
-    .action(async (options: { verify?: boolean }) => {
-      const { setup } = await import('./commands/setup/run.ts');
-      process.exitCode = await setup(options);
-    });
-
+  registerDoctorCommand(program);
+  registerSetupCommand(program);
   return program;
 }
 

@@ -34,3 +34,8 @@ export function run(args: readonly string[], input = '', env: NodeJS.ProcessEnv 
 export function cli(line: string, input = ''): Result {
   return run(line.split(' '), input);
 }
+
+/** Runs the program on a machine that has nothing but Node. */
+export function runBare(...args: string[]): Result {
+  return run(args, '', { PATH: folder, HOME: folder, PIPEWRIGHT_HOME: join(folder, 'state'), NO_COLOR: '1' });
+}

@@ -1,9 +1,6 @@
-/** @file The flags that several commands share, and how their values are read. */
-
-import type { Costs, PerStage } from '@pipewright/schedule';
+/** @file The flags that several commands share. */
+import type { PerStage } from '@pipewright/schedule';
 import { type Command, InvalidArgumentError, Option } from 'commander';
-import { readText } from './source.ts';
-import { UsageError } from './usage-error.ts';
 
 /** The flags of `addCostFlags`. */
 export interface CostFlags {
@@ -20,30 +17,17 @@ export interface CostFlags {
   readonly costs?: string;
 }
 
-const costFlags = [
-  'F',
-  'I',
-  'W',
-  'B',
-  'comm',
-  'overlap',
-  'activation',
-  'retained',
-  'weightGradient',
-  'parameters',
-] as const;
-
 /** Adds the flags of a schedule's shape. */
 export function addShapeFlags(command: Command): Command {
   return command
     .option('-p, --ranks <n>', 'number of ranks', count)
     .option(
       '-s, --stages-per-rank <n>',
-      'stages on each rank (default: 1, or 2 where a schedule is made for several)',
+      'stages on each rank (default: 1, or 2 for schedules that need several)',
       count,
     )
     .option('-m, --microbatches <n>', 'number of microbatches', count)
-    .addOption(new Option('--compat <system>', "exactly that system's order, its faults included").choices(['torch']))
+    .addOption(new Option('--compat <system>', "exactly that system's order, its bugs included").choices(['torch']))
     .option(
       '--memory-limit <amount>',
       'activation memory per rank, for schedules that search (one number, or one per rank: 4,4,3,3)',
@@ -70,33 +54,34 @@ export function addCostFlags(command: Command): Command {
     );
 }
 
-/** Adds where the result goes. */
+/** Adds where the result goes, colours and the width. */
 export function addOutputFlags(command: Command): Command {
-  return command
-    .option('-o, --out <file>', 'write to a file instead of standard output')
-    .option('--color', 'colours even if the output is no terminal')
-    .option('--no-color', 'no colours')
-    .option('--width <n>', 'characters per line, or pixels of an SVG picture', count);
+  return addColorFlags(addOutFlag(command)).option(
+    '--width <n>',
+    'characters per line, or pixels of an SVG picture',
+    count,
+  );
 }
 
-/** Costs from a file, with single flags taking precedence; undefined if none was given. */
-export function readCosts(flags: CostFlags): Costs | undefined {
-  const given: Record<string, unknown> = {};
-  for (const name of costFlags) if (flags[name] !== undefined) given[name] = flags[name];
-  if (flags.costs === undefined) return Object.keys(given).length === 0 ? undefined : (given as Costs);
-  const text = readText(flags.costs);
-  let file: unknown;
-  try {
-    file = JSON.parse(text);
-  } catch (error) {
-    throw new UsageError(
-      `--costs ${flags.costs} is not JSON (${(error as Error).message}); write for example { "F": 1, "I": 1, "W": 1, "comm": 0.1 }`,
-    );
-  }
-  if (typeof file !== 'object' || file === null || Array.isArray(file)) {
-    throw new UsageError(`--costs ${flags.costs} must hold an object such as { "F": 1, "I": 1, "W": 1, "comm": 0.1 }`);
-  }
-  return { ...file, ...given } as Costs;
+/** Adds where the result goes. */
+export function addOutFlag(command: Command): Command {
+  return command.option('-o, --out <file>', 'write to a file instead of standard output');
+}
+
+/** Adds whether to colour. */
+export function addColorFlags(command: Command): Command {
+  return command
+    .option('--color', 'use colours even if the output is not a terminal')
+    .option('--no-color', 'do not use colours');
+}
+
+/** Adds the sizes of dynamic dimensions; `matters` says what they are for. */
+export function addSizeFlag(command: Command, matters: string): Command {
+  return command.option(
+    '--size <name=n...>',
+    `sizes of dynamic dimensions, for ${matters}: --size s0=8 s1=128`,
+    (text: string, earlier: Readonly<Record<string, number>> | undefined) => ({ ...earlier, ...size(text) }),
+  );
 }
 
 /** A whole number of at least 1. */
@@ -113,4 +98,11 @@ export function numbers(text: string): number | number[] {
   if (values.some((value) => !Number.isFinite(value) || value < 0))
     throw new InvalidArgumentError('It must be a number of at least 0, or several with commas.');
   return values.length === 1 ? values[0]! : values;
+}
+
+/** `s0=8` as a name and a number. */
+function size(text: string): Record<string, number> {
+  const match = /^(\w+)=(\d+)$/.exec(text);
+  if (match === null) throw new InvalidArgumentError('Write a name and a number, as in --size s0=8.');
+  return { [match[1] as string]: Number(match[2]) };
 }

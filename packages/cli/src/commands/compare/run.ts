@@ -1,6 +1,7 @@
 /** @file `pipewright compare`: several schedules on the same work, side by side, the best of each column marked. */
 import type { Costs, PerStage, Simulation } from '@pipewright/schedule';
-import { type CostFlags, readCosts } from '../../shared/flags.ts';
+import { readCosts } from '../../shared/costs.ts';
+import type { CostFlags } from '../../shared/flags.ts';
 import { writeResult } from '../../shared/output.ts';
 import type { OutputFlags } from '../../shared/render.ts';
 import { isFile, loadSchedule, type SourceFlags } from '../../shared/source.ts';

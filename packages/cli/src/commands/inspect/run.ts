@@ -2,7 +2,6 @@
 import type { Pt2Description, Pt2Tensors } from 'pipewright';
 import { writeResult } from '../../shared/output.ts';
 import { colors, formatTable } from '../../shared/term.ts';
-import { UsageError } from '../../shared/usage-error.ts';
 
 /** What `inspect` can write. */
 export const inspectFormats = ['table', 'json', 'graph'] as const;
@@ -11,7 +10,7 @@ export const inspectFormats = ['table', 'json', 'graph'] as const;
 export interface InspectFlags {
   readonly format: (typeof inspectFormats)[number];
   readonly model?: string;
-  readonly size?: readonly string[];
+  readonly size?: Readonly<Record<string, number>>;
   readonly out?: string;
   readonly color?: boolean;
 }
@@ -19,23 +18,12 @@ export interface InspectFlags {
 /** Runs the command; returns the exit code: 1 where the model cannot be run. */
 export async function inspect(file: string, flags: InspectFlags): Promise<number> {
   const { describePt2, formatGraph } = await import('pipewright');
-  const found = describePt2(file, { model: flags.model, sizes: readSizes(flags.size ?? []) });
+  const found = describePt2(file, { model: flags.model, sizes: flags.size ?? {} });
   const { graph, ...description } = found;
   if (flags.format === 'json') writeResult(`${JSON.stringify(description, null, 2)}\n`, flags.out);
   else if (flags.format === 'graph') writeResult(`${formatGraph(graph)}\n`, flags.out);
   else writeResult(describe(found, flags.out === undefined ? flags.color : false), flags.out);
   return found.problems.length === 0 ? 0 : 1;
-}
-
-/** `s0=8` as a name and a number. */
-function readSizes(given: readonly string[]): Record<string, number> {
-  return Object.fromEntries(
-    given.map((text) => {
-      const match = /^(\w+)=(\d+)$/.exec(text);
-      if (match === null) throw new UsageError(`--size ${text}: write a name and a number, as in --size s0=8`);
-      return [match[1] as string, Number(match[2])];
-    }),
-  );
 }
 
 function describe(found: Pt2Description, color: boolean | undefined): string {

@@ -1,5 +1,6 @@
 /** @file `pipewright schedule`: builds a schedule, lowers it if asked, and writes it. */
-import { type CostFlags, readCosts } from '../../shared/flags.ts';
+import { readCosts } from '../../shared/costs.ts';
+import type { CostFlags } from '../../shared/flags.ts';
 import { writeResult } from '../../shared/output.ts';
 import { chooseFormat, type Format, type OutputFlags, renderSchedule } from '../../shared/render.ts';
 import { loadSchedule, type SourceFlags } from '../../shared/source.ts';

@@ -1,13 +1,14 @@
 /** @file `pipewright setup`: brings libtorch and builds the addon. */
 
-export interface SetupCommandOptions {
+/** The flags of the command. */
+export interface SetupFlags {
   readonly verify?: boolean;
 }
 
 /** Runs the set-up and says in one line where things stand; returns the exit code. */
-export async function setup(options: SetupCommandOptions): Promise<number> {
+export async function setup(flags: SetupFlags): Promise<number> {
   const { runSetup } = await import('@pipewright/torch/setup');
-  const { libtorch, addon, changed } = await runSetup({ verify: options.verify === true });
+  const { libtorch, addon, changed } = await runSetup({ verify: flags.verify === true });
   console.log(
     `libtorch ${libtorch.version} in ${libtorch.dir}; addon in ${addon.dir}${changed ? '' : '; nothing was missing'}`,
   );

@@ -1,6 +1,7 @@
 /** @file `pipewright simulate`: plays a schedule with costs and says how long, how idle, how much memory. */
 import type { Simulation } from '@pipewright/schedule';
-import { type CostFlags, readCosts } from '../../shared/flags.ts';
+import { readCosts } from '../../shared/costs.ts';
+import type { CostFlags } from '../../shared/flags.ts';
 import { writeResult } from '../../shared/output.ts';
 import { chooseFormat, type OutputFlags, renderStep } from '../../shared/render.ts';
 import { loadSchedule, type SourceFlags } from '../../shared/source.ts';

@@ -76,7 +76,7 @@ test('what cannot be done is said', () => {
     [`${model} --at layers.1`, '--at layers.1: write a module and beginning or end'],
     [`${model} --at layer.1:end`, "the graph has no module 'layer.1' (did you mean 'layers.1'?)"],
     [`${model} --stages 2 --size s0=8`, "there is no dynamic size 's0'; all sizes are fixed"],
-    [`${model} --stages 2 --size s0`, '--size s0: write a name and a number'],
+    [`${model} --stages 2 --size s0`, 'Write a name and a number'],
     [`${model} --stages 99`, 'which make at most'],
     [`${model} --stages 0`, 'It must be a whole number of at least 1'],
     [`${model} --format dot`, 'Allowed choices are table, json, svg'],

@@ -12,7 +12,7 @@ export interface SplitFlags {
   readonly shared?: SharedValues;
   readonly format: 'table' | 'json' | 'svg';
   readonly model?: string;
-  readonly size?: readonly string[];
+  readonly size?: Readonly<Record<string, number>>;
   readonly out?: string;
   readonly color?: boolean;
   readonly width?: number;
@@ -29,7 +29,7 @@ export async function split(file: string, flags: SplitFlags): Promise<number> {
     multiUse: flags.multiUse,
     shared: flags.shared,
   });
-  const report = describePipe(pipe, Object.fromEntries((flags.size ?? []).map(readSize)));
+  const report = describePipe(pipe, flags.size ?? {});
   const title = `${file.replace(/^.*[/\\]/, '')} in ${pipe.numStages} ${pipe.numStages === 1 ? 'stage' : 'stages'}`;
   if (flags.format === 'json') writeResult(`${JSON.stringify(report, null, 2)}\n`, flags.out);
   else if (flags.format === 'svg') writeResult(drawPipe(report, { title, width: flags.width }), flags.out);
@@ -43,13 +43,6 @@ function readBorder(text: string): [string, SplitPoint] {
   if (match === null)
     throw new UsageError(`--at ${text}: write a module and beginning or end, as in --at layers.4:beginning`);
   return [match[1] as string, match[2] as SplitPoint];
-}
-
-/** `s0=8` as a name and a number. */
-function readSize(text: string): [string, number] {
-  const match = /^(\w+)=(\d+)$/.exec(text);
-  if (match === null) throw new UsageError(`--size ${text}: write a name and a number, as in --size s0=8`);
-  return [match[1] as string, Number(match[2])];
 }
 
 async function describe(title: string, report: PipeReport, paint: Colors): Promise<string> {

@@ -1,0 +1,69 @@
+import { writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { describe, expect, test } from 'vitest';
+import { cli, folder } from '../../../testing/run-cli.ts';
+
+describe('compare', () => {
+  test('marks the best', () => {
+    expect(cli('compare 1F1B Interleaved1F1B:2 ZBV -p 4 -m 8').out).toMatchInlineSnapshot(`
+      "4 ranks, 8 microbatches; * is the best of its column
+      schedule           stages/rank  makespan   bubble/makespan   bubble/span   peak memory
+      1F1B                         1        33             27.3%         27.3%             4*
+      Interleaved1F1B:2            2      28.5             15.8%         15.8%           5.5
+      ZBVZeroBubble                2      25.5*             5.9%*         0.0%*            4*
+
+      busy share and peak memory per rank
+      rank     1F1B  Interleaved1F1B:2  ZBVZeroBubble
+      0     72.7% 4          84.2% 5.5        94.1% 4
+      1     72.7% 3          84.2% 4.5        94.1% 4
+      2     72.7% 2          84.2% 3.5        94.1% 4
+      3     72.7% 1          84.2% 2.5        94.1% 4
+      "
+    `);
+  });
+
+  test('without names takes all schedules that can do the shape', () => {
+    const { schedules, best } = JSON.parse(cli('compare -p 4 -m 8 -f json').out) as {
+      schedules: { name: string; makespan: number; perRank: object[] }[];
+      best: { makespan: string[] };
+    };
+    expect(schedules.find(({ name }) => name === 'GPipe')).toMatchObject({
+      makespan: 33,
+      stagesPerRank: 1,
+      peakMemory: 8,
+    });
+    expect(schedules.find(({ name }) => name === 'Interleaved1F1B')).toMatchObject({ makespan: 28.5, peakMemory: 5.5 });
+    expect(schedules.every(({ perRank }) => perRank.length === 4)).toBe(true);
+    expect(best.makespan).toContain('ZBVZeroBubble');
+  });
+
+  test('a file in which ranks hold different numbers of stages does the same work', () => {
+    const order = [
+      ['0F0', '1F0', '1B0', '0B0'],
+      ['2F0', '2B0'],
+    ];
+    writeFileSync(join(folder, 'uneven.json'), JSON.stringify({ order }));
+    const { schedules } = JSON.parse(cli('compare uneven.json 1F1B -p 2 -m 1 -f json').out) as { schedules: object[] };
+    expect(schedules).toMatchObject([
+      { stagesPerRank: 1.5, makespan: expect.closeTo(6) },
+      { stagesPerRank: 1, makespan: 6 },
+    ]);
+  });
+
+  test('shortens many ranks, unless asked not to', () => {
+    expect(cli('compare 1F1B -p 40 -m 40').out).toContain('(32 ranks not shown; --all-ranks shows them)');
+    expect(cli('compare 1F1B -p 40 -m 40 --all-ranks').out.match(/^\d+ /gm)).toHaveLength(41);
+  });
+
+  test('refuses costs per stage and odd numbers of stages', () => {
+    expect(cli('compare 1F1B -p 4 -m 8 --F 1,1,1,1')).toMatchObject({
+      code: 2,
+      err: expect.stringContaining('one number per cost'),
+    });
+    expect(cli('compare 1F1B:x -p 4 -m 8')).toMatchObject({ code: 2, err: expect.stringContaining('after the colon') });
+    expect(cli('compare 1F1B:3 -p 4 -m 8')).toMatchObject({
+      code: 2,
+      err: expect.stringContaining('1 stage per rank'),
+    });
+  });
+});

@@ -1,0 +1,8 @@
+import { expect, test } from 'vitest';
+import { runBare } from '../../../testing/run-cli.ts';
+
+test('setup says in one message what stops it', () => {
+  const { code, err } = runBare('setup');
+  expect(code).toBe(1);
+  expect(err).toMatch(/^AddonError: .*Python 3 is needed to fetch libtorch.*bring it with: .*python3-pip$/m);
+});
