@@ -45,7 +45,7 @@ describe('02: the GPT in pipeline stages', () => {
       ...['--schedule', schedule, '--ranks', String(ranks), '--steps', '40', '--trace', trace, ...small],
     );
     expect({ status, stderr }).toEqual({ status: 0, stderr: '' });
-    expect(stdout).toMatch(/^step +1\/40  loss [\d.]+  [\d,]+ letters\/s  bubble \d+%  \d+ s left$/m);
+    expect(stdout).toMatch(/^step +1\/40  loss [\d.]+  [\d,]+ characters\/s  bubble \d+%  \d+ s left$/m);
     const losses = lossesOf(stdout);
     expect(losses).toHaveLength(3);
     expect(losses[0]).toBeGreaterThan(3.5);
@@ -77,8 +77,27 @@ describe('02: the GPT in pipeline stages', () => {
 
   test('what is wrong with the command line is said, without a stack', () => {
     const { status, stderr } = runExample('02-train-gpt-pipeline/train.js', '--ranks', 'x');
-    expect(stderr).toBe('--ranks is x; give a whole number above 0\n--help shows the options\n');
+    expect(stderr).toBe('pipewright: --ranks is x; give a whole number above 0\n(--help lists the options)\n');
     expect(status).toBe(2);
+  });
+
+  test('a trace that cannot be written is refused before the training', () => {
+    const { status, stdout, stderr } = runExample('02-train-gpt-pipeline/train.js', '--trace', 'nowhere/trace.json');
+    expect(stderr).toBe(
+      'pipewright: cannot write nowhere/trace.json: there is no folder nowhere; make it first\n(--help lists the options)\n',
+    );
+    expect({ status, stdout }).toEqual({ status: 2, stdout: '' });
+  });
+
+  test.skipIf(process.platform !== 'linux')('a trace that fails at the end loses nothing else', () => {
+    const { status, stdout, stderr } = runExample(
+      '02-train-gpt-pipeline/train.js',
+      ...['--ranks', '2', '--steps', '2', '--trace', '/dev/full', ...small],
+    );
+    expect(stdout).toContain('A sample:');
+    expect(stdout.match(/^rank \d │/gm)).toHaveLength(4);
+    expect(stderr).toBe('pipewright: rank 0 failed: cannot write /dev/full: the disk is full\n');
+    expect(status).toBe(1);
   });
 
   test('--help lists the options', () => {

@@ -1,5 +1,5 @@
 /**
- * @file Trains a small GPT on the fables in ../data, letter by letter, in one process; then writes a fable of its own.
+ * @file Trains a small GPT on the fables in ../data, character by character, in one process; then writes a fable of its own.
  *
  * Run: node examples/dist/01-train-gpt/train.js                (about a minute on two cores)
  *      node examples/dist/01-train-gpt/train.js --steps 500 --width 192
@@ -56,17 +56,17 @@ const option = (name: keyof typeof defaults): number => {
 const device = values.device as string;
 const [steps, context, batch] = [option('steps'), option('context'), option('batch')];
 
-// The text as numbers: one per letter.
+// The text as numbers: one per character.
 const text = readFileSync(findText(), 'utf8');
-const letters = [...new Set(text)].sort();
+const characters = [...new Set(text)].sort();
 const data = tensor(
-  Int32Array.from(text, (letter) => letters.indexOf(letter)),
+  Int32Array.from(text, (character) => characters.indexOf(character)),
   { dtype: 'int64', device },
 );
 
 manualSeed(option('seed'));
 const model = new Gpt({
-  vocabulary: letters.length,
+  vocabulary: characters.length,
   context,
   layers: option('layers'),
   heads: option('heads'),
@@ -90,7 +90,7 @@ const schedule = new optim.LambdaLR(optimizer, (step) =>
 );
 const size = model.parameters().reduce((sum, parameter) => sum + parameter.numel(), 0);
 console.log(
-  `${(size / 1e6).toFixed(2)} million parameters, ${text.length} letters of ${letters.length} kinds, ${steps} steps on ${device}`,
+  `${(size / 1e6).toFixed(2)} million parameters, ${text.length} characters of ${characters.length} kinds, ${steps} steps on ${device}`,
 );
 
 const started = performance.now();
@@ -118,7 +118,7 @@ console.log(
   `loss ${smooth.toFixed(3)} after ${steps} steps, ${((performance.now() - started) / 1000).toFixed(1)} s, ${liveTensors()} tensors alive`,
 );
 
-/** Random pieces of the text, and the same moved on by one letter. */
+/** Random pieces of the text, and the same moved on by one character. */
 function nextBatch(): [Tensor, Tensor] {
   const starts = randint(0, data.numel() - context - 1, [batch]).toArray() as number[];
   const cut = (offset: number): Tensor =>
@@ -126,9 +126,9 @@ function nextBatch(): [Tensor, Tensor] {
   return [cut(0), cut(1)];
 }
 
-/** Writes on from `prompt`, one letter at a time. */
+/** Writes on from `prompt`, one character at a time. */
 function write(prompt: string, length: number): string {
-  const ids = [...prompt].map((letter) => letters.indexOf(letter));
+  const ids = [...prompt].map((character) => characters.indexOf(character));
   while (ids.length < length) {
     const next = inferenceMode(() =>
       scope(() => {
@@ -139,14 +139,14 @@ function write(prompt: string, length: number): string {
     );
     ids.push(next);
   }
-  return ids.map((id) => letters[id]).join('');
+  return ids.map((id) => characters[id]).join('');
 }
 
 function report(step: number, loss: number): void {
   const elapsed = (performance.now() - started) / 1000;
   const rate = (step * batch * context) / elapsed;
   const left = (elapsed / step) * (steps - step);
-  const line = `step ${String(step).padStart(4)}/${steps}  loss ${loss.toFixed(3)}  ${Math.round(rate).toLocaleString('en')} letters/s  ${left.toFixed(0)} s left`;
+  const line = `step ${String(step).padStart(4)}/${steps}  loss ${loss.toFixed(3)}  ${Math.round(rate).toLocaleString('en')} characters/s  ${left.toFixed(0)} s left`;
   if (process.stdout.isTTY) process.stdout.write(`\r${line.padEnd(70)}`);
   else if (step === 1 || step === steps || step % 50 === 0) console.log(line);
 }

@@ -23,7 +23,7 @@ export class GptStage extends nn.Module {
     for (const parameter of whole.parameters()) if (!kept.has(parameter)) parameter.dispose();
   }
 
-  /** Takes letters on the first stage and gives logits on the last; between stages, one vector per letter. */
+  /** Takes characters on the first stage and gives logits on the last; between stages, one vector per character. */
   forward(input: Tensor): Tensor {
     let x = input;
     if (this.tokens !== null && this.positions !== null) {

@@ -1,6 +1,7 @@
-/** @file What can be said on the command line. */
+/** @file The options of the command line. */
 import { parseArgs } from 'node:util';
 import { buildSchedule, findSchedule, type Schedule } from '@pipewright/schedule';
+import { checkWritable } from '@pipewright/torch/files';
 
 /** Blocks, heads and width of the model. */
 const sizes: Record<string, readonly [layers: number, heads: number, width: number]> = {
@@ -13,16 +14,16 @@ const sizes: Record<string, readonly [layers: number, heads: number, width: numb
 const help = `npm start -- [options]      trains a small GPT over pipeline stages
 
   --schedule NAME    1F1B (default), GPipe, Interleaved1F1B, ZBVZeroBubble, DualPipeV, …
-  --ranks N          threads that work side by side; default 4
-  --stages N         pieces of the model; default: as many as the schedule wants (one or two per rank)
-  --microbatches N   pieces of a batch; default 8
+  --ranks N          threads that train side by side; default 4
+  --stages N         parts of the model; default: as many as the schedule needs (one or two per rank)
+  --microbatches N   parts of a batch; default 8
   --size NAME        ${Object.keys(sizes).join(', ')}; default small
   --steps N          default 300
   --batch N          rows of a batch; default 16
-  --context N        letters of a row; default 64
+  --context N        characters of a row; default 64
   --lr X             default 4e-3
   --seed N           default 1
-  --sample N         letters to write at the end; default 300
+  --sample N         characters to write at the end; default 300
   --device NAME      cpu (default) or cuda
   --trace PATH       where the trace goes; default trace.json`;
 
@@ -42,7 +43,7 @@ const words = { schedule: '1F1B', size: 'small', device: 'cpu', trace: 'trace.js
 /** The options of a run; plain data, because every rank gets a copy. */
 export type Options = typeof defaults & typeof words & { layers: number; heads: number; width: number; live: boolean };
 
-/** Reads the command line; where something is wrong with it, says so and ends. */
+/** Reads the command line; if something is wrong with it, says so and exits. */
 export function readOptions(args: readonly string[] = process.argv.slice(2)): Options {
   if (args.includes('--help') || args.includes('-h')) {
     console.log(help);
@@ -51,7 +52,7 @@ export function readOptions(args: readonly string[] = process.argv.slice(2)): Op
   try {
     return parseOptions(args);
   } catch (error) {
-    console.error(`${(error as Error).message}\n--help shows the options`);
+    console.error(`pipewright: ${(error as Error).message}\n(--help lists the options)`);
     process.exit(2);
   }
 }
@@ -72,6 +73,7 @@ export function parseOptions(args: readonly string[]): Options {
   if (options.batch < options.microbatches)
     throw new Error(`--batch is ${options.batch}; ${options.microbatches} microbatches need as many rows or more`);
   if (!findSchedule(options.schedule).hasBackward) throw new Error(`--schedule ${options.schedule} has no backward`);
+  checkWritable(options.trace); // now, not after an hour of training
   const { stages } = scheduleOf(options);
   const [layers, heads, width] = size;
   return { ...options, stages, layers: Math.max(layers, stages), heads, width, live: process.stdout.isTTY };

@@ -8,7 +8,7 @@
 import { writeSync } from 'node:fs';
 import { isMainThread } from 'node:worker_threads';
 import { distributed, manualSeed, nn, optim, scope, softmax, stack, type Tensor, tensor } from '@pipewright/torch';
-import { launch, PipelineRuntime, PipelineStage, Recorder } from 'pipewright';
+import { LaunchError, launch, PipelineRuntime, PipelineStage, Recorder } from 'pipewright';
 import { Fables } from './fables.ts';
 import { GptStage } from './gpt-stage.ts';
 import { type Options, readOptions, scheduleOf } from './options.ts';
@@ -22,7 +22,7 @@ export function main(options: Options): void {
 
   // 1. The stages of this rank: pieces of the model, where the schedule puts them.
   const schedule = scheduleOf(options);
-  const config = { vocabulary: fables.letters.length, context, layers, heads, width, dropout: 0.1 };
+  const config = { vocabulary: fables.characters.length, context, layers, heads, width, dropout: 0.1 };
   const stages = schedule.stagesOf(group.rank).map((index) => {
     manualSeed(seed); // all ranks make the same model
     return new PipelineStage(new GptStage(config, index, schedule.stages), index, schedule.stages, { device });
@@ -68,9 +68,10 @@ export function main(options: Options): void {
 
   // 5. What every rank did meanwhile, gathered on rank 0; and what they have learned.
   const report = recorder.report({ color: options.live });
-  const trace = recorder.writeTrace(options.trace);
   const fable = write('The ', options.sample);
-  if (group.rank === 0) say(`\nA sample:\n\n${fable}\n\n${report}\nA trace for ui.perfetto.dev is in ${trace}\n`);
+  if (group.rank === 0) say(`\nA sample:\n\n${fable}\n\n${report}\n`);
+  const trace = recorder.writeTrace(options.trace);
+  if (trace !== null) say(`A trace for ui.perfetto.dev is in ${trace}\n`);
 
   function progress(step: number, loss: number): string {
     const seconds = (performance.now() - started) / 1000;
@@ -78,12 +79,12 @@ export function main(options: Options): void {
     const bubble = (100 * (recorder.lastStep?.waiting ?? 0)).toFixed(0);
     const left = ((seconds / step) * (steps - step)).toFixed(0);
     const count = `${String(step).padStart(String(steps).length)}/${steps}`;
-    const line = `step ${count}  loss ${loss.toFixed(3)}  ${rate} letters/s  bubble ${bubble}%  ${left} s left`;
+    const line = `step ${count}  loss ${loss.toFixed(3)}  ${rate} characters/s  bubble ${bubble}%  ${left} s left`;
     if (options.live) return `\r${line.padEnd(72)}`;
     return step === 1 || step === steps || step % 20 === 0 ? `${line}\n` : '';
   }
 
-  /** Writes on from `prompt`, a letter at a time: the rank with the last stage picks it, all learn it. */
+  /** Writes on from `prompt`, a character at a time: the rank with the last stage picks it and tells the others. */
   function write(prompt: string, length: number): string {
     for (const { module } of stages) module.eval();
     const ids = fables.encode(prompt);
@@ -108,5 +109,10 @@ if (isMainThread) {
   const { schedule, ranks, stages, microbatches, layers, width, steps, device } = options;
   console.log(`GPT of ${layers} blocks, ${width} wide, in ${stages} stages on ${ranks} threads (${device})`);
   console.log(`${schedule}, ${microbatches} microbatches, ${steps} steps`);
-  await launch({ ranks, mode: 'threads', script: new URL(import.meta.url), data: options }).done;
+  await launch({ ranks, mode: 'threads', script: new URL(import.meta.url), data: options }).done.catch(
+    (error: unknown) => {
+      console.error(`pipewright: ${error instanceof LaunchError ? error.report() : String(error)}`);
+      process.exitCode = 1;
+    },
+  );
 }

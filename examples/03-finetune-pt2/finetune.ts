@@ -45,8 +45,8 @@ export function main({ file, ranks, schedule, steps, rows, microbatches, lr }: O
   // 3. Training, as with any stage.
   const fables = new Fables(1, 'cpu');
   const { vocabulary, context } = sizesOf(model);
-  if (fables.letters.length > vocabulary)
-    throw new Error(`the model knows ${vocabulary} letters, the fables have ${fables.letters.length}`);
+  if (fables.characters.length > vocabulary)
+    throw new Error(`the model knows ${vocabulary} characters, the fables have ${fables.characters.length}`);
   for (let step = 1; step <= steps; step++)
     scope(() => {
       const [inputs, targets] = fables.nextBatch(rows, context);
@@ -67,7 +67,7 @@ function lossFn(logits: Tensor, targets: Tensor): Tensor {
   return nn.functional.crossEntropy(logits.flatten(0, 1), targets.flatten());
 }
 
-/** Letters that the model knows, and letters of a row: from the shapes of its weights and inputs. */
+/** Characters that the model knows, and characters of a row: from the shapes of its weights and inputs. */
 function sizesOf(model: ReturnType<typeof loadPt2>): { vocabulary: number; context: number } {
   const [input] = placeholdersOf(model.graph);
   const context = input?.meta != null && 'shape' in input.meta ? Number(input.meta.shape[1]) : 0;

@@ -10,7 +10,7 @@ import { registerScheduleCommand } from './commands/schedule/command.ts';
 import { registerSetupCommand } from './commands/setup/command.ts';
 import { registerSimulateCommand } from './commands/simulate/command.ts';
 import { registerSplitCommand } from './commands/split/command.ts';
-import { allowEarlyClose } from './shared/output.ts';
+import { checkOutput, watchStream } from './shared/output.ts';
 
 /** The program with all its commands. */
 export function createProgram(): Command {
@@ -20,6 +20,7 @@ export function createProgram(): Command {
     .enablePositionalOptions()
     .version(version(), '-V, --version', 'print the version')
     .configureOutput({ outputError: (text, write) => write(text.replace(/^error: /, 'pipewright: ')) })
+    .hook('preAction', (_, command) => checkOutput(command.opts<{ out?: string }>().out))
     .exitOverride();
 
   registerScheduleCommand(program);
@@ -41,7 +42,8 @@ function version(): string {
 
 /** Runs the command line; errors of ours are a message, not a stack. Exit codes: 0 done, 1 failed, 2 not understood. */
 export async function main(argv: readonly string[]): Promise<void> {
-  allowEarlyClose(process.stdout);
+  watchStream(process.stdout, 'standard output');
+  watchStream(process.stderr, 'standard error');
   try {
     await createProgram().parseAsync(argv);
   } catch (error) {
@@ -49,14 +51,17 @@ export async function main(argv: readonly string[]): Promise<void> {
       process.exitCode = error.exitCode === 0 ? 0 : 2;
       return;
     }
-    if (!(error instanceof Error && 'code' in error)) throw error;
-    process.exitCode = exitCodeOf(String(error.code));
+    process.exitCode = error instanceof Error && 'code' in error ? exitCodeOf(String(error.code)) : 1;
     if (process.env['PIPEWRIGHT_DEBUG']) console.error(error);
-    else
-      console.error(
-        `${process.exitCode === 2 || error.name === 'ScheduleError' ? 'pipewright' : error.name}: ${error.message}`,
-      );
+    else console.error(`pipewright: ${messageOf(error)}`);
   }
+}
+
+/** What to tell of an error: our own in its words; another one is a bug of ours, told as such. */
+function messageOf(error: unknown): string {
+  if (!(error instanceof Error)) return `internal error: ${String(error)}`;
+  if ('code' in error) return error.message;
+  return `internal error: ${error.message}; set PIPEWRIGHT_DEBUG=1 to see where, and please report it`;
 }
 
 /** Codes of errors that say the command line, or a file it names, cannot be carried out as written. */

@@ -1,8 +1,23 @@
 import { spawn, spawnSync } from 'node:child_process';
-import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { once } from 'node:events';
+import {
+  chmodSync,
+  existsSync,
+  lstatSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  readlinkSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs';
+import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { describe, expect, test } from 'vitest';
+import { afterAll, describe, expect, test } from 'vitest';
 import { bin, cli, environment, folder, run } from '../../testing/run-cli.ts';
+import { makeDevice, makeFifo, mountSmallDisk } from '../../testing/special-files.ts';
 
 describe('what goes wrong is said in a line or two, without a stack', () => {
   test.each([
@@ -117,8 +132,115 @@ describe('output', () => {
     expect(readdirSync(folder).filter((name) => name.endsWith('.tmp'))).toEqual([]);
   });
 
+  test('to a place that cannot be written is refused before anything else', () => {
+    expect(cli('schedule 1F1 -o nowhere/a.csv')).toEqual({
+      code: 2,
+      out: '',
+      err: 'pipewright: cannot write nowhere/a.csv: there is no folder nowhere; make it first\n',
+    });
+  });
+
   test('--out - is standard output', () => {
     expect(cli('schedule 1F1B -p 2 -m 2 -f csv -o -').out).toBe(cli('schedule 1F1B -p 2 -m 2 -f csv').out);
     expect(existsSync(join(folder, '-'))).toBe(false);
+  });
+});
+
+describe('--out destroys nothing', () => {
+  const args = ['schedule', '1F1B', '-p', '2', '-m', '2', '-f', 'csv'];
+  const csv = run(args).out;
+  const place = mkdtempSync(join(tmpdir(), 'pipewright-out-'));
+  const devices = { null: makeDevice(place, 'null'), full: makeDevice(place, 'full') };
+  const disk = mountSmallDisk();
+  afterAll(() => {
+    disk?.unmount();
+    rmSync(place, { recursive: true });
+  });
+
+  test.skipIf(devices.null === null)('a device like /dev/null stays one', () => {
+    expect(run([...args, '-o', devices.null as string])).toEqual({ code: 0, out: '', err: '' });
+    expect(lstatSync(devices.null as string).isCharacterDevice()).toBe(true);
+  });
+
+  test.skipIf(devices.full === null)('a device like /dev/full: one line, and the result is printed', () => {
+    expect(run([...args, '-o', devices.full as string])).toEqual({
+      code: 1,
+      out: csv,
+      err: `pipewright: cannot write ${devices.full}: the disk is full; the result is printed instead\n`,
+    });
+    expect(lstatSync(devices.full as string).isCharacterDevice()).toBe(true);
+  });
+
+  test('standard output on a full disk: one line', () => {
+    const line = `"${process.execPath}" "${bin}" ${args.join(' ')} > /dev/full`;
+    const { status, stderr } = spawnSync('sh', ['-c', line], { env: environment, encoding: 'utf8' });
+    expect([status, stderr]).toEqual([1, 'pipewright: cannot write standard output: the disk is full\n']);
+  });
+
+  test('/dev/stdout adds to a file that others write too', () => {
+    const file = join(place, 'log.txt');
+    const line = `{ echo before; "${process.execPath}" "${bin}" ${args.join(' ')} -o /dev/stdout; echo after; } > "${file}"`;
+    expect(spawnSync('sh', ['-c', line], { env: environment, encoding: 'utf8' })).toMatchObject({
+      status: 0,
+      stderr: '',
+    });
+    expect(readFileSync(file, 'utf8')).toBe(`before\n${csv}after\n`);
+  });
+
+  test('a pipe with a name gets the text', async () => {
+    const pipe = makeFifo(place);
+    const reader = spawn('cat', [pipe]);
+    let text = '';
+    reader.stdout.on('data', (data: Buffer) => (text += data.toString()));
+    expect(run([...args, '-o', pipe])).toEqual({ code: 0, out: '', err: '' });
+    await once(reader, 'close');
+    expect(text).toBe(csv);
+    expect(lstatSync(pipe).isFIFO()).toBe(true);
+  });
+
+  test('a link stays, and the file behind it is written', () => {
+    writeFileSync(join(place, 'real.csv'), 'old');
+    symlinkSync('real.csv', join(place, 'link.csv'));
+    expect(run([...args, '-o', join(place, 'link.csv')]).code).toBe(0);
+    expect(readlinkSync(join(place, 'link.csv'))).toBe('real.csv');
+    expect(readFileSync(join(place, 'real.csv'), 'utf8')).toBe(csv);
+  });
+
+  test('a read-only folder is refused before the work', () => {
+    const locked = join(place, 'locked');
+    mkdirSync(locked);
+    chmodSync(locked, 0o555);
+    chmodSync(place, 0o755);
+    // For root nothing is read-only: it becomes somebody else.
+    const user = process.getuid?.() === 0 ? { uid: 65534, gid: 65534 } : {};
+    const { status, stdout, stderr } = spawnSync(process.execPath, [bin, ...args, '-o', join(locked, 'a.csv')], {
+      env: { ...environment, HOME: place },
+      encoding: 'utf8',
+      ...user,
+    });
+    expect({ status, stdout, stderr }).toEqual({
+      status: 2,
+      stdout: '',
+      stderr: `pipewright: cannot write ${join(locked, 'a.csv')}: permission denied\n`,
+    });
+  });
+
+  test.skipIf(disk === null)('a full disk: what was there stays, the result is printed, one line', () => {
+    const file = join(disk!.folder, 'a.csv');
+    writeFileSync(file, 'old');
+    writeFileSync(join(disk!.folder, 'most'), 'x'.repeat(14 * 4096)); // all but a page or two
+    const large = ['schedule', 'Interleaved1F1B', '-p', '16', '-s', '2', '-m', '64', '-f', 'csv'];
+    const { code, out, err } = run([...large, '-o', file]);
+    expect(err).toBe(`pipewright: cannot write ${file}: the disk is full; the result is printed instead\n`);
+    expect(code).toBe(1);
+    expect(out).toBe(run(large).out);
+    expect(readFileSync(file, 'utf8')).toBe('old');
+    writeFileSync(join(disk!.folder, 'rest'), 'x'.repeat(4096));
+    expect(run([...args, '-o', file])).toEqual({
+      code: 2,
+      out: '',
+      err: `pipewright: cannot write ${file}: the disk is full\n`,
+    });
+    expect(readdirSync(disk!.folder)).toEqual(['a.csv', 'most', 'rest']);
   });
 });

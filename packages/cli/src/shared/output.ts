@@ -1,36 +1,47 @@
-/** @file Where results go: standard output that may close early, or a file that appears whole or not at all. */
-import { renameSync, rmSync, statSync, writeFileSync } from 'node:fs';
-import { basename, dirname, join } from 'node:path';
-import { describeFileError, UsageError } from './usage-error.ts';
+/** @file Where results go: standard output, or a file. */
+import { UsageError } from './usage-error.ts';
 
-/** Lets `| head` end the program quietly. */
-export function allowEarlyClose(stream: NodeJS.WriteStream): void {
+/** A result that could not be written where it should go. */
+export class OutputError extends Error {
+  readonly code = 'CANNOT_WRITE';
+  override readonly name = 'OutputError';
+}
+
+/** Lets `| head` end the program quietly; any other failure of an output stream is told in one line. */
+export function watchStream(stream: NodeJS.WriteStream, name: string): void {
   stream.on('error', (error: NodeJS.ErrnoException) => {
-    if (error.code !== 'EPIPE') throw error;
-    process.exit(0);
+    if (error.code === 'EPIPE') process.exit(Number(process.exitCode ?? 0));
+    const reason = error.code === 'ENOSPC' ? 'the disk is full' : error.message;
+    if (stream !== process.stderr) process.stderr.write(`pipewright: cannot write ${name}: ${reason}\n`);
+    process.exit(1);
   });
 }
 
-/** Writes a result to standard output, or to `file` (`-` is standard output). */
-export function writeResult(text: string, file: string | undefined): void {
-  if (file === undefined || file === '-') process.stdout.write(text);
-  else writeFileAtomically(file, text);
-}
-
-/** Writes beside the file and renames, so that readers see the old or the new content. */
-export function writeFileAtomically(file: string, text: string): void {
-  const temporary = join(dirname(file), `.${basename(file)}.${process.pid}.tmp`);
+/** Refuses a file that cannot be written, before any work is done. */
+export async function checkOutput(file: string | undefined): Promise<void> {
+  if (file === undefined || file === '-') return;
+  const { checkWritable } = await import('@pipewright/torch/files');
   try {
-    if (isFolder(file)) throw new UsageError(`cannot write ${file}: it is a folder; name a file in it`);
-    writeFileSync(temporary, text);
-    renameSync(temporary, file);
+    checkWritable(file);
   } catch (error) {
-    rmSync(temporary, { force: true });
-    if (error instanceof UsageError) throw error;
-    throw new UsageError(`cannot write ${file}: ${describeFileError(error)}; check --out`);
+    throw new UsageError((error as Error).message);
   }
 }
 
-function isFolder(file: string): boolean {
-  return statSync(file, { throwIfNoEntry: false })?.isDirectory() === true;
+/**
+ * Writes a result to standard output, or to `file` (`-` is standard output). What cannot go to the file is printed instead,
+ * so that the work is not lost.
+ */
+export async function writeResult(text: string, file: string | undefined): Promise<void> {
+  if (file === undefined || file === '-') {
+    process.stdout.write(text);
+    return;
+  }
+  const { writeFile } = await import('@pipewright/torch/files');
+  try {
+    writeFile(file, text);
+  } catch (error) {
+    process.stdout.write(text);
+    throw new OutputError(`${(error as Error).message}; the result is printed instead`);
+  }
 }

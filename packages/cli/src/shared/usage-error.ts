@@ -10,7 +10,7 @@ export class UsageError extends Error {
   }
 }
 
-/** What failed when a file was read or written, in words. */
+/** Why a file could not be read, in words. */
 export function describeFileError(error: unknown): string {
   const { code, message } = error as NodeJS.ErrnoException;
   const known: Record<string, string> = {
@@ -18,8 +18,6 @@ export function describeFileError(error: unknown): string {
     EACCES: 'permission denied',
     EISDIR: 'it is a folder',
     ENOTDIR: 'part of the path is not a folder',
-    ENOSPC: 'the disk is full',
-    EROFS: 'the disk is read-only',
   };
   return (code === undefined ? undefined : known[code]) ?? message;
 }

@@ -2,7 +2,6 @@
  * @file The recorder: when every action of a rank began and ended, how long it waited for its message, what it sent and
  * received, and what memory was in use. A few stores into an array made beforehand per action, nothing else.
  */
-import { writeFileSync } from 'node:fs';
 import { resolve } from 'node:path';
 import {
   type RecordedAction,
@@ -14,6 +13,7 @@ import {
   type Schedule,
 } from '@pipewright/schedule';
 import { cuda, type distributed, liveTensors, Tensor } from '@pipewright/torch';
+import { writeFile } from '@pipewright/torch/files';
 import { checkCount, checkOptions } from '../base/checks.ts';
 import { PipelineError } from '../base/errors.ts';
 import { tensorsIn } from '../base/tree.ts';
@@ -214,7 +214,7 @@ export class Recorder {
   writeTrace(path: string): string | null {
     const recording = this.gather();
     if (recording === null) return null;
-    writeFileSync(path, JSON.stringify(recordingTrace(recording)));
+    writeFile(path, JSON.stringify(recordingTrace(recording)));
     return resolve(path);
   }
 

@@ -1,7 +1,7 @@
 /** @file The native addon: what it exports, and how it is found and loaded. */
 
 import { loadAddon } from '../setup/load-addon.ts';
-import { TorchError } from './errors.ts';
+import { libtorchErrorClass } from './libtorch-error.ts';
 
 /** An operator of the dispatcher as the addon describes it. */
 export interface NativeSchema {
@@ -166,6 +166,6 @@ export const native: Native = load();
 
 function load(): Native {
   const addon = loadAddon() as Native;
-  addon.setErrorClass(TorchError);
+  addon.setErrorClass(libtorchErrorClass(() => addon.cudaProblem()));
   return addon;
 }

@@ -2,12 +2,12 @@
  * @file Tensors in a file: eight bytes with the length of a JSON header, the header, the bytes. Reading maps the file, so
  * nothing is copied until it is used; writing goes to a temporary file that is synced and renamed.
  */
-import { closeSync, fstatSync, fsyncSync, openSync, readSync, renameSync, rmSync, statSync, writeSync } from 'node:fs';
-import { dirname } from 'node:path';
+import { closeSync, fstatSync, openSync, readSync, statSync } from 'node:fs';
 import { native } from '../base/addon.ts';
 import { TorchError } from '../base/errors.ts';
 import { type DType, toDType } from '../tensor/dtype.ts';
 import { Tensor } from '../tensor/tensor.ts';
+import { writeAll, writeFile } from './write-file.ts';
 
 /** Where a tensor lies in a safetensors file. */
 export interface SafetensorsEntry {
@@ -223,7 +223,7 @@ function isCount(value: unknown): boolean {
 
 /**
  * Writes tensors to a file. It is written beside its place, synced and renamed, so a reader sees the old file or the
- * new one, never half of one.
+ * new one, never half of one; devices and pipes are written in place, links are followed.
  *
  * @example saveSafetensors('model.safetensors', model.stateDict(), { step: '100' })
  */
@@ -239,22 +239,10 @@ export function saveSafetensors(
   const items = named.map(([name, tensor]) => planItem(name, tensor));
   items.sort((a, b) => b.dtype.itemSize - a.dtype.itemSize || (a.name < b.name ? -1 : 1)); // wide types first keeps all aligned
   const header = headerBytes(items, metadata);
-  const temporary = `${path}.${process.pid}.${Math.random().toString(36).slice(2)}.tmp`;
-  const file = openSync(temporary, 'wx');
-  try {
-    try {
-      writeAll(file, header);
-      for (const item of items) native.writeFile(file, item.tensor.handle);
-      fsyncSync(file);
-    } finally {
-      closeSync(file);
-    }
-    renameSync(temporary, path);
-    syncFolder(dirname(path));
-  } catch (error) {
-    rmSync(temporary, { force: true });
-    throw error;
-  }
+  writeFile(path, (file) => {
+    writeAll(file, header);
+    for (const item of items) native.writeFile(file, item.tensor.handle);
+  });
 }
 
 interface Item {
@@ -305,17 +293,4 @@ function headerBytes(items: readonly Item[], metadata: Readonly<Record<string, s
   new DataView(bytes.buffer).setBigUint64(0, BigInt(length), true);
   bytes.set(json, 8);
   return bytes;
-}
-
-function writeAll(file: number, bytes: Uint8Array): void {
-  for (let at = 0; at < bytes.length; ) at += writeSync(file, bytes, at);
-}
-
-function syncFolder(path: string): void {
-  const folder = openSync(path, 'r');
-  try {
-    fsyncSync(folder);
-  } finally {
-    closeSync(folder);
-  }
 }

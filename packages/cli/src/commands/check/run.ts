@@ -24,15 +24,18 @@ export async function check(file: string, flags: CheckFlags): Promise<number> {
     // A file that is no schedule has failed the check.
     if (!(error instanceof ScheduleError)) throw error;
     if (flags.format === 'json')
-      writeResult(`${JSON.stringify({ file, ok: false, error: error.message, violations: [] }, null, 2)}\n`, flags.out);
+      await writeResult(
+        `${JSON.stringify({ file, ok: false, error: error.message, violations: [] }, null, 2)}\n`,
+        flags.out,
+      );
     else console.error(`${file === '-' ? 'standard input' : file}: ${error.message}`);
     return 1;
   }
   const violations = validate(schedule, flags.limit === undefined ? {} : { limit: flags.limit });
   const ok = violations.length === 0;
   if (flags.format === 'json')
-    writeResult(`${JSON.stringify({ file, ok, ...shapeOf(schedule), violations }, null, 2)}\n`, flags.out);
-  else writeResult(await describe(file, schedule, violations, flags), flags.out);
+    await writeResult(`${JSON.stringify({ file, ok, ...shapeOf(schedule), violations }, null, 2)}\n`, flags.out);
+  else await writeResult(await describe(file, schedule, violations, flags), flags.out);
   return ok ? 0 : 1;
 }
 

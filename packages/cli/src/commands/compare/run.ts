@@ -40,7 +40,7 @@ export async function compare(names: readonly string[], flags: CompareFlags): Pr
   if (entries.length === 0)
     throw new UsageError(`no schedule can do this shape:\n${left.map((line) => `  ${line}`).join('\n')}`);
   const json = flags.format === 'json';
-  writeResult(json ? `${JSON.stringify(toJson(entries), null, 2)}\n` : await describe(entries, flags), flags.out);
+  await writeResult(json ? `${JSON.stringify(toJson(entries), null, 2)}\n` : await describe(entries, flags), flags.out);
   if (!json) for (const line of left) console.error(`left out: ${line}`);
   return 0;
 }

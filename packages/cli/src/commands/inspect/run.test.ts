@@ -73,7 +73,7 @@ test('inspect writes JSON and the graph', () => {
 test('what cannot be done is said', () => {
   expect(cli('inspect nothing.pt2')).toMatchObject({
     code: 1,
-    err: 'PipelineError: nothing.pt2: cannot be opened (ENOENT)\n',
+    err: 'pipewright: nothing.pt2: cannot be opened (ENOENT)\n',
   });
   const model = file('models/mlp.pt2');
   expect(cli(`inspect ${model} --size s0`)).toMatchObject({

@@ -20,9 +20,9 @@ export async function inspect(file: string, flags: InspectFlags): Promise<number
   const { describePt2, formatGraph } = await import('pipewright');
   const found = describePt2(file, { model: flags.model, sizes: flags.size ?? {} });
   const { graph, ...description } = found;
-  if (flags.format === 'json') writeResult(`${JSON.stringify(description, null, 2)}\n`, flags.out);
-  else if (flags.format === 'graph') writeResult(`${formatGraph(graph)}\n`, flags.out);
-  else writeResult(describe(found, flags.out === undefined ? flags.color : false), flags.out);
+  if (flags.format === 'json') await writeResult(`${JSON.stringify(description, null, 2)}\n`, flags.out);
+  else if (flags.format === 'graph') await writeResult(`${formatGraph(graph)}\n`, flags.out);
+  else await writeResult(describe(found, flags.out === undefined ? flags.color : false), flags.out);
   return found.problems.length === 0 ? 0 : 1;
 }
 

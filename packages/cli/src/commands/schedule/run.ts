@@ -17,7 +17,7 @@ export interface ScheduleFlags extends SourceFlags, CostFlags, OutputFlags {
 /** Runs the command; returns the exit code. */
 export async function schedule(name: string | undefined, flags: ScheduleFlags): Promise<number> {
   if (flags.list === true) {
-    writeResult(await listSchedules(flags.color), flags.out);
+    await writeResult(await listSchedules(flags.color), flags.out);
     return 0;
   }
   if (name === undefined)
@@ -29,7 +29,7 @@ export async function schedule(name: string | undefined, flags: ScheduleFlags): 
   let built = await loadSchedule(name, flags, costs);
   if (flags.merge === true) built = mergeBackward(built);
   if (flags.lower === true) built = lower(built, flags.compat === undefined ? {} : { compat: flags.compat });
-  writeResult(await renderSchedule(chooseFormat<Format>(flags, 'table'), built, costs, flags), flags.out);
+  await writeResult(await renderSchedule(chooseFormat<Format>(flags, 'table'), built, costs, flags), flags.out);
   return 0;
 }
 

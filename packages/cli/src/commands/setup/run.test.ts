@@ -4,5 +4,5 @@ import { runBare } from '../../../testing/run-cli.ts';
 test('setup says in one message what stops it', () => {
   const { code, err } = runBare('setup');
   expect(code).toBe(1);
-  expect(err).toMatch(/^AddonError: .*Python 3 is needed to fetch libtorch.*bring it with: .*python3-pip$/m);
+  expect(err).toMatch(/^pipewright: .*Python 3 is needed to fetch libtorch.*bring it with: .*python3-pip$/m);
 });

@@ -23,10 +23,10 @@ export async function simulate(name: string, flags: SimulateFlags): Promise<numb
   if (flags.lower === true) order = library.lower(order);
   const step = library.simulate(order, costs);
   const format = chooseFormat<(typeof simulateFormats)[number]>(flags, 'text');
-  if (format === 'json') writeResult(`${JSON.stringify(step, null, 2)}\n`, flags.out);
+  if (format === 'json') await writeResult(`${JSON.stringify(step, null, 2)}\n`, flags.out);
   else if (format === 'text')
-    writeResult(await describe(step, flags.out === undefined ? flags.color : false), flags.out);
-  else writeResult(await renderStep(format, step, flags), flags.out);
+    await writeResult(await describe(step, flags.out === undefined ? flags.color : false), flags.out);
+  else await writeResult(await renderStep(format, step, flags), flags.out);
   return 0;
 }
 

@@ -31,9 +31,10 @@ export async function split(file: string, flags: SplitFlags): Promise<number> {
   });
   const report = describePipe(pipe, flags.size ?? {});
   const title = `${file.replace(/^.*[/\\]/, '')} in ${pipe.numStages} ${pipe.numStages === 1 ? 'stage' : 'stages'}`;
-  if (flags.format === 'json') writeResult(`${JSON.stringify(report, null, 2)}\n`, flags.out);
-  else if (flags.format === 'svg') writeResult(drawPipe(report, { title, width: flags.width }), flags.out);
-  else writeResult(await describe(title, report, colors(flags.out === undefined ? flags.color : false)), flags.out);
+  if (flags.format === 'json') await writeResult(`${JSON.stringify(report, null, 2)}\n`, flags.out);
+  else if (flags.format === 'svg') await writeResult(drawPipe(report, { title, width: flags.width }), flags.out);
+  else
+    await writeResult(await describe(title, report, colors(flags.out === undefined ? flags.color : false)), flags.out);
   return 0;
 }
 

@@ -15,6 +15,7 @@ describe('a rank that fails', () => {
     expect(error.failures[0]!.stack).toMatch(/testing\/launch-scenarios\.ts:\d+/);
     expect(error.failures.slice(1).map(({ code }) => code)).toEqual(['PEER_LOST', 'PEER_LOST']);
     expect(error.places[1]).toMatchObject({ rank: 1, state: 'failed', step: 3, slot: 1, action: '1F0' });
+    expect([error.stack, Object.keys(error)]).toEqual([`LaunchError: ${error.report()}`, []]); // as Node prints it
     const [first, stack] = error.report().split('\n');
     expect(first).toBe('rank 1 failed: the numbers went wrong');
     expect(stack).toBe('    RangeError: the numbers went wrong');

@@ -46,12 +46,15 @@ export class LaunchError extends PipelineError {
     this.failures = ordered;
     this.places = places;
     this.exitCode = first.exitCode;
+    // Of an error that nobody caught, Node prints the stack and every field: the report and no fields are of more use.
+    for (const key of Object.keys(this)) Object.defineProperty(this, key, { enumerable: false });
+    this.stack = `${this.name}: ${this.report()}`;
   }
 
-  /** Everything one wants to know: the first cause with its stack, where all ranks were, and what followed. */
+  /** The first cause with its stack (left out where the message says all), where all ranks were, and what followed. */
   report(): string {
     const [first, ...others] = this.failures as readonly [RankFailure, ...RankFailure[]];
-    const stack = first.stack === undefined ? [] : [indent(first.stack)];
+    const stack = first.stack === undefined || plainCodes.includes(first.code) ? [] : [indent(first.stack)];
     const where = this.places.some(({ state }) => state !== 'silent' && state !== 'failed' && state !== 'done')
       ? [`At that moment: ${formatDigest(this.places)}`]
       : [];
@@ -100,6 +103,9 @@ export function stoppedFailure(rank: number): RankFailure {
 
 /** The code of a failure by being stopped. */
 export const STOPPED = 'STOPPED';
+
+/** Codes of errors whose message says all: the machine or the command line is at fault, not a line of a program. */
+const plainCodes: readonly (string | undefined)[] = ['CANNOT_WRITE', 'NO_CUDA'];
 
 /** Codes of errors that a rank has because another one has failed. */
 const consequences: readonly (string | undefined)[] = ['PEER_LOST', 'ABORTED', 'CANCELLED', 'TERMINATED'];
