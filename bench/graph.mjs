@@ -126,7 +126,7 @@ try {
     const sides = {};
     if (c['load'] === undefined) {
       const { net, x } = build(c);
-      const { graph, state } = trace(net, [x]);
+      const { graph, state } = traceModule(net, [x]);
       sides['module'] = ours(/** @type {any} */ (net), x);
       sides['graph'] = ours(/** @type {any} */ (new GraphModule(graph, state)), x);
       if (their) sides['pt2'] = ours(/** @type {any} */ (loadPt2(save)), x);

@@ -84,9 +84,9 @@ function timed(body) {
   return [(user + system) / 1000, result];
 }
 
-const [cold, program] = timed(() => trace(model, [ids]));
+const [cold, program] = timed(() => traceModule(model, [ids]));
 if (program.fixedBecause !== null) throw new Error(program.fixedBecause);
-const warm = Math.min(...Array.from({ length: Number(flags.rounds) }, () => timed(() => trace(model, [ids]))[0]));
+const warm = Math.min(...Array.from({ length: Number(flags.rounds) }, () => timed(() => traceModule(model, [ids]))[0]));
 const [split, pipe] = timed(() => pipeline(program, { stages: 4 }));
 const calls = program.graph.nodes.filter((node) => node.kind === 'call').length;
 console.log(`${layers} layers, ${calls} calls: traced in ${cold.toFixed(0)} ms, again in ${warm.toFixed(0)} ms`);

@@ -1,16 +1,17 @@
 /** @file Pipeline-parallel training and inference: microbatches, stages, the runtime, the graph front end, launching. */
 export * from './base/errors.ts';
 export * as tree from './base/tree.ts';
-export { GraphModule, type GraphModuleOptions, type GraphState } from './execute/graph-module.ts';
+export { GraphModule, type GraphModuleOptions } from './execute/graph-module.ts';
 export * from './graph/builder.ts';
 export { registerCustomFunction } from './graph/custom-functions.ts';
 export { type Expression, evaluate, parseExpression } from './graph/expression.ts';
 export * from './graph/graph.ts';
+export type { GraphProgram, GraphState } from './graph/graph-program.ts';
+export { pipeSplit } from './graph/mark.ts';
 export * from './graph/print.ts';
 export {
   annotateSplitPoints,
   PipeSequential,
-  pipeSplit,
   SplitPoint,
   type SplitSpec,
 } from './graph/split-point.ts';
@@ -30,7 +31,6 @@ export { drawPipe, formatBytes, formatFlops, type PictureOptions } from './pipe/
 export {
   type BuildStageOptions,
   buildStage,
-  type GraphProgram,
   Pipe,
   type PipeInfo,
   type PipeOptions,
@@ -56,4 +56,4 @@ export type { SharedValues } from './split/recompute.ts';
 export { type SplitGraphOptions, splitGraph } from './split/split.ts';
 export * from './stage/index.ts';
 export type { DynamicShapes, FreeDims } from './trace/inputs.ts';
-export { type TracedProgram, type TraceOptions, trace } from './trace/trace.ts';
+export { type TracedProgram, type TraceOptions, traceModule } from './trace/trace.ts';

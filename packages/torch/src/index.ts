@@ -53,3 +53,4 @@ export { type PrintOptions, setPrintOptions } from './tensor/print.ts';
 export { Generator, getRngState, initialSeed, manualSeed, setRngState } from './tensor/random.ts';
 export { keep, liveTensors, Scope, scope, unscoped } from './tensor/scope.ts';
 export * from './tensor/tensor.ts';
+export { isPlainObject, mapTensors, tensorsIn } from './tensor/tree.ts';

@@ -2,8 +2,10 @@
  * @file Trees: values in arrays, plain objects and maps, nested. Everything else is a leaf: tensors, numbers, null,
  * objects of classes. A tree's shape is plain JSON, so it can travel in the header of a message.
  */
-import { Tensor } from '@pipewright/torch';
+import { isPlainObject, Tensor } from '@pipewright/torch';
 import { PipelineError } from './errors.ts';
+
+export { isPlainObject, mapTensors, tensorsIn } from '@pipewright/torch';
 
 /** The shape of a tree without its leaves: `'*'` is a leaf. Plain JSON. */
 export type TreeSpec =
@@ -54,26 +56,6 @@ export function unflatten(spec: TreeSpec, leaves: readonly unknown[]): unknown {
   return build(spec);
 }
 
-/**
- * The same tree with every tensor replaced; other leaves stay as they are.
- *
- * @example mapTensors({ x, step: 3 }, (t) => t.detach())
- */
-export function mapTensors(value: unknown, change: (tensor: Tensor) => unknown): unknown {
-  if (value instanceof Tensor) return change(value);
-  const { leaves, spec } = flatten(value);
-  if (spec === '*') return value;
-  return unflatten(
-    spec,
-    leaves.map((leaf) => (leaf instanceof Tensor ? change(leaf) : leaf)),
-  );
-}
-
-/** The tensors of a tree, in order. @example tensorsIn([x, { y, n: 3 }]) // [x, y] */
-export function tensorsIn(value: unknown): Tensor[] {
-  return flatten(value).leaves.filter((leaf) => leaf instanceof Tensor);
-}
-
 /** Number of leaves of a shape. @example leafCount({ list: ['*', '*'] }) // 2 */
 export function leafCount(spec: TreeSpec): number {
   if (spec === '*') return 1;
@@ -111,13 +93,6 @@ export function formatSpec(spec: TreeSpec): string {
   const isMap = 'mapKeys' in spec;
   const pairs = (isMap ? spec.mapKeys : spec.keys).map((key, i) => `${key}: ${items[i]}`);
   return `${isMap ? 'Map' : ''}{${pairs.join(', ')}}`;
-}
-
-/** Whether a value is an object written as `{ ... }`, not one of a class. @example isPlainObject({ a: 1 }) // true */
-export function isPlainObject(value: unknown): value is Record<string, unknown> {
-  if (typeof value !== 'object' || value === null) return false;
-  const prototype: unknown = Object.getPrototypeOf(value);
-  return prototype === Object.prototype || prototype === null;
 }
 
 function childrenOf(spec: Exclude<TreeSpec, '*'>): readonly TreeSpec[] {

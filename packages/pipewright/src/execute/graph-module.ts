@@ -6,15 +6,13 @@ import { nn, recorder, Tensor } from '@pipewright/torch';
 import { PipelineError } from '../base/errors.ts';
 import { ArgumentBinder } from '../graph/call-signature.ts';
 import type { AttributeNode, CallNode, Graph, GraphArgument, TensorMeta } from '../graph/graph.ts';
+import type { GraphState } from '../graph/graph-program.ts';
 import { formatGraph } from '../graph/print.ts';
 import { checkGraph } from '../graph/validate.ts';
 import { type CompileContext, compileGraph } from './compile.ts';
 import { InputGuards } from './input-guards.ts';
 import { interpretGraph } from './interpret.ts';
 import type { Program } from './program.ts';
-
-/** The tensors of a graph by qualified name; a tensor under two names is shared. */
-export type GraphState = ReadonlyMap<string, Tensor>;
 
 /** What a graph module may have besides its graph and tensors. */
 export interface GraphModuleOptions {

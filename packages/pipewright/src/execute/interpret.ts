@@ -7,7 +7,7 @@ import { PipelineError } from '../base/errors.ts';
 import { callCustomFunction, isCustomFunction } from '../graph/custom-functions.ts';
 import type { CallNode, Graph, GraphArgument, GraphNode } from '../graph/graph.ts';
 import { floatNumber, outputOf, pipeSplitOp, trainingOp } from '../graph/graph.ts';
-import { pipeSplit } from '../graph/split-point.ts';
+import { pipeSplit } from '../graph/mark.ts';
 import type { CompileContext } from './compile.ts';
 import { runScalarOp, scalarOp } from './scalar-ops.ts';
 

@@ -11,6 +11,7 @@ import type {
   NodeReference,
   ValueMeta,
 } from './graph.ts';
+import { unusedName } from './unused-name.ts';
 import { checkGraph } from './validate.ts';
 
 /** What a node may carry besides what it does. */
@@ -92,8 +93,7 @@ export class GraphBuilder {
 
   /** Adds a sub-graph and returns the argument that stands for it. */
   subgraph(name: string, graph: Graph): GraphArgument {
-    let free = name;
-    for (let i = 1; Object.hasOwn(this.graphs, free); i++) free = `${name}_${i}`;
+    const free = unusedName(name, { has: (each) => Object.hasOwn(this.graphs, each) });
     this.graphs[free] = graph;
     return { graph: free };
   }

@@ -2,6 +2,8 @@
  * @file What nodes cost, estimated from shapes: arithmetic of the operators that dominate a model, memory traffic of the
  * rest. Only ratios matter for balancing; the rates are those of an ordinary accelerator.
  */
+import { type DTypeName, dtypes } from '@pipewright/torch';
+import { isView } from './effects.ts';
 import { evaluate, parseExpression } from './expression.ts';
 import type { CallNode, Dim, GraphNode, TensorMeta, ValueMeta } from './graph.ts';
 import { inputsOf, isReference } from './graph.ts';
@@ -26,21 +28,6 @@ const secondsPerCall = 1e-6;
 const usualSize = 8;
 const nothing: NodeCost = { flops: 0, bytes: 0, seconds: 0 };
 const noSizes: ExampleSizes = new Map();
-
-const dtypeBytes: Readonly<Record<string, number>> = {
-  float64: 8,
-  int64: 8,
-  uint64: 8,
-  complex64: 8,
-  complex128: 16,
-  float32: 4,
-  int32: 4,
-  uint32: 4,
-  float16: 2,
-  bfloat16: 2,
-  int16: 2,
-  uint16: 2,
-};
 
 function sizeOf(dim: Dim | undefined, sizes: ExampleSizes): number {
   if (typeof dim === 'number') return dim;
@@ -68,7 +55,7 @@ export function elementsOf(meta: ValueMeta | undefined, sizes: ExampleSizes = no
 /** Bytes of a value. @example bytesOf({ dtype: 'float32', shape: [2, 3] }) // 24 */
 export function bytesOf(meta: ValueMeta | undefined, sizes: ExampleSizes = noSizes): number {
   if (Array.isArray(meta)) return (meta as readonly ValueMeta[]).reduce((sum, item) => sum + bytesOf(item, sizes), 0);
-  return isTensorMeta(meta) ? elementsOf(meta, sizes) * (dtypeBytes[meta.dtype] ?? 1) : 0;
+  return isTensorMeta(meta) ? elementsOf(meta, sizes) * (dtypes.get(meta.dtype as DTypeName)?.itemSize ?? 1) : 0;
 }
 
 type Nodes = ReadonlyMap<string, Pick<GraphNode, 'meta'>>;
@@ -84,11 +71,8 @@ export function costOf(node: GraphNode, nodes: Nodes, sizes: ExampleSizes = noSi
   return { flops, bytes, seconds: Math.max(flops / flopsPerSecond, bytes / bytesPerSecond) + secondsPerCall };
 }
 
-const views =
-  /^aten::(view|reshape|transpose|permute|t|select|slice|narrow|unsqueeze|squeeze|expand|split|chunk|unbind|alias|detach|flatten|unflatten|contiguous|to|movedim|swapaxes|unfold|diagonal|view_as|expand_as|_assert\w*|sym_size)(\.|$)/;
-
 function isFree(op: string): boolean {
-  return views.test(op) || op.startsWith('scalar::') || op.startsWith('pippy::');
+  return isView(op) || /^(aten::(_assert|sym_)|scalar::|pippy::)/.test(op);
 }
 
 function flopsOf(node: CallNode, nodes: Nodes, sizes: ExampleSizes): number {

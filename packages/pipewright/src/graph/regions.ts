@@ -19,6 +19,7 @@ import {
   placeholdersOf,
   type ValueMeta,
 } from './graph.ts';
+import { unusedName } from './unused-name.ts';
 
 /** A mode that nodes run under. */
 export interface Region {
@@ -151,8 +152,7 @@ class Flattener {
   }
 
   private unique(name: string): string {
-    let free = name;
-    for (let i = 1; this.names.has(free); i++) free = `${name}_${i}`;
+    const free = unusedName(name, this.names);
     this.names.add(free);
     return free;
   }
@@ -260,10 +260,4 @@ function commonModules(group: readonly FlatNode[]): readonly ModuleCall[] | unde
 
 function unused(name: string, taken: Readonly<Record<string, unknown>>): string {
   return unusedName(name, new Set(Object.keys(taken)));
-}
-
-function unusedName(name: string, taken: ReadonlySet<string>): string {
-  let free = name;
-  for (let i = 1; taken.has(free); i++) free = `${name}_${i}`;
-  return free;
 }

@@ -2,7 +2,7 @@
 import { nn } from '@pipewright/torch';
 import { checkChoice, didYouMean, show } from '../base/checks.ts';
 import { PipelineError } from '../base/errors.ts';
-import { activeTrace } from '../trace/run.ts';
+import { pipeSplit } from './mark.ts';
 
 /**
  * Before a module, or after it.
@@ -26,15 +26,6 @@ export type SplitSpec = Readonly<Record<string, SplitPoint>>;
 export interface ModuleBorders {
   readonly before: boolean;
   readonly after: boolean;
-}
-
-/**
- * Ends a stage here when the model is traced; does nothing when it runs.
- *
- * @example forward(x: Tensor) { const y = this.first.forward(x); pipeSplit(); return this.second.forward(y); }
- */
-export function pipeSplit(): void {
-  activeTrace()?.mark();
 }
 
 const annotations = new WeakMap<nn.Module, ModuleBorders>();

@@ -1,7 +1,8 @@
 /** @file How much memory the values of a graph take, computed from what is known of their shapes: nothing is run. */
 import { type DTypeName, dtypes } from '@pipewright/torch';
+import { changedBy, viewedArgument } from './effects.ts';
 import { evaluate, parseExpression } from './expression.ts';
-import type { Dim, Graph, GraphNode, TensorMeta, ValueMeta } from './graph.ts';
+import type { CallNode, Dim, Graph, GraphNode, TensorMeta, ValueMeta } from './graph.ts';
 import { inputsOf, isReference, usersOf } from './graph.ts';
 
 /** Memory of a graph's values, in bytes. */
@@ -13,10 +14,6 @@ export interface ValueMemory {
   /** Values whose size is not known, which are not counted. */
   readonly unknown: number;
 }
-
-/** Operators whose result is another look at their first argument, as a rule. */
-const views =
-  /^aten::(view|_unsafe_view|expand|expand_as|permute|transpose|t|select|slice|narrow|unsqueeze|squeeze|split|split_with_sizes|chunk|unbind|unflatten|flatten|reshape|detach|alias|diagonal|movedim|as_strided|lift_fresh|contiguous|to|dropout)(\.|$)/;
 
 /**
  * The memory of a graph's values with the given sizes for its symbols.
@@ -51,13 +48,15 @@ export function valueMemory(graph: Graph, sizes: ReadonlyMap<string, number>): V
 
 /** The node whose memory a node's value is. */
 function ownerOf(node: GraphNode, owner: ReadonlyMap<string, string>): string {
-  const of =
-    node.kind === 'element'
-      ? node.of
-      : node.kind === 'call' && (views.test(node.op) || /[^_]_(\.|$)/.test(node.op))
-        ? node.args[0]
-        : undefined;
-  return isReference(of) ? (owner.get(of.ref) ?? node.name) : node.name;
+  const of = node.kind === 'element' ? node.of.ref : node.kind === 'call' ? sourceOf(node) : undefined;
+  return of === undefined ? node.name : (owner.get(of) ?? node.name);
+}
+
+/** The node that a call's result lies in: what it changes or views; dropout in evaluation returns what it was given. */
+function sourceOf(node: CallNode): string | undefined {
+  const isIdentity = node.op === 'aten::dropout' && node.args[2] === false;
+  const viewed = node.args[isIdentity ? 0 : viewedArgument(node.op)];
+  return changedBy(node)[0] ?? (isReference(viewed) ? viewed.ref : undefined);
 }
 
 function metaBytes(meta: ValueMeta | undefined, sizes: ReadonlyMap<string, number>): number | undefined {

@@ -42,6 +42,14 @@ test('its codes and names exist', () => {
   const codes = [...page.matchAll(/^\| ([A-Z_, ]+) \|/gm)].flatMap((match) => (match[1] as string).split(', '));
   expect(codes.length).toBeGreaterThan(8);
   for (const code of codes) expect(sources, code).toContain(`'${code}'`);
-  for (const name of ['pipeline', 'trace', 'measureCosts', 'SplitPoint', 'pipeSplit', 'PipeSequential', 'describePipe'])
+  for (const name of [
+    'pipeline',
+    'traceModule',
+    'measureCosts',
+    'SplitPoint',
+    'pipeSplit',
+    'PipeSequential',
+    'describePipe',
+  ])
     expect(graph, name).toHaveProperty(name);
 });

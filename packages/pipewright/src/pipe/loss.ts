@@ -16,6 +16,7 @@ import {
   type OutputNode,
   outputOf,
 } from '../graph/graph.ts';
+import { unusedName } from '../graph/unused-name.ts';
 import { checkGraph } from '../graph/validate.ts';
 
 /** The backward of a stage in a root graph: outputs, their gradients, inputs; gives the inputs' gradients. */
@@ -170,7 +171,7 @@ class BackwardBuilder {
     const isLive = (name: string | null): name is string => name !== null && this.live.has(name);
     const name = this.add({
       kind: 'call',
-      name: this.unique('stage_backward'),
+      name: unusedName('stage_backward', this.names),
       op: stageBackwardOp,
       args: [
         outputs.map((each) => (isLive(each) ? { ref: each } : null)),
@@ -179,7 +180,7 @@ class BackwardBuilder {
       ],
     });
     inputsOf(call).forEach((input, index) => {
-      const gradient = this.add({ kind: 'element', name: this.unique('getitem'), of: { ref: name }, index });
+      const gradient = this.add({ kind: 'element', name: unusedName('getitem', this.names), of: { ref: name }, index });
       this.assignOrAccumulateGrad(input, gradient);
     });
   }
@@ -193,7 +194,7 @@ class BackwardBuilder {
     }
     const sum = this.add({
       kind: 'call',
-      name: this.unique('null_coalesce_add'),
+      name: unusedName('null_coalesce_add', this.names),
       op: nullCoalesceAddOp,
       args: [before, own],
     });
@@ -204,12 +205,6 @@ class BackwardBuilder {
     this.nodes.push(node);
     this.names.add(node.name);
     return node.name;
-  }
-
-  private unique(name: string): string {
-    let free = name;
-    for (let i = 1; this.names.has(free); i++) free = `${name}_${i}`;
-    return free;
   }
 }
 

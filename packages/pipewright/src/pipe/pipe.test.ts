@@ -15,7 +15,7 @@ import {
   pipeSplitOp,
   SplitPoint,
   splitGraph,
-  trace,
+  traceModule,
 } from '../index.ts';
 
 const x = randn(2, 4, { dtype: float64 });
@@ -105,7 +105,7 @@ describe('borders', () => {
       ['block.fc.weight', [0, 1, 2]],
       ['block.fc.bias', [0, 1, 2]],
     ]);
-    expect(splitGraph(cutAtModules(trace(model, [x]).graph, spec)).stages.length).toBe(3);
+    expect(splitGraph(cutAtModules(traceModule(model, [x]).graph, spec)).stages.length).toBe(3);
   });
 
   test('a stage that nobody needs is joined with the next', () => {
@@ -142,7 +142,7 @@ describe('borders', () => {
       /'layers' \(ModuleList\) is never called/,
     );
     expect(() => pipeline(model, { mbArgs: [ones([2, 4])], stage: 2 } as never)).toThrow(/unknown option 'stage'/);
-    expect(() => pipeline(trace(model, [ones([2, 4])]), { splitSpec: { 'layers.9': SplitPoint.END } })).toThrow(
+    expect(() => pipeline(traceModule(model, [ones([2, 4])]), { splitSpec: { 'layers.9': SplitPoint.END } })).toThrow(
       /the graph has no module 'layers.9' \(did you mean 'layers/,
     );
     expect(() => pipeline(3 as never, {})).toThrow(/the first argument is a module, or a graph/);

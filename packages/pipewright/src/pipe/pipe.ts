@@ -3,8 +3,9 @@ import type { StageEdge } from '@pipewright/schedule';
 import { nn, type Tensor } from '@pipewright/torch';
 import { checkOptions, show } from '../base/checks.ts';
 import { PipelineError } from '../base/errors.ts';
-import { GraphModule, type GraphState } from '../execute/graph-module.ts';
+import { GraphModule } from '../execute/graph-module.ts';
 import type { Graph } from '../graph/graph.ts';
+import type { GraphProgram, GraphState } from '../graph/graph-program.ts';
 import { formatGraph } from '../graph/print.ts';
 import type { SplitGraph, StagePart } from '../split/parts.ts';
 import { type SplitGraphOptions, splitGraph } from '../split/split.ts';
@@ -14,16 +15,6 @@ import { DetachExecutor, PipeExecutor } from './executor.ts';
 import { findLossOutput, insertSymbolicBackward, type LossSpec } from './loss.ts';
 import { type RoutedStage, routeStages } from './route.ts';
 import { type ReplicatedParameter, replicatedParameters, stageState, TensorNames } from './state.ts';
-
-/** A model as a graph and the tensors it reads, by name: what `trace` and the reader of `.pt2` files give. */
-export interface GraphProgram {
-  readonly graph: Graph;
-  readonly state: GraphState;
-  /** False where the graph does as the model did in one mode only, the one it was traced in. */
-  readonly bothModes?: boolean | undefined;
-  /** Whether the model was in training when it was traced. */
-  readonly training?: boolean | undefined;
-}
 
 /** How a graph becomes a pipe. */
 export interface PipeOptions extends Omit<SplitGraphOptions, 'sameTensor'> {
@@ -86,7 +77,7 @@ export class Pipe extends nn.Module {
     this.root = loss === null ? split.root : insertSymbolicBackward(split.root, loss);
   }
 
-  /** Splits a program at its marks. @example Pipe.fromTraced(trace(model, [x])) */
+  /** Splits a program at its marks. @example Pipe.fromTraced(traceModule(model, [x])) */
   static fromTraced(program: GraphProgram, options: PipeOptions = {}): Pipe {
     checkOptions('Pipe.fromTraced', options, ['multiUse', 'shared', 'lossSpec']);
     const { lossSpec, ...rest } = options;

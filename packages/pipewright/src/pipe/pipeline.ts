@@ -4,11 +4,12 @@ import { checkOptions, show } from '../base/checks.ts';
 import { PipelineError } from '../base/errors.ts';
 import { GraphModule } from '../execute/graph-module.ts';
 import type { Graph } from '../graph/graph.ts';
+import type { GraphProgram } from '../graph/graph-program.ts';
 import type { SplitSpec } from '../graph/split-point.ts';
 import { type BalanceOptions, cutAtModules, cutBalanced, withoutMarks } from '../split/cut.ts';
-import { type TraceOptions, trace } from '../trace/trace.ts';
+import { type TraceOptions, traceModule } from '../trace/trace.ts';
 import { TrivialLossWrapper } from './loss.ts';
-import { type GraphProgram, Pipe, type PipeOptions } from './pipe.ts';
+import { Pipe, type PipeOptions } from './pipe.ts';
 
 /** How a model is split. Give at most one of `splitSpec`, `splitPolicy` and `stages`; without any, its own marks count. */
 export interface PipelineOptions extends PipeOptions, Pick<TraceOptions, 'dynamicShapes' | 'mode'> {
@@ -41,7 +42,7 @@ const optionNames = [
 ];
 
 /**
- * Splits a model into stages: a module, which is traced, or a graph with its tensors, as `trace` and `loadPt2` give it.
+ * Splits a model into stages: a module, which is traced, or a graph with its tensors, as `traceModule` and `loadPt2` give it.
  *
  * @example const pipe = pipeline(model, { mbArgs: [x], splitSpec: { 'layers.4': SplitPoint.BEGINNING } })
  */
@@ -57,7 +58,7 @@ export function pipeline(model: nn.Module | GraphProgram, options: PipelineOptio
   if (balance !== undefined && stages === undefined)
     throw new PipelineError('BAD_OPTION', 'pipeline: balance is given without stages; give the number of stages');
   const isTraced = model instanceof nn.Module && !(model instanceof GraphModule);
-  const program = isTraced ? traceModule(model, options) : checkProgram(model, options);
+  const program = isTraced ? traceExample(model, options) : checkProgram(model, options);
   const graph = cut(program.graph, isTraced, options);
   const lossSpec = options.lossSpec ?? (model instanceof TrivialLossWrapper ? model.lossSpec : undefined);
   return Pipe.fromTraced(
@@ -81,14 +82,14 @@ function cut(graph: Graph, isTraced: boolean, options: PipelineOptions): Graph {
   return splitSpec === undefined || isTraced ? graph : cutAtModules(graph, splitSpec);
 }
 
-function traceModule(module: nn.Module, options: PipelineOptions): GraphProgram {
+function traceExample(module: nn.Module, options: PipelineOptions): GraphProgram {
   const { mbArgs, mbKwargs, splitSpec, dynamicShapes, mode } = options;
   if (!Array.isArray(mbArgs))
     throw new PipelineError(
       'BAD_OPTION',
       `pipeline: mbArgs is ${show(mbArgs)}; give the example arguments of one microbatch: { mbArgs: [x] }`,
     );
-  return trace(module, mbArgs as unknown[], { kwargs: mbKwargs, splitSpec, dynamicShapes, mode });
+  return traceModule(module, mbArgs as unknown[], { kwargs: mbKwargs, splitSpec, dynamicShapes, mode });
 }
 
 function checkProgram(program: GraphModule | GraphProgram, options: PipelineOptions): GraphProgram {

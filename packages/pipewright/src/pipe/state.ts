@@ -1,8 +1,8 @@
 /** @file Which tensors each stage holds, and which of them are the same parameter held by several. */
 import { nn, noGrad, scope, type Tensor } from '@pipewright/torch';
 import { PipelineError } from '../base/errors.ts';
-import type { GraphState } from '../execute/graph-module.ts';
 import type { GraphNode } from '../graph/graph.ts';
+import type { GraphState } from '../graph/graph-program.ts';
 import type { StagePart } from '../split/parts.ts';
 
 /** Finds one name for tensors that have several. */

@@ -4,7 +4,7 @@ import { nn, randn, type Tensor } from '@pipewright/torch';
 import { describe, expect, test } from 'vitest';
 import { Chain } from '../../testing/pipes.ts';
 import { bytesOf, costOf, elementsOf } from '../graph/node-cost.ts';
-import { cutBalanced, type GraphNode, measureCosts, pipeline, splitGraph, trace } from '../index.ts';
+import { cutBalanced, type GraphNode, measureCosts, pipeline, splitGraph, traceModule } from '../index.ts';
 import { type BalanceProblem, chooseBorders } from './balance.ts';
 
 const problem = (costs: readonly number[], stages: number, more: Partial<BalanceProblem> = {}): BalanceProblem => ({
@@ -55,7 +55,7 @@ describe('cutBalanced', () => {
   const x = randn(2, 4);
 
   test('equal layers in equal numbers, at layers, or between any modules', () => {
-    const { graph } = trace(new Chain(8), [x]);
+    const { graph } = traceModule(new Chain(8), [x]);
     const counts = (stages: number): number[] =>
       splitGraph(cutBalanced(graph, stages)).stages.map(({ attributes }) => attributes.length / 2);
     expect(counts(2)).toEqual([4, 4]);
@@ -68,7 +68,7 @@ describe('cutBalanced', () => {
   });
 
   test('every layer is in exactly one stage, however uneven', () => {
-    const { graph } = trace(new Chain(30), [x]);
+    const { graph } = traceModule(new Chain(30), [x]);
     const layers = splitGraph(cutBalanced(graph, 4)).stages.map(({ attributes }) =>
       attributes.flatMap(({ target }) => /layers\.(\d+)\.fc\.weight/.exec(target)?.[1] ?? []).map(Number),
     );
@@ -85,7 +85,7 @@ describe('cutBalanced', () => {
         return z;
       }
     }
-    const program = trace(new Slow(), [randn(4, 8)]);
+    const program = traceModule(new Slow(), [randn(4, 8)]);
     const seconds = measureCosts(program, [randn(4, 8)], { rounds: 2 });
     const calls = program.graph.nodes.filter((node) => node.kind === 'call');
     expect([...seconds.keys()]).toEqual(calls.map((node) => node.name));
@@ -97,7 +97,7 @@ describe('cutBalanced', () => {
   });
 
   test('within a limit of memory', () => {
-    const program = trace(new Chain(4), [x]);
+    const program = traceModule(new Chain(4), [x]);
     const layer = 4 * (16 + 4) * 4; // float32, with gradients and optimizer state
     const first = new Map(program.graph.nodes.map((node) => [node.name, node.name === 'linear' ? 1000 : 1]));
     const sizes = (memoryLimit?: number): number[] =>

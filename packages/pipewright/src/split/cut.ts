@@ -9,6 +9,7 @@ import { type CallNode, type Graph, type GraphNode, inputsOf, pipeSplitOp } from
 import { bytesOf, costOf, type ExampleSizes } from '../graph/node-cost.ts';
 import { type FlatNode, flattenRegions, nestRegions } from '../graph/regions.ts';
 import { pointBorders, type SplitSpec } from '../graph/split-point.ts';
+import { unusedName } from '../graph/unused-name.ts';
 import { chooseBorders } from './balance.ts';
 
 /** The module that a call of it is named by: `block` for `block@1`. */
@@ -226,10 +227,4 @@ function rebuild({ ranges, signature }: Graph, flat: readonly FlatNode[]): Graph
     ...(ranges === undefined ? {} : { ranges }),
     ...(signature === undefined ? {} : { signature }),
   };
-}
-
-function unusedName(name: string, taken: ReadonlySet<string>): string {
-  let free = name;
-  for (let i = 1; taken.has(free); i++) free = `${name}_${i}`;
-  return free;
 }

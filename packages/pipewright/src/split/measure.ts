@@ -15,8 +15,8 @@ import { PipelineError } from '../base/errors.ts';
 import { GraphModule } from '../execute/graph-module.ts';
 import { isCustomFunction } from '../graph/custom-functions.ts';
 import { type GraphNode, pipeSplitOp } from '../graph/graph.ts';
+import type { GraphProgram } from '../graph/graph-program.ts';
 import { flattenRegions } from '../graph/regions.ts';
-import type { GraphProgram } from '../pipe/pipe.ts';
 
 /**
  * Seconds of the forward of every operator of a graph, by node name: the least of several runs.

@@ -3,81 +3,13 @@
  * and makes the views of it that it uses again: what arrives from another stage are separate tensors, and one that needs
  * a gradient must not be changed.
  */
-import { bindOp } from '@pipewright/torch';
 import { PipelineError } from '../base/errors.ts';
-import {
-  type CallNode,
-  eachReference,
-  type GraphNode,
-  inputsOf,
-  isReference,
-  mapNodeReferences,
-} from '../graph/graph.ts';
+import { changedBy, memoryOf, viewedArgument, viewedBy } from '../graph/effects.ts';
+import { type CallNode, type GraphNode, inputsOf, mapNodeReferences } from '../graph/graph.ts';
 import type { FlatNode } from '../graph/regions.ts';
-
-interface Schema {
-  readonly written: readonly number[];
-  /** The argument that the result is a view of, or -1. */
-  readonly viewOf: number;
-}
-
-const schemas = new Map<string, Schema>();
-
-/** What an operator does to its arguments. */
-function schemaOf(op: string): Schema {
-  let schema = schemas.get(op);
-  if (schema === undefined) {
-    schema = op.startsWith('aten::') ? readSchema(op) : { written: [], viewOf: -1 };
-    schemas.set(op, schema);
-  }
-  return schema;
-}
-
-function readSchema(op: string): Schema {
-  const { args } = bindOp(op);
-  return {
-    written: args.flatMap((arg, i) => (arg.written ? [i] : [])),
-    viewOf: args.findIndex((arg) => arg.aliased && !arg.written),
-  };
-}
-
-/** The names of the nodes whose tensors a node changes in place. */
-export function changedBy(node: GraphNode): string[] {
-  if (node.kind !== 'call') return [];
-  const { written } = schemaOf(node.op);
-  if (written.length === 0) return [];
-  const { args } = bindOp(node.op);
-  return written.flatMap((at) => {
-    const value = at < node.args.length ? node.args[at] : node.kwargs?.[args[at]?.key ?? ''];
-    const names: string[] = [];
-    if (value !== undefined) eachReference(value, (name) => names.push(name));
-    return names;
-  });
-}
-
-/** The node that a node is a view of, or null. */
-function viewedBy(node: GraphNode, nodes: Nodes): string | null {
-  if (node.kind === 'element') {
-    const list = nodes.get(node.of.ref);
-    return list === undefined ? null : viewedBy(list, nodes);
-  }
-  if (node.kind !== 'call' || changedBy(node).length > 0) return null;
-  const at = schemaOf(node.op).viewOf;
-  const value = at < 0 ? undefined : node.args[at];
-  return isReference(value) ? value.ref : null;
-}
+import { unusedName } from '../graph/unused-name.ts';
 
 type Nodes = ReadonlyMap<string, GraphNode>;
-
-/** The tensor whose memory a value lies in: the value itself, unless it is a view or the result of a change in place. */
-export function memoryOf(name: string, nodes: Nodes): string {
-  for (let at = name; ; ) {
-    const node = nodes.get(at);
-    const next = node === undefined ? null : (changedBy(node)[0] ?? viewedBy(node, nodes));
-    if (next === null) return at;
-    at = next;
-  }
-}
 
 /** The nodes of all stages, with changes in place of tensors of other stages made safe. */
 export function ownChangedTensors(
@@ -191,7 +123,7 @@ class Changes {
   /** The same view of another tensor. */
   private remake(view: GraphNode, of: string, made: FlatNode[]): string {
     const list = view.kind === 'element' ? (this.nodes.get(view.of.ref) as CallNode) : (view as CallNode);
-    const at = schemaOf(list.op).viewOf;
+    const at = viewedArgument(list.op);
     const name = this.unused(list.name);
     const args = list.args.map((arg, i) => (i === at ? { ref: of } : arg));
     const regions = this.regions.get(view.name) ?? []; // a view made without gradients has none here either
@@ -203,8 +135,7 @@ class Changes {
   }
 
   private unused(name: string): string {
-    let free = name;
-    for (let i = 1; this.taken.has(free); i++) free = `${name}_${i}`;
+    const free = unusedName(name, this.taken);
     this.taken.add(free);
     return free;
   }

@@ -4,11 +4,11 @@
  * cheaper than sending.
  */
 
+import { changedBy, isRandom } from '../graph/effects.ts';
 import { type GraphNode, inputsOf } from '../graph/graph.ts';
 import { bytesOf, costOf } from '../graph/node-cost.ts';
 import type { FlatNode } from '../graph/regions.ts';
 import type { Places } from './own-changes.ts';
-import { changedBy } from './own-changes.ts';
 import { isSize } from './sizes.ts';
 
 /** What is done with values that several stages use. */
@@ -17,9 +17,6 @@ export type SharedValues = 'send' | 'recompute' | 'auto';
 /** Seconds to send a byte between stages, and to send anything at all. */
 const secondsPerByte = 1 / 10e9;
 const secondsPerMessage = 10e-6;
-
-const random =
-  /^aten::(_?native_)?(feature_|alpha_)*(dropout|rand|randn|randint|randperm|bernoulli|normal|multinomial|uniform|exponential|poisson|rrelu|scaled_dot_product)/;
 
 /** The nodes of every stage, with shared values computed where they are used instead of sent. */
 export function recomputeShared(
@@ -72,7 +69,7 @@ function sliceOf(name: string, around: Slice): Set<string> | null {
       continue;
     }
     if (!flats.has(next) || changed.has(next) || changedBy(node).length > 0) return null;
-    if (node.kind === 'module' || (node.kind === 'call' && (random.test(node.op) || node.op.startsWith('function::'))))
+    if (node.kind === 'module' || (node.kind === 'call' && (isRandom(node.op) || node.op.startsWith('function::'))))
       return null;
     if (slice.size > 200) return null;
     slice.add(next);

@@ -11,7 +11,7 @@ import {
   pipeSplit,
   pipeSplitOp,
   splitGraph,
-  trace,
+  traceModule,
 } from '../index.ts';
 
 /** As exported by others: a change in place is a node like any other, and later uses may name the tensor or its views. */
@@ -80,7 +80,7 @@ test('regions laid flat and put together are the same', () => {
       return [c, noGrad(() => c.sum()), a];
     }
   }
-  const { graph } = trace(new Regions(), [ones([2, 4])]);
+  const { graph } = traceModule(new Regions(), [ones([2, 4])]);
   expect(Object.keys(graph.graphs ?? {}).length).toBe(2);
   const again = nestRegions(flattenRegions(graph));
   expect({ ...graph, ...again }).toEqual(graph);
@@ -120,7 +120,7 @@ describe('values that several stages use', () => {
 });
 
 test('splitGraph refuses what it does not know', () => {
-  const { graph } = trace(new nn.Linear(2, 2), [ones([1, 2])]);
+  const { graph } = traceModule(new nn.Linear(2, 2), [ones([1, 2])]);
   expect(() => splitGraph(graph, { share: 'send' } as never)).toThrow(/unknown option 'share' \(did you mean 'shared'/);
   expect(() => splitGraph(graph, { shared: 'both' as never })).toThrow(/shared is 'both'/);
   expect(() => splitGraph({ nodes: [] })).toThrow(/the graph is not sound/);

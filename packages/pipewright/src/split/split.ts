@@ -20,6 +20,7 @@ import {
   type ValueMeta,
 } from '../graph/graph.ts';
 import { type FlatNode, flattenRegions, nestRegions, regionInputs } from '../graph/regions.ts';
+import { unusedName } from '../graph/unused-name.ts';
 import { checkGraph } from '../graph/validate.ts';
 import { ownChangedTensors, refuseSharedChanges } from './own-changes.ts';
 import {
@@ -48,7 +49,7 @@ export interface SplitGraphOptions {
 /**
  * Splits a graph at its marks.
  *
- * @example splitGraph(trace(model, [x]).graph).stages.map((stage) => formatGraph(stage.graph))
+ * @example splitGraph(traceModule(model, [x]).graph).stages.map((stage) => formatGraph(stage.graph))
  */
 export function splitGraph(graph: Graph, options: SplitGraphOptions = {}): SplitGraph {
   checkOptions('splitGraph', options, ['multiUse', 'sameTensor', 'shared']);
@@ -393,10 +394,4 @@ function mergeAttributes(flat: readonly FlatNode[]): FlatNode[] {
     });
   }
   return kept;
-}
-
-function unusedName(name: string, taken: ReadonlySet<string>): string {
-  let free = name;
-  for (let i = 1; taken.has(free); i++) free = `${name}_${i}`;
-  return free;
 }

@@ -3,7 +3,7 @@
  * comes after it. Inside one stage the order of nodes is enough; between stages only references count. Traced graphs are
  * so already; those that were exported elsewhere are not.
  */
-import { bindOp } from '@pipewright/torch';
+import { changedBy, mayCopy, viewedArgument } from '../graph/effects.ts';
 import {
   type CallNode,
   type GraphNode,
@@ -14,7 +14,7 @@ import {
   type ValueMeta,
 } from '../graph/graph.ts';
 import type { FlatNode } from '../graph/regions.ts';
-import { changedBy } from './own-changes.ts';
+import { unusedName } from '../graph/unused-name.ts';
 
 /** A tensor: the whole of its memory, or a view. */
 interface Tracked {
@@ -148,8 +148,7 @@ class Versions {
   }
 
   private emit(node: GraphNode, regions: FlatNode['regions']): string {
-    let name = node.name;
-    for (let i = 1; this.taken.has(name); i++) name = `${node.name}_${i}`;
+    const name = unusedName(node.name, this.taken);
     this.taken.add(name);
     const { modules } = this.around.node;
     this.out.push({
@@ -166,15 +165,11 @@ function memoryOf(tensor: Tracked): Tracked {
   return memory;
 }
 
-/** Operators that return a view where they can, and a copy where they cannot. */
-const perhaps = /^aten::(reshape|reshape_as|flatten|contiguous|to|type_as)(\.|$)/;
-
 /** The argument that the result of an operator is a view of, or -1. */
 function viewOf(node: CallNode, nodes: ReadonlyMap<string, GraphNode>): number {
-  if (!node.op.startsWith('aten::')) return -1;
-  const at = bindOp(node.op).args.findIndex((arg) => arg.aliased && !arg.written);
+  const at = viewedArgument(node.op);
   const parent = at < 0 ? undefined : node.args[at];
-  if (!isReference(parent) || !perhaps.test(node.op)) return at;
+  if (!isReference(parent) || !mayCopy(node.op)) return at;
   const [given, made] = [nodes.get(parent.ref)?.meta, node.meta];
   if (!isTensor(given) || !isTensor(made)) return -1;
   const isSame = given.dtype === made.dtype && given.device === made.device;

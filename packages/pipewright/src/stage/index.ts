@@ -1,4 +1,4 @@
 /** @file Stages: pieces of the model. */
 export { debugInfo } from '../base/describe.ts';
-export { type BackwardOptions, PipelineStage, type PipelineStageOptions } from './pipeline-stage.ts';
+export { PipelineStage, type PipelineStageOptions, type StageBackwardOptions } from './pipeline-stage.ts';
 export type { StageInput } from './wiring.ts';

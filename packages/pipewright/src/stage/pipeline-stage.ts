@@ -53,7 +53,7 @@ const optionNames = [
 ];
 
 /** What `backwardOneChunk` takes. */
-export interface BackwardOptions {
+export interface StageBackwardOptions {
   /** Both halves at once (default), or only what the stages before wait for. */
   readonly full?: boolean | undefined;
   /** The gradient of the loss: its share in the whole. Default 1. */
@@ -233,7 +233,7 @@ export class PipelineStage {
   }
 
   /** The backward of a microbatch, in full or only what the stages before wait for. */
-  backwardOneChunk(microbatch: number, options: BackwardOptions = {}): void {
+  backwardOneChunk(microbatch: number, options: StageBackwardOptions = {}): void {
     const chunk = this.chunks.get(microbatch);
     if (chunk === undefined) throw this.outOfOrder('backward', microbatch, 'its forward');
     if (!chunk.started) addLoss(chunk, options.lossGrad);

@@ -5,7 +5,7 @@ import { float, loadSafetensors, manualSeed, nn, noGrad, randn, scope, type Tens
 import { expect, test } from 'vitest';
 import { PipelineError } from '../base/errors.ts';
 import { flatten, tensorsIn } from '../base/tree.ts';
-import { GraphModule, trace } from '../index.ts';
+import { GraphModule, traceModule } from '../index.ts';
 
 type Json = null | boolean | string | number | readonly Json[] | { readonly [key: string]: Json };
 type JsonObject = { readonly [key: string]: Json };
@@ -89,7 +89,7 @@ test('every module does traced what it does', () => {
     const name = `case ${item.case} ${item.module}`;
     const module = build(item);
     try {
-      const program = trace(module, inputsOf(item));
+      const program = traceModule(module, inputsOf(item));
       const traced = new GraphModule(program.graph, program.state).train(item.training);
       if (behaviour(traced, item, module) !== behaviour(module, item, module)) wrong.push(`${name}: differs`);
     } catch (error) {
@@ -114,7 +114,7 @@ test('a Transformer that would look whether its mask is causal takes it as it is
     batchFirst: true,
   });
   const inputs = [randn([2, 4, 8]), randn([2, 4, 8]), { tgtMask: nn.Transformer.generateSquareSubsequentMask(4) }];
-  const { graph, state } = trace(module, inputs);
+  const { graph, state } = traceModule(module, inputs);
   const traced = new GraphModule(graph, state).forward(...inputs) as Tensor;
   const plain = (module as AnyModule).forward(...inputs) as Tensor;
   expect(traced.sub(plain).abs().max().item()).toBeLessThan(1e-6);

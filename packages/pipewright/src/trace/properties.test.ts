@@ -16,7 +16,7 @@ import {
 import { describe, expect } from 'vitest';
 import { expectClose, pipeGradients } from '../../testing/pipes.ts';
 import { flatten, tensorsIn } from '../base/tree.ts';
-import { GraphModule, pipeline, pipeSplit, trace } from '../index.ts';
+import { GraphModule, pipeline, pipeSplit, traceModule } from '../index.ts';
 
 /** One step of a model: what is done, with which values and which module. */
 interface Step {
@@ -157,7 +157,7 @@ describe('a random model', () => {
       expect(error).toBeInstanceOf(TorchError); // a view of what cannot be viewed, a change of what cannot be changed
     }
     fc.pre(!want.includes(null));
-    const traced = trace(random, inputs[0] as Tensor[]);
+    const traced = traceModule(random, inputs[0] as Tensor[]);
     expect(traced.fixedBecause).toBeNull();
     const whole = new GraphModule(traced.graph, traced.state);
     const names = random.namedParameters().map(([name]) => name);

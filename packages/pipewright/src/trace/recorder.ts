@@ -20,7 +20,7 @@ import {
 } from '@pipewright/torch';
 import { PipelineError } from '../base/errors.ts';
 import { registerCustomFunction } from '../graph/custom-functions.ts';
-import type { GraphArgument, NodeReference, TensorMeta, ValueMeta } from '../graph/graph.ts';
+import type { CallNode, ElementNode, GraphArgument, NodeReference, TensorMeta, ValueMeta } from '../graph/graph.ts';
 import { pipeSplitOp } from '../graph/graph.ts';
 import type { FlatNode, Region } from '../graph/regions.ts';
 import { ArgumentEncoder } from './arguments.ts';
@@ -240,35 +240,18 @@ export class TraceRecorder implements Recorder {
     meta: ValueMeta,
   ): string {
     const name = this.unique(op.replace(/^.*::/, '').replace(/\..*$/, ''));
-    this.nodes.push({
-      node: {
-        kind: 'call',
-        name,
-        op,
-        args,
-        ...(Object.keys(kwargs).length === 0 ? {} : { kwargs }),
-        ...(meta === null ? {} : { meta }),
-        modules: this.modules.current,
-      },
-      regions: this.regions(),
-    });
-    return name;
+    return this.add({ kind: 'call', name, op, args, ...(Object.keys(kwargs).length === 0 ? {} : { kwargs }) }, meta);
   }
 
   private element(of: string, index: number, meta: ValueMeta): string {
-    const name = this.unique('getitem');
-    this.nodes.push({
-      node: {
-        kind: 'element',
-        name,
-        of: { ref: of },
-        index,
-        ...(meta === null ? {} : { meta }),
-        modules: this.modules.current,
-      },
-      regions: this.regions(),
-    });
-    return name;
+    return this.add({ kind: 'element', name: this.unique('getitem'), of: { ref: of }, index }, meta);
+  }
+
+  /** Adds a node, with what is known of its value, where it came from and the modes it runs under. */
+  private add(node: CallNode | ElementNode, meta: ValueMeta): string {
+    const known = meta === null ? {} : { meta };
+    this.nodes.push({ node: { ...node, ...known, modules: this.modules.current }, regions: this.regions() });
+    return node.name;
   }
 
   /** Makes nodes under the modes of a value that is made again, whatever the modes of its user: gradients flow through it. */

@@ -1,7 +1,7 @@
 /** @file What tracing refuses, and sizes that it fixes: the reason, the line and the way out. */
 import { nn, ones, type Tensor, tensor } from '@pipewright/torch';
 import { expect, test } from 'vitest';
-import { trace } from '../index.ts';
+import { traceModule } from '../index.ts';
 
 class Small extends nn.Module {
   fc = new nn.Linear(4, 4);
@@ -17,16 +17,18 @@ test('sizes that cannot be free: fixed where nobody asked, an error where somebo
       return x.size(0) > 3 ? x.mul(2) : x.add(2);
     }
   }
-  const { fixedBecause } = trace(new Odd(), [ones([3, 2])]);
+  const { fixedBecause } = traceModule(new Odd(), [ones([3, 2])]);
   expect(fixedBecause).toMatch(/does aten::add.Scalar \(%add\) at batch 3, but aten::mul.Scalar \(%mul\) at batch 6/);
-  expect(() => trace(new Odd(), [ones([3, 2])], { dynamicShapes: [{ 0: 'rows' }] })).toThrow(/dynamicShapes: false/);
-  expect(trace(new Odd(), [ones([3, 2])], { dynamicShapes: false }).fixedBecause).toBeNull();
+  expect(() => traceModule(new Odd(), [ones([3, 2])], { dynamicShapes: [{ 0: 'rows' }] })).toThrow(
+    /dynamicShapes: false/,
+  );
+  expect(traceModule(new Odd(), [ones([3, 2])], { dynamicShapes: false }).fixedBecause).toBeNull();
   class Fixed extends nn.Module {
     forward(x: Tensor): Tensor {
       return x.view(6);
     }
   }
-  expect(() => trace(new Fixed(), [ones([3, 2])], { dynamicShapes: [{ 0: 'rows' }] })).toThrow(
+  expect(() => traceModule(new Fixed(), [ones([3, 2])], { dynamicShapes: [{ 0: 'rows' }] })).toThrow(
     /works with the example, but not at rows 6/,
   );
   class Made extends nn.Module {
@@ -34,7 +36,7 @@ test('sizes that cannot be free: fixed where nobody asked, an error where somebo
       return x.add(tensor(Array.from({ length: x.size(0) }, (_, i) => i)).unsqueeze(1));
     }
   }
-  expect(trace(new Made(), [ones([3, 2])]).fixedBecause).toMatch(
+  expect(traceModule(new Made(), [ones([3, 2])]).fixedBecause).toMatch(
     /the constant lifted_tensor_0 made in forward differs/,
   );
   class Strange extends nn.Module {
@@ -42,7 +44,7 @@ test('sizes that cannot be free: fixed where nobody asked, an error where somebo
       return x.mul(Math.sin(x.size(0)));
     }
   }
-  expect(trace(new Strange(), [ones([3, 2])]).fixedBecause).toMatch(/no simple expression of the sizes/);
+  expect(traceModule(new Strange(), [ones([3, 2])]).fixedBecause).toMatch(/no simple expression of the sizes/);
 });
 
 test('reading a value is an error with the line and the way out', () => {
@@ -56,7 +58,7 @@ test('reading a value is an error with the line and the way out', () => {
     }
   }
   const model = new Reads();
-  expect(() => trace(model, [ones([2, 4])])).toThrow(
+  expect(() => traceModule(model, [ones([2, 4])])).toThrow(
     /^trace: item\(\) \(at .*refusals\.test\.ts:\d+:\d+\) reads values while the model is traced.*where, maskedFill/s,
   );
   for (const [how, message] of [
@@ -73,36 +75,36 @@ test('reading a value is an error with the line and the way out', () => {
     [() => model.fc.weight.toArray(), /toArray\(\)/],
   ] as const) {
     model.how = how as (x: Tensor) => unknown;
-    expect(() => trace(model, [ones([2, 4])])).toThrow(message);
-    expect(() => trace(model, [ones([2, 4])], { mode: 'real' })).toThrow(message);
+    expect(() => traceModule(model, [ones([2, 4])])).toThrow(message);
+    expect(() => traceModule(model, [ones([2, 4])], { mode: 'real' })).toThrow(message);
   }
   model.how = () => tensor([1, 2]).sum; // a constant made here may be read
-  expect(() => trace(model, [ones([2, 4])])).not.toThrow();
+  expect(() => traceModule(model, [ones([2, 4])])).not.toThrow();
   model.how = (x) => String(x); // and everything may be printed
-  expect(() => trace(model, [ones([2, 4])])).not.toThrow();
+  expect(() => traceModule(model, [ones([2, 4])])).not.toThrow();
 });
 
 test('bad arguments are refused by name', () => {
   const model = new Small();
   const x = ones([2, 4]);
-  expect(() => trace({} as never, [x])).toThrow(/first argument is a module/);
-  expect(() => trace(model, x as never)).toThrow(/array of example arguments/);
-  expect(() => trace(model, [x], { dynamicShape: false } as never)).toThrow(
+  expect(() => traceModule({} as never, [x])).toThrow(/first argument is a module/);
+  expect(() => traceModule(model, x as never)).toThrow(/array of example arguments/);
+  expect(() => traceModule(model, [x], { dynamicShape: false } as never)).toThrow(
     /unknown option 'dynamicShape' \(did you mean 'dynamicShapes'/,
   );
-  expect(() => trace(model, [x], { mode: 'fake' } as never)).toThrow(/mode is 'fake'/);
-  expect(() => trace(model, [x], { dynamicShapes: [] })).toThrow(/0 entries for 1 tensors/);
-  expect(() => trace(model, [x], { dynamicShapes: [{ 2: 'a' }] })).toThrow(/dimension 2 of a tensor of 2/);
-  expect(() => trace(model, [x], { dynamicShapes: [{ 0: 'a b' }] })).toThrow(/not a name/);
-  expect(() => trace(model, [new Map([['x', x]])])).toThrow(/is a Map/);
-  expect(() => trace(model, [new Date()])).toThrow(/argument x is a Date/);
-  expect(() => trace(model, [ones([2, 5])])).toThrow(/shapes cannot be multiplied|size mismatch/i);
+  expect(() => traceModule(model, [x], { mode: 'fake' } as never)).toThrow(/mode is 'fake'/);
+  expect(() => traceModule(model, [x], { dynamicShapes: [] })).toThrow(/0 entries for 1 tensors/);
+  expect(() => traceModule(model, [x], { dynamicShapes: [{ 2: 'a' }] })).toThrow(/dimension 2 of a tensor of 2/);
+  expect(() => traceModule(model, [x], { dynamicShapes: [{ 0: 'a b' }] })).toThrow(/not a name/);
+  expect(() => traceModule(model, [new Map([['x', x]])])).toThrow(/is a Map/);
+  expect(() => traceModule(model, [new Date()])).toThrow(/argument x is a Date/);
+  expect(() => traceModule(model, [ones([2, 5])])).toThrow(/shapes cannot be multiplied|size mismatch/i);
   class Nested extends nn.Module {
     inner = new Small();
     forward(y: Tensor): Tensor {
-      trace(this.inner, [y]);
+      traceModule(this.inner, [y]);
       return y;
     }
   }
-  expect(() => trace(new Nested(), [x])).toThrow(/being traced already/);
+  expect(() => traceModule(new Nested(), [x])).toThrow(/being traced already/);
 });

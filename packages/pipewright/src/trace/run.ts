@@ -12,6 +12,7 @@ import {
 import { PipelineError } from '../base/errors.ts';
 import { flatten } from '../base/tree.ts';
 import type { GraphArgument, TensorMeta, ValueMeta } from '../graph/graph.ts';
+import { onPipeSplit } from '../graph/mark.ts';
 import type { FlatNode } from '../graph/regions.ts';
 import { type ExampleInputs, treeArgument } from './inputs.ts';
 import { type ModuleWatcher, watchModules } from './modules.ts';
@@ -39,16 +40,11 @@ export interface TraceSubject {
   readonly borders: ReadonlyMap<nn.Module, { readonly before: boolean; readonly after: boolean }>;
 }
 
-let active: TraceRecorder | null = null;
-
-/** The recorder of the trace that is under way in this thread, if any. */
-export function activeTrace(): TraceRecorder | null {
-  return active;
-}
+let isUnderWay = false;
 
 /** Runs the module once and records it. The module's buffers and the random state are as before afterwards. */
 export function recordRun(subject: TraceSubject, sizes: Sizes, onMeta: boolean): Recording {
-  if (active !== null)
+  if (isUnderWay)
     throw new PipelineError('TRACE_NESTED', 'trace: a model is being traced already; call trace outside of forward');
   if (isInferenceModeEnabled())
     throw new PipelineError('TRACE_INFERENCE', 'trace: inference mode is on; trace outside of inferenceMode');
@@ -77,14 +73,15 @@ export function recordRun(subject: TraceSubject, sizes: Sizes, onMeta: boolean):
     return made;
   });
   const undo = onMeta ? () => undefined : rememberState(state);
-  active = recorder;
+  isUnderWay = true;
   try {
     const forward = (): unknown => (module.forward as (...given: unknown[]) => unknown)(...args);
-    const result = watchModules(module, watcher, () => withRecorder(recorder, forward));
+    const marked = (): unknown => onPipeSplit(() => recorder.mark(), forward);
+    const result = watchModules(module, watcher, () => withRecorder(recorder, marked));
     const output = withRecorder(recorder, () => encodeOutput(result, recorder));
     return { inputs: placeholders, attributes: recorder.attributes, nodes: recorder.nodes, output, called };
   } finally {
-    active = null;
+    isUnderWay = false;
     undo();
     scope.close();
   }

@@ -25,7 +25,7 @@ import {
 } from '@pipewright/torch';
 import { describe, expect, test } from 'vitest';
 import { flatten, tensorsIn } from '../base/tree.ts';
-import { formatGraph, GraphModule, type GraphNode, type TraceOptions, trace } from '../index.ts';
+import { formatGraph, GraphModule, type GraphNode, type TraceOptions, traceModule } from '../index.ts';
 
 type Model = nn.Module & { forward(...args: never[]): unknown };
 
@@ -56,7 +56,7 @@ function expectSame(
   args: readonly unknown[],
   options: { other?: readonly unknown[]; trace?: TraceOptions } = {},
 ): GraphModule {
-  const program = trace(model, args, options.trace);
+  const program = traceModule(model, args, options.trace);
   const module = new GraphModule(program.graph, program.state);
   const parameters = model.parameters();
   for (const given of [args, ...(options.other === undefined ? [] : [options.other])]) {
@@ -104,7 +104,7 @@ class Attention extends nn.Module {
 
 describe('trace', () => {
   test('gives a graph that prints', () => {
-    const { graph, state, fixedBecause } = trace(new Mlp(), [zeros([2, 4])]);
+    const { graph, state, fixedBecause } = traceModule(new Mlp(), [zeros([2, 4])]);
     expect(formatGraph(graph)).toMatchInlineSnapshot(`
       "graph(%x: float32[batch, 4]) where 1 <= batch <= inf
         %fc1_weight: float32[8, 4] = parameter fc1.weight
@@ -125,7 +125,7 @@ describe('trace', () => {
     const model = new Mlp();
     const before = liveTensors();
     const text = model.toString();
-    const state = trace(model, [zeros([2, 4])]).state;
+    const state = traceModule(model, [zeros([2, 4])]).state;
     expect(state.get('fc1.weight')).toBe(model.fc1.weight);
     expect(model.toString()).toBe(text);
     expect(Object.hasOwn(model, 'forward')).toBe(false);
@@ -171,7 +171,7 @@ describe('trace', () => {
         return x.mul(options.mask);
       }
     }
-    const named = trace(new Named(), [randn(2, 3)], { kwargs: { mask: randn(2, 3) } });
+    const named = traceModule(new Named(), [randn(2, 3)], { kwargs: { mask: randn(2, 3) } });
     expect(named.graph.signature?.kwargs).toEqual({ mask: { ref: 'mask' } });
     expect(
       (new GraphModule(named.graph, named.state).forward(ones([4, 3]), { mask: ones([4, 3]) }) as Tensor).shape,
@@ -225,7 +225,7 @@ describe('trace', () => {
         return (hidden[0] as nn.Linear).forward(x);
       }
     }
-    const { graph, state } = trace(new Hides(), [randn(2, 4)]);
+    const { graph, state } = traceModule(new Hides(), [randn(2, 4)]);
     expect(state.get('lifted_tensor_0')).toBe(hidden[0]?.weight);
     const module = new GraphModule(graph, state);
     scope(() => (module.forward(randn(3, 4)) as Tensor).sum().backward());
@@ -312,7 +312,7 @@ describe('trace', () => {
     }
     for (const traced of [true, false]) {
       const model = new Modes().train(traced);
-      const program = trace(model, [randn(6, 4)]);
+      const program = traceModule(model, [randn(6, 4)]);
       expect(program.bothModes).toBe(true);
       expect(model.modules().every((part) => part.training === traced)).toBe(true);
       const module = new GraphModule(program.graph, program.state);
@@ -333,7 +333,7 @@ describe('trace', () => {
       }
     }
     for (const traced of [true, false]) {
-      const { graph, bothModes } = trace(new Other().train(traced), [ones([2])]);
+      const { graph, bothModes } = traceModule(new Other().train(traced), [ones([2])]);
       expect(bothModes).toBe(false);
       expect(calls(graph.nodes)).toEqual(traced ? ['aten::rand', 'aten::add.Tensor'] : ['aten::mul.Scalar']);
     }
@@ -385,7 +385,9 @@ describe('trace', () => {
     const handle = model.fc1.registerForwardHook((_module, _inputs, output) => (output as Tensor).mul(2));
     expectSame(model, [randn(2, 4)]);
     model.fc1.registerFullBackwardHook(() => undefined);
-    expect(() => trace(model, [randn(2, 4)])).toThrow(/ModuleHook.*belongs to one call only.*add them to the stages/s);
+    expect(() => traceModule(model, [randn(2, 4)])).toThrow(
+      /ModuleHook.*belongs to one call only.*add them to the stages/s,
+    );
     handle.remove();
   });
 
@@ -400,12 +402,12 @@ describe('trace', () => {
     manualSeed(3);
     const want = rand(1).item();
     manualSeed(3);
-    const { graph } = trace(model, [randn(4, 4).mul(0).add(2)], { mode: 'real' });
+    const { graph } = traceModule(model, [randn(4, 4).mul(0).add(2)], { mode: 'real' });
     expect(calls(graph.nodes)).toContain('aten::batch_norm');
     expect(model.norm.runningMean?.toArray()).toEqual([0, 0, 0, 0]);
     expect(model.norm.numBatchesTracked?.item()).toBe(0);
     manualSeed(3);
-    trace(model, [zeros([4, 4])], { mode: 'real' });
+    traceModule(model, [zeros([4, 4])], { mode: 'real' });
     expect(rand(1).item()).toBe(want);
   });
 
@@ -419,7 +421,7 @@ describe('trace', () => {
           .add(zeros([1], { dtype: 'float32' }));
       }
     }
-    const { graph } = trace(new Position(), [zeros([2, 3], { dtype: int64 })]);
+    const { graph } = traceModule(new Position(), [zeros([2, 3], { dtype: int64 })]);
     const made = graph.nodes.flatMap((node) =>
       node.kind === 'call' && node.kwargs?.['device'] !== undefined ? [node.kwargs['device']] : [],
     );

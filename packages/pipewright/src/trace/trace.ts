@@ -5,6 +5,7 @@ import { PipelineError } from '../base/errors.ts';
 import { type Graph, type GraphNode, inputsOf } from '../graph/graph.ts';
 import { type FlatNode, nestRegions, regionInputs } from '../graph/regions.ts';
 import { annotatedBorders, bordersOf, joined, type ModuleBorders, type SplitSpec } from '../graph/split-point.ts';
+import { unusedName } from '../graph/unused-name.ts';
 import { checkGraph } from '../graph/validate.ts';
 import { type DynamicShapes, ExampleInputs } from './inputs.ts';
 import { type Recording, recordRun, type TraceSubject } from './run.ts';
@@ -45,18 +46,22 @@ export interface TracedProgram {
  * Records what a module does with example arguments. Nothing is computed where all operators can do without, and the
  * module is left as it was.
  *
- * @example const { graph } = trace(model, [zeros([8, 16])]); console.log(formatGraph(graph))
+ * @example const { graph } = traceModule(model, [zeros([8, 16])]); console.log(formatGraph(graph))
  */
-export function trace(module: nn.Module, exampleArgs: readonly unknown[], options: TraceOptions = {}): TracedProgram {
-  checkOptions('trace', options, ['kwargs', 'dynamicShapes', 'splitSpec', 'mode']);
+export function traceModule(
+  module: nn.Module,
+  exampleArgs: readonly unknown[],
+  options: TraceOptions = {},
+): TracedProgram {
+  checkOptions('traceModule', options, ['kwargs', 'dynamicShapes', 'splitSpec', 'mode']);
   if (!(module instanceof nn.Module))
-    throw new PipelineError('BAD_ARGUMENT', `trace: the first argument is a module, got ${show(module)}`);
+    throw new PipelineError('BAD_ARGUMENT', `traceModule: the first argument is a module, got ${show(module)}`);
   if (!Array.isArray(exampleArgs))
     throw new PipelineError(
       'BAD_ARGUMENT',
-      'trace: the second argument is the array of example arguments: trace(model, [x])',
+      'traceModule: the second argument is the array of example arguments: traceModule(model, [x])',
     );
-  const mode = checkChoice('trace', 'mode', options.mode ?? 'auto', ['auto', 'meta', 'real']);
+  const mode = checkChoice('traceModule', 'mode', options.mode ?? 'auto', ['auto', 'meta', 'real']);
   const asked = options.dynamicShapes;
   const inputs = new ExampleInputs(module, exampleArgs as unknown[], {
     kwargs: options.kwargs ?? {},
@@ -215,9 +220,7 @@ function finish(subject: TraceSubject, recorded: Recording, findings: Findings):
 
 function output({ output: value, inputs, attributes, nodes }: Recording): GraphNode {
   const taken = new Set([...inputs, ...attributes, ...nodes.map(({ node }) => node)].map(({ name }) => name));
-  let name = 'output';
-  for (let i = 1; taken.has(name); i++) name = `output_${i}`;
-  return { kind: 'output', name, value };
+  return { kind: 'output', name: unusedName('output', taken), value };
 }
 
 /** Leaves out elements, views and sizes that nobody uses; everything else may have an effect. */

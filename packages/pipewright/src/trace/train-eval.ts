@@ -3,6 +3,7 @@
  * only (dropout), the graph asks which mode it is in; changes of buffers that happen in one mode only (statistics of
  * batch normalisation) are made in that mode.
  */
+import { changedBy, memoryOf } from '../graph/effects.ts';
 import {
   type CallNode,
   type GraphArgument,
@@ -12,7 +13,7 @@ import {
   trainingOp,
 } from '../graph/graph.ts';
 import type { FlatNode, Region } from '../graph/regions.ts';
-import { changedBy, memoryOf } from '../split/own-changes.ts';
+import { unusedName } from '../graph/unused-name.ts';
 import type { Recording } from './run.ts';
 
 /** A place in the arguments of a node: positions and names. */
@@ -142,8 +143,7 @@ export function joinModes(recording: Recording, differences: ModeDifferences): R
     [...recording.inputs, ...recording.attributes, ...recording.nodes.map(({ node }) => node)].map(({ name }) => name),
   );
   const unique = (name: string): string => {
-    let free = name;
-    for (let i = 1; taken.has(free); i++) free = `${name}_${i}`;
+    const free = unusedName(name, taken);
     taken.add(free);
     return free;
   };

@@ -306,7 +306,8 @@ static napi_value call(napi_env napi, napi_callback_info info) {
   }
 }
 
-static napi_value describe(napi_env napi, const c10::FunctionSchema& schema) {
+static napi_value describe(napi_env napi, const c10::OperatorHandle& op) {
+  const c10::FunctionSchema& schema = op.schema();
   napi_value result, arguments, returns;
   napi_create_object(napi, &result);
   napi_create_array_with_length(napi, schema.arguments().size(), &arguments);
@@ -333,6 +334,7 @@ static napi_value describe(napi_env napi, const c10::FunctionSchema& schema) {
   napi_set_named_property(napi, result, "overload", from_string(napi, schema.overload_name()));
   napi_set_named_property(napi, result, "args", arguments);
   napi_set_named_property(napi, result, "returns", returns);
+  napi_set_named_property(napi, result, "random", from_bool(napi, op.hasTag(at::Tag::nondeterministic_seeded)));
   return result;
 }
 
@@ -350,7 +352,7 @@ PW_ENTRY(bind_op, 2) {
   if (!op.has_value()) return undefined(args.napi);
   const c10::FunctionSchema& schema = op->schema();
   if (schema.arguments().size() > kMaxArguments) throw CodedError("UNSUPPORTED_TYPE", schema.name() + " has too many arguments");
-  napi_value result = describe(args.napi, schema), function;
+  napi_value result = describe(args.napi, *op), function;
   const bool in_place = returns_self(schema);
   BoundOp* bound = new BoundOp{args.env, *op, &schema, in_place};
   napi_create_function(args.napi, schema.name().c_str(), NAPI_AUTO_LENGTH, call, bound, &function);
@@ -380,7 +382,7 @@ PW_ENTRY(list_ops, 1) {
   for (const c10::OperatorName& name : c10::Dispatcher::singleton().getAllOpNames()) {
     const auto op = c10::Dispatcher::singleton().findSchema(name);
     if (!op.has_value()) continue;
-    napi_value item = describe(args.napi, op->schema());
+    napi_value item = describe(args.napi, *op);
     napi_set_named_property(args.napi, item, "inPlace", from_bool(args.napi, returns_self(op->schema())));
     napi_set_element(args.napi, result, count++, item);
   }

@@ -7,11 +7,11 @@ import { checkOptions, TorchError } from '../base/errors.ts';
 import { recorder } from '../op/recorder.ts';
 import { unscoped } from '../tensor/scope.ts';
 import { Tensor } from '../tensor/tensor.ts';
+import { mapTensors, tensorsIn } from '../tensor/tree.ts';
 import { type AutocastState, autocastState, withAutocastState } from './autocast.ts';
 import { addCallback, dropCallback } from './callbacks.ts';
 import { synchronous } from './modes.ts';
 import { engine } from './native.ts';
-import { mapTensors, tensorsIn } from './tree.ts';
 
 /** How a checkpoint runs its function again. */
 export interface CheckpointOptions {

@@ -6,8 +6,8 @@ import { callOp } from '../op/call.ts';
 import type { Device } from '../tensor/device.ts';
 import { scope, unscoped } from '../tensor/scope.ts';
 import { Tensor } from '../tensor/tensor.ts';
+import { mapTensors } from '../tensor/tree.ts';
 import { noGrad } from './modes.ts';
-import { mapTensors } from './tree.ts';
 
 /** What a scaler needs of an optimizer. */
 export interface ScaledOptimizer {

@@ -1,5 +1,6 @@
 /** @file Gradients: everything of this folder that users call. */
 export { type AutocastOptions, autocast, getAutocastDtype, isAutocastEnabled } from './autocast.ts';
+export { AutogradNode, type NodeHook, type NodePrehook } from './autograd-node.ts';
 export { BackwardRun, type StartBackwardOptions, startBackward } from './background.ts';
 export { type BackwardOptions, backward, type GradOptions, grad } from './backward.ts';
 export { type CheckpointOptions, checkpoint } from './checkpoint.ts';
@@ -12,7 +13,6 @@ export {
 } from './function.ts';
 export { GradScaler, type GradScalerOptions, type GradScalerState, type ScaledOptimizer } from './grad-scaler.ts';
 export { type Checked, type GradcheckOptions, gradcheck, gradgradcheck } from './gradcheck.ts';
-export { GraphNode, type NodeHook, type NodePrehook } from './graph-node.ts';
 export { HookHandle } from './hook-handle.ts';
 
 import './hooks.ts';

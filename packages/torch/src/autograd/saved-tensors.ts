@@ -2,10 +2,10 @@
 import { TorchError } from '../base/errors.ts';
 import { unscoped } from '../tensor/scope.ts';
 import { Tensor } from '../tensor/tensor.ts';
+import { mapTensors, tensorsIn } from '../tensor/tree.ts';
 import { addCallback, collectCallbacks, putValue, takeValue } from './callbacks.ts';
 import { synchronous } from './modes.ts';
 import { engine } from './native.ts';
-import { mapTensors, tensorsIn } from './tree.ts';
 
 /**
  * Runs `body`; every tensor its graph keeps for backward goes through `pack`, and comes back through `unpack`.

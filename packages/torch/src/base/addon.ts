@@ -10,6 +10,8 @@ export interface NativeSchema {
   readonly args: readonly NativeArgument[];
   readonly returns: readonly string[];
   readonly inPlace: boolean;
+  /** Whether it draws random numbers, in some mode at least. */
+  readonly random: boolean;
 }
 
 /** One argument of an operator. */

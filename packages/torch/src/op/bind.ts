@@ -24,6 +24,8 @@ export interface BoundOp {
   readonly args: readonly BoundArgument[];
   readonly returns: readonly string[];
   readonly inPlace: boolean;
+  /** Whether it draws random numbers, in some mode at least. */
+  readonly random: boolean;
   /** Positions of the `out` arguments that it returns, if it has them. */
   readonly outs: readonly number[];
   readonly native: NativeOp['call'];
@@ -53,6 +55,7 @@ export function bindOp(fullName: string): BoundOp {
     args,
     returns: found.returns,
     inPlace: found.inPlace,
+    random: found.random,
     outs: outsOf(found),
     native: found.call,
     guard: guards[(fullName.split('.')[0] as string).replace(/^aten::_?/, '')],

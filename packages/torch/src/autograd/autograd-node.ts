@@ -19,9 +19,9 @@ export type NodePrehook = (gradOutputs: (Tensor | null)[]) => readonly (Tensor |
 declare module '../tensor/tensor.ts' {
   interface Tensor {
     /** The node that computed this tensor; null for a leaf. A node keeps the graph below it alive until disposed of. */
-    readonly gradFn: GraphNode | null;
+    readonly gradFn: AutogradNode | null;
     /** The node of `gradFn`, or the one that accumulates into this leaf; null where no gradient is required. */
-    readonly gradNode: GraphNode | null;
+    readonly gradNode: AutogradNode | null;
   }
 }
 
@@ -30,7 +30,7 @@ declare module '../tensor/tensor.ts' {
  *
  * @example for (const [node] of loss.gradFn.nextFunctions) console.log(node?.name) // AddmmBackward0
  */
-export class GraphNode implements Owned {
+export class AutogradNode implements Owned {
   /** libtorch's handle; zero once disposed of. */
   h: number;
   owner: Scope | null = null;
@@ -62,18 +62,18 @@ export class GraphNode implements Owned {
   }
 
   /** The nodes that get this node's gradients, each with the number of its input; null where no gradient flows. */
-  get nextFunctions(): [node: GraphNode | null, input: number][] {
+  get nextFunctions(): [node: AutogradNode | null, input: number][] {
     const flat = native.nodeNext(this.handle);
-    const next: [GraphNode | null, number][] = [];
+    const next: [AutogradNode | null, number][] = [];
     for (let i = 0; i < flat.length; i += 2) {
       const handle = flat[i] as number;
-      next.push([handle === 0 ? null : new GraphNode(handle), flat[i + 1] as number]);
+      next.push([handle === 0 ? null : new AutogradNode(handle), flat[i + 1] as number]);
     }
     return next;
   }
 
   /** Whether both are the same node of the graph. */
-  isSame(other: GraphNode): boolean {
+  isSame(other: AutogradNode): boolean {
     return native.nodeKey(this.handle) === native.nodeKey(other.handle);
   }
 
@@ -114,19 +114,19 @@ export class GraphNode implements Owned {
   }
 }
 
-markOwned(GraphNode);
+markOwned(AutogradNode);
 
 Object.defineProperty(Tensor.prototype, 'gradFn', {
   configurable: true,
-  get(this: Tensor): GraphNode | null {
+  get(this: Tensor): AutogradNode | null {
     return this.isLeaf ? null : this.gradNode;
   },
 });
 
 Object.defineProperty(Tensor.prototype, 'gradNode', {
   configurable: true,
-  get(this: Tensor): GraphNode | null {
+  get(this: Tensor): AutogradNode | null {
     const handle = native.gradFn(this.handle);
-    return handle === 0 ? null : new GraphNode(handle);
+    return handle === 0 ? null : new AutogradNode(handle);
   },
 });

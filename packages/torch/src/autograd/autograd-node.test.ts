@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
 import { gradOf, leakFree } from '../../testing/gradients.ts';
-import { float64, type GraphNode, scope, type Tensor, tensor } from '../index.ts';
+import { type AutogradNode, float64, scope, type Tensor, tensor } from '../index.ts';
 
 const leaf = (values: number[]): Tensor => tensor(values, { dtype: float64, requiresGrad: true });
 
@@ -12,7 +12,7 @@ test('the graph can be walked', () =>
     const y = x.mul(x).add(x).sum();
     const names: string[] = [];
     const leafName = 'torch::autograd::AccumulateGrad';
-    const walk = (node: GraphNode | null): void => {
+    const walk = (node: AutogradNode | null): void => {
       if (node === null) return;
       names.push(node.name);
       for (const [next] of node.nextFunctions) walk(next);
@@ -25,22 +25,22 @@ test('nodes are compared by what they are, and freed with their scope', () =>
   leakFree(() => {
     const x = leaf([1]);
     const y = x.mul(x);
-    const [a, b] = [y.gradFn as GraphNode, y.gradFn as GraphNode];
+    const [a, b] = [y.gradFn as AutogradNode, y.gradFn as AutogradNode];
     expect([a.isSame(b), a.key === b.key, `${a}`]).toEqual([true, true, '<MulBackward0>']);
     const inside = scope(() => {
-      const node = y.gradFn as GraphNode;
+      const node = y.gradFn as AutogradNode;
       return { name: node.name, late: (): string => node.name };
     });
     expect(inside.name).toBe('MulBackward0');
     expect(inside.late).toThrow(/disposed/);
-    expect(scope(() => y.gradFn as GraphNode).name).toBe('MulBackward0');
+    expect(scope(() => y.gradFn as AutogradNode).name).toBe('MulBackward0');
   }));
 
 test('hooks around a node', () =>
   leakFree(() => {
     const x = leaf([1, 2]);
     const y = x.mul(3);
-    const node = y.gradFn as GraphNode;
+    const node = y.gradFn as AutogradNode;
     const seen: unknown[] = [];
     const before = node.registerPrehook(([g]) => [(g as Tensor).mul(10)]);
     node.registerHook((made, had) => {
