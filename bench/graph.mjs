@@ -35,7 +35,7 @@ const { values: flags } = parseArgs({
 process.env['OMP_NUM_THREADS'] = flags.threads; // before libtorch loads
 
 const torch = await import('@pipewright/torch');
-const { GraphModule, loadPt2, trace } = await import('pipewright');
+const { GraphModule, loadPt2, traceModule } = await import('pipewright');
 const { nn, noGrad, randint, randn, scope, zeros } = torch;
 const vocabulary = 256;
 

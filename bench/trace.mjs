@@ -16,7 +16,7 @@ const layers = Number(flags.layers);
 const width = Number(flags.width);
 
 const { arange, int64, nn, zeros } = await import('@pipewright/torch');
-const { pipeline, trace } = await import('pipewright');
+const { pipeline, traceModule } = await import('pipewright');
 const meta = { device: 'meta' };
 
 class Attention extends nn.Module {
