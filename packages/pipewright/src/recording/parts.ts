@@ -2,6 +2,7 @@
 import { hostname } from 'node:os';
 import type { RankRecord, RecordedStep, Recording, Schedule } from '@pipewright/schedule';
 import { type distributed, scope, type Tensor, tensor } from '@pipewright/torch';
+import { RECORDING_TAG as TAG } from '../base/tags.ts';
 import { clockOffset, clockOrigin, serveClock } from './clock.ts';
 
 /** Entries of a record per action, in this order. */
@@ -29,9 +30,6 @@ export interface RankPart {
   readonly peakDeviceBytes: number | null;
   readonly steps: readonly StepPart[];
 }
-
-/** Records travel above the tags of activations and below those of ties. */
-const TAG = 0xe000_0000;
 
 /** This process, different from all others of the run. */
 export function processName(): string {

@@ -285,7 +285,6 @@ describe('in this process', () => {
       '0F1',
       '0B0',
       '0B1',
-      '0REDUCE_GRAD',
     ]);
   });
 
@@ -296,7 +295,7 @@ describe('in this process', () => {
     try {
       const path = runtime.recorder?.writeTrace(join(folder, 'trace.json')) as string;
       const trace = JSON.parse(readFileSync(path, 'utf8')) as ChromeTrace;
-      expect(trace.traceEvents.filter(({ ph }) => ph === 'X').length).toBe(5);
+      expect(trace.traceEvents.filter(({ ph }) => ph === 'X').length).toBe(4);
     } finally {
       rmSync(folder, { recursive: true });
     }

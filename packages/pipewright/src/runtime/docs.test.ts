@@ -63,7 +63,7 @@ describe('docs/runtime.md', () => {
     );
     expect(options.length).toBeGreaterThan(20);
     for (const name of options) expect(sources.join('\n')).toMatch(new RegExp(`readonly ${name}\\?:`));
-    const code = ['agreement', 'errors', 'lowering', 'plan', 'runtime'].map((name) =>
+    const code = ['agreement', 'batch', 'errors', 'lowering', 'row/plan', 'runtime'].map((name) =>
       readFileSync(new URL(`packages/pipewright/src/runtime/${name}.ts`, root), 'utf8'),
     );
     const known = [...code, ...sources].join('\n');

@@ -1,8 +1,7 @@
 /** @file What went wrong in a step: which rank, which slot, which action, and why. */
-import { formatAction } from '@pipewright/schedule';
+import { type Action, formatAction } from '@pipewright/schedule';
 import { distributed } from '@pipewright/torch';
 import { PipelineError } from '../base/errors.ts';
-import type { PlannedAction } from './plan.ts';
 
 /**
  * An action of a step that failed. `rank`, `slot` and `action` say where, `cause` is the error itself.
@@ -15,7 +14,12 @@ export class StepError extends PipelineError {
   readonly slot: number;
   readonly action: string;
 
-  constructor(rank: number, { slot, action }: PlannedAction, cause: unknown, waitingFor: string | null = null) {
+  constructor(
+    rank: number,
+    { slot, action }: { readonly slot: number; readonly action: Action },
+    cause: unknown,
+    waitingFor: string | null = null,
+  ) {
     const text = formatAction(action);
     const why = cause instanceof Error ? cause.message : String(cause);
     const code = cause instanceof distributed.DistributedError ? cause.code : 'STEP_FAILED';

@@ -6,16 +6,16 @@ import type { Action, Schedule, ScheduleData } from '@pipewright/schedule';
 import { distributed, isGradEnabled, noGrad, scope, type Tensor } from '@pipewright/torch';
 import { checkOptions, show } from '../base/checks.ts';
 import { PipelineError } from '../base/errors.ts';
-import { isCut, takeMicrobatches } from '../microbatch/given.ts';
-import { type Microbatches, mergeChunks, splitBatch } from '../microbatch/index.ts';
+import { mergeChunks } from '../microbatch/index.ts';
 import { Recorder } from '../recording/recorder.ts';
 import type { PipelineStage } from '../stage/pipeline-stage.ts';
 import { rankStatus } from '../status/rank-status.ts';
-import { Actions, type StepState } from './actions.ts';
 import { agree } from './agreement.ts';
+import { prepareWork } from './batch.ts';
 import { StepCapture, type StepInput, type StepResult } from './capture.ts';
+import { customExecutor } from './custom.ts';
 import { debugHook } from './debug.ts';
-import { StepError } from './errors.ts';
+import { builtInExecutors } from './executors.ts';
 import { type ClipOptions, clipGradNorm } from './grad-norm.ts';
 import { lowerFor, resolveSchedule } from './lowering.ts';
 import {
@@ -26,15 +26,20 @@ import {
   type LossFunction,
   type RuntimeOptions,
   runtimeOptionNames,
-  type StepOptions,
   splitInput,
 } from './options.ts';
 import { spreadOutputs } from './outputs.ts';
 import type { Overlap } from './overlap/overlap.ts';
 import { StreamOverlap } from './overlap/stream.ts';
 import { ThreadOverlap } from './overlap/thread.ts';
-import { makePlan, type Plan, type PlannedAction } from './plan.ts';
+import { LossGrads } from './row/loss-grads.ts';
+import { walk } from './row/perform.ts';
+import { Plan } from './row/plan.ts';
+import type { Executors, PlannedAction } from './row/planned-action.ts';
+import { type RankContext, StepState } from './row/step-state.ts';
 import { Ties } from './ties.ts';
+import { openTransport } from './transport/open.ts';
+import type { Transport } from './transport/transport.ts';
 
 /**
  * Runs a schedule on the stages of this rank. All ranks make one, with the same schedule, and call `step` together.
@@ -49,20 +54,23 @@ export class PipelineRuntime {
   readonly recorder: Recorder | null;
   private readonly options: RuntimeOptions;
   private readonly given: Schedule;
+  private readonly transport: Transport | null;
+  private readonly overlap: Overlap;
+  private readonly lossGrads = new LossGrads();
+  private readonly hooks: ActionHook[] = [];
+  private readonly customFunctions = new Map<Action['kind'], CustomFunction>();
+  private readonly context: RankContext;
   private lowered: Schedule | null = null;
   private plan: Plan | null = null;
+  /** What steps and evaluations walk; compiled again when hooks or custom functions change. */
+  private rows: { readonly training: readonly PlannedAction[]; readonly forward: readonly PlannedAction[] } | null =
+    null;
   /** Where the stages compute; known when the plan is made. */
   private device = 'cpu';
   private ties: Ties | null = null;
   private broken: Error | null = null;
-  private readonly customFunctions = new Map<string, CustomFunction>();
-  private readonly hooks: ActionHook[] = [];
-  private readonly actions: Actions;
-  private readonly overlap: Overlap;
   private capture: StepCapture | null = null;
   private steps = 0;
-  /** The action under way, a part of an overlapped one rather than the whole. */
-  private current: PlannedAction | null = null;
 
   constructor(
     stages: PipelineStage | readonly PipelineStage[],
@@ -79,7 +87,10 @@ export class PipelineRuntime {
     this.given = resolveSchedule(schedule, { ranks: this.group?.size ?? 1, stages: first.numStages, options });
     this.recorder = recorderOf(options.record);
     this.overlap = deviceOf(this.stages).startsWith('cuda') ? new StreamOverlap() : new ThreadOverlap();
-    this.actions = new Actions(options, this.given.microbatches, { recorder: this.recorder, overlap: this.overlap });
+    this.transport = openTransport(this.group);
+    const { transport, recorder, hooks, lossGrads, overlap } = this;
+    const received = (): void => overlap.received?.();
+    this.context = { rank: this.rank, options, transport, recorder, hooks, lossGrads, received };
     const debug = debugHook(this.rank);
     if (debug !== null) this.hooks.push(debug);
   }
@@ -142,14 +153,17 @@ export class PipelineRuntime {
         `registerCustomFunction: ${show(kind)} cannot be replaced; give one of ${customKinds.join(', ')}`,
       );
     this.customFunctions.set(kind, custom);
+    this.rows = null;
   }
 
   /** Calls something before and after every action, parts of overlapped ones included; the result removes it again. */
   addHook(hook: ActionHook): () => void {
     this.hooks.push(hook);
+    this.rows = null;
     return () => {
       const at = this.hooks.indexOf(hook);
       if (at >= 0) this.hooks.splice(at, 1);
+      this.rows = null;
     };
   }
 
@@ -175,7 +189,8 @@ export class PipelineRuntime {
   /** Frees the runtime's own tensors and forgets what a failed step has left. */
   dispose(): void {
     for (const stage of this.stages) stage.clearRuntimeStates();
-    this.actions.dispose();
+    this.lossGrads.dispose();
+    this.transport?.dispose?.();
     this.capture?.dispose();
   }
 
@@ -196,12 +211,30 @@ export class PipelineRuntime {
     );
     rankStatus.set({ action: 'preparing the first step' });
     this.lowered = lowerFor(this.given, descriptions);
-    this.plan = makePlan(this.lowered, this.stages, descriptions, this.group);
-    this.ties = new Ties(this.plan, descriptions, this.lowered, this.group);
+    this.plan = new Plan(this.lowered, this.rank, this.stages, descriptions);
     this.device = deviceOf(this.stages);
-    const { lowered: schedule, group, plan, device } = this;
+    const { lowered: schedule, group, plan, device, rank, stages, transport } = this;
+    this.ties = new Ties({ rank, stages, descriptions, schedule, transport });
     this.recorder?.attach({ schedule, group, device, actions: plan.count });
     return this.plan;
+  }
+
+  /** The rows of this rank, with the executors of now. */
+  private compiledRows(): NonNullable<typeof this.rows> {
+    if (this.rows !== null) return this.rows;
+    const plan = this.prepare();
+    const builtIn = builtInExecutors(this.overlap);
+    const custom = [...this.customFunctions].map(([kind, f]) => [kind, customExecutor(this, f, builtIn[kind])]);
+    const executors: Executors = { ...builtIn, ...Object.fromEntries(custom) };
+    // Hooks and custom functions see whole backwards.
+    const earlyGradients =
+      this.options.earlyGradients !== false &&
+      this.hooks.length === 0 &&
+      !this.customFunctions.has('B') &&
+      this.device === 'cpu';
+    const options = { executors, earlyGradients };
+    this.rows = { training: plan.trainingRow(options), forward: plan.forwardRow(options) };
+    return this.rows;
   }
 
   // --- one step ------------------------------------------------------------------------------------------------------
@@ -216,23 +249,25 @@ export class PipelineRuntime {
       );
     const [args, options] = splitInput(where, input);
     rankStatus.set({ action: `${where} begins`, step: this.steps });
-    const plan = this.prepare();
+    const rows = this.compiledRows();
     const run = (input: StepInput): StepResult =>
       scope(() => {
-        const state = this.begin(where, input.args, input.options, training);
+        const step = this.begin(where, input, training);
         try {
           this.recorder?.beginStep(training);
           for (const hook of this.hooks) hook.beforeStep?.(where, this.steps);
+          this.transport?.beginStep?.(training);
           if (training) this.ties?.begin();
-          this.walk(training ? plan.actions : plan.forwardActions, state);
+          walk(training ? rows.training : rows.forward, step);
           if (training) this.ties?.reduce();
+          this.transport?.endStep?.(false);
           for (const hook of this.hooks) hook.afterStep?.(where, this.steps);
           this.recorder?.endStep();
         } catch (error) {
           this.giveUp(error);
           throw error;
         }
-        return this.finish(where, state);
+        return this.finish(where, step);
       });
     const { outputs, losses } =
       training && this.options.capture === true && options.onOutput === undefined
@@ -259,147 +294,29 @@ export class PipelineRuntime {
     return null;
   }
 
-  private begin(where: string, args: readonly unknown[], options: StepOptions, training: boolean): StepState {
+  private begin(where: 'step' | 'eval', input: StepInput, training: boolean): StepState {
     for (const stage of this.stages) stage.clearRuntimeStates();
     this.overlap.reset?.();
-    const { divisor } = options;
-    const holdsLast = this.stages.some((stage) => stage.isLast);
-    const holdsFirst = this.stages.some((stage) => stage.sources.length === 0);
-    const batch = this.cut(where, args, options);
-    const positional = Math.max(0, ...batch.args.map((each) => each.length));
-    if (positional > 0 && !holdsFirst)
-      throw new PipelineError(
-        'BAD_INPUT',
-        `${where}: rank ${this.rank} was given ${positional} positional inputs, but its stages get theirs from other stages; pass them where stage 0 is, and named inputs (kwargs) anywhere`,
-      );
-    const hasTarget = options.target !== undefined || options.targetMbs !== undefined;
-    if (training && holdsLast && !hasTarget && (this.lossFn?.length ?? 0) > 1)
-      throw new PipelineError(
-        'BAD_INPUT',
-        `${where}: rank ${this.rank} holds the last stage and needs a target: ${where}(…, { target })`,
-      );
-    if (divisor !== undefined && !(typeof divisor === 'number' && divisor > 0 && Number.isFinite(divisor)))
-      throw new PipelineError('BAD_INPUT', `${where}: divisor is ${show(divisor)}; give a number above 0`);
-    return {
-      training,
-      batch,
-      options,
-      losses: new Array<Tensor | undefined>(this.microbatches),
-      outputs: [],
-      outbox: new Map(),
-      weights: this.weights(batch.sizes, divisor),
-      sendsEarly:
-        this.options.earlyGradients !== false &&
-        this.hooks.length === 0 &&
-        !this.customFunctions.has('B') &&
-        this.device === 'cpu',
-      sentEarly: -1,
-    };
-  }
-
-  private cut(where: string, args: readonly unknown[], options: StepOptions): Microbatches {
-    const count = this.microbatches;
-    if (isCut(options)) return takeMicrobatches(where, options, count);
-    const { kwargs, target } = options;
-    if (args.length === 0 && target === undefined && Object.keys(kwargs ?? {}).length === 0)
-      return { args: [], kwargs: [], target: undefined, sizes: [] };
-    const { argsChunkSpec, kwargsChunkSpec, targetChunkSpec } = this.options;
-    const batch = splitBatch({ args, kwargs, target }, count, { argsChunkSpec, kwargsChunkSpec, targetChunkSpec });
-    if (batch.args.length !== count)
-      throw new PipelineError(
-        'BATCH_TOO_SMALL',
-        `${where}: a batch of ${batch.sizes.reduce((a, b) => a + b, 0)} rows cannot be cut into ${count} microbatches; give at least ${count} rows, or use fewer microbatches`,
-      );
-    return batch;
-  }
-
-  /** The weight of each microbatch's loss in the whole. */
-  private weights(sizes: readonly number[], divisor: number | undefined): number[] {
-    const count = this.microbatches;
-    const rows = sizes.reduce((sum, size) => sum + size, 0);
-    return Array.from({ length: count }, (_, m) => {
-      if (divisor !== undefined) return 1 / divisor;
-      if (this.options.scaleGrads === false) return 1;
-      return rows === 0 ? 1 / count : (sizes[m] as number) / rows;
-    });
-  }
-
-  private walk(actions: readonly PlannedAction[], state: StepState): void {
-    try {
-      for (const planned of actions) this.perform(planned, state);
-    } catch (cause) {
-      const current = this.current as PlannedAction;
-      throw cause instanceof StepError ? cause : new StepError(this.rank, current, cause, this.actions.waitingFor);
-    }
+    const { rank, stages, microbatches, options } = this;
+    return new StepState(this.context, prepareWork(input, { where, rank, stages, microbatches, options, training }));
   }
 
   /** After a failure in a step: forgets what is held, and tells the ranks that wait for what will not come. */
   private giveUp(error: unknown): void {
     for (const stage of this.stages) stage.clearRuntimeStates();
     if (this.group === null) return;
+    this.transport?.endStep?.(true);
     this.broken = error instanceof Error ? error : new Error(String(error));
     this.group.abort(this.broken.message);
   }
 
-  private perform(planned: PlannedAction, state: StepState): void {
-    if (planned.index === state.sentEarly) return; // done in the middle of its backward
-    const custom = this.customFunctions.size === 0 ? undefined : this.customFunctions.get(planned.kind);
-    this.enter(planned);
-    if (custom === undefined) this.performBuiltIn(planned, state);
-    else
-      custom(planned.action, {
-        runtime: this,
-        args: state.batch.args,
-        kwargs: state.batch.kwargs,
-        target: state.batch.target,
-        losses: state.options.losses,
-        run: () => this.performBuiltIn(planned, state),
-      });
-    this.leave(planned);
-  }
-
-  private performBuiltIn(planned: PlannedAction, state: StepState): void {
-    if (planned.kind !== 'OVERLAP_F_B') {
-      this.actions.perform(planned, state);
-      return;
-    }
-    this.overlap.run(planned.parts, {
-      perform: (part) => this.perform(part, state),
-      performBeside: (part, threads, meanwhile) => {
-        if (this.customFunctions.has(part.kind)) {
-          meanwhile();
-          this.perform(part, state);
-          return;
-        }
-        this.enter(part);
-        this.actions.start(part, state, threads);
-        meanwhile();
-        this.current = part;
-        rankStatus.set(part.place);
-        this.actions.perform(part, state);
-        this.leave(part);
-      },
-    });
-  }
-
-  private enter(planned: PlannedAction): void {
-    this.current = planned;
-    rankStatus.set(planned.place);
-    this.recorder?.begin(planned.index);
-    for (const hook of this.hooks) hook.before?.(planned.action, planned.slot);
-  }
-
-  private leave(planned: PlannedAction): void {
-    for (const hook of this.hooks) hook.after?.(planned.action, planned.slot);
-    this.recorder?.end(planned.index);
-  }
-
-  private finish(where: string, state: StepState): StepResult {
-    const spreads = state.options.returnOutputs === 'everywhere' && this.group !== null;
-    const losses = state.losses.filter((loss) => loss !== undefined);
+  private finish(where: string, step: StepState): StepResult {
+    const { group, transport } = this;
+    const spreads = step.options.returnOutputs === 'everywhere' && group !== null && transport !== null;
+    const losses = step.losses.filter((loss) => loss !== undefined);
     try {
-      const outputs = this.merge(where, state);
-      return { outputs: spreads ? spreadOutputs(outputs, this.schedule, this.group) : outputs, losses };
+      const outputs = this.merge(where, step);
+      return { outputs: spreads ? spreadOutputs(outputs, this.schedule, group, transport) : outputs, losses };
     } catch (error) {
       if (spreads) this.giveUp(error); // else nobody waits for them
       throw error;

@@ -4,11 +4,13 @@
  * optimizer, all copies stay equal.
  */
 import type { Schedule } from '@pipewright/schedule';
-import { distributed, noGrad, scope, type Tensor, unscoped } from '@pipewright/torch';
+import { noGrad, scope, type Tensor, unscoped } from '@pipewright/torch';
 import { PipelineError } from '../base/errors.ts';
+import { tieTags } from '../base/tags.ts';
+import type { PipelineStage } from '../stage/pipeline-stage.ts';
 import type { StageDescription } from '../stage/wiring.ts';
 import { rankStatus } from '../status/rank-status.ts';
-import type { Plan } from './plan.ts';
+import type { Transport } from './transport/transport.ts';
 
 /** One copy of a tied parameter on some rank. */
 interface Holder {
@@ -22,29 +24,31 @@ interface Holder {
 interface TieGroup {
   readonly name: string;
   readonly holders: readonly Holder[];
-  readonly tag: number;
+  readonly tags: ReturnType<typeof tieTags>;
 }
 
-/** Tags of ties lie above those of activations. */
-const FIRST_TAG = 0xf000_0000;
+/** The pipeline that ties belong to, seen from one rank. */
+export interface TiedPipeline {
+  readonly rank: number;
+  readonly stages: readonly PipelineStage[];
+  readonly descriptions: readonly StageDescription[];
+  readonly schedule: Schedule;
+  /** Null where one rank is alone. */
+  readonly transport: Transport | null;
+}
 
 /** The tied parameters of a pipeline, seen from one rank. */
 export class Ties {
   private readonly groups: readonly TieGroup[];
-  private readonly group: distributed.ProcessGroup | null;
+  private readonly transport: Transport | null;
   private readonly rank: number;
   /** Gradients of earlier steps, put aside during a step. */
   private readonly aside = new Map<Tensor, Tensor>();
 
-  constructor(
-    plan: Plan,
-    descriptions: readonly StageDescription[],
-    schedule: Schedule,
-    group: distributed.ProcessGroup | null,
-  ) {
-    this.group = group;
-    this.rank = group?.rank ?? 0;
-    const local = new Map(plan.stages.map(({ stage }) => [stage.stageIndex, stage.module]));
+  constructor({ rank, stages, descriptions, schedule, transport }: TiedPipeline) {
+    this.transport = transport;
+    this.rank = rank;
+    const local = new Map(stages.map(({ stageIndex, module }) => [stageIndex, module]));
     const byName = new Map<string, Holder[]>();
     for (const { stage, ties } of descriptions) {
       for (const [parameter, name] of Object.entries(ties)) {
@@ -58,7 +62,7 @@ export class Ties {
     }
     this.groups = [...byName]
       .sort(([a], [b]) => (a < b ? -1 : 1))
-      .map(([name, holders], i) => ({ name, holders, tag: FIRST_TAG + 2 * i }))
+      .map(([name, holders], i) => ({ name, holders, tags: tieTags(i) }))
       .filter(({ holders }) => holders.some(({ rank }) => rank === this.rank));
     for (const tie of this.groups) this.unify(tie);
   }
@@ -107,23 +111,22 @@ export class Ties {
 
   /** The sum over all holders, on every rank that holds a copy: gathered where the first copy is, and sent back. */
   private sumOver(tie: TieGroup, valueOf: (parameter: Tensor) => Tensor | null): Tensor | null {
-    const { holders, tag } = tie;
+    const { holders, tags } = tie;
     const owner = holders[0] as Holder;
     const others = [...new Set(holders.map(({ rank }) => rank))].filter((rank) => rank !== owner.rank);
     if (this.rank !== owner.rank) {
-      const channel = this.channelTo(owner.rank);
-      channel.sendMessage(tag, { tensors: this.contributions(tie, this.rank, valueOf) });
-      return this.receive(tie, owner.rank, tag + 1)[0] ?? null;
+      this.send(owner.rank, tags.gather, this.contributions(tie, this.rank, valueOf));
+      return this.receive(tie, owner.rank, tags.spread)[0] ?? null;
     }
     const byRank = new Map<number, (Tensor | null)[]>();
-    for (const rank of others) byRank.set(rank, [...this.receive(tie, rank, tag)]);
+    for (const rank of others) byRank.set(rank, [...this.receive(tie, rank, tags.gather)]);
     byRank.set(this.rank, this.contributions(tie, this.rank, valueOf));
     let sum: Tensor | null = null;
     for (const { rank } of uniqueHolders(tie)) {
       const value = byRank.get(rank)?.shift() ?? null;
       if (value !== null) sum = sum === null ? value : sum.add(value);
     }
-    for (const rank of others) this.channelTo(rank).sendMessage(tag + 1, { tensors: [sum] });
+    for (const rank of others) this.send(rank, tags.spread, [sum]);
     return sum;
   }
 
@@ -140,10 +143,10 @@ export class Ties {
     noGrad(() =>
       scope(() => {
         let value = owner.parameter;
-        if (value === null) value = this.receive(tie, owner.rank, tie.tag)[0] as Tensor;
+        if (value === null) value = this.receive(tie, owner.rank, tie.tags.gather)[0] as Tensor;
         else
           for (const rank of new Set(tie.holders.map((holder) => holder.rank)))
-            if (rank !== this.rank) this.channelTo(rank).send(tie.tag, value.clone());
+            if (rank !== this.rank) this.send(rank, tie.tags.gather, [value.clone()]);
         for (const { parameter, stage } of tie.holders) {
           if (parameter === null || parameter === value) continue;
           if (parameter.shape.join() !== value.shape.join() || parameter.dtype !== value.dtype)
@@ -157,15 +160,15 @@ export class Ties {
     );
   }
 
-  private receive(tie: TieGroup, rank: number, tag: number): readonly (Tensor | null)[] {
-    rankStatus.set({ action: `tied '${tie.name}'`, waitingFor: rank });
-    const { tensors } = this.channelTo(rank).recvMessage(tag);
+  private receive(tie: TieGroup, peer: number, tag: number): readonly (Tensor | null)[] {
+    rankStatus.set({ action: `tied '${tie.name}'`, waitingFor: peer });
+    const { tensors } = (this.transport as Transport).post({ peer, tag }).wait();
     rankStatus.set({ action: `tied '${tie.name}'` });
     return tensors;
   }
 
-  private channelTo(rank: number): distributed.Channel {
-    return (this.group as distributed.ProcessGroup).channel(rank);
+  private send(peer: number, tag: number, tensors: readonly (Tensor | null)[]): void {
+    (this.transport as Transport).send({ peer, tag }, { tensors });
   }
 }
 

@@ -58,8 +58,8 @@ export interface StageBackwardOptions {
   readonly full?: boolean | undefined;
   /** The gradient of the loss: its share in the whole. Default 1. */
   readonly lossGrad?: Tensor | undefined;
-  /** Takes the gradients of the inputs as soon as they are there, before the rest is computed; only called where that can be. */
-  readonly send?: (() => void) | undefined;
+  /** Called once, as soon as the gradients of the inputs are there; where that can be, before those of the weights are computed. */
+  readonly inputsReady?: (() => void) | undefined;
 }
 
 /** What `startBackward` takes. */
@@ -189,9 +189,9 @@ export class PipelineStage {
 
   // --- backward ------------------------------------------------------------------------------------------------------
 
-  /** How many gradients will come back from a stage for a microbatch. */
-  expectedGrads(microbatch: number, destination: number): number {
-    return this.chunks.get(microbatch)?.sentTo(destination).length ?? 0;
+  /** The tensors that were sent to a stage for a microbatch and that gradients will come back for. */
+  sentTo(microbatch: number, destination: number): readonly Tensor[] {
+    return this.chunks.get(microbatch)?.sentTo(destination) ?? [];
   }
 
   /** Takes the gradients of what was sent to another stage; null where there is none. */
@@ -227,11 +227,6 @@ export class PipelineStage {
     }
   }
 
-  /** Whether the backward of a microbatch was begun by `startBackward`. */
-  hasStarted(microbatch: number): boolean {
-    return this.chunks.get(microbatch)?.started === true;
-  }
-
   /** The backward of a microbatch, in full or only what the stages before wait for. */
   backwardOneChunk(microbatch: number, options: StageBackwardOptions = {}): void {
     const chunk = this.chunks.get(microbatch);
@@ -240,19 +235,21 @@ export class PipelineStage {
     const { roots, rootGrads } = chunk;
     const full = options.full !== false;
     const leaves = chunk.leaves();
-    const canSendEarly = full && leaves.length > 0 && chunk.run === null && this.dwBuilder === undefined;
-    let sending = false;
+    const inputsReady = new Once(options.inputsReady);
     for (const item of chunk.arrived) item.grads = item.leaves.map(() => null);
     try {
       if (roots.length === 0) {
         if (!full) chunk.weights = nothing;
-      } else if (canSendEarly && options.send !== undefined) {
-        const { send } = options;
+      } else if (
+        full &&
+        inputsReady.isWanted &&
+        leaves.length > 0 &&
+        chunk.run === null &&
+        this.dwBuilder === undefined
+      ) {
         const ready = (): void => {
           takeGrads(chunk);
-          sending = true;
-          send();
-          sending = false;
+          inputsReady.call();
         };
         backwardInputsFirst(roots, { gradTensors: rootGrads, inputs: leaves, ready });
       } else if (full || this.dwBuilder !== undefined) {
@@ -260,8 +257,10 @@ export class PipelineStage {
         else chunk.run.finish();
         takeGrads(chunk);
         const runner = this.dwBuilder?.() ?? nothing;
-        if (full) runner();
-        else chunk.weights = runner;
+        if (full) {
+          inputsReady.call();
+          runner();
+        } else chunk.weights = runner;
       } else if (leaves.length === 0) {
         // Nobody waits for anything: the weight half will be the whole backward.
         keep(rootGrads);
@@ -281,8 +280,9 @@ export class PipelineStage {
         let next = 0;
         for (const item of chunk.arrived) item.grads = inputGrads.slice(next, (next += item.leaves.length));
       }
+      inputsReady.call();
     } catch (cause) {
-      throw sending ? cause : this.backwardFailed(microbatch, chunk, cause);
+      throw inputsReady.hasFailed ? inputsReady.error : this.backwardFailed(microbatch, chunk, cause);
     }
     chunk.dropActivations();
     if (full) this.retire(microbatch, chunk);
@@ -412,6 +412,31 @@ export class PipelineStage {
 }
 
 function nothing(): void {}
+
+/** A callback that is called once; its error is told apart from those of what it is called in. */
+class Once {
+  readonly isWanted: boolean;
+  hasFailed = false;
+  error: unknown;
+  private callback: (() => void) | undefined;
+
+  constructor(callback: (() => void) | undefined) {
+    this.isWanted = callback !== undefined;
+    this.callback = callback;
+  }
+
+  call(): void {
+    const { callback } = this;
+    this.callback = undefined;
+    try {
+      callback?.();
+    } catch (error) {
+      this.hasFailed = true;
+      this.error = error;
+      throw error;
+    }
+  }
+}
 
 /** Keeps the gradients that a backward has left in what arrived. */
 function takeGrads(chunk: Chunk): void {

@@ -8,8 +8,10 @@
  * read.
  */
 import { cuda } from '@pipewright/torch';
-import type { PlannedAction } from '../plan.ts';
-import type { Overlap, PartRunner } from './overlap.ts';
+import { perform } from '../row/perform.ts';
+import type { PlannedAction } from '../row/planned-action.ts';
+import type { StepState } from '../row/step-state.ts';
+import type { Overlap } from './overlap.ts';
 
 /** Runs the parts of overlapped actions in two streams. */
 export class StreamOverlap implements Overlap {
@@ -17,28 +19,28 @@ export class StreamOverlap implements Overlap {
   private readonly onSide = new Set<string>();
   private current: { readonly main: cuda.Stream; readonly side: cuda.Stream } | null = null;
 
-  run(parts: readonly PlannedAction[], { perform }: PartRunner): void {
+  run(parts: readonly PlannedAction[], step: StepState): void {
     const forward = parts.find((part) => part.kind === 'F');
     const others = parts.filter((part) => part !== forward);
     if (forward === undefined || others.length === 0) {
-      for (const part of parts) perform(part);
+      for (const part of parts) perform(part, step);
       return;
     }
     this.side ??= new cuda.Stream();
     const { side } = this;
     const main = cuda.currentStream();
     side.waitStream(main);
-    if (others.some((part) => this.onSide.has(keyOf(part)))) perform(forward);
+    if (others.some((part) => this.onSide.has(keyOf(part)))) perform(forward, step);
     else {
       this.onSide.add(keyOf(forward));
       this.current = { main, side };
       try {
-        cuda.withStream(side, () => perform(forward));
+        cuda.withStream(side, () => perform(forward, step));
       } finally {
         this.current = null;
       }
     }
-    for (const part of others) perform(part);
+    for (const part of others) perform(part, step);
     main.waitStream(side);
   }
 

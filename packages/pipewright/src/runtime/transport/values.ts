@@ -3,14 +3,15 @@
  * dtypes travel with the tensors, the rest in a header. Backward: one gradient per tensor that needs one, null where
  * there is none. The usual case, one tensor that needs a gradient, goes without a header.
  */
-import { distributed, isGradEnabled, Tensor } from '@pipewright/torch';
-import { PipelineError } from '../base/errors.ts';
-import { flatten, type TreeSpec, unflatten } from '../base/tree.ts';
+import { type distributed, isGradEnabled, Tensor } from '@pipewright/torch';
+import { PipelineError } from '../../base/errors.ts';
+import { flatten, type TreeSpec, unflatten } from '../../base/tree.ts';
+import type { Payload } from './transport.ts';
 
 /** The header of a forward message that is not one tensor alone. */
 interface Header {
   readonly spec: TreeSpec;
-  /** One letter per leaf: `g` a tensor that needs a gradient, `t` a tensor that does not, `s` another value. */
+  /** One character per leaf: `g` a tensor that needs a gradient, `t` a tensor that does not, `s` another value. */
   readonly leaves: string;
   /** The other values, in order. */
   readonly values: readonly distributed.Json[];
@@ -23,45 +24,42 @@ export interface Arrival {
   readonly leaves: Tensor[];
 }
 
-/** Sends values to another stage. */
-export function sendValues(channel: distributed.Channel, tag: number, values: readonly unknown[]): void {
+/** The message that carries values to another stage. */
+export function packValues(values: readonly unknown[]): Payload {
   const [only] = values;
-  if (values.length === 1 && only instanceof Tensor && only.requiresGrad === isGradEnabled()) {
-    channel.send(tag, only);
-    return;
-  }
+  if (values.length === 1 && only instanceof Tensor && only.requiresGrad === isGradEnabled())
+    return { tensors: [only] };
   const { leaves, spec } = flatten(values);
   const tensors: Tensor[] = [];
   const others: distributed.Json[] = [];
-  let letters = '';
+  let characters = '';
   for (const leaf of leaves) {
     if (leaf instanceof Tensor) {
       tensors.push(leaf);
-      letters += leaf.requiresGrad ? 'g' : 't';
+      characters += leaf.requiresGrad ? 'g' : 't';
     } else {
       others.push(leaf as distributed.Json);
-      letters += 's';
+      characters += 's';
     }
   }
-  const header: Header = { spec, leaves: letters, values: others };
-  channel.sendMessage(tag, { tensors, header: header as unknown as distributed.Json });
+  const header: Header = { spec, leaves: characters, values: others };
+  return { tensors, header: header as unknown as distributed.Json };
 }
 
-/** Receives what `sendValues` sent. */
-export function recvValues(channel: distributed.Channel, tag: number): Arrival {
-  const { tensors, header } = channel.recvMessage(tag);
+/** The values of a message that `packValues` made. */
+export function unpackValues({ tensors, header }: Payload): Arrival {
   if (header === undefined) {
     const tensor = tensors[0] as Tensor;
     return isGradEnabled() ? { values: [tensor.requiresGrad_()], leaves: [tensor] } : { values: [tensor], leaves: [] };
   }
-  const { spec, leaves: letters, values: others } = header as unknown as Header;
+  const { spec, leaves: characters, values: others } = header as unknown as Header;
   const leaves: Tensor[] = [];
   let nextTensor = 0;
   let nextOther = 0;
-  const all = Array.from(letters, (letter) => {
-    if (letter === 's') return others[nextOther++];
+  const all = Array.from(characters, (character) => {
+    if (character === 's') return others[nextOther++];
     const tensor = tensors[nextTensor++] as Tensor;
-    if (letter === 'g') leaves.push(tensor.requiresGrad_());
+    if (character === 'g') leaves.push(tensor.requiresGrad_());
     return tensor;
   });
   return { values: unflatten(spec, all) as unknown[], leaves };
@@ -87,20 +85,11 @@ export function handOver(values: readonly unknown[]): Arrival {
   };
 }
 
-/** Sends gradients back to a stage. */
-export function sendGrads(channel: distributed.Channel, tag: number, grads: readonly (Tensor | null)[]): void {
-  const [only] = grads;
-  if (grads.length === 1 && only instanceof Tensor) channel.send(tag, only);
-  else if (grads.length > 0) channel.sendMessage(tag, { tensors: grads });
-}
-
-/** Receives `count` gradients. */
-export function recvGrads(channel: distributed.Channel, tag: number, count: number): readonly (Tensor | null)[] {
-  if (count === 0) return [];
-  const { tensors } = channel.recvMessage(tag);
+/** The gradients of a message, of which there must be `count`. */
+export function unpackGrads({ tensors }: Payload, count: number, rank: number): readonly (Tensor | null)[] {
   if (tensors.length === count) return tensors;
   throw new PipelineError(
     'GRADIENT_MISMATCH',
-    `rank ${channel.peer} sent ${tensors.length} gradients for ${count} tensors; do both ranks run the same model and step?`,
+    `rank ${rank} sent ${tensors.length} gradients for ${count} tensors; do both ranks run the same model and step?`,
   );
 }

@@ -1,0 +1,77 @@
+/** @file Backwards: whole, in halves, with the gradients leaving in the middle, and on a thread of their own. */
+import { scope } from '@pipewright/torch';
+import type { Place } from '../../status/rank-status.ts';
+import type { Link, RowMessage } from '../row/links.ts';
+import { perform } from '../row/perform.ts';
+import type { PlannedAction } from '../row/planned-action.ts';
+import type { StepState } from '../row/step-state.ts';
+import { unpackGrads } from '../transport/values.ts';
+import { lossGradOf } from './loss.ts';
+import { take } from './messages.ts';
+
+/** `B`: the whole backward of a microbatch. */
+export function backward(planned: PlannedAction, step: StepState): void {
+  scope(() => {
+    takeOutputGrads(planned, step);
+    finish(planned, step);
+  });
+}
+
+/** `B_SEND_B`: the input half, the send, the weight half. */
+export function backwardAndSend(planned: PlannedAction, step: StepState): void {
+  const [send] = planned.parts as [PlannedAction];
+  scope(() => {
+    takeOutputGrads(planned, step);
+    finish(planned, step, { inputsReady: () => perform(send, step) });
+  });
+}
+
+/** `I`: only what the stages before wait for. */
+export function inputBackward(planned: PlannedAction, step: StepState): void {
+  scope(() => {
+    takeOutputGrads(planned, step);
+    finish(planned, step, { full: false });
+  });
+}
+
+/** `W`: the other half. */
+export function weightBackward({ links: { stage }, microbatch }: PlannedAction): void {
+  scope(() => stage.backwardWeightOneChunk(microbatch));
+}
+
+/** Begins a whole backward on a thread of its own, with so many cores; `finishBackward` waits for it. */
+export function startBackward(planned: PlannedAction, step: StepState, threads: number): void {
+  const { links, microbatch: m } = planned;
+  scope(() => {
+    takeOutputGrads(planned, step);
+    links.stage.startBackward(m, { lossGrad: lossGradOf(links.stage, m, step), threads });
+  });
+}
+
+/** Waits for a backward that was started, and gives its gradients away. */
+export function finishBackward(planned: PlannedAction, step: StepState): void {
+  scope(() => finish(planned, step));
+}
+
+function takeOutputGrads({ links: { stage, to }, microbatch: m, waits }: PlannedAction, step: StepState): void {
+  for (let i = 0; i < to.length; i++) {
+    const link = to[i] as Link;
+    if (link.local !== null) continue; // handed over when they were computed
+    const count = stage.sentTo(m, link.stage).length;
+    if (count === 0) continue;
+    const payload = take(link.grads[m] as RowMessage, link, waits[i] as Place, step);
+    stage.setOutputGrads(m, link.stage, unpackGrads(payload, count, link.rank));
+  }
+}
+
+function finish(
+  { links: { stage, from }, microbatch: m }: PlannedAction,
+  step: StepState,
+  options: { full?: boolean; inputsReady?: () => void } = {},
+): void {
+  stage.backwardOneChunk(m, { ...options, lossGrad: lossGradOf(stage, m, step) });
+  for (const link of from) {
+    if (link.local === null) continue;
+    link.local.setOutputGrads(m, stage.stageIndex, stage.takeInputGrads(m, link.stage));
+  }
+}

@@ -1,0 +1,71 @@
+/** @file What a step works on: the batch cut into microbatches, checked, and the weight of each in the loss. */
+import { show } from '../base/checks.ts';
+import { PipelineError } from '../base/errors.ts';
+import { isCut, takeMicrobatches } from '../microbatch/given.ts';
+import { type Microbatches, splitBatch } from '../microbatch/index.ts';
+import type { PipelineStage } from '../stage/pipeline-stage.ts';
+import type { StepInput } from './capture.ts';
+import type { RuntimeOptions } from './options.ts';
+import type { StepWork } from './row/step-state.ts';
+
+/** Who prepares a step. */
+export interface Preparing {
+  readonly where: 'step' | 'eval';
+  readonly rank: number;
+  readonly stages: readonly PipelineStage[];
+  readonly microbatches: number;
+  readonly options: RuntimeOptions;
+  readonly training: boolean;
+}
+
+/** Cuts and checks what a step was given, before anything runs. */
+export function prepareWork({ args, options }: StepInput, preparing: Preparing): StepWork {
+  const { where, rank, stages, training, options: runtime } = preparing;
+  const { divisor } = options;
+  const batch = cut({ args, options }, preparing);
+  const positional = Math.max(0, ...batch.args.map((each) => each.length));
+  if (positional > 0 && !stages.some((stage) => stage.sources.length === 0))
+    throw new PipelineError(
+      'BAD_INPUT',
+      `${where}: rank ${rank} was given ${positional} positional inputs, but its stages get theirs from other stages; pass them where stage 0 is, and named inputs (kwargs) anywhere`,
+    );
+  const hasTarget = options.target !== undefined || options.targetMbs !== undefined;
+  const holdsLast = stages.some((stage) => stage.isLast);
+  if (training && holdsLast && !hasTarget && (runtime.lossFn?.length ?? 0) > 1)
+    throw new PipelineError(
+      'BAD_INPUT',
+      `${where}: rank ${rank} holds the last stage and needs a target: ${where}(…, { target })`,
+    );
+  if (divisor !== undefined && !(typeof divisor === 'number' && divisor > 0 && Number.isFinite(divisor)))
+    throw new PipelineError('BAD_INPUT', `${where}: divisor is ${show(divisor)}; give a number above 0`);
+  return { training, batch, options, weights: weightsOf(batch.sizes, divisor, preparing) };
+}
+
+function cut({ args, options }: StepInput, { where, microbatches: count, options: runtime }: Preparing): Microbatches {
+  if (isCut(options)) return takeMicrobatches(where, options, count);
+  const { kwargs, target } = options;
+  if (args.length === 0 && target === undefined && Object.keys(kwargs ?? {}).length === 0)
+    return { args: [], kwargs: [], target: undefined, sizes: [] };
+  const { argsChunkSpec, kwargsChunkSpec, targetChunkSpec } = runtime;
+  const batch = splitBatch({ args, kwargs, target }, count, { argsChunkSpec, kwargsChunkSpec, targetChunkSpec });
+  if (batch.args.length !== count)
+    throw new PipelineError(
+      'BATCH_TOO_SMALL',
+      `${where}: a batch of ${batch.sizes.reduce((a, b) => a + b, 0)} rows cannot be cut into ${count} microbatches; give at least ${count} rows, or use fewer microbatches`,
+    );
+  return batch;
+}
+
+/** The weight of each microbatch's loss in the whole. */
+function weightsOf(
+  sizes: readonly number[],
+  divisor: number | undefined,
+  { microbatches, options }: Preparing,
+): number[] {
+  const rows = sizes.reduce((sum, size) => sum + size, 0);
+  return Array.from({ length: microbatches }, (_, m) => {
+    if (divisor !== undefined) return 1 / divisor;
+    if (options.scaleGrads === false) return 1;
+    return rows === 0 ? 1 / microbatches : (sizes[m] as number) / rows;
+  });
+}

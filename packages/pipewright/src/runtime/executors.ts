@@ -1,0 +1,26 @@
+/**
+ * @file The table from kinds of actions to what performs them. Whatever is to be executed in a row is an entry here, or put
+ * beside these by the runtime; a kind of its own needs nothing else.
+ */
+
+import { backward, backwardAndSend, inputBackward, weightBackward } from './actions/backward.ts';
+import { forward } from './actions/forward.ts';
+import { postGrads, postValues, sendGrads, sendValues } from './actions/messages.ts';
+import type { Overlap } from './overlap/overlap.ts';
+import type { Executors } from './row/planned-action.ts';
+
+/** What the runtime itself does for each kind of action. */
+export function builtInExecutors(overlap: Overlap): Executors {
+  return {
+    F: forward,
+    B: backward,
+    B_SEND_B: backwardAndSend,
+    I: inputBackward,
+    W: weightBackward,
+    RECV_F: postValues,
+    RECV_B: postGrads,
+    SEND_F: sendValues,
+    SEND_B: sendGrads,
+    OVERLAP_F_B: ({ parts }, step) => overlap.run(parts, step),
+  };
+}

@@ -1,0 +1,81 @@
+/** @file All that one step works on and holds; gone when it ends. */
+import type { Tensor } from '@pipewright/torch';
+import type { Microbatches } from '../../microbatch/index.ts';
+import type { Recorder } from '../../recording/recorder.ts';
+import { type Place, rankStatus } from '../../status/rank-status.ts';
+import type { ActionHook, RuntimeOptions, StepOptions } from '../options.ts';
+import type { PostedReceive, Transport } from '../transport/transport.ts';
+import type { Link } from './links.ts';
+import type { LossGrads } from './loss-grads.ts';
+import type { PlannedAction } from './planned-action.ts';
+
+/** What is the same in all steps of a runtime. */
+export interface RankContext {
+  readonly rank: number;
+  readonly options: RuntimeOptions;
+  /** Null where one rank is alone. */
+  readonly transport: Transport | null;
+  readonly recorder: Recorder | null;
+  readonly hooks: readonly ActionHook[];
+  readonly lossGrads: LossGrads;
+  /** Called when a message has been taken: what is computed next uses it. */
+  readonly received: () => void;
+}
+
+/** What a step is given. */
+export interface StepWork {
+  readonly training: boolean;
+  readonly batch: Microbatches;
+  readonly options: StepOptions;
+  /** Weight of each microbatch in the loss. */
+  readonly weights: readonly number[];
+}
+
+/** One step on one rank. */
+export class StepState {
+  readonly context: RankContext;
+  readonly training: boolean;
+  readonly batch: Microbatches;
+  readonly options: StepOptions;
+  readonly weights: readonly number[];
+  /** By microbatch, on the rank with the last stage. */
+  readonly losses: (Tensor | undefined)[];
+  readonly outputs: unknown[] = [];
+  /** Values between the forward that made them and their send, by the message's index. */
+  readonly outgoing: (readonly unknown[] | undefined)[] = [];
+  /** Receives between where they were posted and the action that takes them, by the message's index. */
+  readonly posted: (PostedReceive | undefined)[] = [];
+  /** The action under way, a part of another rather than the whole. */
+  current: PlannedAction | null = null;
+  private awaited: { readonly link: Link; readonly place: Place } | null = null;
+
+  constructor(context: RankContext, { training, batch, options, weights }: StepWork) {
+    this.context = context;
+    this.training = training;
+    this.batch = batch;
+    this.options = options;
+    this.weights = weights;
+    this.losses = new Array<Tensor | undefined>(weights.length);
+  }
+
+  /** What is being waited for, in words; null while nothing is. */
+  get waitingFor(): string | null {
+    return (
+      this.awaited &&
+      `${this.awaited.place.action} from rank ${this.awaited.link.rank}, stage ${this.awaited.link.stage}`
+    );
+  }
+
+  /** The rank begins to wait for the message of a link. */
+  beginWait(link: Link, place: Place): void {
+    this.awaited = { link, place };
+    rankStatus.set(place);
+  }
+
+  /** The message is there. */
+  endWait(): void {
+    this.awaited = null;
+    this.context.received();
+    if (this.current !== null) rankStatus.set(this.current.place);
+  }
+}
