@@ -19,7 +19,7 @@ export function isFile(name: string): boolean {
 
 /** The schedule of a name or a file. */
 export async function loadSchedule(name: string, flags: SourceFlags, costs?: Costs): Promise<Schedule> {
-  if (isFile(name)) return readSchedule(name);
+  if (isFile(name)) return readSchedule(name).catch((error: unknown) => refuseFile(name, error));
   const { buildSchedule, findSchedule } = await import('@pipewright/schedule');
   const definition = findSchedule(name);
   if (flags.ranks === undefined || flags.microbatches === undefined) {
@@ -42,11 +42,23 @@ export async function loadSchedule(name: string, flags: SourceFlags, costs?: Cos
   return buildSchedule(name, options);
 }
 
+/** Says which file is not a schedule, since a command may read several. */
+function refuseFile(name: string, error: unknown): never {
+  if (!(error instanceof Error && error.name === 'ScheduleError')) throw error;
+  throw new UsageError(`${name === '-' ? 'standard input' : name}: ${error.message}`);
+}
+
 /** A schedule from a CSV or JSON file; `-` is standard input. */
 export async function readSchedule(file: string): Promise<Schedule> {
   const text = readText(file);
-  const { Schedule, parseCsv } = await import('@pipewright/schedule');
-  return text.trimStart().startsWith('{') ? Schedule.fromJSON(text) : parseCsv(text);
+  const { Schedule, ScheduleError, parseCsv } = await import('@pipewright/schedule');
+  const schedule = text.trimStart().startsWith('{') ? Schedule.fromJSON(text) : parseCsv(text);
+  if (schedule.stages === 0)
+    throw new ScheduleError(
+      'BAD_CSV',
+      `there is no action in it; a schedule has a line of actions per rank, such as 0F0,0B0`,
+    );
+  return schedule;
 }
 
 /** The text of a file, or of standard input. */

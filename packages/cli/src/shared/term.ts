@@ -31,15 +31,19 @@ export interface TableCell {
 
 /** How a table is laid out. */
 export interface TableOptions {
-  /** One letter per column: `l` left, `r` right; default: the first left, the others right. */
+  /** One character per column: `l` left, `r` right; default: the first left, the others right. */
   readonly align?: string;
+  /** Characters per line; a wider table has the texts of column `wrap` broken into lines, between words. */
+  readonly width?: number;
+  /** The column whose texts may be broken; default the last. */
+  readonly wrap?: number;
 }
 
 /** Rows as aligned columns, the first row being the header. */
 export function formatTable(rows: readonly (readonly (string | TableCell)[])[], options: TableOptions = {}): string {
-  const cells = rows.map((row) => row.map((cell) => (typeof cell === 'string' ? { text: cell } : cell)));
-  const widths: number[] = [];
-  for (const row of cells) row.forEach((cell, i) => (widths[i] = Math.max(widths[i] ?? 0, cell.text.length)));
+  const given = rows.map((row) => row.map((cell) => (typeof cell === 'string' ? { text: cell } : cell)));
+  const cells = options.width === undefined ? given : wrapColumn(given, options.width, options.wrap);
+  const widths = columnWidths(cells);
   const lines = cells.map((row) =>
     row
       .map(({ text, paint }, i) => {
@@ -51,4 +55,44 @@ export function formatTable(rows: readonly (readonly (string | TableCell)[])[], 
       .trimEnd(),
   );
   return `${lines.join('\n')}\n`;
+}
+
+function columnWidths(cells: readonly (readonly TableCell[])[]): number[] {
+  const widths: number[] = [];
+  for (const row of cells) row.forEach((cell, i) => (widths[i] = Math.max(widths[i] ?? 0, cell.text.length)));
+  return widths;
+}
+
+/** The rows with the texts of one column broken so that lines fit, as far as words allow it. */
+function wrapColumn(cells: readonly (readonly TableCell[])[], width: number, column?: number): TableCell[][] {
+  const widths = columnWidths(cells);
+  const wrap = column ?? widths.length - 1;
+  const others = widths.reduce((sum, one, i) => sum + (i === wrap ? 0 : one + 2), 0);
+  return cells.flatMap((row) => {
+    const cell = row[wrap];
+    if (cell === undefined) return [[...row]];
+    const [first = '', ...rest] = wrapWords(cell.text, Math.max(8, width - others));
+    const again = (text: string): TableCell[] =>
+      row.map((other, i) => (i === wrap ? { ...other, text } : { text: '' }));
+    return [row.map((other, i) => (i === wrap ? { ...other, text: first } : other)), ...rest.map(again)];
+  });
+}
+
+/** Lines of at most `width` characters; only a longer word is broken, after a dot if it has one. */
+export function wrapWords(text: string, width: number): string[] {
+  const lines: string[] = [];
+  const words = text.split(' ').flatMap((word) => breakWord(word, width));
+  for (const word of words) {
+    const last = lines.at(-1);
+    if (last === undefined || last.length + 1 + word.length > width) lines.push(word);
+    else lines[lines.length - 1] = `${last} ${word}`;
+  }
+  return lines;
+}
+
+function breakWord(word: string, width: number): string[] {
+  if (word.length <= width) return [word];
+  const dot = word.lastIndexOf('.', width - 1) + 1;
+  const cut = dot > 0 ? dot : width;
+  return [word.slice(0, cut), ...breakWord(word.slice(cut), width)];
 }

@@ -61,6 +61,14 @@ describe('check', () => {
     expect(cli('check four.csv --stages 3').code).toBe(1);
   });
 
+  test('an empty file is not a schedule', () => {
+    const said = 'there is no action in it; a schedule has a line of actions per rank, such as 0F0,0B0';
+    for (const text of ['', '\n', ',,\n', '{ "order": [] }'])
+      expect(cli('check -', text)).toEqual({ code: 1, out: '', err: `pipewright: standard input: ${said}\n` });
+    expect(JSON.parse(cli('check - -f json', '').out)).toEqual({ file: '-', ok: false, error: said, violations: [] });
+    expect(cli('simulate -', '')).toEqual({ code: 2, out: '', err: `pipewright: standard input: ${said}\n` });
+  });
+
   test('a file that is no schedule fails the check; a file that is not there is a usage error', () => {
     expect(cli('check -', '0F0,hello\n')).toMatchObject({ code: 1, out: '', err: expect.stringContaining("'hello'") });
     expect(cli('check nothing.csv')).toEqual({

@@ -21,14 +21,14 @@ export async function check(file: string, flags: CheckFlags): Promise<number> {
   try {
     schedule = expected(await readSchedule(file), flags);
   } catch (error) {
-    // A file that is no schedule has failed the check.
+    // A file that is not a schedule fails the check.
     if (!(error instanceof ScheduleError)) throw error;
     if (flags.format === 'json')
       await writeResult(
         `${JSON.stringify({ file, ok: false, error: error.message, violations: [] }, null, 2)}\n`,
         flags.out,
       );
-    else console.error(`${file === '-' ? 'standard input' : file}: ${error.message}`);
+    else console.error(`pipewright: ${file === '-' ? 'standard input' : file}: ${error.message}`);
     return 1;
   }
   const violations = validate(schedule, flags.limit === undefined ? {} : { limit: flags.limit });

@@ -6,11 +6,13 @@ import { cli, folder } from '../../../testing/run-cli.ts';
 describe('compare', () => {
   test('marks the best', () => {
     expect(cli('compare 1F1B Interleaved1F1B:2 ZBV -p 4 -m 8').out).toMatchInlineSnapshot(`
-      "4 ranks, 8 microbatches; * is the best of its column
-      schedule           stages/rank  makespan   bubble/makespan   bubble/span   peak memory
-      1F1B                         1        33             27.3%         27.3%             4*
-      Interleaved1F1B:2            2      28.5             15.8%         15.8%           5.5
-      ZBVZeroBubble                2      25.5*             5.9%*         0.0%*            4*
+      "4 ranks, 8 microbatches; * marks the best of a column
+      schedule           stages/rank  makespan   bubble   of span   peak memory
+      1F1B                         1        33    27.3%     27.3%             4*
+      Interleaved1F1B:2            2      28.5    15.8%     15.8%           5.5
+      ZBVZeroBubble                2      25.5*    5.9%*     0.0%*            4*
+      bubble: the share of the makespan in which ranks are idle; of span: the same, without the time
+      before the first and after the last action of a rank
 
       busy share and peak memory per rank
       rank     1F1B  Interleaved1F1B:2  ZBVZeroBubble

@@ -5,7 +5,7 @@ import type { CostFlags } from '../../shared/flags.ts';
 import { writeResult } from '../../shared/output.ts';
 import type { OutputFlags } from '../../shared/render.ts';
 import { isFile, loadSchedule, type SourceFlags } from '../../shared/source.ts';
-import { type Colors, colors, formatTable, type TableCell } from '../../shared/term.ts';
+import { type Colors, colors, formatTable, lineWidth, type TableCell, wrapWords } from '../../shared/term.ts';
 import { UsageError } from '../../shared/usage-error.ts';
 
 /** The flags of the command. */
@@ -120,8 +120,8 @@ async function describe(entries: readonly Entry[], flags: CompareFlags): Promise
   const paint = colors(flags.out === undefined ? flags.color : false);
   const columns: Column[] = [
     { head: 'makespan', value: ({ step }) => step.makespan, text: quantity },
-    { head: 'bubble/makespan', value: ({ step }) => step.bubble.makespan, text: percent },
-    { head: 'bubble/span', value: ({ step }) => step.bubble.span, text: percent },
+    { head: 'bubble', value: ({ step }) => step.bubble.makespan, text: percent },
+    { head: 'of span', value: ({ step }) => step.bubble.span, text: percent },
     { head: 'peak memory', value: ({ peaks }) => Math.max(0, ...peaks), text: quantity },
   ];
   const dim = (text: string): TableCell => ({ text, paint: paint.dim });
@@ -134,12 +134,17 @@ async function describe(entries: readonly Entry[], flags: CompareFlags): Promise
     ),
   ]);
   const { schedule } = entries[0]!.step;
-  const title = `${plural(schedule.ranks, 'rank')}, ${plural(schedule.microbatches, 'microbatch', 'microbatches')}; * is the best of its column`;
+  const title = `${plural(schedule.ranks, 'rank')}, ${plural(schedule.microbatches, 'microbatch', 'microbatches')}; * marks the best of a column`;
+  const legend =
+    'bubble: the share of the makespan in which ranks are idle; of span: the same, without the time before the first and after the last action of a rank';
   const summary = formatTable([
     ['schedule', 'stages/rank', ...columns.map(({ head }) => `${head} `)].map(dim),
     ...rows,
   ]);
-  return `${paint.bold(title)}\n${summary}\n${perRank(entries, { dim, quantity, percent, all: flags.allRanks === true })}`;
+  const width = lineWidth(flags.width);
+  const explained = wrapWords(legend, width).map((line) => `${paint.dim(line)}\n`);
+  const ranks = perRank(entries, { dim, quantity, percent, all: flags.allRanks === true, width });
+  return `${paint.bold(title)}\n${summary}${explained.join('')}\n${ranks}`;
 }
 
 /** Best values end in a star, the others in a space, so that digits stay aligned. */
@@ -155,6 +160,7 @@ function perRank(
     readonly quantity: (value: number) => string;
     readonly percent: (share: number) => string;
     readonly all: boolean;
+    readonly width: number;
   },
 ): string {
   const ranks = Math.max(...entries.map(({ peaks }) => peaks.length));
@@ -162,17 +168,44 @@ function perRank(
   const shown = Array.from({ length: ranks }, (_, rank) => rank).filter(
     (rank) => !cut || rank < 4 || rank >= ranks - 4,
   );
-  const rows = shown.map((rank) => [
-    String(rank),
-    ...entries.map(({ step, peaks }) =>
+  const column = ({ name, step, peaks }: Entry): string[] => {
+    const cells = shown.map((rank) =>
       peaks[rank] === undefined
         ? ''
         : `${use.percent(step.makespan > 0 ? step.busy[rank]! / step.makespan : 0)} ${use.quantity(peaks[rank])}`,
+    );
+    if (cut) cells.splice(4, 0, '…');
+    return [name, ...cells];
+  };
+  const labels = ['rank', ...shown.map(String)];
+  if (cut) labels.splice(5, 0, '…');
+  const blocks = fitColumns(entries.map(column), use.width - Math.max(...labels.map((label) => label.length)));
+  const tables = blocks.map((block) =>
+    formatTable(
+      labels.map((label, row) => {
+        const line = [label, ...block.map((cells) => cells[row]!)];
+        return row === 0 ? line.map(use.dim) : line;
+      }),
     ),
-  ]);
-  if (cut) rows.splice(4, 0, ['…', ...entries.map(() => '…')]);
+  );
   const note = cut ? `(${ranks - 8} ranks not shown; --all-ranks shows them)\n` : '';
-  return `busy share and peak memory per rank\n${formatTable([['rank', ...entries.map(({ name }) => name)].map(use.dim), ...rows])}${note}`;
+  return `busy share and peak memory per rank\n${tables.join('\n')}${note}`;
+}
+
+/** Columns in groups that fit side by side into `width`; every group has at least one. */
+function fitColumns(columns: readonly (readonly string[])[], width: number): (readonly string[])[][] {
+  const groups: (readonly string[])[][] = [];
+  let used = Number.POSITIVE_INFINITY;
+  for (const column of columns) {
+    const needed = 2 + Math.max(...column.map((cell) => cell.length));
+    if (used + needed > width) {
+      groups.push([]);
+      used = 0;
+    }
+    groups.at(-1)!.push(column);
+    used += needed;
+  }
+  return groups;
 }
 
 function toJson(entries: readonly Entry[]): object {

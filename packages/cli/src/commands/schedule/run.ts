@@ -4,7 +4,7 @@ import type { CostFlags } from '../../shared/flags.ts';
 import { writeResult } from '../../shared/output.ts';
 import { chooseFormat, type Format, type OutputFlags, renderSchedule } from '../../shared/render.ts';
 import { loadSchedule, type SourceFlags } from '../../shared/source.ts';
-import { colors, formatTable } from '../../shared/term.ts';
+import { colors, formatTable, lineWidth } from '../../shared/term.ts';
 import { UsageError } from '../../shared/usage-error.ts';
 
 /** The flags of the command. */
@@ -17,7 +17,7 @@ export interface ScheduleFlags extends SourceFlags, CostFlags, OutputFlags {
 /** Runs the command; returns the exit code. */
 export async function schedule(name: string | undefined, flags: ScheduleFlags): Promise<number> {
   if (flags.list === true) {
-    await writeResult(await listSchedules(flags.color), flags.out);
+    await writeResult(await listSchedules(flags), flags.out);
     return 0;
   }
   if (name === undefined)
@@ -34,9 +34,9 @@ export async function schedule(name: string | undefined, flags: ScheduleFlags): 
 }
 
 /** All schedules, with what they are. */
-async function listSchedules(color: boolean | undefined): Promise<string> {
+async function listSchedules(flags: ScheduleFlags): Promise<string> {
   const { scheduleDefinitions } = await import('@pipewright/schedule');
-  const paint = colors(color);
+  const paint = colors(flags.out === undefined ? flags.color : false);
   const rows = scheduleDefinitions.map((definition) => {
     const { least, most } = definition.stagesPerRank;
     const stages = least === most ? String(least) : Number.isFinite(most) ? `${least}-${most}` : `${least}+`;
@@ -47,6 +47,6 @@ async function listSchedules(color: boolean | undefined): Promise<string> {
       definition.summary,
     ];
   });
-  const head = ['name', 'stages per rank', 'in PyTorch', 'what it is'].map((text) => ({ text, paint: paint.dim }));
-  return formatTable([head, ...rows], { align: 'llll' });
+  const head = ['name', 'stages/rank', 'PyTorch', 'what it is'].map((text) => ({ text, paint: paint.dim }));
+  return formatTable([head, ...rows], { align: 'llll', width: lineWidth(flags.width) });
 }

@@ -11,13 +11,14 @@ describe('simulate', () => {
       span           33
       bubble         27.3% of the makespan, 27.3% of the span
       peak memory    4 on rank 0
-      critical path  22 actions: 0F0 1F0 2F0 3F0 3B0 3F1 … 3F7 3B7 2B7 1B7 0B7; 33 of work, 0 waiting for messages
+      critical path  22 actions: 0F0 1F0 2F0 3F0 3B0 3F1 … 3F7 3B7 2B7 1B7 0B7; 33 of work, 0 waiting for
+                     messages
 
-      rank        busy  idle  communication  waiting for it  peak memory
-      0     24 (72.7%)     9              0               0            4
-      1     24 (72.7%)     9              0               0            3
-      2     24 (72.7%)     9              0               0            2
-      3     24 (72.7%)     9              0               0            1
+      rank        busy  idle  communication  waiting  peak memory
+      0     24 (72.7%)     9              0        0            4
+      1     24 (72.7%)     9              0        0            3
+      2     24 (72.7%)     9              0        0            2
+      3     24 (72.7%)     9              0        0            1
       "
     `);
   });

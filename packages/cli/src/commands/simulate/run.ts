@@ -1,11 +1,11 @@
-/** @file `pipewright simulate`: plays a schedule with costs and says how long, how idle, how much memory. */
+/** @file `pipewright simulate`: simulates a step with costs and prints time, bubble and memory. */
 import type { Simulation } from '@pipewright/schedule';
 import { readCosts } from '../../shared/costs.ts';
 import type { CostFlags } from '../../shared/flags.ts';
 import { writeResult } from '../../shared/output.ts';
 import { chooseFormat, type OutputFlags, renderStep } from '../../shared/render.ts';
 import { loadSchedule, type SourceFlags } from '../../shared/source.ts';
-import { colors, formatTable } from '../../shared/term.ts';
+import { colors, formatTable, lineWidth } from '../../shared/term.ts';
 
 /** What `simulate` can write. */
 export const simulateFormats = ['text', 'json', 'timeline', 'svg', 'trace'] as const;
@@ -24,17 +24,16 @@ export async function simulate(name: string, flags: SimulateFlags): Promise<numb
   const step = library.simulate(order, costs);
   const format = chooseFormat<(typeof simulateFormats)[number]>(flags, 'text');
   if (format === 'json') await writeResult(`${JSON.stringify(step, null, 2)}\n`, flags.out);
-  else if (format === 'text')
-    await writeResult(await describe(step, flags.out === undefined ? flags.color : false), flags.out);
+  else if (format === 'text') await writeResult(await describe(step, flags), flags.out);
   else await writeResult(await renderStep(format, step, flags), flags.out);
   return 0;
 }
 
 /** The numbers of a step in words and a table. */
-async function describe(step: Simulation, color: boolean | undefined): Promise<string> {
+async function describe(step: Simulation, flags: SimulateFlags): Promise<string> {
   const { percent, plural, quantity, formatAction } = await import('@pipewright/schedule');
   const { schedule } = step;
-  const paint = colors(color);
+  const paint = colors(flags.out === undefined ? flags.color : false);
   const peaks = Array.from(step.peakMemory);
   const peak = Math.max(0, ...peaks);
   const path = step.criticalPath;
@@ -49,7 +48,7 @@ async function describe(step: Simulation, color: boolean | undefined): Promise<s
       `${plural(path.length, 'action')}: ${shorten(path.map(({ action }) => formatAction(action)))}; ${quantity(onPath)} of work, ${quantity(step.makespan - onPath)} waiting for messages`,
     ],
   ];
-  const head = ['rank', 'busy', 'idle', 'communication', 'waiting for it', 'peak memory'].map((text) => ({
+  const head = ['rank', 'busy', 'idle', 'communication', 'waiting', 'peak memory'].map((text) => ({
     text,
     paint: paint.dim,
   }));
@@ -62,7 +61,7 @@ async function describe(step: Simulation, color: boolean | undefined): Promise<s
     { text: quantity(amount), paint: amount === peak ? paint.yellow : (text: string) => text },
   ]);
   const title = `${schedule.name}: ${plural(schedule.ranks, 'rank')}, ${plural(schedule.stages, 'stage')}, ${plural(schedule.microbatches, 'microbatch', 'microbatches')}`;
-  return `${paint.bold(title)}\n${formatTable(facts, { align: 'll' })}\n${formatTable([head, ...rows])}`;
+  return `${paint.bold(title)}\n${formatTable(facts, { align: 'll', width: lineWidth(flags.width) })}\n${formatTable([head, ...rows])}`;
 }
 
 function shorten(actions: readonly string[]): string {

@@ -14,22 +14,29 @@ test('split prints the stages', () => {
   expect({ code, err }).toEqual({ code: 0, err: '' });
   expect(out).toMatchInlineSnapshot(`
     "gpt2_dyn.pt2 in 3 stages at s10 = 8
-    stage  layers                                                                    parameters    memory        in       out    forward   share
-    0      m.transformer.wte m.transformer.wpe m.transformer.drop m.transformer.h.0      16,800  65.6 KiB     768 B  13.1 KiB  2.6 MFLOP  40.0 %
-    1      m.transformer.h.1-2                                                           25,408  99.3 KiB  13.1 KiB    12 KiB  5.2 MFLOP  38.7 %
-    2      m.transformer.h.3 m.transformer.ln_f m.lm_head                                15,840  61.9 KiB  13.1 KiB    36 KiB  3.2 MFLOP  21.3 %
+    stage  layers                        parameters    memory        in       out    forward    time
+    0      m.transformer.wte                 16,800  65.6 KiB     768 B  13.1 KiB  2.6 MFLOP  40.0 %
+           m.transformer.wpe
+           m.transformer.drop
+           m.transformer.h.0
+    1      m.transformer.h.1-2               25,408  99.3 KiB  13.1 KiB    12 KiB  5.2 MFLOP  38.7 %
+    2      m.transformer.h.3                 15,840  61.9 KiB  13.1 KiB    36 KiB  3.2 MFLOP  21.3 %
+           m.transformer.ln_f m.lm_head
+    in, out: bytes of activations per microbatch; forward: floating-point operations of one microbatch;
+    time: its share of the forward time of all stages, estimated from operations, bytes and calls (equal
+    shares make the smallest bubble)
 
-    Further than to the next stage
+    Sent further than to the next stage
     expand_1  stage 0 to 1, 2  bool[s10, 1, 12, 12]  1.1 KiB
 
-    Parameters of several stages
+    Parameters used by several stages
     m.transformer.wte.weight  stages 0, 2
     "
   `);
 });
 
 test('split makes stages of equal cost, and counts with the sizes given', () => {
-  const { out } = cli(`split ${file('llama_dyn.pt2')} --stages 4 --size s10=16`);
+  const { out } = cli(`split ${file('llama_dyn.pt2')} --stages 4 --size s10=16 --width 160`);
   expect(out).toMatch(/^llama_dyn.pt2 in 4 stages at s10 = 16\n/);
   expect(out).toMatch(/\n3 {6}m\.model\.rotary_emb m\.model\.layers\.3 m\.model\.norm m\.lm_head /);
 });

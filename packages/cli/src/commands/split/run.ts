@@ -1,7 +1,7 @@
-/** @file `pipewright split`: how a model would be cut into stages, in numbers or as a picture. */
+/** @file `pipewright split`: how a model would be split into stages, in numbers or as a picture. */
 import type { PipeReport, ReportedValue, SharedValues, SplitPoint, StageReport } from 'pipewright';
 import { writeResult } from '../../shared/output.ts';
-import { type Colors, colors, formatTable } from '../../shared/term.ts';
+import { colors, formatTable, lineWidth, wrapWords } from '../../shared/term.ts';
 import { UsageError } from '../../shared/usage-error.ts';
 
 /** The flags of the command. */
@@ -33,8 +33,7 @@ export async function split(file: string, flags: SplitFlags): Promise<number> {
   const title = `${file.replace(/^.*[/\\]/, '')} in ${pipe.numStages} ${pipe.numStages === 1 ? 'stage' : 'stages'}`;
   if (flags.format === 'json') await writeResult(`${JSON.stringify(report, null, 2)}\n`, flags.out);
   else if (flags.format === 'svg') await writeResult(drawPipe(report, { title, width: flags.width }), flags.out);
-  else
-    await writeResult(await describe(title, report, colors(flags.out === undefined ? flags.color : false)), flags.out);
+  else await writeResult(await describe(title, report, flags), flags.out);
   return 0;
 }
 
@@ -46,9 +45,15 @@ function readBorder(text: string): [string, SplitPoint] {
   return [match[1] as string, match[2] as SplitPoint];
 }
 
-async function describe(title: string, report: PipeReport, paint: Colors): Promise<string> {
+/** What the columns mean. */
+const legend =
+  'in, out: bytes of activations per microbatch; forward: floating-point operations of one microbatch; time: its share of the forward time of all stages, estimated from operations, bytes and calls (equal shares make the smallest bubble)';
+
+async function describe(title: string, report: PipeReport, flags: SplitFlags): Promise<string> {
+  const paint = colors(flags.out === undefined ? flags.color : false);
+  const width = lineWidth(flags.width);
   const { formatBytes, formatFlops } = await import('pipewright');
-  const head = ['stage', 'layers', 'parameters', 'memory', 'in', 'out', 'forward', 'share'];
+  const head = ['stage', 'layers', 'parameters', 'memory', 'in', 'out', 'forward', 'time'];
   const row = (stage: StageReport): string[] => [
     String(stage.stage),
     stage.layers.join(' '),
@@ -62,14 +67,19 @@ async function describe(title: string, report: PipeReport, paint: Colors): Promi
   const sizes = Object.entries(report.sizes).map(([name, size]) => `${name} = ${size}`);
   const lines = [
     `${paint.bold(title)}${sizes.length === 0 ? '' : ` at ${sizes.join(', ')}`}\n`,
-    formatTable([head.map((text) => ({ text, paint: paint.dim })), ...report.stages.map(row)], { align: 'llrrrrrr' }),
+    formatTable([head.map((text) => ({ text, paint: paint.dim })), ...report.stages.map(row)], {
+      align: 'llrrrrrr',
+      width,
+      wrap: 1,
+    }),
+    ...wrapWords(legend, width).map((line) => `${paint.dim(line)}\n`),
   ];
   const section = (name: string, rows: readonly (readonly string[])[]): void => {
     if (rows.length > 0) lines.push(`\n${paint.bold(name)}\n`, formatTable(rows, { align: 'lllr' }));
   };
   const from = (value: ReportedValue): string => (value.from === null ? 'input' : `stage ${value.from}`);
   section(
-    'Further than to the next stage',
+    'Sent further than to the next stage',
     report.skips.map((value) => [
       value.name,
       `${from(value)} to ${value.to.filter((stage) => stage !== value.from).join(', ')}`,
@@ -78,7 +88,7 @@ async function describe(title: string, report: PipeReport, paint: Colors): Promi
     ]),
   );
   section(
-    'Parameters of several stages',
+    'Parameters used by several stages',
     report.ties.map(({ name, stages }) => [name, `stages ${stages.join(', ')}`]),
   );
   section(
