@@ -8,8 +8,8 @@ export { computationVisuals, inkOn, toneOf, visualOrder } from './draw/palette.t
 export type { BarFace, Bars, Drawable, MemoryCurve, Picture } from './draw/picture.ts';
 export { FaceReader, pictureOf, pictureOfRows } from './draw/picture.ts';
 export { percent, plural, quantity } from './draw/quantity.ts';
-export type { SvgOptions } from './draw/svg.ts';
-export { renderSvg } from './draw/svg.ts';
+export type { SvgOptions } from './draw/svg/svg.ts';
+export { renderSvg } from './draw/svg/svg.ts';
 export type { TableMark, TableOptions } from './draw/table.ts';
 export { formatPipelineOrder, renderTable } from './draw/table.ts';
 export type { TimelineOptions } from './draw/timeline.ts';
@@ -38,13 +38,10 @@ export {
   parseComputationType,
   profilerRangeName,
 } from './model/action.ts';
-export type { ScheduleHead } from './model/column-builder.ts';
-export { RowBuilder } from './model/column-builder.ts';
 export type { CsvFormat, FormatCsvOptions, ParseCsvOptions } from './model/csv.ts';
 export { formatCsv, parseCsv } from './model/csv.ts';
 export type { ScheduleErrorCode } from './model/errors.ts';
-export { nearest, ScheduleError } from './model/errors.ts';
-export { Code, CompositeTable, codeOf, kindOf, Layout, unpack } from './model/packed.ts';
+export { ScheduleError } from './model/errors.ts';
 export type { PlacementOptions, PlacementStyle } from './model/placement.ts';
 export { rankToStages, stageToRank } from './model/placement.ts';
 export type {
@@ -58,21 +55,8 @@ export type {
   StageEdge,
 } from './model/schedule.ts';
 export { Schedule } from './model/schedule.ts';
-export { ScheduleBuilder } from './model/schedule-builder.ts';
 export { StageGraph } from './model/stage-graph.ts';
 export { simulateSteps } from './pytorch/dry-run.ts';
-export type { ScheduleClass } from './pytorch/names.ts';
-export {
-  getScheduleClass,
-  Schedule1F1B,
-  ScheduleDualPipeV,
-  ScheduleForwardOnly,
-  ScheduleGPipe,
-  ScheduleInterleaved1F1B,
-  ScheduleInterleavedZeroBubble,
-  ScheduleLoopedBFS,
-  ScheduleZBVZeroBubble,
-} from './pytorch/names.ts';
 export type { ScheduleOpsOptions } from './pytorch/visualizer.ts';
 export { addScheduleOpSpacing, getScheduleOps, visualizeSchedule } from './pytorch/visualizer.ts';
 export type { RankRecord, RecordedAction, RecordedRank, RecordedStep, Recording } from './recording/recording.ts';

@@ -1,5 +1,5 @@
 /** @file Checks of what users pass in: options, counts, words. */
-import { nearest } from '@pipewright/schedule';
+import { nearest } from '@pipewright/schedule/internal';
 import { PipelineError } from './errors.ts';
 
 /** Refuses options that do not exist, by name, with the near miss. @example checkOptions('launch', { rank: 4 }, ['ranks']) */

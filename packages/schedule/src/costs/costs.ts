@@ -1,7 +1,7 @@
 /** @file What actions cost: times, messages and memory, as a user writes them and spread over stages and edges. */
 
 import { checkChoice, checkOptions, ScheduleError, show } from '../model/errors.ts';
-import { Code } from '../model/packed.ts';
+import { Code, type Layout, wordCode } from '../model/packed.ts';
 import type { StageEdge } from '../model/schedule.ts';
 
 /** One number for all stages, or one per stage. */
@@ -266,15 +266,15 @@ export function computeCost(costs: CostTable, code: number, stage: number): numb
 }
 
 /** Time of a composite of plain words without waiting inside. */
-export function compositeDuration(costs: CostTable, leaves: readonly number[], stageShift: number): number {
-  if (leaves.length > 0 && costs.overlap !== null) return costs.overlap[leaves[0]! >>> stageShift]!;
-  return leaves.reduce((sum, leaf) => sum + computeCost(costs, leaf & 15, leaf >>> stageShift), 0);
+export function compositeDuration(costs: CostTable, leaves: readonly number[], layout: Layout): number {
+  if (leaves.length > 0 && costs.overlap !== null) return costs.overlap[layout.stage(leaves[0]!)]!;
+  return leaves.reduce((sum, leaf) => sum + computeCost(costs, wordCode(leaf), layout.stage(leaf)), 0);
 }
 
 /** What the times of the parts of a composite are multiplied with to make up its duration. */
-export function partScale(costs: CostTable, leaves: readonly number[], stageShift: number): number {
-  const plain = leaves.reduce((sum, leaf) => sum + computeCost(costs, leaf & 15, leaf >>> stageShift), 0);
-  return costs.overlap === null || plain === 0 ? 1 : compositeDuration(costs, leaves, stageShift) / plain;
+export function partScale(costs: CostTable, leaves: readonly number[], layout: Layout): number {
+  const plain = leaves.reduce((sum, leaf) => sum + computeCost(costs, wordCode(leaf), layout.stage(leaf)), 0);
+  return costs.overlap === null || plain === 0 ? 1 : compositeDuration(costs, leaves, layout) / plain;
 }
 
 /** Messages over the edges of the stage graph; forward along the edge, backward against it. */

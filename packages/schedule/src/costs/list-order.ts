@@ -1,6 +1,6 @@
 /** @file A plain greedy order: whatever can start first, gradients before forwards before weight work, within memory limits. */
 
-import { Code } from '../model/packed.ts';
+import { Code, wordCode } from '../model/packed.ts';
 import { fits } from './memory-limit.ts';
 import type { OrderGraph, OrderRows } from './order-graph.ts';
 
@@ -119,7 +119,7 @@ function streamsOf(graph: OrderGraph): Stream[] {
   for (let op = 0; op < graph.count; op++) {
     const word = graph.word[op]!;
     const stage = layout.stage(word);
-    const code = word & 15;
+    const code = wordCode(word);
     const key = stage * 16 + code;
     let stream = streams.get(key);
     if (stream === undefined) streams.set(key, (stream = { rank: graph.rankOf[op]!, code, stage, ops: [], next: 0 }));

@@ -1,7 +1,7 @@
 /** @file What has to come before what in a step, whatever the order of the rows; and how long an order then takes. */
 
 import { ScheduleError } from '../model/errors.ts';
-import { Code } from '../model/packed.ts';
+import { Code, isComposite, type Layout, wordCode } from '../model/packed.ts';
 import type { Schedule } from '../model/schedule.ts';
 import { type CostTable, compositeDuration, computeCost, edgeCosts } from './costs.ts';
 
@@ -149,11 +149,11 @@ export class OrderGraph {
     for (let op = 0; op < this.count; op++) {
       const leaves = composites.leavesOf(this.word[op]!);
       this.duration[op] = compositeOrPlain(costs, leaves, {
-        composite: (this.word[op]! & 15) === Code.Composite,
-        shift: layout.stageShift,
+        composite: isComposite(this.word[op]!),
+        layout,
       });
       for (const leaf of leaves) {
-        const code = leaf & 15;
+        const code = wordCode(leaf);
         if (code > Code.B) {
           throw new ScheduleError(
             'NOT_COMPUTE_ONLY',
@@ -184,7 +184,7 @@ export class OrderGraph {
       ids.get(layout.pack(Code.I, stage, m)) ?? ids.get(layout.pack(Code.B, stage, m));
     for (let op = 0; op < this.count; op++) {
       for (const leaf of composites.leavesOf(this.word[op]!)) {
-        const code = leaf & 15;
+        const code = wordCode(leaf);
         const stage = layout.stage(leaf);
         const m = layout.microbatch(leaf);
         if (code === Code.W) add(ids.get(layout.pack(Code.I, stage, m)), op, 0);
@@ -214,11 +214,11 @@ interface Dependency {
 function compositeOrPlain(
   costs: CostTable,
   leaves: readonly number[],
-  { composite, shift }: { composite: boolean; shift: number },
+  { composite, layout }: { composite: boolean; layout: Layout },
 ): number {
   return composite
-    ? compositeDuration(costs, leaves, shift)
-    : computeCost(costs, leaves[0]! & 15, leaves[0]! >>> shift);
+    ? compositeDuration(costs, leaves, layout)
+    : computeCost(costs, wordCode(leaves[0]!), layout.stage(leaves[0]!));
 }
 
 /** Dependencies grouped by the operation at one end. */

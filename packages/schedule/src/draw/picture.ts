@@ -2,7 +2,7 @@
 
 import type { CostTable } from '../costs/costs.ts';
 import { type ActionKind, formatAction } from '../model/action.ts';
-import { Code, kindOf } from '../model/packed.ts';
+import { Code, isComposite, kindOf, wordCode } from '../model/packed.ts';
 import { Schedule, type ScheduleData } from '../model/schedule.ts';
 import { simulate } from '../simulate/simulate.ts';
 import { type SimulatedMessage, Simulation } from '../simulate/simulation.ts';
@@ -56,7 +56,7 @@ export function pictureOf(source: Drawable): Picture {
   for (let rank = 0; rank < schedule.rows.length; rank++) {
     const row = schedule.rows[rank]!;
     for (let slot = 0; slot < row.length; slot++) {
-      const code = row[slot]! & 15;
+      const code = wordCode(row[slot]!);
       if (code === Code.Bubble) continue;
       const beside = !costs.blocking && code > Code.B && code !== Code.Reshard && code !== Code.Composite;
       const at = offsets[rank]! + slot;
@@ -81,7 +81,7 @@ export function pictureOf(source: Drawable): Picture {
 function countTransfers({ stageEdges, stageToRank, rows, microbatches }: Schedule): number {
   const crossing = stageEdges.filter(([from, to]) => stageToRank[from] !== stageToRank[to]).length;
   const isBackward = (word: number): boolean =>
-    (word & 15) === Code.I || (word & 15) === Code.B || (word & 15) === Code.Composite;
+    wordCode(word) === Code.I || wordCode(word) === Code.B || isComposite(word);
   return crossing * microbatches * (rows.some((row) => row.some(isBackward)) ? 2 : 1);
 }
 
@@ -164,21 +164,21 @@ export class FaceReader {
   /** The kind of a cell, cheaper than its face. */
   kind(rank: number, slot: number): ActionKind {
     const word = this.schedule.rows[rank]![slot]!;
-    return kindOf((word & 15) === Code.Composite ? this.schedule.composites.codes[word >>> 4]! : word & 15);
+    return kindOf(isComposite(word) ? this.schedule.composites.codeOf(word) : wordCode(word));
   }
 
   /** Which of the rank's stages a cell is of; the first part's for a composite. */
   chunk(rank: number, slot: number): number {
     const word = this.schedule.rows[rank]![slot]!;
-    const leaf = (word & 15) === Code.Composite ? this.schedule.composites.leavesOf(word)[0] : word;
+    const leaf = isComposite(word) ? this.schedule.composites.leavesOf(word)[0] : word;
     return leaf === undefined ? 0 : (this.chunkOfStage[this.schedule.layout.stage(leaf)] ?? 0);
   }
 
   private faceOf(word: number): BarFace {
     const { layout, composites } = this.schedule;
-    if ((word & 15) === Code.Composite) {
+    if (isComposite(word)) {
       const parts = composites.partsOf(word).map((part) => this.faceOf(part));
-      const kind = kindOf(composites.codes[word >>> 4]!);
+      const kind = kindOf(composites.codeOf(word));
       return {
         kind,
         text: this.schedule.format(word),
@@ -187,7 +187,7 @@ export class FaceReader {
         parts,
       };
     }
-    const kind = kindOf(word & 15);
+    const kind = kindOf(wordCode(word));
     const stage = layout.stage(word);
     const microbatch = layout.microbatch(word);
     const text = formatAction({ kind, stage, microbatch: microbatch < 0 ? null : microbatch, parts: null });

@@ -2,7 +2,7 @@
 
 import { type CostTable, resolveCosts } from '../costs/costs.ts';
 import { fits, limitTooLow, resolveMemoryLimit } from '../costs/memory-limit.ts';
-import { Code } from '../model/packed.ts';
+import { Code, wordCode } from '../model/packed.ts';
 import type { Schedule } from '../model/schedule.ts';
 import type { ScheduleShape } from './definition.ts';
 
@@ -14,9 +14,9 @@ export function activationPeaks(schedule: Schedule, costs: CostTable): Float64Ar
     let peak = 0;
     for (const word of row) {
       const leaves = composites.leavesOf(word);
-      for (const leaf of leaves) if ((leaf & 15) === Code.F) held += costs.activation[layout.stage(leaf)]!;
+      for (const leaf of leaves) if (wordCode(leaf) === Code.F) held += costs.activation[layout.stage(leaf)]!;
       if (held > peak) peak = held;
-      for (const leaf of leaves) held -= givenBack(costs, leaf & 15, layout.stage(leaf));
+      for (const leaf of leaves) held -= givenBack(costs, wordCode(leaf), layout.stage(leaf));
     }
     return peak;
   });

@@ -2,8 +2,11 @@
 
 import { checkCount, ScheduleError, show } from '../model/errors.ts';
 import { measure } from '../model/extent.ts';
-import { Code } from '../model/packed.ts';
+import { bits } from '../model/packed.ts';
 import { Schedule, type ScheduleData } from '../model/schedule.ts';
+
+// Constants of this module: an import is looked up at every use.
+const { Code, isComposite, stageIn, wordCode } = bits;
 
 /** How far ahead stages are unsharded: a number of stages, or as many as fit a budget of bytes. */
 export type UnshardWindow = number | { readonly bytes: number; readonly stageBytes: number | readonly number[] };
@@ -88,8 +91,8 @@ class LocalActionPass {
       for (; distinct < most && ahead < row.length; ahead++) {
         const next = row[ahead]!;
         if (next === 0) continue;
-        if (simple && (next & 15) !== Code.Composite) {
-          const stage = next >>> stageShift;
+        if (simple && !isComposite(next)) {
+          const stage = stageIn(next, stageShift);
           if (count[stage]!++ > 0) continue;
           distinct++;
           if (active[stage] === 0) changes = came.push(stage);
@@ -113,14 +116,14 @@ class LocalActionPass {
         came.length = 0;
       }
       out[length++] = word;
-      const code = word & 15;
+      const code = wordCode(word);
       if (code === Code.Composite) {
         this.countComposite(word, complete);
         if (most > 0) bytes -= this.leaveComposite(word, left);
         distinct -= left.length;
         changes = left.length;
       } else {
-        const stage = word >>> stageShift;
+        const stage = stageIn(word, stageShift);
         if ((code === Code.B || code === Code.W) && ++backwards[stage]! === microbatches) complete.push(stage);
         if (most > 0 && --count[stage]! === 0) {
           distinct--;
@@ -151,7 +154,7 @@ class LocalActionPass {
   private countComposite(word: number, complete: number[]): void {
     for (const leaf of this.schedule.composites.leavesOf(word)) {
       const stage = this.schedule.layout.stage(leaf);
-      const code = leaf & 15;
+      const code = wordCode(leaf);
       if ((code === Code.B || code === Code.W) && ++this.backwards[stage]! === this.schedule.microbatches)
         complete.push(stage);
     }

@@ -2,7 +2,7 @@
 
 import { checkChoice, checkOptions, ScheduleError } from '../model/errors.ts';
 import { claimed } from '../model/extent.ts';
-import { Code } from '../model/packed.ts';
+import { Code, wordCode } from '../model/packed.ts';
 import { Schedule, type ScheduleData, type StageEdge } from '../model/schedule.ts';
 import { checkEdges } from '../model/stage-graph.ts';
 import { CellCheck } from '../validate/cells.ts';
@@ -69,7 +69,7 @@ function refuseInvalid(schedule: Schedule): void {
     const { rank, slot } = cells.other;
     const word = schedule.rows[rank]![slot]!;
     const hint =
-      (word & 15) === Code.ReduceGrad
+      wordCode(word) === Code.ReduceGrad
         ? `PyTorch's GPipe and 1F1B orders contain it: build without compat`
         : 'This order seems to be lowered already';
     throw new ScheduleError(

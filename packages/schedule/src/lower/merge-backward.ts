@@ -1,6 +1,6 @@
 /** @file Joins the two halves of a backward where they are neighbours. */
 
-import { Code } from '../model/packed.ts';
+import { Code, samePair, withCode, wordCode } from '../model/packed.ts';
 import { Schedule, type ScheduleData } from '../model/schedule.ts';
 
 /**
@@ -18,10 +18,10 @@ function mergeRow(row: Int32Array): Int32Array {
   for (let slot = 0; slot < row.length; slot++) {
     const word = row[slot]!;
     if (word === 0) continue;
-    const code = word & 15;
+    const code = wordCode(word);
     const last = length > 0 ? merged[length - 1]! : 0;
-    if (code === Code.W && (last & 15) === Code.I && last >>> 4 === word >>> 4)
-      merged[length - 1] = (word & ~15) | Code.B;
+    if (code === Code.W && wordCode(last) === Code.I && samePair(last, word))
+      merged[length - 1] = withCode(word, Code.B);
     else merged[length++] = word;
   }
   return merged.slice(0, length);

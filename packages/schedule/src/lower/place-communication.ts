@@ -3,10 +3,10 @@
  *
  * A send stands right after the action that makes its data. A receive stands right before the action that needs its data,
  * unless that would let ranks wait for each other for ever; then it stands right before the action its rank would be
- * stuck at, and no later: moved past that action the circle would close again.
+ * stuck at, and no later: moved past that action the cycle would close again.
  *
  * How: the rows are executed with rendezvous channels (a send and its receive wait for each other). When ranks wait in a
- * circle, one of its sends is given its receive on the spot, which breaks the circle. What comes out is the order in
+ * cycle, one of its sends is given its receive on the spot, which breaks the cycle. What comes out is the order in
  * which things happened, so it is free of deadlock with rendezvous channels and hence with buffered ones. Each cell is
  * handled a bounded number of times. Only orders of waiting enter, no times: actions that take part in no communication
  * (UNSHARD, RESHARD, REDUCE_GRAD) do not move receives.
@@ -15,10 +15,14 @@
  */
 
 import { ScheduleError } from '../model/errors.ts';
-import { Code } from '../model/packed.ts';
+import { bits, isSendCode, type Layout, samePair } from '../model/packed.ts';
 import type { Schedule } from '../model/schedule.ts';
 import { Peer, StageGraph } from '../model/stage-graph.ts';
+import { forEachCycle } from '../model/waits.ts';
 import { ReceiveSettler } from './settle-receives.ts';
+
+// Constants of this module: an import is looked up at every use.
+const { Code, fieldIn, isComposite, movedIn, otherEnd, stageIn, withCode, wordCode } = bits;
 
 /** The rows of a compute order (bubbles dropped) with sends and receives. */
 export function placeCommunication(schedule: Schedule): Int32Array[] {
@@ -28,8 +32,7 @@ export function placeCommunication(schedule: Schedule): Int32Array[] {
 class Placer {
   private readonly schedule: Schedule;
   private readonly rows: readonly Int32Array[];
-  private readonly stageShift: number;
-  private readonly fieldMask: number;
+  private readonly layout: Layout;
   private readonly graph: StageGraph;
   private readonly rankOf: Int32Array;
   /** The only stage on another rank that feeds a stage (is fed by it), or Peer.None, Peer.Several. */
@@ -49,17 +52,13 @@ class Placer {
   private readonly length: Int32Array;
   private readonly ready: Int32Array;
   private readyCount = 0;
-  /** Scratch space of breakCircles: a walk along waiting ranks, and the place of each rank in its walk. */
-  private readonly path: Int32Array;
-  private readonly place: Int32Array;
   private readonly settler: ReceiveSettler;
 
   constructor(schedule: Schedule) {
     const { rows, layout, ranks, stages } = schedule;
     this.schedule = schedule;
     this.rows = rows;
-    this.stageShift = layout.stageShift;
-    this.fieldMask = layout.microbatchMask;
+    this.layout = layout;
     this.graph = new StageGraph(schedule);
     this.rankOf = this.graph.rankOf;
     this.inPeer = this.graph.peers('inputs');
@@ -71,8 +70,6 @@ class Placer {
     this.sent = new Int32Array(ranks).fill(-1);
     this.stop = new Int32Array(ranks);
     this.ready = new Int32Array(ranks);
-    this.path = new Int32Array(ranks);
-    this.place = new Int32Array(ranks);
     this.length = new Int32Array(ranks);
     this.out = this.makeRoom();
     this.settler = new ReceiveSettler({
@@ -80,7 +77,7 @@ class Placer {
       length: this.length,
       stop: this.stop,
       partnerRank: (word) => this.rankOf[this.partnerStage(word)]!,
-      partner: (word) => this.pack((word & 15) ^ 1, this.partnerStage(word), (word >>> 4) & this.fieldMask),
+      partner: (word) => this.layout.counterpart(word, this.partnerStage(word)),
       isUse: (word, receive) => this.isUse(word, receive),
     });
   }
@@ -89,7 +86,7 @@ class Placer {
     for (let rank = this.rows.length - 1; rank >= 0; rank--) this.wake(rank);
     do {
       this.runReady();
-    } while (this.breakCircles());
+    } while (this.breakCycles());
     return this.out.map((row, rank) => (this.length[rank] === row.length ? row : row.slice(0, this.length[rank])));
   }
 
@@ -113,20 +110,21 @@ class Placer {
   /** Goes on with all ranks that can, each until it has to wait. */
   private runReady(): void {
     const { rows, out: outs, length: lengths, cursor, ready } = this;
-    const { inPeer, outPeer, rankOf, stop, marks, width, stageShift, fieldMask, sent, simple } = this;
+    const { inPeer, outPeer, rankOf, stop, marks, width, sent, simple } = this;
+    const { stageShift, microbatchMask } = this.layout;
     nextRank: while (this.readyCount > 0) {
       const rank = ready[--this.readyCount]!;
       const row = rows[rank]!;
       const out = outs[rank]!;
       let length = lengths[rank]!;
       let slot = cursor[rank]!;
-      if (simple && sent[rank]! >= 0 && (row[slot]! & 15) !== Code.Composite) {
+      if (simple && sent[rank]! >= 0 && !isComposite(row[slot]!)) {
         sent[rank] = -1; // the only send of a plain action was performed while the rank was stopped there
         slot++;
       }
       for (; slot < row.length; slot++) {
         const word = row[slot]!;
-        const code = word & 15;
+        const code = wordCode(word);
         if (code === Code.Composite || (!simple && code <= Code.B)) {
           lengths[rank] = length;
           cursor[rank] = slot;
@@ -140,14 +138,14 @@ class Placer {
         }
         // A plain action, at most one message in and one out: what runParts does, written out.
         const forward = code === Code.F;
-        const stage = word >>> stageShift;
-        const field = (word >>> 4) & fieldMask;
+        const stage = stageIn(word, stageShift);
+        const field = fieldIn(word, microbatchMask);
         const received = forward ? 1 : 2;
         const source = forward ? inPeer[stage]! : outPeer[stage]!;
         if (source !== Peer.None && (marks[stage * width + field]! & received) === 0) {
-          const recvWord = (word & ~15) | (forward ? Code.RecvF : Code.RecvB);
+          const recvWord = withCode(word, forward ? Code.RecvF : Code.RecvB);
           const sender = rankOf[source]!;
-          const sendWord = (recvWord - 1 + ((source - stage) << stageShift)) | 0;
+          const sendWord = movedIn(otherEnd(recvWord), source - stage, stageShift);
           if (stop[sender] !== sendWord) {
             lengths[rank] = length;
             cursor[rank] = slot;
@@ -164,9 +162,9 @@ class Placer {
         out[length++] = word;
         const target = forward ? outPeer[stage]! : inPeer[stage]!;
         if (target === Peer.None) continue;
-        const sendWord = (word & ~15) | (forward ? Code.SendF : Code.SendB);
+        const sendWord = withCode(word, forward ? Code.SendF : Code.SendB);
         const receiver = rankOf[target]!;
-        const recvWord = (sendWord + 1 + ((target - stage) << stageShift)) | 0;
+        const recvWord = movedIn(otherEnd(sendWord), target - stage, stageShift);
         if (stop[receiver] !== recvWord) {
           lengths[rank] = length;
           cursor[rank] = slot;
@@ -205,21 +203,21 @@ class Placer {
 
   /** Whether the data of an action is there; posts its receive, or stops at it. */
   private receive(rank: number, word: number): boolean {
-    const direction = directionOf(word & 15);
+    const direction = directionOf(wordCode(word));
     if (direction === Direction.None) return true;
-    const stage = word >>> this.stageShift;
-    const field = (word >>> 4) & this.fieldMask;
+    const stage = this.layout.stage(word);
+    const field = this.layout.field(word);
     const key = stage * this.width + field;
     const source = this.peerOf(stage, direction, 'recv');
     if (source === Peer.None) return true;
-    const recvWord = (word & ~15) | (direction === Direction.Forward ? Code.RecvF : Code.RecvB);
+    const recvWord = withCode(word, direction === Direction.Forward ? Code.RecvF : Code.RecvB);
     const received = direction === Direction.Forward ? 1 : 2;
     const isPosted = (this.marks[key]! & received) !== 0;
     if (source !== Peer.Several) {
       if (isPosted) return true;
       this.stop[rank] = recvWord;
       const sender = this.rankOf[source]!;
-      if (this.stop[sender] === this.pack(recvWord - 1, source, field)) this.trySend(sender);
+      if (this.stop[sender] === this.layout.counterpart(recvWord, source)) this.trySend(sender);
       else if (this.stop[sender] !== 0) this.breakPair(rank, sender);
       return false;
     }
@@ -229,7 +227,7 @@ class Placer {
     }
     const missing = this.peersOf(stage, direction, 'recv').filter((from) => {
       const sender = this.rankOf[from]!;
-      if (this.stop[sender] === this.pack(recvWord - 1, from, field)) this.trySend(sender);
+      if (this.stop[sender] === this.layout.counterpart(recvWord, from)) this.trySend(sender);
       return (this.marks[from * this.width + field]! & (received << 2)) === 0;
     });
     if (missing.length > 0) this.stop[rank] = recvWord;
@@ -238,13 +236,13 @@ class Placer {
 
   /** Whether a part has nothing to send; otherwise the rank stops at the send and goes on when it is performed. */
   private send(rank: number, word: number): boolean {
-    const direction = directionOf(word & 15);
-    const target = direction === Direction.None ? Peer.None : this.peerOf(word >>> this.stageShift, direction, 'send');
+    const direction = directionOf(wordCode(word));
+    const target = direction === Direction.None ? Peer.None : this.peerOf(this.layout.stage(word), direction, 'send');
     if (target === Peer.None) {
       this.sent[rank]!++;
       return true;
     }
-    this.stop[rank] = (word & ~15) | (direction === Direction.Forward ? Code.SendF : Code.SendB);
+    this.stop[rank] = withCode(word, direction === Direction.Forward ? Code.SendF : Code.SendB);
     if (!this.trySend(rank) && target >= 0 && this.stop[this.rankOf[target]!] !== 0)
       this.breakPair(rank, this.rankOf[target]!);
     return false;
@@ -266,7 +264,7 @@ class Placer {
 
   private perform(rank: number): void {
     const word = this.stop[rank]!;
-    const only = ((word & 15) === Code.SendF ? this.outPeer : this.inPeer)[word >>> this.stageShift]!;
+    const only = (wordCode(word) === Code.SendF ? this.outPeer : this.inPeer)[this.layout.stage(word)]!;
     if (only >= 0) this.take(only, word);
     else for (const target of this.targetsOf(word)) this.take(target, word);
     this.finishSend(rank);
@@ -275,8 +273,8 @@ class Placer {
   private finishSend(rank: number): void {
     const word = this.stop[rank]!;
     if (!this.simple)
-      this.marks[(word >>> this.stageShift) * this.width + ((word >>> 4) & this.fieldMask)]! |=
-        (word & 15) === Code.SendF ? 4 : 8;
+      this.marks[this.layout.stage(word) * this.width + this.layout.field(word)]! |=
+        wordCode(word) === Code.SendF ? 4 : 8;
     this.put(rank, word);
     this.sent[rank]!++;
     this.wake(rank);
@@ -284,18 +282,18 @@ class Placer {
 
   /** Whether a receiving stage has posted for this send or its rank is stopped at the receive. */
   private isThere(target: number, sendWord: number): boolean {
-    const field = (sendWord >>> 4) & this.fieldMask;
-    if (this.stop[this.rankOf[target]!] === this.pack(sendWord + 1, target, field)) return true;
-    return (this.marks[target * this.width + field]! & ((sendWord & 15) === Code.SendF ? 1 : 2)) !== 0;
+    const field = this.layout.field(sendWord);
+    if (this.stop[this.rankOf[target]!] === this.layout.counterpart(sendWord, target)) return true;
+    return (this.marks[target * this.width + field]! & (wordCode(sendWord) === Code.SendF ? 1 : 2)) !== 0;
   }
 
   /** Hands a message over: the receive is written if it is not yet, and its rank goes on if it waited for this. */
   private take(target: number, sendWord: number): void {
     const rank = this.rankOf[target]!;
-    const field = (sendWord >>> 4) & this.fieldMask;
+    const field = this.layout.field(sendWord);
     const key = target * this.width + field;
-    const received = (sendWord & 15) === Code.SendF ? 1 : 2;
-    const recvWord = ((sendWord + 1) & 15) | (field << 4) | (target << this.stageShift);
+    const received = wordCode(sendWord) === Code.SendF ? 1 : 2;
+    const recvWord = this.layout.counterpart(sendWord, target);
     if ((this.marks[key]! & received) === 0) {
       this.marks[key]! |= received;
       this.put(rank, recvWord);
@@ -303,36 +301,33 @@ class Placer {
     if (this.stop[rank] === recvWord) this.wake(rank);
   }
 
-  /** The usual circle, two ranks that wait for each other, is broken as soon as it closes. */
+  /** The usual cycle, two ranks that wait for each other, is broken as soon as it closes. */
   private breakPair(rank: number, other: number): void {
     if (this.waitsFor(other) !== rank) return;
-    const a = this.stop[rank]!;
-    const b = this.stop[other]!;
-    const aSends = (a & 1) === 0; // codes of sends are even
-    const bSends = (b & 1) === 0;
+    const aSends = isSendCode(wordCode(this.stop[rank]!));
+    const bSends = isSendCode(wordCode(this.stop[other]!));
     if (!aSends && !bSends) return;
     const first = aSends && bSends ? this.better(rank, other) === rank : aSends;
     this.force(first ? rank : other);
   }
 
   private isAtSend(rank: number): boolean {
-    const code = this.stop[rank]! & 15;
-    return code === Code.SendF || code === Code.SendB;
+    return isSendCode(wordCode(this.stop[rank]!));
   }
 
   /** Of two ranks at sends, the one to give its receive: a forward send before a backward one, then the lower rank. */
   private better(a: number, b: number): number {
     if (a < 0 || b < 0) return Math.max(a, b);
-    const aForward = (this.stop[a]! & 15) === Code.SendF;
-    const bForward = (this.stop[b]! & 15) === Code.SendF;
+    const aForward = wordCode(this.stop[a]!) === Code.SendF;
+    const bForward = wordCode(this.stop[b]!) === Code.SendF;
     return aForward === bForward ? Math.min(a, b) : aForward ? a : b;
   }
 
   /** The rank a stopped rank waits for. */
   private waitsFor(rank: number): number {
     const word = this.stop[rank]!;
-    const code = word & 15;
-    const stage = word >>> this.stageShift;
+    const code = wordCode(word);
+    const stage = this.layout.stage(word);
     const only = code === Code.SendF || code === Code.RecvB ? this.outPeer[stage]! : this.inPeer[stage]!;
     if (only >= 0) return this.rankOf[only]!;
     return this.waitsForOneOf(rank);
@@ -341,9 +336,9 @@ class Placer {
   /** The rank a rank stopped at a message with several ends waits for. */
   private waitsForOneOf(rank: number): number {
     const word = this.stop[rank]!;
-    const code = word & 15;
-    const stage = word >>> this.stageShift;
-    const field = (word >>> 4) & this.fieldMask;
+    const code = wordCode(word);
+    const stage = this.layout.stage(word);
+    const field = this.layout.field(word);
     const missing = this.isAtSend(rank)
       ? this.targetsOf(word).find((target) => !this.isThere(target, word))
       : this.peersOf(stage, code === Code.RecvF ? Direction.Forward : Direction.Backward, 'recv').find(
@@ -352,52 +347,42 @@ class Placer {
     return this.rankOf[missing!]!;
   }
 
-  /** When no rank can go on: breaks every circle. False when all ranks are at their end. */
-  private breakCircles(): boolean {
+  /** When no rank can go on: breaks every cycle. False when all ranks are at their end. */
+  private breakCycles(): boolean {
     this.settler.settle();
-    const { stop, path, place } = this;
-    place.fill(-1);
-    let stopped = -1;
-    for (let start = 0; start < stop.length; start++) {
-      if (stop[start] === 0) continue;
-      stopped = start;
-      let length = 0;
-      let rank = start;
-      while (place[rank]! < 0 && stop[rank] !== 0) {
-        place[rank] = length;
-        path[length++] = rank;
-        rank = this.waitsFor(rank);
-      }
-      // The walk ended at a rank of its own path: from there on it is a circle.
-      const first = place[rank]!;
-      if (stop[rank] === 0 || first >= length || path[first] !== rank) continue;
-      this.breakCircle(path.slice(first, length));
-    }
-    if (stopped >= 0 && this.readyCount === 0) this.refuse(stopped);
-    return stopped >= 0;
+    const { stop } = this;
+    const stopped = stop.findLastIndex((word) => word !== 0);
+    if (stopped < 0) return false;
+    forEachCycle(
+      stop.length,
+      (rank) => (stop[rank] === 0 ? -1 : this.waitsFor(rank)),
+      (cycle) => this.breakCycle(cycle),
+    );
+    if (this.readyCount === 0) this.refuse(stopped);
+    return true;
   }
 
-  /** Gives one send of a circle, each rank of which waits for the next, its receive. */
-  private breakCircle(circle: Int32Array): void {
-    const sender = this.chooseSender(circle);
+  /** Gives one send of a cycle, each rank of which waits for the next, its receive. */
+  private breakCycle(cycle: Int32Array): void {
+    const sender = this.chooseSender(cycle);
     if (sender < 0) return;
-    const rank = circle[sender]!;
+    const rank = cycle[sender]!;
     const receiver = this.waitsFor(rank);
     this.force(rank);
-    if (this.simple) this.settler.noteCircle(circle, receiver);
+    if (this.simple) this.settler.noteCycle(cycle, receiver);
   }
 
   /**
-   * The place in a circle of the send to be given its receive: one whose rank has its next message with the rank that waits
-   * for it, so that no other send of the circle needs the same; otherwise the best by kind. -1 if there is no send.
+   * The place in a cycle of the send to be given its receive: one whose rank has its next message with the rank that waits
+   * for it, so that no other send of the cycle needs the same; otherwise the best by kind. -1 if there is no send.
    */
-  private chooseSender(circle: Int32Array): number {
+  private chooseSender(cycle: Int32Array): number {
     let best = -1;
-    for (let i = 0; i < circle.length; i++) {
-      const rank = circle[i]!;
+    for (let i = 0; i < cycle.length; i++) {
+      const rank = cycle[i]!;
       if (!this.isAtSend(rank)) continue;
-      if (this.nextPartner(rank) === circle[(i === 0 ? circle.length : i) - 1]) return i;
-      if (best < 0 || this.better(circle[best]!, rank) === rank) best = i;
+      if (this.nextPartner(rank) === cycle[(i === 0 ? cycle.length : i) - 1]) return i;
+      if (best < 0 || this.better(cycle[best]!, rank) === rank) best = i;
     }
     return best;
   }
@@ -407,7 +392,7 @@ class Placer {
     const row = this.rows[rank]!;
     const { composites } = this.schedule;
     const current = row[this.cursor[rank]!]!;
-    if ((current & 15) === Code.Composite) {
+    if (isComposite(current)) {
       for (const leaf of composites.leavesOf(current).slice(this.sent[rank]! + 1)) {
         const partner = this.partnerRank(leaf, 'send');
         if (partner >= 0) return partner;
@@ -416,7 +401,7 @@ class Placer {
     for (let slot = this.cursor[rank]! + 1; slot < row.length; slot++) {
       const word = row[slot]!;
       for (const side of ['recv', 'send'] as const) {
-        if ((word & 15) !== Code.Composite) {
+        if (!isComposite(word)) {
           const partner = this.partnerRank(word, side);
           if (partner >= 0) return partner;
           continue;
@@ -432,27 +417,27 @@ class Placer {
 
   /** The first rank a plain action has to receive from (unless that is done) or to send to; -1 if there is none. */
   private partnerRank(word: number, side: 'send' | 'recv'): number {
-    const direction = directionOf(word & 15);
+    const direction = directionOf(wordCode(word));
     if (direction === Direction.None) return -1;
-    const stage = word >>> this.stageShift;
+    const stage = this.layout.stage(word);
     const peer = this.peerOf(stage, direction, side);
     if (peer === Peer.None) return -1;
-    const key = stage * this.width + ((word >>> 4) & this.fieldMask);
+    const key = stage * this.width + this.layout.field(word);
     if (side === 'recv' && (this.marks[key]! & (direction === Direction.Forward ? 1 : 2)) !== 0) return -1;
     return this.rankOf[peer >= 0 ? peer : this.peersOf(stage, direction, side)[0]!]!;
   }
 
   /** The stage at the other end of a message with one sender and one receiver. */
   private partnerStage(word: number): number {
-    const code = word & 15;
-    return (code === Code.SendF || code === Code.RecvB ? this.outPeer : this.inPeer)[word >>> this.stageShift]!;
+    const code = wordCode(word);
+    return (code === Code.SendF || code === Code.RecvB ? this.outPeer : this.inPeer)[this.layout.stage(word)]!;
   }
 
   private isUse(word: number, receive: number): boolean {
-    const direction = (receive & 15) === Code.RecvF ? Direction.Forward : Direction.Backward;
+    const direction = wordCode(receive) === Code.RecvF ? Direction.Forward : Direction.Backward;
     return this.schedule.composites
       .leavesOf(word)
-      .some((leaf) => leaf >>> 4 === receive >>> 4 && directionOf(leaf & 15) === direction);
+      .some((leaf) => samePair(leaf, receive) && directionOf(wordCode(leaf)) === direction);
   }
 
   private refuse(rank: number): never {
@@ -467,8 +452,8 @@ class Placer {
   /** Stages that take a send. */
   private targetsOf(sendWord: number): readonly number[] {
     return this.peersOf(
-      sendWord >>> this.stageShift,
-      (sendWord & 15) === Code.SendF ? Direction.Forward : Direction.Backward,
+      this.layout.stage(sendWord),
+      wordCode(sendWord) === Code.SendF ? Direction.Forward : Direction.Backward,
       'send',
     );
   }
@@ -484,16 +469,11 @@ class Placer {
       ? this.graph.sendForwardPeers(stage)
       : this.graph.recvForwardPeers(stage);
   }
-
-  /** A message word of the same kind for another stage. */
-  private pack(word: number, stage: number, field: number): number {
-    return (word & 15) | (field << 4) | (stage << this.stageShift);
-  }
 }
 
 function isBackward(word: number, { composites }: Schedule): boolean {
-  if ((word & 15) !== Code.Composite) return directionOf(word & 15) === Direction.Backward;
-  return composites.leavesOf(word).some((leaf) => directionOf(leaf & 15) === Direction.Backward);
+  if (!isComposite(word)) return directionOf(wordCode(word)) === Direction.Backward;
+  return composites.leavesOf(word).some((leaf) => directionOf(wordCode(leaf)) === Direction.Backward);
 }
 
 /** Which way a message goes. */

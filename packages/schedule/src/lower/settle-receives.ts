@@ -1,11 +1,11 @@
 /**
  * @file Moves receives that were put early in vain.
  *
- * When three or more ranks wait in a circle, one send of it gets its receive early; which one turns out best is only seen
- * later: another send of the same circle may get its receive early too, and then the first one may not have been needed.
+ * When three or more ranks wait in a cycle, one send of it gets its receive early; which one turns out best is only seen
+ * later: another send of the same cycle may get its receive early too, and then the first one may not have been needed.
  */
 
-import { Code } from '../model/packed.ts';
+import { Code, isMessage, wordCode } from '../model/packed.ts';
 
 /** The rows under construction. */
 export interface RowsSoFar {
@@ -21,7 +21,7 @@ export interface RowsSoFar {
   isUse(word: number, receive: number): boolean;
 }
 
-/** A receive that stands early because of a circle. */
+/** A receive that stands early because of a cycle. */
 interface EarlyReceive {
   readonly rank: number;
   readonly word: number;
@@ -30,29 +30,29 @@ interface EarlyReceive {
 
 const mostVisits = 10_000;
 
-/** Remembers early receives and moves them later as far as no circle closes. */
+/** Remembers early receives and moves them later as far as no cycle closes. */
 export class ReceiveSettler {
   private readonly rows: RowsSoFar;
   private readonly early: EarlyReceive[] = [];
   private doubtful: Set<EarlyReceive> = new Set();
-  /** Per rank the early receive of the last circle it was in, and what it stood at then. */
-  private readonly circleOf: Int32Array;
+  /** Per rank the early receive of the last cycle it was in, and what it stood at then. */
+  private readonly cycleOf: Int32Array;
   private readonly stoodAt: Int32Array;
 
   constructor(rows: RowsSoFar) {
     this.rows = rows;
-    this.circleOf = new Int32Array(rows.stop.length);
+    this.cycleOf = new Int32Array(rows.stop.length);
     this.stoodAt = new Int32Array(rows.stop.length);
   }
 
-  /** Notes a circle; the last cell of `receiver` is the receive that was put early to break it. */
-  noteCircle(circle: Int32Array, receiver: number): void {
-    const { circleOf, stoodAt } = this;
+  /** Notes a cycle; the last cell of `receiver` is the receive that was put early to break it. */
+  noteCycle(cycle: Int32Array, receiver: number): void {
+    const { cycleOf, stoodAt } = this;
     const { stop, length, out } = this.rows;
-    for (let i = 0; i < circle.length; i++) {
-      const rank = circle[i]!;
-      this.noteForced(rank); // two circles through one stop: the first break may have been in vain
-      circleOf[rank] = this.early.length;
+    for (let i = 0; i < cycle.length; i++) {
+      const rank = cycle[i]!;
+      this.noteForced(rank); // two cycles through one stop: the first break may have been in vain
+      cycleOf[rank] = this.early.length;
       stoodAt[rank] = stop[rank]!;
     }
     const slot = length[receiver]! - 1;
@@ -62,7 +62,7 @@ export class ReceiveSettler {
   /** Notes that the send a rank stands at gets its receive early. */
   noteForced(rank: number): void {
     const word = this.rows.stop[rank]!;
-    if (word !== 0 && this.stoodAt[rank] === word) this.doubtful.add(this.early[this.circleOf[rank]!]!);
+    if (word !== 0 && this.stoodAt[rank] === word) this.doubtful.add(this.early[this.cycleOf[rank]!]!);
   }
 
   /** Moves the doubtful receives; call it when no rank is in the middle of anything. */
@@ -107,7 +107,7 @@ export class ReceiveSettler {
     const open: [rank: number, slot: number][] = [
       [sender, this.find(sender, this.rows.partner(own), length[sender]!) + 1],
     ];
-    // Nearest first: what closes a circle is usually a few messages away.
+    // Nearest first: what closes a cycle is usually a few messages away.
     for (let next = 0; next < open.length; next++) {
       const [r, from] = open[next]!;
       let s = from;
@@ -147,9 +147,5 @@ export class ReceiveSettler {
 }
 
 function isReceive(word: number): boolean {
-  return (word & 15) === Code.RecvF || (word & 15) === Code.RecvB;
-}
-
-function isMessage(word: number): boolean {
-  return (word & 15) >= Code.SendF && (word & 15) <= Code.RecvB;
+  return wordCode(word) === Code.RecvF || wordCode(word) === Code.RecvB;
 }

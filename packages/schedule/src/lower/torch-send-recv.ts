@@ -2,8 +2,12 @@
 
 import { ScheduleError } from '../model/errors.ts';
 import { type Extent, measure } from '../model/extent.ts';
-import { Code } from '../model/packed.ts';
+import { bits } from '../model/packed.ts';
 import { Schedule, type ScheduleData } from '../model/schedule.ts';
+import { Peer, StageGraph } from '../model/stage-graph.ts';
+
+// Constants of this module: an import is looked up at every use.
+const { Code, fieldIn, movedIn, stageIn, withCode, wordCode } = bits;
 
 const forwardDone = 1;
 const gradientDone = 2;
@@ -39,13 +43,11 @@ class SendRecvPass {
     const { stages: rows, fields } = extent;
     this.schedule = schedule;
     this.rankOf = Int32Array.from({ length: rows }, (_, s) => schedule.stageToRank[s] ?? -1);
-    const { rankOf } = this;
-    this.next = Int32Array.from({ length: rows }, (_, s) =>
-      s < stages - 1 && rankOf[s + 1] !== rankOf[s] ? s + 1 : -1,
-    );
-    this.previous = Int32Array.from({ length: rows }, (_, s) =>
-      s > 0 && s < stages && rankOf[s - 1] !== rankOf[s] ? s - 1 : -1,
-    );
+    const chain = new StageGraph({ stages, stageToRank: schedule.stageToRank, edges: null });
+    this.next = new Int32Array(rows).fill(Peer.None);
+    this.next.set(chain.peers('outputs'));
+    this.previous = new Int32Array(rows).fill(Peer.None);
+    this.previous.set(chain.peers('inputs'));
     this.width = fields;
     this.done = new Uint8Array((rows + 1) * fields);
     this.length = new Int32Array(schedule.ranks);
@@ -63,11 +65,11 @@ class SendRecvPass {
         const word = row[slot]!;
         if (word === 0) continue;
         own++;
-        const code = word & 15;
+        const code = wordCode(word);
         if (code === Code.Composite) {
           for (const leaf of composites.leavesOf(word)) if (this.countMessage(leaf, cells)) own++;
         } else if (code === Code.F || code === Code.I || code === Code.B) {
-          const peer = (code === Code.F ? this.next : this.previous)[word >>> layout.stageShift]!;
+          const peer = (code === Code.F ? this.next : this.previous)[layout.stage(word)]!;
           if (peer < 0) continue;
           own++;
           cells[this.rankOf[peer]!]!++;
@@ -89,7 +91,6 @@ class SendRecvPass {
     const { stageShift, microbatchMask } = layout;
     const { done, width, out, length, next, previous, rankOf } = this;
     const lastStage = this.schedule.stages - 1;
-    const oneStage = 1 << stageShift;
     const cursor = new Int32Array(rows.length);
     let pending = Int32Array.from(rows, (_, rank) => rank);
     const empty = rows.findIndex((row) => row.length === 0);
@@ -105,32 +106,32 @@ class SendRecvPass {
         const row = rows[rank]!;
         const slot = cursor[rank]!;
         const word = row[slot]!;
-        const code = word & 15;
+        const code = wordCode(word);
         if (code === Code.F) {
-          const stage = word >>> stageShift;
-          const key = stage * width + ((word >>> 4) & microbatchMask);
+          const stage = stageIn(word, stageShift);
+          const key = stage * width + fieldIn(word, microbatchMask);
           if (stage > 0 && (done[key - width]! & forwardDone) === 0) continue;
           done[key]! |= forwardDone;
           const own = out[rank]!;
           own[length[rank]!++] = word;
           const peer = next[stage]!;
           if (peer >= 0) {
-            own[length[rank]!++] = (word & ~15) | Code.SendF;
+            own[length[rank]!++] = withCode(word, Code.SendF);
             const there = rankOf[peer]!;
-            out[there]![length[there]!++] = ((word & ~15) | Code.RecvF) + oneStage;
+            out[there]![length[there]!++] = movedIn(withCode(word, Code.RecvF), 1, stageShift);
           }
         } else if (code === Code.B || code === Code.I) {
-          const stage = word >>> stageShift;
-          const key = stage * width + ((word >>> 4) & microbatchMask);
+          const stage = stageIn(word, stageShift);
+          const key = stage * width + fieldIn(word, microbatchMask);
           if (stage !== lastStage && (done[key + width]! & gradientDone) === 0) continue;
           done[key]! |= gradientDone;
           const own = out[rank]!;
           own[length[rank]!++] = word;
           const peer = previous[stage]!;
           if (peer >= 0) {
-            own[length[rank]!++] = (word & ~15) | Code.SendB;
+            own[length[rank]!++] = withCode(word, Code.SendB);
             const there = rankOf[peer]!;
-            out[there]![length[there]!++] = ((word & ~15) | Code.RecvB) - oneStage;
+            out[there]![length[there]!++] = movedIn(withCode(word, Code.RecvB), -1, stageShift);
           }
         } else if (code === Code.Composite) {
           if (!this.runComposite(rank, word)) continue;
@@ -154,7 +155,7 @@ class SendRecvPass {
     const leaves = composites.leavesOf(word);
     const keyOf = (leaf: number): number => layout.stage(leaf) * width + layout.microbatch(leaf) + 1;
     const isReady = (leaf: number): boolean => {
-      const code = leaf & 15;
+      const code = wordCode(leaf);
       const stage = layout.stage(leaf);
       if (code === Code.F) return stage === 0 || (done[keyOf(leaf) - width]! & forwardDone) !== 0;
       if (code === Code.I || code === Code.B)
@@ -164,7 +165,7 @@ class SendRecvPass {
     if (!leaves.every(isReady)) return false;
     out[rank]![length[rank]!++] = word;
     for (const leaf of leaves) {
-      const code = leaf & 15;
+      const code = wordCode(leaf);
       if (code === Code.F) done[keyOf(leaf)]! |= forwardDone;
       else if (code === Code.I || code === Code.B) done[keyOf(leaf)]! |= gradientDone;
       const peer = this.peerOf(leaf);
@@ -183,7 +184,7 @@ class SendRecvPass {
 
   /** The stage on another rank that needs the result of an action; -1 if there is none. */
   private peerOf(word: number): number {
-    const code = word & 15;
+    const code = wordCode(word);
     const stage = this.schedule.layout.stage(word);
     if (code === Code.F) return this.next[stage]!;
     return code === Code.I || code === Code.B ? this.previous[stage]! : -1;

@@ -9,7 +9,7 @@
 
 import { type Action, parseAction } from './action.ts';
 import { checkChoice, checkOptions, ScheduleError, show } from './errors.ts';
-import { Code } from './packed.ts';
+import { Code, isComposite, wordCode } from './packed.ts';
 import { Schedule, type ScheduleData, type StageEdge } from './schedule.ts';
 
 /** How a schedule stands in CSV. */
@@ -183,7 +183,7 @@ function checkContent(caller: string, schedule: Schedule, format: CsvFormat): vo
     const wrong = row.findIndex((word) =>
       format === 'compute_comms'
         ? word === 0
-        : (word & 15) > Code.B && (word & 15) !== Code.Composite && (word & 15) !== Code.ReduceGrad,
+        : wordCode(word) > Code.B && !isComposite(word) && wordCode(word) !== Code.ReduceGrad,
     );
     if (wrong < 0) return;
     const says =

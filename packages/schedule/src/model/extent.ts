@@ -1,6 +1,6 @@
 /** @file How far the numbers in a schedule's cells go. */
 
-import { Code } from './packed.ts';
+import { isComposite } from './packed.ts';
 import type { Schedule } from './schedule.ts';
 
 /** One more than the highest stage, and than the highest microbatch field (microbatch + 1, 0 for none). */
@@ -16,20 +16,20 @@ export function claimed({ stages, microbatches }: Schedule): Extent {
 
 /** What occurs in the cells, at least what the schedule says. */
 export function measure(schedule: Schedule): Extent {
-  const { stageShift, microbatchMask } = schedule.layout;
+  const { layout } = schedule;
   let stages = schedule.stages;
   let field = schedule.microbatches;
   for (const row of schedule.rows) {
     for (let i = 0; i < row.length; i++) {
       const word = row[i]!;
-      if ((word & 15) === Code.Composite || word === 0) continue;
-      if (word >>> stageShift >= stages) stages = (word >>> stageShift) + 1;
-      if (((word >>> 4) & microbatchMask) > field) field = (word >>> 4) & microbatchMask;
+      if (isComposite(word) || word === 0) continue;
+      if (layout.stage(word) >= stages) stages = layout.stage(word) + 1;
+      if (layout.field(word) > field) field = layout.field(word);
     }
   }
   for (const leaf of schedule.composites.leaves) {
-    stages = Math.max(stages, (leaf >>> stageShift) + 1);
-    field = Math.max(field, (leaf >>> 4) & microbatchMask);
+    stages = Math.max(stages, layout.stage(leaf) + 1);
+    field = Math.max(field, layout.field(leaf));
   }
   return { stages, fields: field + 1 };
 }

@@ -3,7 +3,7 @@ import { describe, expect, test } from 'vitest';
 import { buildSchedule } from '../generate/build-schedule.ts';
 import { action, formatAction } from './action.ts';
 import { ScheduleError } from './errors.ts';
-import { Code, Layout } from './packed.ts';
+import { Code, Layout, wordCode } from './packed.ts';
 import { Schedule } from './schedule.ts';
 import { ScheduleBuilder } from './schedule-builder.ts';
 
@@ -152,7 +152,7 @@ describe('packed columns', () => {
       fc.property(fc.nat(30_000), fc.nat(3_000), fc.integer({ min: 1, max: 11 }), (stage, microbatch, code) => {
         const layout = Layout.holding(stage, microbatch);
         const word = layout.pack(code, stage, microbatch) | 0;
-        expect([word & 15, layout.stage(word), layout.microbatch(word)]).toEqual([code, stage, microbatch]);
+        expect([wordCode(word), layout.stage(word), layout.microbatch(word)]).toEqual([code, stage, microbatch]);
         expect(layout.microbatch(layout.pack(code, stage, -1))).toBe(-1);
       }),
     );

@@ -12,7 +12,7 @@
  *       const row = rows[rank]!;
  *       for (let slot = 0; slot < row.length; slot++) {
  *         const word = row[slot]!;
- *         const code = word & 15;                       // Code.F, Code.SendF, … ; Code.Bubble is 0
+ *         const code = wordCode(word);                       // Code.F, Code.SendF, … ; Code.Bubble is 0
  *         if (code === Code.Bubble) continue;
  *         if (code === Code.Composite) { for (const leaf of composites.leavesOf(word)) … } // plain words
  *         const stage = layout.stage(word), microbatch = layout.microbatch(word);          // -1: none
@@ -27,7 +27,7 @@
 import { type Action, actionsEqual, formatAction } from './action.ts';
 import { ColumnBuilder } from './column-builder.ts';
 import { checkCount, checkOptions, ScheduleError, show } from './errors.ts';
-import { Code, type CompositeTable, type Layout, unpack } from './packed.ts';
+import { Code, type CompositeTable, isComposite, type Layout, unpack, wordCode } from './packed.ts';
 import { checkEdges } from './stage-graph.ts';
 
 /** A cell as a user may write it: an action, its text, or a bubble (`null` or empty text). */
@@ -260,7 +260,7 @@ export class Schedule implements ScheduleColumns {
   get isComputeOnly(): boolean {
     for (const row of this.rows) {
       for (let slot = 0; slot < row.length; slot++) {
-        const code = row[slot]! & 15;
+        const code = wordCode(row[slot]!);
         if (code > Code.B && code !== Code.Composite) return false;
       }
     }
@@ -289,7 +289,7 @@ export class Schedule implements ScheduleColumns {
           visit({
             rank,
             slot,
-            code: word & 15,
+            code: wordCode(word),
             stage: layout.stage(word),
             microbatch: layout.microbatch(word),
             word,
@@ -351,7 +351,7 @@ export class Schedule implements ScheduleColumns {
     const plainComparable = this.layout === that.layout;
     for (let slot = 0; slot < Math.max(a.length, b.length) && into.found.length < into.limit; slot++) {
       const inBoth = slot < a.length && slot < b.length;
-      if (inBoth && plainComparable && a[slot] === b[slot] && (a[slot]! & 15) !== Code.Composite) continue;
+      if (inBoth && plainComparable && a[slot] === b[slot] && !isComposite(a[slot]!)) continue;
       const left = this.at(rank, slot);
       const right = that.at(rank, slot);
       if (inBoth && actionsEqual(left, right)) continue;

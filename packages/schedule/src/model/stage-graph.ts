@@ -12,17 +12,25 @@ export interface StageGraphSource {
 
 /**
  * `inputs[inputStart[s] .. inputStart[s + 1] - 1]` are the stages that feed stage `s`, ascending; `outputs` likewise those
- * it feeds. One SEND_F of a stage carries its output along all its edges that cross ranks, one RECV_F of a stage takes all
+ * it feeds. `inEdges` and `outEdges` have the numbers of these edges in `edges` of the schedule, or in the chain. One SEND_F of a stage carries its output along all its edges that cross ranks, one RECV_F of a stage takes all
  * its inputs from other ranks; SEND_B and RECV_B likewise for gradients.
  * @example new StageGraph({ stages: 3, stageToRank: [0, 1, 2], edges: null }).outputs // Int32Array [1, 2]
  */
 export class StageGraph {
   readonly stages: number;
   readonly isChain: boolean;
+  /** How many edges there are; edge `e` leads from stage `from[e]` to stage `to[e]`. */
+  readonly edgeCount: number;
+  readonly from: Int32Array;
+  readonly to: Int32Array;
+  /** 1 where the two stages of an edge are on different ranks. */
+  readonly crosses: Uint8Array;
   readonly inputStart: Int32Array;
   readonly inputs: Int32Array;
+  readonly inEdges: Int32Array;
   readonly outputStart: Int32Array;
   readonly outputs: Int32Array;
+  readonly outEdges: Int32Array;
   /** Rank of each stage; -1: on none. */
   readonly rankOf: Int32Array;
 
@@ -30,10 +38,16 @@ export class StageGraph {
     this.stages = stages;
     this.isChain = edges === null;
     if (edges !== null) checkEdges(edges, stages);
-    const list = edges ?? Array.from({ length: Math.max(0, stages - 1) }, (_, s): StageEdge => [s, s + 1]);
+    this.edgeCount = edges === null ? Math.max(0, stages - 1) : edges.length;
+    this.from = Int32Array.from({ length: this.edgeCount }, (_, e) => edges?.[e]![0] ?? e);
+    this.to = Int32Array.from({ length: this.edgeCount }, (_, e) => edges?.[e]![1] ?? e + 1);
     this.rankOf = Int32Array.from({ length: stages }, (_, s) => stageToRank[s] ?? -1);
-    [this.inputStart, this.inputs] = columns(stages, list, 1);
-    [this.outputStart, this.outputs] = columns(stages, list, 0);
+    const { from, to, rankOf } = this;
+    this.crosses = Uint8Array.from(from, (stage, e) => (rankOf[stage] === rankOf[to[e]!] ? 0 : 1));
+    [this.inputStart, this.inEdges] = columns(stages, to, from);
+    [this.outputStart, this.outEdges] = columns(stages, from, to);
+    this.inputs = this.inEdges.map((e) => from[e]!);
+    this.outputs = this.outEdges.map((e) => to[e]!);
   }
 
   /** Stages on other ranks whose outputs a stage's RECV_F takes, ascending. */
@@ -72,13 +86,12 @@ function remote(stages: Int32Array, stage: number, rankOf: Int32Array): number[]
   return Array.from(stages).filter((other) => rankOf[other] !== rankOf[stage]);
 }
 
-/** The other ends of the edges, grouped by the stage at end `key`, ascending. */
-function columns(stages: number, edges: readonly StageEdge[], key: 0 | 1): [Int32Array, Int32Array] {
-  const sorted = [...edges].sort((a, b) => a[key] - b[key] || a[1 - key]! - b[1 - key]!);
+/** Numbers of edges grouped by the stage at one end, in a group ascending by the stage at the other end. */
+function columns(stages: number, key: Int32Array, other: Int32Array): [Int32Array, Int32Array] {
   const start = new Int32Array(stages + 1);
-  for (const edge of sorted) start[edge[key] + 1]!++;
+  for (const stage of key) start[stage + 1]!++;
   for (let s = 0; s < stages; s++) start[s + 1]! += start[s]!;
-  return [start, Int32Array.from(sorted, (edge) => edge[1 - key]!)];
+  return [start, Int32Array.from(key.keys()).sort((a, b) => key[a]! - key[b]! || other[a]! - other[b]!)];
 }
 
 /** Refuses edges that are out of range, repeated or do not lead to a later stage. */

@@ -2,7 +2,7 @@
 
 import { RowBuilder } from '../model/column-builder.ts';
 import { ScheduleError } from '../model/errors.ts';
-import { Code } from '../model/packed.ts';
+import { Code, isComposite, wordCode } from '../model/packed.ts';
 import { Schedule, type ScheduleData } from '../model/schedule.ts';
 
 /**
@@ -28,7 +28,7 @@ class StepReplay {
 
   constructor(schedule: Schedule) {
     this.schedule = schedule;
-    this.rows = schedule.rows.map((row) => row.filter((word) => !takesNoStep(word & 15)));
+    this.rows = schedule.rows.map((row) => row.filter((word) => !takesNoStep(wordCode(word))));
     this.done = schedule.rows.map(() => new Set<number>());
     this.cursor = new Int32Array(schedule.ranks);
     this.out = this.rows.map((row) => new RowBuilder(2 * row.length));
@@ -73,13 +73,13 @@ class StepReplay {
   }
 
   private isReady(word: number): boolean {
-    if ((word & 15) !== Code.Composite) return this.isLeafReady(word);
+    if (!isComposite(word)) return this.isLeafReady(word);
     return this.schedule.composites.leavesOf(word).every((leaf) => this.isLeafReady(leaf));
   }
 
   private isLeafReady(word: number): boolean {
     const { layout, stages } = this.schedule;
-    const code = word & 15;
+    const code = wordCode(word);
     const stage = layout.stage(word);
     const has = (host: number, what: number, of: number): boolean =>
       this.has(host, layout.pack(what, of, layout.microbatch(word)));

@@ -2,7 +2,7 @@
 
 import { computationVisuals } from '../draw/palette.ts';
 import { pictureOfRows } from '../draw/picture.ts';
-import { drawSvg, type SvgOptions } from '../draw/svg.ts';
+import { drawSvg, type SvgOptions } from '../draw/svg/svg.ts';
 import { buildSchedule } from '../generate/build-schedule.ts';
 import { findSchedule } from '../generate/registry.ts';
 import { lower } from '../lower/lower.ts';

@@ -2,7 +2,7 @@
 import { describe, expect, test } from 'vitest';
 import type { Costs } from '../costs/costs.ts';
 import type { TraceEvent } from '../draw/chrome-trace.ts';
-import { renderSvg } from '../draw/svg.ts';
+import { renderSvg } from '../draw/svg/svg.ts';
 import { renderTimeline } from '../draw/timeline.ts';
 import { buildSchedule } from '../generate/build-schedule.ts';
 import { lower } from '../lower/lower.ts';

@@ -1,7 +1,7 @@
 /** @file A recorded step in the shape of a simulated one, so that everything that draws or measures the one takes the other. */
 
 import { type Action, formatAction } from '../model/action.ts';
-import { Code } from '../model/packed.ts';
+import { Code, wordCode } from '../model/packed.ts';
 import { Schedule } from '../model/schedule.ts';
 import type { Messages, Timing } from '../simulate/replay.ts';
 import { simulate } from '../simulate/simulate.ts';
@@ -93,8 +93,8 @@ class RecordedTimes {
     const arrivals = new Float64Array(senders.length).fill(Number.NaN);
     senders.forEach((sender, key) => {
       if (sender < 0) return;
-      const backward = key >= graph.edges * microbatches;
-      const edge = Math.floor(key / microbatches) - (backward ? graph.edges : 0);
+      const backward = key >= graph.edgeCount * microbatches;
+      const edge = Math.floor(key / microbatches) - (backward ? graph.edgeCount : 0);
       const receiver = backward ? graph.from[edge]! : graph.to[edge]!;
       const received = this.recorded.get(`${receiver}${backward ? 'RECV_B' : 'RECV_F'}${key % microbatches}`);
       departures[key] = this.start[sender]!;
@@ -110,7 +110,7 @@ class RecordedTimes {
     for (let rank = 0; rank < schedule.ranks; rank++) {
       let before = -1;
       for (let at = offsets[rank]!; at < offsets[rank + 1]!; at++) {
-        const code = schedule.rows[rank]![at - offsets[rank]!]! & 15;
+        const code = wordCode(schedule.rows[rank]![at - offsets[rank]!]!);
         if (code === Code.Bubble || code === Code.RecvF || code === Code.RecvB) continue;
         cause[at] = this.senderOf(schedule.order[rank]![at - offsets[rank]!]!, before) ?? before;
         before = at;
@@ -126,11 +126,11 @@ class RecordedTimes {
     if (!backward && first.kind !== 'F') return undefined;
     const { graph, senders } = this.planned.messages;
     const { microbatches } = this.planned.schedule;
-    const starts = backward ? graph.outStart : graph.inStart;
+    const starts = backward ? graph.outputStart : graph.inputStart;
     const list = backward ? graph.outEdges : graph.inEdges;
     let latest: number | undefined;
     for (let i = starts[first.stage]!; i < starts[first.stage + 1]!; i++) {
-      const key = ((backward ? graph.edges : 0) + list[i]!) * microbatches + (first.microbatch ?? 0);
+      const key = ((backward ? graph.edgeCount : 0) + list[i]!) * microbatches + (first.microbatch ?? 0);
       const sender = senders[key]!;
       if (sender < 0 || graph.crosses[list[i]!] === 0) continue;
       if (before >= 0 && this.end[sender]! <= this.end[before]!) continue;

@@ -12,7 +12,7 @@ export interface Chains {
   readonly tail: Float64Array;
 }
 
-/** The chains of a graph, which has no circles. */
+/** The chains of a graph, which has no cycles. */
 export function chainsOf(graph: OrderGraph): Chains {
   const order = topological(graph);
   const head = new Float64Array(graph.count);

@@ -4,7 +4,7 @@ import { type Costs, resolveCosts } from '../costs/costs.ts';
 import { fits, limitTooLow, resolveMemoryLimit } from '../costs/memory-limit.ts';
 import { OrderGraph } from '../costs/order-graph.ts';
 import { checkCount, checkOptions, ScheduleError } from '../model/errors.ts';
-import { Code } from '../model/packed.ts';
+import { isComposite, wordCode } from '../model/packed.ts';
 import { Schedule, type ScheduleData } from '../model/schedule.ts';
 import { chainsOf } from './lower-bound.ts';
 
@@ -241,13 +241,13 @@ function streamsOf(graph: OrderGraph): Int32Array[] {
   const streams = new Map<string, number[]>();
   for (let op = 0; op < graph.count; op++) {
     const word = graph.word[op]!;
-    if ((word & 15) === Code.Composite) {
+    if (isComposite(word)) {
       throw new ScheduleError(
         'UNSUPPORTED',
         `optimalSchedule: ${graph.schedule.format(word)} is a composite; write its parts as actions of their own`,
       );
     }
-    const key = `${layout.stage(word)}/${word & 15}`;
+    const key = `${layout.stage(word)}/${wordCode(word)}`;
     const list = streams.get(key);
     if (list === undefined) streams.set(key, [op]);
     else list.push(op);

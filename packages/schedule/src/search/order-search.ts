@@ -2,7 +2,7 @@
 
 import { fits } from '../costs/memory-limit.ts';
 import type { OrderGraph, OrderRows, OrderScore } from '../costs/order-graph.ts';
-import { Code } from '../model/packed.ts';
+import { Code, wordCode } from '../model/packed.ts';
 import { Random } from './random.ts';
 
 /** What a search minimises: `makespan`, the time until all is done, or `span`, the longest time of one rank. */
@@ -188,7 +188,7 @@ class OrderSearch {
   private weightNear(row: Int32Array, from: number): number {
     for (let i = 0; i < 8; i++) {
       const at = from + this.random.below(13) - 6;
-      if (at >= 0 && at < row.length && (this.graph.word[row[at]!]! & 15) === Code.W) return at;
+      if (at >= 0 && at < row.length && wordCode(this.graph.word[row[at]!]!) === Code.W) return at;
     }
     return -1;
   }

@@ -1,8 +1,9 @@
 /** @file Who waits for whom when an order cannot go on, as an error. */
 
 import { ScheduleError } from '../model/errors.ts';
-import { Code } from '../model/packed.ts';
+import { Code, wordCode } from '../model/packed.ts';
 import type { Schedule } from '../model/schedule.ts';
+import { followWaits } from '../model/waits.ts';
 
 /** Why a rank does not go on. */
 export const Why = {
@@ -85,7 +86,7 @@ function describe(schedule: Schedule, { rank, slot, why, key }: Blocked): Waitin
     };
   }
   const leaf = leafOf(schedule, word, why);
-  const backward = why === Why.NotMade && (leaf & 15) === Code.SendB;
+  const backward = why === Why.NotMade && wordCode(leaf) === Code.SendB;
   const kind = why === Why.OwnInput || backward ? 'I' : 'F';
   return {
     ...base,
@@ -99,22 +100,15 @@ function leafOf(schedule: Schedule, word: number, why: WhyCode): number {
   const leaves = schedule.composites.leavesOf(word);
   const wanted: readonly number[] =
     why === Why.OwnInput ? [Code.W] : why === Why.OwnForward ? [Code.I, Code.B] : [Code.SendF, Code.SendB];
-  return leaves.find((leaf) => wanted.includes(leaf & 15)) ?? leaves[0] ?? word;
+  return leaves.find((leaf) => wanted.includes(wordCode(leaf))) ?? leaves[0] ?? word;
 }
 
-/** The ranks of a circle of waiting, if there is one. */
+/** The ranks of a cycle of waiting, if there is one. */
 function cycleOf(waiting: readonly WaitingRank[]): WaitingRank[] {
   const byRank = new Map(waiting.map((w) => [w.rank, w]));
-  for (const first of waiting) {
-    const path: WaitingRank[] = [];
-    const seen = new Set<number>();
-    let at: WaitingRank | undefined = first;
-    while (at !== undefined && !seen.has(at.rank)) {
-      seen.add(at.rank);
-      path.push(at);
-      at = byRank.get(at.from);
-    }
-    if (at !== undefined) return path.slice(path.findIndex((w) => w.rank === at.rank));
+  for (const { rank } of waiting) {
+    const { path, cycleAt } = followWaits(rank, (r) => byRank.get(r)?.from ?? -1);
+    if (cycleAt >= 0) return path.slice(cycleAt).map((r) => byRank.get(r)!);
   }
   return [];
 }

@@ -5,7 +5,7 @@ import type { Costs } from '../costs/costs.ts';
 import { buildSchedule } from '../generate/build-schedule.ts';
 import { scheduleDefinitions, scheduleNames } from '../generate/registry.ts';
 import { lower } from '../lower/lower.ts';
-import { Code } from '../model/packed.ts';
+import { Code, wordCode } from '../model/packed.ts';
 import { lowerBound } from '../search/lower-bound.ts';
 import { simulate } from './simulate.ts';
 import type { Simulation } from './simulation.ts';
@@ -73,7 +73,7 @@ describe('whatever the schedule and the costs', () => {
         schedule.rows.forEach((row, rank) => {
           let free = 0;
           row.forEach((word, slot) => {
-            const code = word & 15;
+            const code = wordCode(word);
             if (code === Code.Bubble || (code > Code.B && code !== Code.Composite)) return;
             expect(simulation.startOf(rank, slot)).toBeGreaterThanOrEqual(free);
             free = simulation.endOf(rank, slot);

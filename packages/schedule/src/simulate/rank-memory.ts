@@ -1,7 +1,7 @@
 /** @file Memory of each rank over a simulated step. */
 
 import type { CostTable } from '../costs/costs.ts';
-import { Code } from '../model/packed.ts';
+import { Code, wordCode } from '../model/packed.ts';
 import type { Schedule } from '../model/schedule.ts';
 import type { Timing } from './replay.ts';
 
@@ -93,7 +93,7 @@ class ChangeCollector {
     const offset = timing.offsets[rank]!;
     for (let slot = 0; slot < row.length; slot++) {
       const word = row[slot]!;
-      const code = word & 15;
+      const code = wordCode(word);
       const start = timing.start[offset + slot]!;
       const end = timing.end[offset + slot]!;
       if (code === Code.Composite) this.composite(offset + slot, word);
@@ -126,7 +126,7 @@ class ChangeCollector {
 
   private begin(word: number, start: number): void {
     const { costs, schedule } = this;
-    const code = word & 15;
+    const code = wordCode(word);
     const stage = schedule.layout.stage(word);
     if (code === Code.F) this.add(start, costs.activation[stage]!, false);
     else if (code !== Code.I && !this.gradientStages.has(stage)) {
@@ -137,7 +137,7 @@ class ChangeCollector {
 
   private finish(word: number, end: number): void {
     const { costs, schedule } = this;
-    const code = word & 15;
+    const code = wordCode(word);
     const stage = schedule.layout.stage(word);
     const activation = costs.activation[stage]!;
     const kept = activation * costs.retained[stage]!;
@@ -158,7 +158,7 @@ class ChangeCollector {
 /** Whether a row trains: forward-only rows give activations up as soon as they are sent on. */
 function hasBackward(row: Int32Array): boolean {
   return row.some((word) => {
-    const code = word & 15;
+    const code = wordCode(word);
     return code === Code.I || code === Code.B || code === Code.Composite;
   });
 }

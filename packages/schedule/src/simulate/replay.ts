@@ -2,10 +2,13 @@
 
 import { type CostTable, compositeDuration, type EdgeCosts, edgeCosts, partScale } from '../costs/costs.ts';
 import { ScheduleError } from '../model/errors.ts';
-import { Code } from '../model/packed.ts';
+import { bits, hasMessages, type Layout, samePair } from '../model/packed.ts';
 import type { Schedule } from '../model/schedule.ts';
+import { StageGraph } from '../model/stage-graph.ts';
 import { deadlockError, Why, type WhyCode } from './deadlock.ts';
-import { type EdgeGraph, edgeGraph } from './edge-graph.ts';
+
+// Constants of this module: an import is looked up at every use.
+const { Code, wordCode } = bits;
 
 /** Start and end of every cell, rows one after the other: the cell of a rank and slot is at `offsets[rank] + slot`. */
 export interface Timing {
@@ -21,7 +24,7 @@ export interface Timing {
 
 /** Messages over the edges of the stage graph: activations at `edge * microbatches + microbatch`, gradients one lap of all edges later. */
 export interface Messages {
-  readonly graph: EdgeGraph;
+  readonly graph: StageGraph;
   /** When each has left, and when it is there; NaN: never sent. */
   readonly departures: Float64Array;
   readonly arrivals: Float64Array;
@@ -38,16 +41,11 @@ export function replay(caller: string, schedule: Schedule, costs: CostTable): Ti
   return new Replay(caller, schedule, costs).run();
 }
 
-/** Whether an order says itself when it sends and receives. */
-export function hasMessages(schedule: Schedule): boolean {
-  return schedule.rows.some((row) => row.some((word) => (word & 15) >= Code.SendF && (word & 15) <= Code.RecvB));
-}
-
 class Replay {
   private readonly caller: string;
   private readonly schedule: Schedule;
   private readonly costs: CostTable;
-  private readonly graph: EdgeGraph;
+  private readonly graph: StageGraph;
   private readonly edges: EdgeCosts;
   private readonly explicit: boolean;
   private readonly offsets: Int32Array;
@@ -81,8 +79,7 @@ class Replay {
   private readonly partsDone: Int32Array;
   private readonly partTimes: Map<number, Float64Array> = new Map();
   // Columns of the schedule at hand, for the inner loops.
-  private readonly stageShift: number;
-  private readonly microbatchMask: number;
+  private readonly layout: Layout;
   private readonly microbatches: number;
   /** Where the keys of gradient messages begin. */
   private readonly gradients: number;
@@ -101,9 +98,9 @@ class Replay {
     this.caller = caller;
     this.schedule = schedule;
     this.costs = costs;
-    this.graph = edgeGraph(schedule);
+    this.graph = new StageGraph(schedule);
     this.edges = edgeCosts(caller, costs, { edges: schedule.stageEdges, stageToRank: schedule.stageToRank });
-    this.explicit = hasMessages(schedule);
+    this.explicit = hasMessages(schedule.rows);
     this.offsets = new Int32Array(ranks + 1);
     for (let rank = 0; rank < ranks; rank++)
       this.offsets[rank + 1] = this.offsets[rank]! + (schedule.rows[rank]?.length ?? 0);
@@ -111,7 +108,7 @@ class Replay {
     this.start = new Float64Array(cells);
     this.end = new Float64Array(cells);
     this.cause = new Int32Array(cells).fill(-1);
-    this.arrivals = new Float64Array(2 * this.graph.edges * microbatches).fill(Number.NaN);
+    this.arrivals = new Float64Array(2 * this.graph.edgeCount * microbatches).fill(Number.NaN);
     this.departures = new Float64Array(this.arrivals.length).fill(Number.NaN);
     this.senders = new Int32Array(this.arrivals.length).fill(-1);
     this.done = new Uint8Array(stages * microbatches);
@@ -133,10 +130,9 @@ class Replay {
     this.graph.crosses.forEach((crosses, edge) => {
       if (crosses === 1) this.receivesOf[this.graph.to[edge]!] = this.receivesOf[stages + this.graph.from[edge]!] = 1;
     });
-    this.stageShift = schedule.layout.stageShift;
-    this.microbatchMask = schedule.layout.microbatchMask;
+    this.layout = schedule.layout;
     this.microbatches = microbatches;
-    this.gradients = this.graph.edges * microbatches;
+    this.gradients = this.graph.edgeCount * microbatches;
     this.rankOf = Int32Array.from(schedule.stageToRank);
     this.durations = [null, costs.F, costs.I, costs.W, costs.B];
   }
@@ -189,18 +185,18 @@ class Replay {
 
   /** Does one cell; false when it has to wait. */
   private step(rank: number, index: number, word: number): boolean {
-    const code = word & 15;
+    const code = wordCode(word);
     if (code === Code.Composite) return this.composite(rank, index, word);
     if (!this.inRange(word)) this.outOfRange(index, word);
     if (code <= Code.B) return this.compute(rank, index, word);
-    if (code <= Code.ReduceGrad) return this.collective(rank, index, code, word >>> this.stageShift);
+    if (code <= Code.ReduceGrad) return this.collective(rank, index, code, this.layout.stage(word));
     return code === Code.SendF || code === Code.SendB ? this.send(rank, index, word) : this.receive(rank, index, word);
   }
 
   private inRange(word: number): boolean {
-    const code = word & 15;
-    const microbatch = (word >>> 4) & this.microbatchMask; // counted from 1; 0: none
-    if (word >>> this.stageShift >= this.schedule.stages) return false;
+    const code = wordCode(word);
+    const microbatch = this.layout.field(word); // counted from 1; 0: none
+    if (this.layout.stage(word) >= this.schedule.stages) return false;
     return microbatch === 0 ? code >= Code.Unshard && code <= Code.ReduceGrad : microbatch <= this.microbatches;
   }
 
@@ -217,7 +213,7 @@ class Replay {
     this.readyBy = this.last[rank]!;
     if (!this.inputsOf(rank, word)) return false;
     const begin = this.readyAt;
-    const finish = begin + this.durations[word & 15]![word >>> this.stageShift]!;
+    const finish = begin + this.durations[wordCode(word)]![this.layout.stage(word)]!;
     this.start[index] = begin;
     this.end[index] = finish;
     this.cause[index] = this.readyBy;
@@ -230,9 +226,9 @@ class Replay {
   /** Raises `readyAt` to the latest input of an F, I, W or B; false when one is not there yet. */
   private inputsOf(rank: number, word: number): boolean {
     const { graph, arrivals, explicit } = this;
-    const code = word & 15;
-    const stage = word >>> this.stageShift;
-    const microbatch = ((word >>> 4) & this.microbatchMask) - 1;
+    const code = wordCode(word);
+    const stage = this.layout.stage(word);
+    const microbatch = this.layout.microbatch(word);
     const gathered = this.gathered[stage]!;
     if (gathered > this.readyAt) {
       this.readyAt = gathered;
@@ -242,7 +238,7 @@ class Replay {
     if (code === Code.W) return (this.done[pair]! & doneI) !== 0 || this.block(rank, Why.OwnInput, -1);
     const backward = code !== Code.F;
     if (backward && (this.done[pair]! & doneF) === 0) return this.block(rank, Why.OwnForward, -1);
-    const starts = backward ? graph.outStart : graph.inStart;
+    const starts = backward ? graph.outputStart : graph.inputStart;
     const list = backward ? graph.outEdges : graph.inEdges;
     const base = backward ? this.gradients + microbatch : microbatch;
     const stop = starts[stage + 1]!;
@@ -270,14 +266,14 @@ class Replay {
   /** Hands the results of an F, I, W or B to the stages that wait for them. */
   private outputsOf(rank: number, index: number, word: number, finish: number): void {
     const { graph } = this;
-    const code = word & 15;
+    const code = wordCode(word);
     if (code === Code.W) return;
-    const stage = word >>> this.stageShift;
-    const microbatch = ((word >>> 4) & this.microbatchMask) - 1;
+    const stage = this.layout.stage(word);
+    const microbatch = this.layout.microbatch(word);
     const backward = code !== Code.F;
     if (this.explicit && this.receivesOf[(backward ? this.schedule.stages : 0) + stage] === 1) this.openReceives--;
     this.done[stage * this.microbatches + microbatch]! |= backward ? (code === Code.I ? doneI : doneB) : doneF;
-    const starts = backward ? graph.inStart : graph.outStart;
+    const starts = backward ? graph.inputStart : graph.outputStart;
     const list = backward ? graph.inEdges : graph.outEdges;
     const base = backward ? this.gradients + microbatch : microbatch;
     const stop = starts[stage + 1]!;
@@ -337,7 +333,7 @@ class Replay {
     this.readyBy = this.last[rank]!;
     for (const leaf of leaves) if (!this.inputsOf(rank, leaf)) return false;
     const begin = this.readyAt;
-    const finish = begin + compositeDuration(this.costs, leaves, this.stageShift);
+    const finish = begin + compositeDuration(this.costs, leaves, this.layout);
     this.start[index] = begin;
     this.end[index] = finish;
     this.cause[index] = this.readyBy;
@@ -349,7 +345,7 @@ class Replay {
 
   /** A composite whose parts run one after the other, each with its own inputs and results. */
   private partByPart(rank: number, index: number, leaves: readonly number[]): boolean {
-    const scale = partScale(this.costs, leaves, this.stageShift);
+    const scale = partScale(this.costs, leaves, this.layout);
     let times = this.partTimes.get(index);
     if (times === undefined) this.partTimes.set(index, (times = new Float64Array(2 * leaves.length)));
     while (this.partsDone[rank]! < leaves.length) {
@@ -358,7 +354,7 @@ class Replay {
       this.readyAt = this.free[rank]!;
       this.readyBy = this.last[rank]!;
       if (!this.inputsOf(rank, leaf)) return false;
-      const finish = this.readyAt + scale * this.durations[leaf & 15]![leaf >>> this.stageShift]!;
+      const finish = this.readyAt + scale * this.durations[wordCode(leaf)]![this.layout.stage(leaf)]!;
       if (at === 0) {
         this.start[index] = this.readyAt;
         this.cause[index] = this.readyBy;
@@ -379,7 +375,7 @@ class Replay {
     const leaves = this.schedule.composites.leavesOf(word);
     for (const leaf of leaves) {
       if (!this.inRange(leaf)) this.outOfRange(index, leaf);
-      if ((leaf & 15) > Code.B) {
+      if (wordCode(leaf) > Code.B) {
         throw new ScheduleError(
           'UNSUPPORTED',
           `${this.caller}: ${this.schedule.format(word)} overlaps something other than F, I, W and B; write it as its own action`,
@@ -421,13 +417,13 @@ class Replay {
 
   private send(rank: number, index: number, word: number): boolean {
     const { graph } = this;
-    const stage = word >>> this.stageShift;
-    const microbatch = ((word >>> 4) & this.microbatchMask) - 1;
-    const backward = (word & 15) === Code.SendB;
+    const stage = this.layout.stage(word);
+    const microbatch = this.layout.microbatch(word);
+    const backward = wordCode(word) === Code.SendB;
     const made = this.done[stage * this.microbatches + microbatch]! & (backward ? doneI | doneB : doneF);
     if (made === 0) return this.block(rank, Why.NotMade, -1);
     const from = this.partTimes.size === 0 ? this.free[rank]! : this.partEndOf(rank, word);
-    const starts = backward ? graph.inStart : graph.outStart;
+    const starts = backward ? graph.inputStart : graph.outputStart;
     const list = backward ? graph.inEdges : graph.outEdges;
     const links = backward ? this.edges.backwardLink : this.edges.forwardLink;
     const stop = starts[stage + 1]!;
@@ -459,23 +455,18 @@ class Replay {
     const last = this.last[rank]!;
     const times = this.partTimes.get(last);
     if (times === undefined || this.costs.blocking) return this.free[rank]!;
-    const { rows, layout, composites } = this.schedule;
-    const forward = (send & 15) === Code.SendF;
+    const { rows, composites } = this.schedule;
+    const forward = wordCode(send) === Code.SendF;
     const at = composites
       .leavesOf(rows[rank]![last - this.offsets[rank]!]!)
-      .findIndex(
-        (leaf) =>
-          layout.stage(leaf) === layout.stage(send) &&
-          layout.microbatch(leaf) === layout.microbatch(send) &&
-          ((leaf & 15) === Code.F) === forward,
-      );
+      .findIndex((leaf) => samePair(leaf, send) && (wordCode(leaf) === Code.F) === forward);
     return at < 0 ? this.free[rank]! : times[2 * at + 1]!;
   }
 
   /** Posts a receive. It ends when the message is there, which its user or `finishReceives` finds out. */
   private receive(rank: number, index: number, word: number): boolean {
-    const stage = word >>> this.stageShift;
-    const microbatch = ((word >>> 4) & this.microbatchMask) - 1;
+    const stage = this.layout.stage(word);
+    const microbatch = this.layout.microbatch(word);
     this.start[index] = this.end[index] = this.free[rank]!;
     this.cause[index] = this.last[rank]!;
     if (this.costs.blocking) {
@@ -485,17 +476,18 @@ class Replay {
       this.last[rank] = index;
     }
     this.openReceives++;
-    this.receives[((word & 15) === Code.RecvB ? this.done.length : 0) + stage * this.microbatches + microbatch] = index;
+    this.receives[(wordCode(word) === Code.RecvB ? this.done.length : 0) + stage * this.microbatches + microbatch] =
+      index;
     return true;
   }
 
   /** When all messages of a receive are there; NaN, and the rank blocked, when one is not sent yet. */
   private arrivalFor(rank: number, word: number): number {
     const { graph } = this;
-    const backward = (word & 15) === Code.RecvB;
-    const stage = word >>> this.stageShift;
-    const base = (backward ? this.gradients : 0) + ((word >>> 4) & this.microbatchMask) - 1;
-    const starts = backward ? graph.outStart : graph.inStart;
+    const backward = wordCode(word) === Code.RecvB;
+    const stage = this.layout.stage(word);
+    const base = (backward ? this.gradients : 0) + this.layout.microbatch(word);
+    const starts = backward ? graph.outputStart : graph.inputStart;
     const list = backward ? graph.outEdges : graph.inEdges;
     let arrived = 0;
     for (let i = starts[stage]!; i < starts[stage + 1]!; i++) {
@@ -520,7 +512,7 @@ class Replay {
       if (this.cursor[rank]! < row.length) return;
       for (let slot = 0; slot < row.length; slot++) {
         const word = row[slot]!;
-        const code = word & 15;
+        const code = wordCode(word);
         if (code !== Code.RecvF && code !== Code.RecvB) continue;
         const index = this.offsets[rank]! + slot;
         this.cursor[rank] = slot;

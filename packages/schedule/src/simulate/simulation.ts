@@ -2,10 +2,10 @@
 
 import type { CostTable } from '../costs/costs.ts';
 import type { Action } from '../model/action.ts';
-import { Code } from '../model/packed.ts';
+import { Code, hasMessages, wordCode } from '../model/packed.ts';
 import type { Schedule } from '../model/schedule.ts';
 import { type RankMemory, rankMemory } from './rank-memory.ts';
-import { hasMessages, type Messages, type Timing } from './replay.ts';
+import type { Messages, Timing } from './replay.ts';
 
 /** One action with its times. */
 export interface SimulatedAction {
@@ -133,7 +133,7 @@ export class Simulation implements Timing {
    * @example simulate(schedule, { comm: 0.1 }).transfers().filter((t) => t.toRank === 1)
    */
   transfers(): SimulatedMessage[] {
-    const explicit = hasMessages(this.schedule);
+    const explicit = hasMessages(this.schedule.rows);
     const found: SimulatedMessage[] = [];
     this.schedule.forEachLeaf(({ rank, slot, code, stage, microbatch }) => {
       const backward = explicit ? code === Code.RecvB : code === Code.I || code === Code.B;
@@ -150,12 +150,12 @@ export class Simulation implements Timing {
   ): void {
     const { graph, departures, arrivals, senders } = this.messages;
     const { microbatches } = this.schedule;
-    const starts = what.backward ? graph.outStart : graph.inStart;
+    const starts = what.backward ? graph.outputStart : graph.inputStart;
     const list = what.backward ? graph.outEdges : graph.inEdges;
     for (let i = starts[what.stage]!; i < starts[what.stage + 1]!; i++) {
       const edge = list[i]!;
       if (graph.crosses[edge] === 0) continue;
-      const key = ((what.backward ? graph.edges : 0) + edge) * microbatches + what.microbatch;
+      const key = ((what.backward ? graph.edgeCount : 0) + edge) * microbatches + what.microbatch;
       const sender = senders[key]!;
       const fromRank = this.rankAt(sender);
       into.push({
@@ -296,8 +296,8 @@ function workOf({ start, end, partTimes }: Timing, index: number): number {
 function addMessages(schedule: Schedule, messages: Messages, communication: Float64Array): void {
   const { graph, departures, arrivals } = messages;
   const { microbatches, stageToRank } = schedule;
-  const gradients = graph.edges * microbatches;
-  for (let edge = 0; edge < graph.edges; edge++) {
+  const gradients = graph.edgeCount * microbatches;
+  for (let edge = 0; edge < graph.edgeCount; edge++) {
     if (graph.crosses[edge] === 0) continue;
     const forwardRank = stageToRank[graph.from[edge]!]!;
     const backwardRank = stageToRank[graph.to[edge]!]!;
@@ -324,7 +324,7 @@ function codeColumn(schedule: Schedule, offsets: Int32Array): Uint8Array {
   const codes = new Uint8Array(offsets[offsets.length - 1]!);
   schedule.rows.forEach((row, rank) => {
     const offset = offsets[rank]!;
-    for (let slot = 0; slot < row.length; slot++) codes[offset + slot] = row[slot]! & 15;
+    for (let slot = 0; slot < row.length; slot++) codes[offset + slot] = wordCode(row[slot]!);
   });
   return codes;
 }

@@ -1,9 +1,12 @@
 /** @file The rules that hold cell by cell: ranges, placement, counts, order within a rank, messages, shards. */
 
-import { Code } from '../model/packed.ts';
+import { hasMessages as anyMessages, bits } from '../model/packed.ts';
 import type { Schedule } from '../model/schedule.ts';
 import { Peer, StageGraph } from '../model/stage-graph.ts';
 import type { ValidationRule, ViolationList } from './violation.ts';
+
+// Constants of this module: an import is looked up at every use.
+const { Code, fieldIn, stageIn, wordCode } = bits;
 
 /** What has been seen of a (stage, microbatch), one bit each. */
 const Seen = { F: 1, I: 2, W: 4, B: 8, SendF: 16, RecvF: 32, SendB: 64, RecvB: 128 } as const;
@@ -77,7 +80,7 @@ export class CellCheck {
     this.localOut = Uint8Array.from({ length: stages }, (_, s) =>
       graph.sendForwardPeers(s).length < graph.outputStart[s + 1]! - graph.outputStart[s]! ? 1 : 0,
     );
-    this.hasMessages = !options.computeOnly && schedule.rows.some((row) => hasMessage(row));
+    this.hasMessages = !options.computeOnly && anyMessages(schedule.rows);
     const { hasMessages, inPeer, outPeer } = this;
     this.needs = new Uint16Array(2 * stages);
     for (let stage = 0; stage < stages; stage++) {
@@ -127,10 +130,10 @@ export class CellCheck {
     for (let slot = 0; slot < row.length; slot++) {
       const word = row[slot]!;
       if (word === 0) continue;
-      const code = word & 15;
+      const code = wordCode(word);
       const rule = ruleOf[code]!;
-      const stage = word >>> stageShift;
-      const microbatch = ((word >>> 4) & microbatchMask) - 1;
+      const stage = stageIn(word, stageShift);
+      const microbatch = fieldIn(word, microbatchMask) - 1;
       if (rule !== 0 && stage < stages && rankOf[stage] === rank && microbatch >>> 0 < microbatches) {
         const key = stage * microbatches + microbatch;
         const before = seen[key]!;
@@ -164,8 +167,8 @@ export class CellCheck {
   private checkComposite(rank: number, slot: number, word: number): void {
     const { composites } = this.schedule;
     const leaves = composites.leavesOf(word);
-    const plain = leaves.every((leaf) => (leaf & 15) <= Code.B);
-    if (leaves.length < 2 || !plain || composites.codes[word >>> 4] !== Code.OverlapFB) {
+    const plain = leaves.every((leaf) => wordCode(leaf) <= Code.B);
+    if (leaves.length < 2 || !plain || composites.codeOf(word) !== Code.OverlapFB) {
       this.violations.at(
         'composite',
         rank,
@@ -178,7 +181,7 @@ export class CellCheck {
 
   private checkLeaf(rank: number, slot: number, word: number): void {
     const { layout, stages, microbatches, stageToRank } = this.schedule;
-    const code = word & 15;
+    const code = wordCode(word);
     const stage = layout.stage(word);
     const microbatch = layout.microbatch(word);
     if (stage >= stages) {
@@ -225,7 +228,7 @@ export class CellCheck {
 
   private checkMessage(cell: { rank: number; slot: number; word: number; before: number }): void {
     const { rank, slot, word, before } = cell;
-    const code = word & 15;
+    const code = wordCode(word);
     const { layout } = this.schedule;
     const stage = layout.stage(word);
     const name = `${stage}${code === Code.SendF ? 'F' : 'B'}${layout.microbatch(word)}`;
@@ -243,7 +246,7 @@ export class CellCheck {
   private checkCompute(cell: { rank: number; slot: number; word: number; before: number }): void {
     const { rank, slot, word, before } = cell;
     const { layout } = this.schedule;
-    const code = word & 15;
+    const code = wordCode(word);
     const stage = layout.stage(word);
     const microbatch = layout.microbatch(word);
     this.checkShard(rank, slot, stage);
@@ -334,7 +337,7 @@ export class CellCheck {
   }
 
   private checkLocalAction(rank: number, slot: number, word: number): void {
-    const code = word & 15;
+    const code = wordCode(word);
     const stage = this.schedule.layout.stage(word);
     if (code === Code.ReduceGrad) {
       this.reduces = true;
@@ -484,12 +487,4 @@ export class CellCheck {
         );
     }
   }
-}
-
-function hasMessage(row: Int32Array): boolean {
-  for (let i = 0; i < row.length; i++) {
-    const code = row[i]! & 15;
-    if (code >= Code.SendF && code <= Code.RecvB) return true;
-  }
-  return false;
 }

@@ -6,11 +6,14 @@
  * as they come and waits for all; a receive from several stages only posts, and the compute that needs the data waits.
  */
 
-import { Code } from '../model/packed.ts';
+import { bits, withCode } from '../model/packed.ts';
 import type { Schedule } from '../model/schedule.ts';
 import { Peer, StageGraph } from '../model/stage-graph.ts';
 import { type CycleStep, describeCycle, type ViolationList } from './violation.ts';
-import { waitingCircle } from './waiting-cycle.ts';
+import { waitingCycle } from './waiting-cycle.ts';
+
+// Constants of this module: an import is looked up at every use.
+const { Code, isMessage, movedIn, otherEnd, stageIn, wordCode } = bits;
 
 /** How a channel between two ranks behaves. */
 export type ChannelModel = 'buffered' | 'rendezvous';
@@ -94,13 +97,12 @@ class ChannelRun {
       let slot = cursor[rank]!;
       for (; slot < row.length; slot++) {
         const word = row[slot]!;
-        const code = word & 15;
-        if (code < Code.SendF || code > Code.RecvB) continue;
-        const stage = word >>> stageShift;
+        const code = wordCode(word);
+        if (!isMessage(word)) continue;
+        const stage = stageIn(word, stageShift);
         const peer = code === Code.SendF || code === Code.RecvB ? outPeer[stage]! : inPeer[stage]!;
         if (peer < 0) continue;
-        // SEND_F <-> RECV_F and SEND_B <-> RECV_B differ in the lowest bit.
-        const counterpart = (((word & ~15) | (code ^ 1)) + ((peer - stage) << stageShift)) | 0;
+        const counterpart = movedIn(otherEnd(word), peer - stage, stageShift);
         const other = rankOf[peer]!;
         if (waits[other] !== counterpart) {
           waits[rank] = word;
@@ -119,7 +121,7 @@ class ChannelRun {
     this.waits[rank] = 0;
     for (; this.cursor[rank]! < row.length; this.cursor[rank]!++) {
       const word = row[this.cursor[rank]!]!;
-      const code = word & 15;
+      const code = wordCode(word);
       if (code === Code.Bubble) continue;
       if (code === Code.Composite) {
         if (!this.schedule.composites.leavesOf(word).every((leaf) => this.hasData(rank, leaf))) return;
@@ -133,9 +135,9 @@ class ChannelRun {
 
   /** Compute with inputs from several ranks waits for all of them. */
   private hasData(rank: number, word: number): boolean {
-    const code = word & 15;
+    const code = wordCode(word);
     if (!this.several || code === Code.W) return true;
-    const recvWord = (word & ~15) | (code === Code.F ? Code.RecvF : Code.RecvB);
+    const recvWord = withCode(word, code === Code.F ? Code.RecvF : Code.RecvB);
     const { layout } = this.schedule;
     const peers = this.peersOf(recvWord);
     if (
@@ -153,7 +155,7 @@ class ChannelRun {
   private trySend(rank: number, word: number): boolean {
     const { layout } = this.schedule;
     const microbatch = layout.microbatch(word);
-    const isForward = (word & 15) === Code.SendF;
+    const isForward = wordCode(word) === Code.SendF;
     let complete = true;
     for (const peer of this.peersOf(word)) {
       const other = this.graph.rankOf[peer]!;
@@ -182,7 +184,7 @@ class ChannelRun {
   private tryReceive(rank: number, word: number): boolean {
     const { layout } = this.schedule;
     const microbatch = layout.microbatch(word);
-    const isForward = (word & 15) === Code.RecvF;
+    const isForward = wordCode(word) === Code.RecvF;
     const peers = this.peersOf(word);
     const key = layout.stage(word) * this.width + microbatch;
     if (peers.length > 1) this.marks[key]! |= isForward ? 4 : 8;
@@ -205,20 +207,20 @@ class ChannelRun {
 
   private peersOf(word: number): number[] {
     const stage = this.schedule.layout.stage(word);
-    const code = word & 15;
+    const code = wordCode(word);
     return code === Code.SendF || code === Code.RecvB
       ? this.graph.sendForwardPeers(stage)
       : this.graph.recvForwardPeers(stage);
   }
 
-  /** The circle of a run that stopped early; null if every rank reached its end. */
+  /** The cycle of a run that stopped early; null if every rank reached its end. */
   cycle(): readonly CycleStep[] | null {
     const { rows, layout, stageToRank } = this.schedule;
-    return waitingCircle(this.schedule, this.cursor, (rank) => {
+    return waitingCycle(this.schedule, this.cursor, (rank) => {
       const word = this.waits[rank]!;
       const peer = this.peersOf(word).find((p) => !this.isDone(p, word)) ?? this.peersOf(word)[0]!;
       const next = stageToRank[peer]!;
-      const needed = layout.pack((word & 15) ^ 1, peer, layout.microbatch(word));
+      const needed = layout.counterpart(word, peer);
       const at = rows[next]!.indexOf(needed, this.cursor[next]!);
       const action = this.schedule.format(needed);
       return { waitsFor: { rank: next, slot: at < 0 ? null : at, action }, isMissing: false };
@@ -229,7 +231,7 @@ class ChannelRun {
   private isDone(peer: number, word: number): boolean {
     if (this.marks.length === 0) return false;
     const { layout } = this.schedule;
-    const code = word & 15;
+    const code = wordCode(word);
     const mark = this.marks[peer * this.width + layout.microbatch(word)]!;
     const bit = code === Code.SendF ? 4 | 16 : code === Code.SendB ? 8 | 32 : code === Code.RecvF ? 1 : 2;
     return (mark & bit) !== 0;

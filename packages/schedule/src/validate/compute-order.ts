@@ -1,4 +1,4 @@
-/** @file Whether the ranks of a compute-only order ever wait for each other in a circle. */
+/** @file Whether the ranks of a compute-only order ever wait for each other in a cycle. */
 
 import { claimed } from '../model/extent.ts';
 import type { Schedule } from '../model/schedule.ts';

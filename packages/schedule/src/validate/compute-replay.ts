@@ -1,11 +1,14 @@
 /** @file Runs a compute order as far as results of other ranks allow, one slot per action. */
 
 import type { Extent } from '../model/extent.ts';
-import { Code } from '../model/packed.ts';
+import { bits, isComposite, samePair } from '../model/packed.ts';
 import type { Schedule } from '../model/schedule.ts';
 import { StageGraph } from '../model/stage-graph.ts';
 import type { CycleStep } from './violation.ts';
-import { waitingCircle } from './waiting-cycle.ts';
+import { waitingCycle } from './waiting-cycle.ts';
+
+// Constants of this module: an import is looked up at every use.
+const { Code, fieldIn, movedIn, stageIn, withCode, wordCode } = bits;
 
 /** What a replay keeps. */
 export interface ComputeReplayOptions {
@@ -63,7 +66,7 @@ export class ComputeReplay {
   /** Who waits for whom when some rank did not reach its end; null if all did. */
   cycle(): readonly CycleStep[] | null {
     const { rows, stageToRank, layout } = this.schedule;
-    return waitingCircle(this.schedule, this.cursor, (rank) => {
+    return waitingCycle(this.schedule, this.cursor, (rank) => {
       const needed = this.waits[rank]!;
       const next = stageToRank[layout.stage(needed)] ?? -1;
       const slot = this.find(next, needed);
@@ -77,9 +80,9 @@ export class ComputeReplay {
     const row = this.schedule.rows[rank] ?? [];
     for (let slot = 0; slot < row.length; slot++) {
       for (const leaf of this.schedule.composites.leavesOf(row[slot]!)) {
-        if (leaf >>> 4 !== needed >>> 4) continue;
-        const code = leaf & 15;
-        if ((needed & 15) === Code.F ? code === Code.F : code === Code.I || code === Code.B) return slot;
+        if (!samePair(leaf, needed)) continue;
+        const code = wordCode(leaf);
+        if (wordCode(needed) === Code.F ? code === Code.F : code === Code.I || code === Code.B) return slot;
       }
     }
     return null;
@@ -101,7 +104,7 @@ export class ComputeReplay {
       for (; slot < row.length; slot++) {
         const word = row[slot]!;
         if (word === 0) continue;
-        const code = word & 15;
+        const code = wordCode(word);
         let start = now;
         if (!chain || code > Code.B || code === Code.W) {
           start = this.startOf(word, now);
@@ -109,18 +112,18 @@ export class ComputeReplay {
           this.finish(word, start + 1);
         } else {
           // A plain action in a chain: it needs one neighbour's result and may be what the other neighbour waits for.
-          const stage = word >>> stageShift;
-          const key = stage * width + ((word >>> 4) & microbatchMask);
+          const stage = stageIn(word, stageShift);
+          const key = stage * width + fieldIn(word, microbatchMask);
           const needed = code === Code.F ? (stage === 0 ? -1 : key - width) : stage === stages - 1 ? -1 : key + width;
           if (code !== Code.F && forwardEnd[key] === 0) {
-            waits[rank] = (word & ~15) | Code.F;
+            waits[rank] = withCode(word, Code.F);
             break;
           }
           if (needed >= 0) {
             const end = (code === Code.F ? forwardEnd : gradientEnd)[needed]!;
             if (end === 0) {
               waits[rank] =
-                code === Code.F ? (word - (1 << stageShift)) | 0 : (((word & ~15) | Code.B) + (1 << stageShift)) | 0;
+                code === Code.F ? movedIn(word, -1, stageShift) : movedIn(withCode(word, Code.B), 1, stageShift);
               break;
             }
             if (end > start) start = end;
@@ -132,7 +135,7 @@ export class ComputeReplay {
             if (stage < stages - 1) waiting = rankOf[stage + 1]!;
           } else {
             gradientEnd[key] = start + 1;
-            made = (word & ~15) | Code.B;
+            made = withCode(word, Code.B);
             if (stage > 0) waiting = rankOf[stage - 1]!;
           }
           if (waiting >= 0 && waits[waiting] === made) {
@@ -157,7 +160,7 @@ export class ComputeReplay {
 
   /** Earliest slot of any action at or after `now`; -1, with `waits` set, if a result is missing. */
   private startOf(word: number, now: number): number {
-    if ((word & 15) !== Code.Composite) return this.leafStart(word, now);
+    if (!isComposite(word)) return this.leafStart(word, now);
     let start = now;
     for (const leaf of this.schedule.composites.leavesOf(word)) {
       start = this.leafStart(leaf, start);
@@ -169,7 +172,7 @@ export class ComputeReplay {
   private leafStart(word: number, now: number): number {
     const { layout } = this.schedule;
     const { graph, width } = this;
-    const code = word & 15;
+    const code = wordCode(word);
     const stage = layout.stage(word);
     const microbatch = layout.microbatch(word);
     const rank = graph.rankOf[stage]!;
@@ -196,7 +199,7 @@ export class ComputeReplay {
     const { layout, composites } = this.schedule;
     const { graph } = this;
     for (const leaf of composites.leavesOf(word)) {
-      const code = leaf & 15;
+      const code = wordCode(leaf);
       const stage = layout.stage(leaf);
       const microbatch = layout.microbatch(leaf);
       const key = stage * this.width + microbatch + 1;

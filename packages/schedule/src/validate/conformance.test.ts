@@ -8,7 +8,7 @@ import { mergeBackward } from '../lower/merge-backward.ts';
 import { isComputeOp } from '../model/action.ts';
 import { formatCsv, parseCsv } from '../model/csv.ts';
 import { ScheduleError } from '../model/errors.ts';
-import { Code } from '../model/packed.ts';
+import { Code, wordCode } from '../model/packed.ts';
 import { rankToStages } from '../model/placement.ts';
 import { Schedule } from '../model/schedule.ts';
 import { simulateSteps } from '../pytorch/dry-run.ts';
@@ -188,7 +188,7 @@ describe.each(scheduleDefinitions.map((definition) => [definition.name, definiti
               if (item === null || slot === 0 || row[slot - 1] !== null) return;
               const sources = schedule.composites.leavesOf(schedule.rows[rank]![slot]!).map((leaf) => {
                 const [stage, microbatch] = [schedule.layout.stage(leaf), schedule.layout.microbatch(leaf)];
-                return (leaf & 15) === Code.F
+                return wordCode(leaf) === Code.F
                   ? slotOf.get(`F${stage - 1}/${microbatch}`)
                   : slotOf.get(`B${stage + 1}/${microbatch}`);
               });

@@ -16,7 +16,7 @@ describe('deadlock', () => {
     ['1RECV_F0', '1F0', '1B0', '1SEND_B0', '1RECV_F1', '1F1', '1B1', '1SEND_B1'],
   ];
 
-  test('two sends that wait for each other: fine with buffers, a circle without', () => {
+  test('two sends that wait for each other: fine with buffers, a cycle without', () => {
     const schedule = Schedule.from({ order: bothSend });
     expect(findDeadlock(schedule, 'buffered')).toBeNull();
     const violations = validate(schedule);
@@ -50,7 +50,7 @@ describe('deadlock', () => {
     `);
   });
 
-  test('two receives that wait for each other: a circle in both models', () => {
+  test('two receives that wait for each other: a cycle in both models', () => {
     const schedule = Schedule.from({
       order: [
         ['0RECV_B0', '0F0', '0SEND_F0', '0B0'],
@@ -67,7 +67,7 @@ describe('deadlock', () => {
     );
   });
 
-  test('a circle through three ranks is shown whole', () => {
+  test('a cycle through three ranks is shown whole', () => {
     const order = [
       [
         '0F0',

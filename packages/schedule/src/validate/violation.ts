@@ -14,7 +14,7 @@ export const validationRules = {
   'forward-first': 'a backward comes after its forward',
   'input-first': 'the weight half of a backward (W) comes after the input half (I)',
   'local-order': 'a stage runs after the stages on the same rank that feed it; backwards the other way round',
-  'compute-deadlock': 'ranks do not wait for results of each other in a circle',
+  'compute-deadlock': 'ranks do not wait for results of each other in a cycle',
   'send-first': 'a send comes after the compute that makes its data',
   'receive-first': 'compute that needs data of another rank comes after the receive',
   'unmatched-send': 'every send has a receive',
@@ -30,7 +30,7 @@ export const validationRules = {
 /** The name of a rule. */
 export type ValidationRule = keyof typeof validationRules;
 
-/** One rank of a circle of ranks that wait for each other. */
+/** One rank of a cycle of ranks that wait for each other. */
 export interface CycleStep {
   readonly rank: number;
   readonly slot: number;
@@ -92,7 +92,7 @@ export class ViolationList {
   }
 }
 
-/** A circle of waiting in words. */
+/** A cycle of waiting in words. */
 export function describeCycle(cycle: readonly CycleStep[]): string {
   return cycle
     .map(({ rank, slot, action, waitsFor }) => {

@@ -3,7 +3,7 @@
 import { type Layout } from '../../model/packed.ts';
 import { refuseShape, type ScheduleShape } from '../definition.ts';
 
-/** Positions of rank 0; add `rank << layout.stageShift` to a word for another rank. */
+/** Positions of rank 0; `layout.shifted(word, rank)` is the word of another rank. */
 export interface InterleavedStreams {
   /** Words of the k-th forward of rank 0. */
   readonly forwards: Int32Array;

@@ -1,6 +1,6 @@
 /** @file Interleaved zero bubble: interleaved 1F1B with the backward split, weight work filling the gaps. */
 
-import { Code } from '../../model/packed.ts';
+import { Code, withCode, wordCode } from '../../model/packed.ts';
 import { stageToRank } from '../../model/placement.ts';
 import type { Schedule } from '../../model/schedule.ts';
 import { ScheduleBuilder } from '../../model/schedule-builder.ts';
@@ -27,22 +27,22 @@ export const interleavedZeroBubble: ScheduleDefinition = {
       stageToRank: stageToRank({ ranks, stages }),
       capacity: 3 * total + (torch ? ranks : 0),
     });
-    const streams = interleavedStreams(shape, builder.layout, { forward: Code.F, backward: Code.I });
+    const { layout } = builder;
+    const streams = interleavedStreams(shape, layout, { forward: Code.F, backward: Code.I });
     const { forwards, backwards, perRound } = streams;
-    const weight = Code.W - Code.I;
     for (let rank = 0; rank < ranks; rank++) {
       const row = builder.row(rank);
-      const own = rank << builder.layout.stageShift;
       const warmup = rankWarmupOps({ ranks, rank, stagesPerRank, perRound, microbatches, lead: 1 });
       if (torch) row.bubbles(rank);
-      for (let k = 0; k < warmup; k++) row.push(forwards[k]! + own); // warm up: n(F)
+      for (let k = 0; k < warmup; k++) row.push(layout.shifted(forwards[k]!, rank)); // warm up: n(F)
       if (torch && warmup > 0) row.bubbles(ranks - 1 - rank);
       for (let k = 0; k < total; k++) {
-        if (k < total - warmup) row.push(forwards[warmup + k]! + own); // steady: n(FIW), then cool down: n(IW)
-        row.push(backwards[k]! + own);
-        if (k >= rank) row.push(backwards[k - rank]! + own + weight);
+        if (k < total - warmup) row.push(layout.shifted(forwards[warmup + k]!, rank)); // steady: n(FIW), then cool down: n(IW)
+        row.push(layout.shifted(backwards[k]!, rank));
+        if (k >= rank) row.push(layout.shifted(withCode(backwards[k - rank]!, Code.W), rank));
       }
-      for (let k = Math.max(0, total - rank); k < total; k++) row.push(backwards[k]! + own + weight); // drain: n(W)
+      for (let k = Math.max(0, total - rank); k < total; k++)
+        row.push(layout.shifted(withCode(backwards[k]!, Code.W), rank)); // drain: n(W)
     }
     const raw = builder.finish();
     return torch ? addBubblesToActions(raw) : raw;
@@ -72,7 +72,7 @@ export function addBubblesToActions(schedule: Schedule): Schedule {
       const word = row[slot]!;
       const stage = layout.stage(word);
       const key = stage * microbatches + layout.microbatch(word);
-      const isForward = (word & 15) === Code.F;
+      const isForward = wordCode(word) === Code.F;
       if (isForward && stage > 0 && done[key - microbatches] === 0) {
         spaced.bubble(rank);
       } else {

@@ -1,10 +1,10 @@
 /** @file The lanes of an SVG picture: bubbles, bars, their texts, and arrows between ranks. */
 
-import type { ActionKind } from '../model/action.ts';
-import { inkOn, toneOf } from './palette.ts';
-import { type BarFace, type Bars, FaceReader, type Picture } from './picture.ts';
-import { quantity } from './quantity.ts';
-import { escapeXml, type Markup, num, textWidth } from './svg-markup.ts';
+import type { ActionKind } from '../../model/action.ts';
+import { inkOn, toneOf } from '../palette.ts';
+import { type BarFace, type Bars, FaceReader, type Picture } from '../picture.ts';
+import { quantity } from '../quantity.ts';
+import { escapeXml, type Markup, num, textWidth } from './markup.ts';
 
 /** Where things stand in an SVG picture, in pixels. */
 export interface SvgPlan {

@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'vitest';
-import { buildSchedule } from '../generate/build-schedule.ts';
-import { Schedule } from '../model/schedule.ts';
-import { simulate } from '../simulate/simulate.ts';
+import { buildSchedule } from '../../generate/build-schedule.ts';
+import { Schedule } from '../../model/schedule.ts';
+import { simulate } from '../../simulate/simulate.ts';
 import { renderSvg } from './svg.ts';
 
 /** Elements of a picture: name, attributes and text; throws where tags do not match, which XML forbids. */

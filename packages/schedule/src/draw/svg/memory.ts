@@ -1,10 +1,10 @@
 /** @file The memory panel of an SVG picture: one stepped line per rank, or a band with its highest and lowest rank. */
 
-import { mix } from './palette.ts';
-import type { MemoryCurve, Picture } from './picture.ts';
-import { quantity, ticks } from './quantity.ts';
-import type { SvgPlan } from './svg-lanes.ts';
-import { type Markup, num } from './svg-markup.ts';
+import { mix } from '../palette.ts';
+import type { MemoryCurve, Picture } from '../picture.ts';
+import { quantity, ticks } from '../quantity.ts';
+import type { SvgPlan } from './lanes.ts';
+import { type Markup, num } from './markup.ts';
 
 /** Where the panel stands. */
 export interface MemoryPanel {

@@ -1,12 +1,12 @@
 /** @file A schedule as an SVG picture, to scale: lanes per rank, bubbles, arrows, legend, memory over time. */
 
-import { checkChoice, checkOptions, ScheduleError, show } from '../model/errors.ts';
-import { computationVisuals, toneOf, visualOrder } from './palette.ts';
-import { type Drawable, FaceReader, type Picture, pictureOf } from './picture.ts';
-import { percent, plural, quantity, ticks } from './quantity.ts';
-import { type BarLabels, drawArrows, drawBars, drawGround, laneTop, type SvgPlan, stripHeight } from './svg-lanes.ts';
-import { escapeXml, Markup, num, styleSheet, textWidth } from './svg-markup.ts';
-import { drawMemory } from './svg-memory.ts';
+import { checkChoice, checkOptions, ScheduleError, show } from '../../model/errors.ts';
+import { computationVisuals, toneOf, visualOrder } from '../palette.ts';
+import { type Drawable, FaceReader, type Picture, pictureOf } from '../picture.ts';
+import { percent, plural, quantity, ticks } from '../quantity.ts';
+import { type BarLabels, drawArrows, drawBars, drawGround, laneTop, type SvgPlan, stripHeight } from './lanes.ts';
+import { escapeXml, Markup, num, styleSheet, textWidth } from './markup.ts';
+import { drawMemory } from './memory.ts';
 
 /** How `renderSvg` draws. */
 export interface SvgOptions {
