@@ -33,7 +33,7 @@ start() {
     (
       code=0
       ip netns exec "$host" node "$here/packages/cli/bin/pipewright.js" run -n 2 --nnodes 2 --node-rank "$node" \
-        --master-addr 10.77.0.1 --master-port "$2" --timeout "$3" "$here/scripts/two-hosts-train.ts" "$1" \
+        --master-addr 10.77.0.1 --master-port "$2" --secret-file "$logs/$1.secret" --timeout "$3" "$here/scripts/two-hosts-train.ts" "$1" \
         >"$logs/$1.$node" 2>&1 || code=$?
       echo "$code" >"$logs/$1.$node.code"
     ) &

@@ -8,7 +8,8 @@ test('what is missing is completed', () => {
     ...{ ranks: 2, script: script.href, mode: 'processes', args: [], nnodes: 1, nodeRank: 0, masterAddr: '127.0.0.1' },
     ...{ masterPort: undefined, graceMs: 2000 },
   });
-  expect(planLaunch({ ranks: 2, script, nnodes: 2, nodeRank: 1, masterAddr: 'a' }).masterPort).toBe(29_500);
+  const several = { ranks: 2, script, nnodes: 2, nodeRank: 1, masterAddr: 'a', secret: 'sixteen characters' };
+  expect(planLaunch(several).masterPort).toBe(29_500);
 });
 
 test('bad options are refused with the way out', () => {
@@ -30,6 +31,10 @@ test('bad options are refused with the way out', () => {
     { ...good, timeoutMs: 0 },
     { ...good, graceMs: -1 },
     { ...good, threadsPerRank: 0.5 },
+    { ...good, nnodes: 2, nodeRank: 1, masterAddr: 'a' },
+    { ...good, nnodes: 2, nodeRank: 1, masterAddr: 'a', secret: 'short' },
+    { ...good, secret: 'sixteen characters', secretFile: 'file' },
+    { ...good, networkInterface: 3 },
   ];
   const messages = calls.map((options) => {
     try {
@@ -42,7 +47,7 @@ test('bad options are refused with the way out', () => {
   expect(messages.join('\n')).toMatchInlineSnapshot(`
     "launch: ranks is undefined; give a whole number of at least 1
     launch: ranks is 0; give a whole number of at least 1
-    launch: unknown option 'rank' (did you mean 'ranks'?); it takes ranks, script, mode, args, data, env, nnodes, nodeRank, masterAddr, masterPort, timeoutMs, graceMs, threadsPerRank, onLine
+    launch: unknown option 'rank' (did you mean 'ranks'?); it takes ranks, script, mode, args, data, env, nnodes, nodeRank, masterAddr, masterPort, networkInterface, secret, secretFile, timeoutMs, graceMs, threadsPerRank, onLine
     launch: script is undefined; give a path or a URL
     launch: there is no file HERE/there/is/none.ts; check the path of the script
     launch: script is https://example.org/train.ts; give a file of this machine
@@ -55,6 +60,10 @@ test('bad options are refused with the way out', () => {
     launch: masterPort is 65535; give a whole number from 1 to 65534
     launch: timeoutMs is 0; give milliseconds, more than 0
     launch: graceMs is -1; give a whole number of at least 0
-    launch: threadsPerRank is 0.5; give a whole number of at least 1"
+    launch: threadsPerRank is 0.5; give a whole number of at least 1
+    launch: the secret is missing; give that of machine 0 by secret, secretFile or the variable PIPEWRIGHT_SECRET
+    launch: the secret has 5 characters; give at least 16, at random, the same on all machines
+    launch: give secret or secretFile, not both
+    launch: networkInterface is 3; give the name of an interface, such as eth0"
   `);
 });

@@ -2,6 +2,7 @@
 import { availableParallelism } from 'node:os';
 import { checkChoice, checkCount, checkOptions, show } from '../base/checks.ts';
 import { PipelineError } from '../base/errors.ts';
+import { checkSecret } from './machines/secret.ts';
 import type { LineSink } from './ranks/rank-output.ts';
 import { scriptUrl } from './ranks/script-url.ts';
 
@@ -27,6 +28,12 @@ export interface LaunchOptions {
   readonly masterAddr?: string | undefined;
   /** The port on which rank 0 is found; several machines also use the next one. Default: a free one, or 29500. */
   readonly masterPort?: number | undefined;
+  /** The network interface for ranks and launchers, such as `eth0`. Default: GLOO_SOCKET_IFNAME, or the one towards machine 0. */
+  readonly networkInterface?: string | undefined;
+  /** What only the machines of this run know, at least 16 characters. Default: PIPEWRIGHT_SECRET; machine 0 makes one where none is given. */
+  readonly secret?: string | undefined;
+  /** A file with the secret that all machines can read and nobody else: machine 0 writes it where there is none. */
+  readonly secretFile?: string | undefined;
   /** The time limit of every wait that gives none of its own. Default 5 minutes. */
   readonly timeoutMs?: number | undefined;
   /** How long ranks may take to end after one has failed, before they are ended. Default 2 seconds. */
@@ -49,6 +56,9 @@ export interface LaunchPlan {
   readonly nodeRank: number;
   readonly masterAddr: string;
   readonly masterPort: number | undefined;
+  readonly networkInterface: string | undefined;
+  readonly secret: string | undefined;
+  readonly secretFile: string | undefined;
   readonly timeoutMs: number | undefined;
   readonly graceMs: number;
   readonly threadsPerRank: number;
@@ -56,7 +66,7 @@ export interface LaunchPlan {
 
 const known = [
   ...['ranks', 'script', 'mode', 'args', 'data', 'env', 'nnodes', 'nodeRank', 'masterAddr', 'masterPort'],
-  ...['timeoutMs', 'graceMs', 'threadsPerRank', 'onLine'],
+  ...['networkInterface', 'secret', 'secretFile', 'timeoutMs', 'graceMs', 'threadsPerRank', 'onLine'],
 ];
 
 /** Checks options and completes them. */
@@ -93,10 +103,29 @@ export function planLaunch(options: LaunchOptions): LaunchPlan {
     nodeRank: nodeRank ?? 0,
     masterAddr: masterAddr ?? '127.0.0.1',
     masterPort: masterPort ?? (nnodes > 1 ? 29_500 : undefined),
+    networkInterface: checkText('networkInterface', options.networkInterface, 'the name of an interface, such as eth0'),
+    ...secretOf(options, nnodes),
     timeoutMs,
     graceMs: checkCount(where, 'graceMs', options.graceMs ?? 2000, 0),
     threadsPerRank: checkCount(where, 'threadsPerRank', options.threadsPerRank ?? share(ranks)),
   };
+}
+
+function checkText(name: string, value: unknown, what: string): string | undefined {
+  if (value === undefined || (typeof value === 'string' && value !== '')) return value;
+  throw bad(`${name} is ${show(value)}; give ${what}`);
+}
+
+/** One machine needs no secret from outside: its ranks get one of their own. */
+function secretOf(options: LaunchOptions, nnodes: number): Pick<LaunchPlan, 'secret' | 'secretFile'> {
+  const secretFile = checkText('secretFile', options.secretFile, 'the path of a file');
+  if (options.secret !== undefined && secretFile !== undefined) throw bad('give secret or secretFile, not both');
+  const given =
+    options.secret ?? (secretFile === undefined ? process.env['PIPEWRIGHT_SECRET'] || undefined : undefined);
+  const secret = given === undefined || (nnodes === 1 && options.secret === undefined) ? undefined : checkSecret(given);
+  if (nnodes > 1 && options.nodeRank !== 0 && secret === undefined && secretFile === undefined)
+    throw bad('the secret is missing; give that of machine 0 by secret, secretFile or the variable PIPEWRIGHT_SECRET');
+  return { secret, secretFile };
 }
 
 /** The cores of one rank: what the user has set, or a fair share. */

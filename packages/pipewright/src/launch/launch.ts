@@ -6,10 +6,11 @@ import { formatDigest } from '../status/digest.ts';
 import { STATUS_FILE } from '../status/layout.ts';
 import type { RankPlace } from '../status/place.ts';
 import { type LaunchOptions, type LaunchPlan, planLaunch } from './launch-options.ts';
-import { interfaceTowards } from './machines/network.ts';
-import { openGuest } from './machines/node-guest.ts';
-import { openHub } from './machines/node-hub.ts';
-import type { NodeLink, NodeOptions } from './machines/node-link.ts';
+import { interfaceTowards } from './machines/address.ts';
+import { openGuest } from './machines/guest.ts';
+import { openHub } from './machines/hub.ts';
+import type { Link, LinkOptions } from './machines/link.ts';
+import { makeSecret, proofOf, secretFromFile } from './machines/secret.ts';
 import { startProcesses } from './ranks/process-ranks.ts';
 import { failedInWait, LaunchError, type RankFailure, STOPPED, stoppedFailure } from './ranks/rank-failure.ts';
 import { printLine } from './ranks/rank-output.ts';
@@ -30,6 +31,8 @@ export interface Launched {
   end(signal?: NodeJS.Signals): void;
   /** Stops the processes of all ranks, or lets them go on. */
   pause(on: boolean): void;
+  /** The secret that machine 0 has made because none was given: the other machines need it. */
+  readonly madeSecret: string | undefined;
 }
 
 /** How long after the polite signal a rank is killed. */
@@ -53,11 +56,13 @@ export function launch(options: LaunchOptions): Launched {
     pids: () => launcher.pids(),
     end: (signal) => launcher.end(signal ?? 'SIGTERM'),
     pause: (on) => launcher.pause(on),
+    madeSecret: launcher.madeSecret,
   };
 }
 
 class Launcher {
   readonly done: Promise<unknown[]>;
+  readonly madeSecret: string | undefined;
   private readonly plan: LaunchPlan;
   private readonly board: StatusBoard;
   private readonly first: number;
@@ -66,7 +71,8 @@ class Launcher {
   private readonly values: unknown[] = [];
   private readonly over = new Set<number>();
   private failures: readonly RankFailure[] = [];
-  private link: NodeLink | undefined;
+  private link: Link | undefined;
+  private secretOfRun: string = makeSecret();
   /** Where all were when the first one failed. */
   private snapshot: readonly RankPlace[] | undefined;
   private signalled: NodeJS.Signals | undefined;
@@ -80,6 +86,8 @@ class Launcher {
     this.plan = plan;
     this.line = line;
     this.first = plan.nodeRank * plan.ranks;
+    const { nnodes, secret, secretFile } = plan;
+    this.madeSecret = nnodes > 1 && secret === undefined && secretFile === undefined ? makeSecret() : undefined;
     this.board = plan.mode === 'threads' ? threadBoard(plan.ranks) : processBoard(plan.ranks, this.first);
     this.done = this.run();
     this.done.catch(() => undefined);
@@ -125,22 +133,23 @@ class Launcher {
 
   private async run(): Promise<unknown[]> {
     try {
-      const env = await this.environment();
+      const network = await this.networkInterface();
       const { ranks: count, script, args, data, graceMs, threadsPerRank } = this.plan;
-      const start = { count, first: this.first, script, args, data, board: this.board, env, graceMs, threadsPerRank };
       const ended = new Promise<void>((resolve) => (this.allOver = resolve));
       const events: RankEvents = {
         line: this.line,
         failed: (failure) => this.failed(failure),
         ended: (rank, value) => this.ended(rank, value),
       };
-      this.link = await this.joinNodes();
+      this.link = await this.joinMachines();
       this.checkSignal();
+      const env = await this.environment(network);
+      const start = { count, first: this.first, script, args, data, board: this.board, env, graceMs, threadsPerRank };
       this.started = this.plan.mode === 'threads' ? await startThreads(start, events) : startProcesses(start, events);
       if (this.signalled !== undefined) this.started.signal(this.signalled);
       this.watchStopped();
       await ended;
-      await this.gatherNodes();
+      await this.gatherMachines();
     } finally {
       this.link?.close();
       for (const timer of this.timers) clearTimeout(timer);
@@ -213,22 +222,32 @@ class Launcher {
   }
 
   /** With several machines: returns when the launchers of all have found each other. */
-  private async joinNodes(): Promise<NodeLink | undefined> {
+  private async joinMachines(): Promise<Link | undefined> {
     const { nnodes, nodeRank, ranks, masterAddr: host, masterPort = 0, timeoutMs, graceMs } = this.plan;
     if (nnodes === 1) return undefined;
-    const options: NodeOptions = {
-      ...{ nnodes, nodeRank, ranks, host, port: masterPort + 1 },
-      joinMs: timeoutMs ?? LIMIT_MS,
+    const interrupted = new Promise<undefined>((resolve) => (this.interrupt = () => resolve(undefined)));
+    const joinMs = timeoutMs ?? LIMIT_MS;
+    const secret = await Promise.race([this.secret(joinMs), interrupted]);
+    if (secret === undefined) return undefined;
+    this.secretOfRun = secret;
+    const options: LinkOptions = {
+      ...{ nnodes, nodeRank, ranks, host, port: masterPort + 1, secret, joinMs },
+      networkInterface: this.plan.networkInterface ?? (process.env['GLOO_SOCKET_IFNAME'] || undefined),
       endMs: graceMs + 3 * KILL_MS,
     };
     const events = { failed: () => this.endAll() };
     const link = nodeRank === 0 ? openHub(options, events) : openGuest(options, events);
-    const interrupted = new Promise<undefined>((resolve) => (this.interrupt = () => resolve(undefined)));
     return Promise.race([link, interrupted]);
   }
 
+  private async secret(limitMs: number): Promise<string> {
+    const { secret, secretFile, nodeRank } = this.plan;
+    if (secretFile !== undefined) return secretFromFile(secretFile, nodeRank === 0, limitMs);
+    return secret ?? this.madeSecret ?? makeSecret();
+  }
+
   /** With several machines: what happened on all of them. */
-  private async gatherNodes(): Promise<void> {
+  private async gatherMachines(): Promise<void> {
     if (this.link === undefined) return;
     const own = { failures: this.failures, places: this.snapshot ?? [] };
     const { failures, places } = await this.link.over(own);
@@ -241,16 +260,24 @@ class Launcher {
     this.timers.push(setTimeout(() => setImmediate(action), ms));
   }
 
+  /** The network interface of ranks that are processes. */
+  private async networkInterface(): Promise<string | undefined> {
+    const { mode, networkInterface, masterAddr } = this.plan;
+    if (mode === 'threads') return undefined;
+    return networkInterface ?? (process.env['GLOO_SOCKET_IFNAME'] || (await interfaceTowards(masterAddr)));
+  }
+
   /** What each rank finds in its environment. */
-  private async environment(): Promise<(local: number) => Readonly<Record<string, string>>> {
+  private async environment(network: string | undefined): Promise<(local: number) => Readonly<Record<string, string>>> {
     const { ranks, mode, nnodes, nodeRank, masterAddr, timeoutMs, env } = this.plan;
     const limit = timeoutMs === undefined ? {} : { PIPEWRIGHT_TIMEOUT_MS: String(timeoutMs) };
     if (mode === 'threads') return () => ({ ...limit, ...env });
     const masterPort = this.plan.masterPort ?? (await freePort());
-    const network = process.env['GLOO_SOCKET_IFNAME'] ?? (await interfaceTowards(masterAddr));
+    const { NCCL_SOCKET_IFNAME = network } = process.env;
     return (local) => ({
       ...limit,
       ...(network === undefined ? {} : { GLOO_SOCKET_IFNAME: network }),
+      ...(NCCL_SOCKET_IFNAME === undefined ? {} : { NCCL_SOCKET_IFNAME }),
       ...env,
       RANK: String(this.first + local),
       WORLD_SIZE: String(nnodes * ranks),
@@ -259,6 +286,8 @@ class Launcher {
       GROUP_RANK: String(nodeRank),
       MASTER_ADDR: masterAddr,
       MASTER_PORT: String(masterPort),
+      // Of this run alone: ranks of another one with the same secret of the machines are refused.
+      PIPEWRIGHT_SECRET: proofOf(this.secretOfRun, 'ranks', this.link?.run ?? ''),
       [STATUS_FILE]: this.board.shared as string,
     });
   }

@@ -120,6 +120,7 @@ template struct Args<5>;
 template struct Args<6>;
 template struct Args<7>;
 template struct Args<8>;
+template struct Args<9>;
 
 static void throw_message(napi_env env, const char* code, const std::string& message) noexcept {
   Env* mine = current;

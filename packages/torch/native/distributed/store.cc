@@ -1,5 +1,6 @@
 // Stores: the keys and values by which ranks find each other.
 #include "distributed/group.h"
+#include "distributed/secret-store.h"
 
 #include <torch/csrc/distributed/c10d/FileStore.hpp>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
@@ -88,27 +89,87 @@ StorePtr store_of(Env& env, int32_t handle) {
   return *found;
 }
 
-// (host, port, isServer, ranks or -1, timeoutMs, wait for the others): also whoever serves is a client.
-PW_ENTRY(tcp_store, 6) {
-  const std::string host = args.string(0);
+namespace {
+
+struct TcpRequest {
+  std::string host, listen;  // where it is reached, and where it listens
+  uint16_t port = 0;
+  bool serve = false, wait = false;
+  int32_t ranks = -1, rank = -1;
+  std::chrono::milliseconds timeout{0};
+};
+
+// libtorch's own, which Python's ranks can use too.
+StorePtr open_store(const TcpRequest& request) {
   c10d::TCPStoreOptions options;
-  options.port = static_cast<uint16_t>(args.int32(1));
-  options.isServer = args.boolean(2);
-  const int32_t workers = args.int32(3);
-  if (workers >= 0) options.numWorkers = static_cast<size_t>(workers);
-  const int64_t timeout = args.int64(4);
-  options.timeout = std::chrono::milliseconds(timeout);
-  options.waitWorkers = args.boolean(5);
+  options.port = request.port;
+  options.isServer = request.serve;
+  if (request.ranks >= 0) options.numWorkers = static_cast<size_t>(request.ranks);
+  options.timeout = request.timeout;
+  options.waitWorkers = request.wait;
   options.multiTenant = true;
   options.useLibUV = false;  // Node exports functions of its own under libuv's names
-  StorePtr store = away(args.napi, timeout, "no answer from the store's server", [host, options]() -> StorePtr {
-    return c10::make_intrusive<c10d::TCPStore>(host, options);
+  if (request.serve) {
+    // By itself it would listen on all addresses.
+    try {
+      Socket listener = listen_at(request.listen, request.port);
+      options.port = port_of(listener);
+      options.masterListenFd = listener.release();
+    } catch (const CodedError& error) {
+      // Another store of this process may have the port, which they then share.
+      if (std::strcmp(error.code, "IN_USE") != 0) throw;
+    }
+  }
+  return c10::make_intrusive<c10d::TCPStore>(request.host, options);
+}
+
+StorePtr open_secret_store(const TcpRequest& request, const std::string& secret) {
+  SecretStoreOptions options;
+  options.host = request.host;
+  options.port = request.port;
+  options.secret = secret;
+  options.timeout = request.timeout;
+  if (request.rank >= 0) options.rank = static_cast<uint32_t>(request.rank);
+  options.size = request.ranks < 0 ? 0 : static_cast<uint32_t>(request.ranks);
+  if (request.serve) {
+    options.server = std::make_shared<SecretStoreServer>(listen_at(request.listen, request.port), secret, options.size);
+    options.port = options.server->port();
+  }
+  auto store = c10::make_intrusive<SecretStore>(options);
+  if (request.wait && request.ranks > 0) {
+    // Whoever serves stays until all have come.
+    const bool all = store->add("init/", 1) == request.ranks;
+    if (all) store->set("init/all", std::vector<uint8_t>{1});
+    if (request.serve) store->wait({"init/all"}, request.timeout);
+  }
+  return store;
+}
+
+}  // namespace
+
+// (host, port, isServer, ranks or -1, timeoutMs, wait for the others, listen | null, secret | null, rank or -1): also whoever
+// serves is a client.
+PW_ENTRY(tcp_store, 9) {
+  TcpRequest request;
+  request.host = args.string(0);
+  request.port = static_cast<uint16_t>(args.int32(1));
+  request.serve = args.boolean(2);
+  request.ranks = args.int32(3);
+  request.timeout = std::chrono::milliseconds(args.int64(4));
+  request.wait = args.boolean(5);
+  request.listen = args.missing(6) ? request.host : args.string(6);
+  const std::string secret = args.missing(7) ? "" : args.string(7);
+  request.rank = args.int32(8);
+  StorePtr store = away(args.napi, request.timeout.count(), "no answer from the store's server", [request, secret] {
+    return secret.empty() ? open_store(request) : open_secret_store(request, secret);
   });
   return add_store(*args.env, std::move(store));
 }
 
 PW_ENTRY(store_port, 1) {
-  auto* tcp = dynamic_cast<c10d::TCPStore*>(store_of(*args.env, args.int32(0)).get());
+  const StorePtr store = store_of(*args.env, args.int32(0));
+  if (const auto* own = dynamic_cast<SecretStore*>(store.get())) return from_int32(args.napi, own->port());
+  const auto* tcp = dynamic_cast<c10d::TCPStore*>(store.get());
   return from_int32(args.napi, tcp != nullptr ? tcp->getPort() : 0);
 }
 

@@ -1,8 +1,9 @@
 /**
  * @file Who a process is among the ranks, from the variables that launchers set: torchrun's, else those of Slurm, Open MPI
- * or other MPI launchers; and a port for those who launch.
+ * or other MPI launchers; and what those who launch need: a port, addresses and interfaces.
  */
 export { freePort } from './free-port.ts';
+export { addressOf, interfaceOf, isLoopback, loopbackInterface } from './network.ts';
 
 /** torchrun's variables. */
 export type RankVariable = 'RANK' | 'WORLD_SIZE' | 'LOCAL_RANK' | 'LOCAL_WORLD_SIZE' | 'MASTER_ADDR' | 'MASTER_PORT';

@@ -56,6 +56,23 @@ test('missing settings are named', () => {
   expect(distributed.isInitialized()).toBe(false);
 });
 
+test('a rank outside of the world is refused at once, not after the time limit', () => {
+  environment({ RANK: '2', WORLD_SIZE: '2', MASTER_ADDR: '127.0.0.1', MASTER_PORT: '9' });
+  expect(() => distributed.initProcessGroup({ timeoutMs: 3_600_000 })).toThrow(
+    'initProcessGroup: rank is 2; in a group of 2 it is from 0 to 1',
+  );
+});
+
+test('with a secret, a rank of another run on the same port is refused at once', () => {
+  const run = (name: string) => ({ secret: `the secret of ${name}`, timeoutMs: 3_600_000 });
+  const store = distributed.tcpStore('127.0.0.1', 0, { server: true, ranks: 2, ...run('one') });
+  environment({ RANK: '1', WORLD_SIZE: '2', MASTER_ADDR: '127.0.0.1', MASTER_PORT: String(store.port) });
+  expect(() => distributed.initProcessGroup(run('another'))).toThrow(/belongs to another run/);
+  environment({ RANK: '1', WORLD_SIZE: '3', MASTER_ADDR: '127.0.0.1', MASTER_PORT: String(store.port) });
+  expect(() => distributed.initProcessGroup(run('one'))).toThrow(/this rank has a WORLD_SIZE of 3, rank 0 has 2/);
+  store.close();
+});
+
 test('nccl without CUDA says so', () => {
   environment({});
   const store = distributed.hashStore('nccl');

@@ -1,7 +1,8 @@
 /** @file The default group: who am I, who else is there. Names as in torch.distributed. */
 import { checkOptions, TorchError } from '../base/errors.ts';
 import { type RankVariable, rankEnvironment } from './environment.ts';
-import { glooGroup, ncclGroup, threadGroup } from './make-group.ts';
+import { checkGroup, glooGroup, ncclGroup, threadGroup } from './make-group.ts';
+import { addressOf, isLoopback, loopbackInterface } from './network.ts';
 import type { Backend, NewGroupOptions, ProcessGroup } from './process-group.ts';
 import { checkTimeout, type Store, tcpStore } from './store.ts';
 
@@ -23,8 +24,10 @@ export interface InitOptions {
   readonly name?: string | undefined;
   /** The time limit of waits that give none. Default: PIPEWRIGHT_TIMEOUT_MS, or 5 minutes. */
   readonly timeoutMs?: number | undefined;
-  /** The network interface that gloo uses; GLOO_SOCKET_IFNAME otherwise. */
+  /** The network interface that gloo and rank 0's store use; GLOO_SOCKET_IFNAME otherwise, or that of a loopback address. */
   readonly networkInterface?: string | undefined;
+  /** What all ranks of this run know and nobody else: PIPEWRIGHT_SECRET. Without one, whoever reaches rank 0's store can use it. */
+  readonly secret?: string | undefined;
 }
 
 let world: ProcessGroup | undefined;
@@ -40,6 +43,7 @@ const known = [
   'name',
   'timeoutMs',
   'networkInterface',
+  'secret',
 ];
 
 /**
@@ -70,15 +74,9 @@ export function initProcessGroup(options: InitOptions = {}): ProcessGroup {
     world = threadGroup({ name, rank, size, timeoutMs });
   } else if (backend === 'gloo' || backend === 'nccl') {
     const make = backend === 'gloo' ? glooGroup : ncclGroup;
-    const name = options.name ?? 'default';
-    const { networkInterface } = options;
-    world = make(rendezvous(options, { backend, rank, size, timeoutMs }), {
-      name,
-      rank,
-      size,
-      timeoutMs,
-      networkInterface,
-    });
+    const group = checkGroup('initProcessGroup', { name: options.name, rank, size, timeoutMs });
+    const networkInterface = options.networkInterface ?? interfaceFromEnvironment(options);
+    world = make(rendezvous(options, { backend, networkInterface, ...group }), { ...group, networkInterface });
   } else {
     throw new TorchError(
       'BAD_ARGUMENT',
@@ -150,20 +148,38 @@ interface Rendezvous {
   readonly rank: number;
   readonly size: number;
   readonly timeoutMs: number;
+  readonly networkInterface: string | undefined;
 }
 
 /** The store of the default group, with the prefixes that torch.distributed uses, so that Python ranks can join too. */
-function rendezvous(options: InitOptions, { backend, rank, size, timeoutMs }: Rendezvous): Store {
+function rendezvous(options: InitOptions, { backend, rank, size, timeoutMs, networkInterface }: Rendezvous): Store {
   let store = options.store;
   if (store === undefined) {
-    const host = options.masterAddr ?? rankEnvironment().MASTER_ADDR;
+    const host = masterAddress(options);
     if (host === undefined) throw missing('MASTER_ADDR', 'masterAddr');
     const port = options.masterPort ?? fromEnvironment('MASTER_PORT', 'masterPort');
+    // torchrun's agent serves a store of its own, which knows no secret.
     const served = process.env['TORCHELASTIC_USE_AGENT_STORE'] === 'True';
-    worldStore = tcpStore(host, port, { server: rank === 0 && !served, ranks: size, wait: true, timeoutMs });
+    const secret = served ? undefined : (options.secret ?? (process.env['PIPEWRIGHT_SECRET'] || undefined));
+    const listen = isLoopback(host) || networkInterface === undefined ? host : addressOf(networkInterface);
+    worldStore = tcpStore(host, port, {
+      ...{ server: rank === 0 && !served, ranks: size, wait: true, timeoutMs, listen, secret },
+      ...(secret === undefined ? {} : { rank }),
+    });
     store = worldStore.prefix('default_pg');
   }
   return store.prefix('0/').prefix(backend === 'gloo' ? 'cpu/' : 'cuda/');
+}
+
+function masterAddress(options: InitOptions): string | undefined {
+  return options.masterAddr ?? rankEnvironment().MASTER_ADDR;
+}
+
+/** Ranks that find each other at a loopback address are on one machine: nobody else need reach them. */
+function interfaceFromEnvironment(options: InitOptions): string | undefined {
+  const named = process.env['GLOO_SOCKET_IFNAME'] || undefined;
+  if (named !== undefined || options.store !== undefined) return named;
+  return isLoopback(masterAddress(options) ?? '') ? loopbackInterface() : undefined;
 }
 
 function fromEnvironment(name: RankVariable, option: string): number {

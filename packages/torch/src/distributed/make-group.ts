@@ -158,7 +158,8 @@ function installNccl(): void {
   addon.installNccl(dist.backendRegistry());
 }
 
-function checkGroup(
+/** Checks what every group needs, and completes it. */
+export function checkGroup(
   where: string,
   options: GroupOptions,
 ): { name: string; rank: number; size: number; timeoutMs: number } {

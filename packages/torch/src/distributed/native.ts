@@ -6,7 +6,17 @@ export type NativeMessage = [tag: number, header: string, ...handles: (number | 
 
 /** The addon's functions of this folder. Times are in milliseconds. */
 export interface NativeDistributed {
-  tcpStore(host: string, port: number, server: boolean, ranks: number, timeoutMs: number, wait: boolean): number;
+  tcpStore(
+    host: string,
+    port: number,
+    server: boolean,
+    ranks: number,
+    timeoutMs: number,
+    wait: boolean,
+    listen: string | null,
+    secret: string | null,
+    rank: number,
+  ): number;
   storePort(store: number): number;
   hashStore(name: string): number;
   fileStore(path: string, ranks: number): number;

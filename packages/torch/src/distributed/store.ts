@@ -15,6 +15,12 @@ export interface TcpStoreOptions extends StoreOptions {
   /** How many ranks will use it; with `wait`, the server waits for them. */
   readonly ranks?: number | undefined;
   readonly wait?: boolean | undefined;
+  /** Where the server listens, an address of this machine. Default: `host`, and nowhere else. */
+  readonly listen?: string | undefined;
+  /** Only those who know it may use the store: at least 16 characters. Ranks in Python can use stores without one only. */
+  readonly secret?: string | undefined;
+  /** Which rank this is: with a secret, the server takes each of `ranks` once. */
+  readonly rank?: number | undefined;
 }
 
 /** Default time limit of every wait of this folder: five minutes. */
@@ -149,7 +155,7 @@ export class Store {
  * @example const store = tcpStore('127.0.0.1', 29500, { server: rank === 0 })
  */
 export function tcpStore(host: string, port: number, options?: TcpStoreOptions): Store {
-  checkOptions('tcpStore', options, ['server', 'ranks', 'wait', 'timeoutMs']);
+  checkOptions('tcpStore', options, ['server', 'ranks', 'wait', 'timeoutMs', 'listen', 'secret', 'rank']);
   if (typeof host !== 'string' || host === '')
     throw new TorchError('BAD_ARGUMENT', `tcpStore: host is ${String(host)}; give a name or an address`);
   if (!Number.isInteger(port) || port < 0 || port > 65535) {
@@ -158,10 +164,20 @@ export function tcpStore(host: string, port: number, options?: TcpStoreOptions):
   const server = options?.server === true;
   if (port === 0 && !server) throw new TorchError('BAD_ARGUMENT', 'tcpStore: port 0 is for the server; give its port');
   const timeoutMs = checkTimeout('tcpStore', options?.timeoutMs);
+  const { ranks, rank, listen, secret } = options ?? {};
+  checkUsers(ranks, rank);
+  if (listen !== undefined && (typeof listen !== 'string' || listen === ''))
+    throw new TorchError('BAD_ARGUMENT', `tcpStore: listen is ${String(listen)}; give an address of this machine`);
+  checkSecret('tcpStore', secret);
   try {
-    const handle = dist.tcpStore(host, port, server, options?.ranks ?? -1, timeoutMs, options?.wait === true);
+    const handle = dist.tcpStore(
+      ...([host, port, server, ranks ?? -1, timeoutMs, options?.wait === true] as const),
+      ...([listen ?? null, secret ?? null, rank ?? -1] as const),
+    );
     return new Store(handle, `tcp://${host}:${dist.storePort(handle)}`, timeoutMs);
   } catch (error) {
+    if (error instanceof TorchError && (error.code === 'REFUSED' || error.code === 'BAD_ARGUMENT'))
+      throw new TorchError(error.code, `tcpStore: ${error.message}${refusedHint(error.code)}`, { cause: error });
     const late = error instanceof TorchError && error.code === 'TIMED_OUT';
     const what = !server
       ? `no store answered at ${host}:${port} within ${timeoutMs} ms`
@@ -176,6 +192,34 @@ export function tcpStore(host: string, port: number, options?: TcpStoreOptions):
     const code = error instanceof TorchError ? error.code : 'LIBTORCH';
     throw new TorchError(code, `tcpStore: ${what}; ${hint} (${(error as Error).message})`, { cause: error });
   }
+}
+
+/** The shortest secret: one that cannot be found by trying. */
+const SHORTEST_SECRET = 16;
+
+/** Checks a secret; nothing where there is none. */
+export function checkSecret(where: string, secret: string | undefined): void {
+  if (secret === undefined || (typeof secret === 'string' && secret.length >= SHORTEST_SECRET)) return;
+  // The secret itself must not appear in a message.
+  const got = typeof secret === 'string' ? `has ${secret.length} characters` : `is a ${typeof secret}`;
+  throw new TorchError('BAD_ARGUMENT', `${where}: the secret ${got}; give at least ${SHORTEST_SECRET}, at random`);
+}
+
+function checkUsers(ranks: number | undefined, rank: number | undefined): void {
+  if (ranks !== undefined && !(Number.isInteger(ranks) && ranks >= 1))
+    throw new TorchError('BAD_ARGUMENT', `tcpStore: ranks is ${String(ranks)}; give how many use the store`);
+  if (rank === undefined) return;
+  if (ranks === undefined || !(Number.isInteger(rank) && rank >= 0 && rank < ranks))
+    throw new TorchError(
+      'RANK',
+      `tcpStore: rank is ${String(rank)} and ranks ${String(ranks)}; a rank is from 0 to ranks - 1`,
+    );
+}
+
+function refusedHint(code: string): string {
+  return code === 'REFUSED'
+    ? '; ranks of one run have the same secret (PIPEWRIGHT_SECRET), address and number of ranks, and a port that no other run uses'
+    : '; the address of a store must be one of the machine that serves it, or give listen';
 }
 
 /** A store in this process, shared by all its threads under one name. @example hashStore('train') */

@@ -25,6 +25,12 @@ export function registerRunCommand(program: Command): void {
       'port of rank 0; machines also use the next one (default: a free one, or 29500)',
       count,
     )
+    .option('--interface <name>', 'network interface of ranks and launchers (default: the one towards machine 0)')
+    .option(
+      '--secret <text>',
+      'what only the machines of this run know (default: PIPEWRIGHT_SECRET; machine 0 makes one); others can see it in a list of processes',
+    )
+    .option('--secret-file <file>', 'a file with the secret that all machines can read; machine 0 makes it')
     .option('--timeout <seconds>', 'time limit of every wait for another rank (default 300)', seconds)
     .option('--grace <seconds>', 'how long ranks may take to end after a failure or Ctrl-C (default 2)', seconds)
     .option('--cores <n>', 'cores for the operators of each rank (default: a fair share)', count)
@@ -35,7 +41,7 @@ export function registerRunCommand(program: Command): void {
 Examples:
   pipewright run -n 4 train.ts --lr 0.1                      4 processes; --lr is the script's
   pipewright run -n 4 --threads train.ts                     4 threads of one process
-  pipewright run -n 2 --nnodes 2 --node-rank 0 --master-addr 10.0.0.1 train.ts
+  pipewright run -n 2 --nnodes 2 --node-rank 0 --master-addr 10.0.0.1 --secret-file ~/run1.secret train.ts
                                                              2 ranks on each of 2 machines
   torchrun --nproc-per-node 4 --no-python npx pipewright run train.ts
   srun --ntasks 8 npx pipewright run train.ts                under other launchers

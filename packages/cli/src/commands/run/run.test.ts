@@ -34,45 +34,52 @@ if (what !== 'sum') group.channel(1 - group.rank).recv(1);
 
 test('help', () =>
   expect(cli('run --help').out).toMatchInlineSnapshot(`
-  "Usage: pipewright run [options] <script> [args...]
+    "Usage: pipewright run [options] <script> [args...]
 
-  start a script on several ranks; when one fails, all end and the cause is told
+    start a script on several ranks; when one fails, all end and the cause is told
 
-  Arguments:
-    script                JavaScript or TypeScript; where it exports a function
-                          main, that is called
-    args                  the script's own arguments
+    Arguments:
+      script                JavaScript or TypeScript; where it exports a function
+                            main, that is called
+      args                  the script's own arguments
 
-  Options:
-    -n, --ranks <n>       ranks on this machine; without it, be the rank that
-                          torchrun, srun or mpirun says
-    --processes           a process for each rank (default)
-    --threads             a thread for each rank: starts faster, tensors change
-                          hands without a copy
-    --nnodes <n>          machines that take part, each with a \`pipewright run\` of
-                          its own
-    --node-rank <i>       which of them this is, from 0 (default: as Slurm or
-                          Kubernetes says)
-    --master-addr <host>  address of machine 0 (default: MASTER_ADDR)
-    --master-port <port>  port of rank 0; machines also use the next one (default:
-                          a free one, or 29500)
-    --timeout <seconds>   time limit of every wait for another rank (default 300)
-    --grace <seconds>     how long ranks may take to end after a failure or Ctrl-C
-                          (default 2)
-    --cores <n>           cores for the operators of each rank (default: a fair
-                          share)
-    -h, --help            display help for command
+    Options:
+      -n, --ranks <n>       ranks on this machine; without it, be the rank that
+                            torchrun, srun or mpirun says
+      --processes           a process for each rank (default)
+      --threads             a thread for each rank: starts faster, tensors change
+                            hands without a copy
+      --nnodes <n>          machines that take part, each with a \`pipewright run\` of
+                            its own
+      --node-rank <i>       which of them this is, from 0 (default: as Slurm or
+                            Kubernetes says)
+      --master-addr <host>  address of machine 0 (default: MASTER_ADDR)
+      --master-port <port>  port of rank 0; machines also use the next one (default:
+                            a free one, or 29500)
+      --interface <name>    network interface of ranks and launchers (default: the
+                            one towards machine 0)
+      --secret <text>       what only the machines of this run know (default:
+                            PIPEWRIGHT_SECRET; machine 0 makes one); others can see
+                            it in a list of processes
+      --secret-file <file>  a file with the secret that all machines can read;
+                            machine 0 makes it
+      --timeout <seconds>   time limit of every wait for another rank (default 300)
+      --grace <seconds>     how long ranks may take to end after a failure or Ctrl-C
+                            (default 2)
+      --cores <n>           cores for the operators of each rank (default: a fair
+                            share)
+      -h, --help            display help for command
 
-  Examples:
-    pipewright run -n 4 train.ts --lr 0.1                      4 processes; --lr is the script's
-    pipewright run -n 4 --threads train.ts                     4 threads of one process
-    pipewright run -n 2 --nnodes 2 --node-rank 0 --master-addr 10.0.0.1 train.ts
-                                                               2 ranks on each of 2 machines
-    torchrun --nproc-per-node 4 --no-python npx pipewright run train.ts
-    srun --ntasks 8 npx pipewright run train.ts                under other launchers
+    Examples:
+      pipewright run -n 4 train.ts --lr 0.1                      4 processes; --lr is the script's
+      pipewright run -n 4 --threads train.ts                     4 threads of one process
+      pipewright run -n 2 --nnodes 2 --node-rank 0 --master-addr 10.0.0.1 --secret-file ~/run1.secret train.ts
+                                                                 2 ranks on each of 2 machines
+      torchrun --nproc-per-node 4 --no-python npx pipewright run train.ts
+      srun --ntasks 8 npx pipewright run train.ts                under other launchers
 
-  "
-`));
+    "
+  `));
 
 describe('runs', () => {
   test.each(['--processes', '--threads'])('TypeScript, with its own arguments, %s', (mode) => {

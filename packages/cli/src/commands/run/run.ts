@@ -12,6 +12,9 @@ export interface RunFlags {
   readonly nodeRank?: number;
   readonly masterAddr?: string;
   readonly masterPort?: number;
+  readonly interface?: string;
+  readonly secret?: string;
+  readonly secretFile?: string;
   readonly timeout?: number;
   readonly grace?: number;
   readonly cores?: number;
@@ -26,6 +29,8 @@ export async function run(script: string, args: readonly string[], flags: RunFla
     return Number(process.exitCode ?? 0);
   }
   const ranks = start(() => launch(launchOptions(script, args, flags)));
+  if (ranks.madeSecret !== undefined)
+    console.error(`pipewright: for the other machines: export PIPEWRIGHT_SECRET=${ranks.madeSecret}`);
   const release = passSignals(ranks);
   try {
     await ranks.done;
@@ -65,6 +70,9 @@ function launchOptions(script: string, args: readonly string[], flags: RunFlags)
     args,
     mode: flags.threads === true ? 'threads' : 'processes',
     nnodes,
+    networkInterface: flags.interface,
+    secret: flags.secret,
+    secretFile: flags.secretFile,
     timeoutMs: timeout === undefined ? undefined : timeout * 1000,
     graceMs: grace === undefined ? undefined : Math.round(grace * 1000),
     threadsPerRank: cores,

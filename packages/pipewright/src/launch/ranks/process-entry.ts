@@ -1,26 +1,22 @@
 /** @file What a process of `launch` runs: the script, and a report to the launcher at its end. */
 
 import { steadyMs } from '../../base/steady-clock.ts';
-import { endGroup, packError, runScript, type ScriptStart, type SentError } from './run-script.ts';
-
-/** What a process reports. */
-export type ProcessReport =
-  | { readonly kind: 'result'; readonly value: unknown; readonly atMs: number }
-  | { readonly kind: 'error'; readonly error: SentError; readonly atMs: number };
+import { errorReport, type ProcessReport, resultReport } from './report.ts';
+import { endGroup, packError, runScript, type ScriptStart } from './run-script.ts';
 
 let over = false;
 
 function fail(thrown: unknown): void {
   if (over) return;
   over = true;
-  send({ kind: 'error', error: packError(thrown), atMs: steadyMs() }, () => process.exit(1));
+  send(errorReport(packError(thrown), steadyMs()), () => process.exit(1));
 }
 
 function succeed(value: unknown): void {
   if (over) return;
   endGroup();
   over = true;
-  send({ kind: 'result', value, atMs: steadyMs() }, (error) => {
+  send(resultReport(value, steadyMs()), (error) => {
     if (error === null) return;
     over = false;
     fail(new TypeError(`main returned what cannot be sent to the launcher: ${error.message}`));

@@ -6,9 +6,9 @@ import { fileURLToPath } from 'node:url';
 import { steadyMs } from '../../base/steady-clock.ts';
 import { startGuard } from './guard.ts';
 import { compiledUrl } from './module-url.ts';
-import type { ProcessReport } from './process-entry.ts';
 import { failureOf, type RankFailure, silentFailure } from './rank-failure.ts';
 import { LineCutter, type OutputStream } from './rank-output.ts';
+import { isReport, type ProcessReport } from './report.ts';
 import type { RankEvents, StartedRanks, StartOptions } from './started-ranks.ts';
 
 /** After how long without output a process that has ended is taken for silent; children of its own may hold the pipe open. */
@@ -71,7 +71,9 @@ function listen(child: ChildProcess, rank: number, events: RankEvents, watch: Wa
   let report: ProcessReport | undefined;
   const fail = (failure: RankFailure): void => events.failed(failure);
   const outputs = [forward(child, 'stdout', rank, events), forward(child, 'stderr', rank, events)];
-  child.on('message', (message: ProcessReport) => {
+  child.on('message', (message: unknown) => {
+    // The script may send messages of its own, which are not for us.
+    if (!isReport(message)) return;
     report = message;
     if (message.kind === 'error') fail(failureOf(rank, message.error, message.atMs));
   });

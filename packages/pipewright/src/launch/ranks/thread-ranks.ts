@@ -32,7 +32,9 @@ export async function startThreads(options: StartOptions, events: RankEvents): P
       if (!told) events.failed(failureOf(rank, error, steadyMs()));
       told = true;
     };
-    worker.on('message', (message: ThreadMessage) => {
+    worker.on('message', (message: ThreadMessage | null | undefined) => {
+      // The script may send messages of its own, which are not for us.
+      if (message?.kind !== 'output' && message?.kind !== 'error' && message?.kind !== 'result') return;
       if (message.kind === 'output') outputs[message.stream].write(message.text);
       else if (message.kind === 'error') fail(message.error);
       else {

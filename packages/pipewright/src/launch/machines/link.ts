@@ -5,7 +5,7 @@ import type { RankPlace } from '../../status/place.ts';
 import type { RankFailure } from '../ranks/rank-failure.ts';
 
 /** How a machine takes part. */
-export interface NodeOptions {
+export interface LinkOptions {
   readonly nnodes: number;
   readonly nodeRank: number;
   /** Ranks of each machine. */
@@ -13,6 +13,10 @@ export interface NodeOptions {
   readonly host: string;
   /** The port of the launchers; that of rank 0 is one less. */
   readonly port: number;
+  /** What all launchers of this run know. */
+  readonly secret: string;
+  /** The network interface on which machine 0 listens, where that does not follow from `host`. */
+  readonly networkInterface?: string | undefined;
   /** How long to wait for the others. */
   readonly joinMs: number;
   /** How long a machine may take to end after a failure, before it is counted as gone. */
@@ -20,42 +24,44 @@ export interface NodeOptions {
 }
 
 /** How the ranks of a machine, or of all machines, have ended. */
-export interface NodeReport {
+export interface MachineReport {
   readonly failures: readonly RankFailure[];
   /** Where the ranks were at the first failure. */
   readonly places: readonly RankPlace[];
 }
 
 /** What a launcher hears from other machines. */
-export interface NodeEvents {
+export interface LinkEvents {
   /** A rank of another machine has failed, or a machine is gone. */
   failed(failure: RankFailure): void;
 }
 
 /** The connection of one launcher to all others. */
-export interface NodeLink {
+export interface Link {
+  /** A number that this run alone has, the same on all machines. */
+  readonly run: string;
   /** Tells the others that a rank failed here. */
   failed(failure: RankFailure): void;
   /** All ranks of this machine have ended; returns when those of all machines have. */
-  over(report: NodeReport): Promise<NodeReport>;
+  over(report: MachineReport): Promise<MachineReport>;
   close(): void;
 }
 
 /** From a machine to machine 0. */
-export type NodeMessage =
-  | { readonly kind: 'hello'; readonly node: number; readonly nnodes: number; readonly ranks: number }
+export type GuestMessage =
+  | { readonly kind: 'beat' }
   | { readonly kind: 'failed'; readonly failure: RankFailure }
-  | ({ readonly kind: 'over' } & NodeReport);
+  | ({ readonly kind: 'over' } & MachineReport);
 
 /** From machine 0 to the others. */
 export type HubMessage =
-  | { readonly kind: 'go' }
-  | { readonly kind: 'refused'; readonly why: string }
+  | { readonly kind: 'beat' }
+  | { readonly kind: 'go'; readonly run: string }
   | { readonly kind: 'failed'; readonly failure: RankFailure }
-  | ({ readonly kind: 'report' } & NodeReport);
+  | ({ readonly kind: 'report' } & MachineReport);
 
 /** The failure of a machine that is gone, under the number of its first rank. */
-export function lostNode(node: number, ranks: number, why: string): RankFailure {
-  const message = `machine ${node} is gone with its ranks ${node * ranks} to ${(node + 1) * ranks - 1}: ${why}`;
-  return { rank: node * ranks, message, exitCode: 1, atMs: steadyMs(), ended: false };
+export function lostMachine(machine: number, ranks: number, why: string): RankFailure {
+  const message = `machine ${machine} is gone with its ranks ${machine * ranks} to ${(machine + 1) * ranks - 1}: ${why}`;
+  return { rank: machine * ranks, message, exitCode: 1, atMs: steadyMs(), ended: false };
 }

@@ -9,19 +9,22 @@ import { folder, numbersOf, patient, rejection, script } from '../../../testing/
 import { steadyMs } from '../../base/steady-clock.ts';
 import { type LaunchError, launch } from '../index.ts';
 import type { RankFailure } from '../ranks/rank-failure.ts';
-import { openGuest } from './node-guest.ts';
-import { openHub } from './node-hub.ts';
-import type { NodeLink, NodeOptions } from './node-link.ts';
+import type { Connection } from './connection.ts';
+import { openGuest } from './guest.ts';
+import { respond } from './handshake.ts';
+import { openHub } from './hub.ts';
+import type { Link, LinkOptions } from './link.ts';
 
 const failure = (rank: number, message: string): RankFailure => ({ rank, message, exitCode: 1, atMs: 1, ended: false });
 
-async function options(nnodes: number, more: Partial<NodeOptions> = {}): Promise<(nodeRank: number) => NodeOptions> {
+async function options(nnodes: number, more: Partial<LinkOptions> = {}): Promise<(nodeRank: number) => LinkOptions> {
   const port = await freePort();
-  return (nodeRank) => ({ nnodes, nodeRank, ranks: 2, host: '127.0.0.1', port, joinMs: 20_000, endMs: 500, ...more });
+  const common = { nnodes, ranks: 2, host: '127.0.0.1', port, secret: 'a secret of many characters' };
+  return (nodeRank) => ({ ...common, nodeRank, joinMs: 20_000, endMs: 500, ...more });
 }
 
 /** Launchers of `nnodes` machines, and what each heard. */
-async function together(nnodes: number): Promise<{ links: NodeLink[]; heard: RankFailure[][] }> {
+async function together(nnodes: number): Promise<{ links: Link[]; heard: RankFailure[][] }> {
   const of = await options(nnodes);
   const heard: RankFailure[][] = Array.from({ length: nnodes }, () => []);
   const links = await Promise.all(
@@ -36,7 +39,7 @@ async function together(nnodes: number): Promise<{ links: NodeLink[]; heard: Ran
 describe('launchers', () => {
   test('tell each other failures, and all get one report', async () => {
     const { links, heard } = await together(3);
-    const [zero, one, two] = links as [NodeLink, NodeLink, NodeLink];
+    const [zero, one, two] = links as [Link, Link, Link];
     one.failed(failure(2, 'it broke'));
     const reports = await Promise.all([
       zero.over({ failures: [], places: [] }),
@@ -85,19 +88,24 @@ describe('launchers', () => {
   test('refuse machines that do not fit, and ignore strangers', async () => {
     const of = await options(2);
     const hub = openHub(of(0), { failed: () => undefined });
+    const guest = (more: Partial<LinkOptions>): Promise<Error> =>
+      rejection(openGuest({ ...of(1), ...more }, { failed: () => undefined }));
+    const other = await guest({ nnodes: 3 });
     const stranger = connect(of(0).port, '127.0.0.1');
     await once(stranger, 'connect');
     stranger.write('GET / HTTP/1.1\n\n');
-    const guest = (more: Partial<NodeOptions>): Promise<Error> =>
-      rejection(openGuest({ ...of(1), ...more }, { failed: () => undefined }));
-    const reasons = [await guest({ nnodes: 3 }), await guest({ ranks: 4 }), await guest({ nodeRank: 0 })].map(
-      ({ message }) => message,
-    );
+    const reasons = [
+      other,
+      await guest({ ranks: 4 }),
+      await guest({ nodeRank: 0 }),
+      await guest({ secret: 'another secret of many characters' }),
+    ].map(({ message }) => message);
     expect(reasons).toMatchInlineSnapshot(`
       [
         "launch: machine 0 refused this machine: it has nnodes 3, machine 0 has 2",
         "launch: machine 0 refused this machine: it starts 4 ranks, machine 0 starts 2; all must start equally many",
         "launch: machine 0 refused this machine: its nodeRank is 0; those of the others are 1 to 1",
+        "launch: machine 0 refused this machine: its secret is another one",
       ]
     `);
     const link = await openGuest(of(1), { failed: () => undefined });
@@ -113,13 +121,49 @@ describe('launchers', () => {
       rejection<Error>(openGuest(of(1), { failed: () => undefined })),
     ]);
     expect(messages[0]!.message.replaceAll(/:\d+/g, ':PORT')).toBe(
-      'launch: machine 2 did not come to 127.0.0.1:PORT within 5000 ms; start a launcher there with nnodes 3 and its own nodeRank',
+      'launch: machine 2 did not come to 127.0.0.1:PORT within 5000 ms; start a launcher there with nnodes 3, its own nodeRank and the secret of machine 0',
     );
     expect(messages[1]!.message).toMatch(/launch: machine 0 (did not begin at|is gone)/);
     const nobody = await options(2, { joinMs: 1000 });
     expect((await rejection<Error>(openGuest(nobody(1), { failed: () => undefined }))).message).toMatch(
       /machine 0 did not begin at 127\.0\.0\.1:\d+ within 1000 ms \(.*ECONNREFUSED.*\); is its launcher running/,
     );
+  });
+});
+
+describe('a launcher that knows the secret but sends what no launcher does', () => {
+  const failed = { ...failure(2, 'x'), atMs: 0 };
+  test.each([
+    ['an end without its fields', { kind: 'over' }],
+    ['a failure of a rank of another machine', { kind: 'failed', failure: { ...failed, rank: 1 } }],
+    ['a failure with exit code 0', { kind: 'failed', failure: { ...failed, exitCode: 0 } }],
+    ['a failure without a text', { kind: 'failed', failure: { ...failed, message: 3 } }],
+    ['a place in no state', { kind: 'over', failures: [], places: [{ rank: 2, state: 'odd', action: '' }] }],
+    ['more failures than ranks', { kind: 'over', failures: [failed, failed, failed], places: [] }],
+    ['nothing known', { kind: 'hello' }],
+  ])('%s: it is lost, and nothing else happens', async (_, message) => {
+    const of = await options(2);
+    const hub = openHub(of(0), { failed: () => undefined });
+    let connection: Connection | undefined;
+    while (connection === undefined) {
+      const socket = connect(of(0).port, '127.0.0.1').on('error', () => undefined);
+      const entry = await respond(socket, of(1), { message: () => undefined, lost: () => undefined });
+      if ('connection' in entry) ({ connection } = entry);
+    }
+    connection.send(message);
+    const { failures } = await (await hub).over({ failures: [], places: [] });
+    expect(failures.map((one) => one.message)).toEqual([
+      'machine 1 is gone with its ranks 2 to 3: it sent something else than a launcher does',
+    ]);
+    (await hub).close();
+  });
+
+  test('commands to the terminal are taken out of its texts', async () => {
+    const { links, heard } = await together(2);
+    links[1]!.failed({ ...failure(2, '\u001b[2J\u001b]0;title\u0007red\u202e\r\n\tx'), stack: 'at \u009b31m x' });
+    await vi.waitFor(() => expect(heard[0]).toHaveLength(1), { timeout: 60_000 });
+    expect([heard[0]![0]!.message, heard[0]![0]!.stack]).toEqual(['red\n\tx', 'at 31m x']);
+    for (const link of links) link.close();
   });
 });
 
@@ -133,6 +177,7 @@ describe('two machines', () => {
         nodeRank,
         masterAddr: '127.0.0.1',
         masterPort,
+        secret: 'a secret of many characters',
         script,
         data,
         onLine: () => undefined,
@@ -159,7 +204,14 @@ describe('two machines', () => {
     const masterPort = await freePort();
     const file = join(folder, 'lost');
     const data = { scenario: 'waits', file };
-    const here = { ranks: 1, nnodes: 2, nodeRank: 0, masterAddr: '127.0.0.1', masterPort };
+    const here = {
+      ranks: 1,
+      nnodes: 2,
+      nodeRank: 0,
+      masterAddr: '127.0.0.1',
+      masterPort,
+      secret: 'a secret of many characters',
+    };
     const ranks = launch({ ...here, script, data, ...patient });
     const other = spawn(process.execPath, [
       new URL('../../../testing/node-launcher.mjs', import.meta.url).pathname,

@@ -1,0 +1,131 @@
+/** @file A machine other than number 0: its launcher goes to that of machine 0. */
+import { connect, type Socket } from 'node:net';
+import { PipelineError } from '../../base/errors.ts';
+import { steadyMs } from '../../base/steady-clock.ts';
+import type { RankFailure } from '../ranks/rank-failure.ts';
+import type { Connection } from './connection.ts';
+import { respond } from './handshake.ts';
+import { type Link, type LinkEvents, type LinkOptions, lostMachine, type MachineReport } from './link.ts';
+import { type Fields, hubMessage } from './messages.ts';
+
+const RETRY_MS = 200;
+
+/** Goes to machine 0 and waits until all machines are there. */
+export async function openGuest(options: LinkOptions, events: LinkEvents): Promise<Link> {
+  const deadline = steadyMs() + options.joinMs;
+  const guest = new Guest(options, events);
+  await enter(guest, options, deadline);
+  const timer = setTimeout(() => guest.giveUp(late(options, 'not all machines came')), deadline - steadyMs());
+  try {
+    await guest.complete;
+  } finally {
+    clearTimeout(timer);
+  }
+  return guest;
+}
+
+/** Connects and shows the secret, again and again: machine 0 may be started later, or have too many strangers at its door. */
+async function enter(guest: Guest, options: LinkOptions, deadline: number): Promise<void> {
+  let why = 'no answer';
+  for (let left = options.joinMs; left > 0; left = deadline - steadyMs()) {
+    const socket = connect(options.port, options.host);
+    if (await isConnected(socket, left, (problem) => (why = problem))) {
+      const entry = await respond(socket, options, guest);
+      if ('connection' in entry) return guest.begin(entry.connection);
+      if ('refused' in entry)
+        throw new PipelineError('REFUSED', `launch: machine 0 refused this machine: ${entry.refused}`);
+      why = entry.lost;
+    }
+    await new Promise((resolve) => setTimeout(resolve, Math.min(RETRY_MS, Math.max(0, deadline - steadyMs()))));
+  }
+  throw late(options, why);
+}
+
+async function isConnected(socket: Socket, limitMs: number, problem: (why: string) => void): Promise<boolean> {
+  const timer = setTimeout(() => socket.destroy(), limitMs);
+  const note = (error: Error): void => problem(error.message);
+  socket.on('error', note);
+  const reached = await new Promise<boolean>((resolve) => {
+    socket.once('connect', () => resolve(true)).once('close', () => resolve(false));
+  });
+  clearTimeout(timer);
+  return reached;
+}
+
+function late({ host, port, joinMs }: LinkOptions, why: string): PipelineError {
+  return new PipelineError(
+    'TIMED_OUT',
+    `launch: machine 0 did not begin at ${host}:${port} within ${joinMs} ms (${why}); is its launcher running, with the same masterAddr and masterPort, and may this machine reach port ${port} there?`,
+  );
+}
+
+class Guest implements Link {
+  run = '';
+  readonly complete: Promise<void>;
+  giveUp: (error: PipelineError) => void = () => undefined;
+  private allHere: () => void = () => undefined;
+  private connection: Connection | undefined;
+  private readonly options: LinkOptions;
+  private readonly events: LinkEvents;
+  private gone: RankFailure | undefined;
+  private finish: (report: MachineReport) => void = () => undefined;
+  private own: MachineReport = { failures: [], places: [] };
+
+  constructor(options: LinkOptions, events: LinkEvents) {
+    this.options = options;
+    this.events = events;
+    this.complete = new Promise((resolve, reject) => {
+      this.allHere = resolve;
+      this.giveUp = (error) => {
+        this.close();
+        reject(error);
+      };
+    });
+    // It may fail while nobody waits for it yet.
+    this.complete.catch(() => undefined);
+  }
+
+  /** Machine 0 has let this machine in. */
+  begin(connection: Connection): void {
+    this.connection = connection;
+  }
+
+  failed(failure: RankFailure): void {
+    this.connection?.send({ kind: 'failed', failure });
+  }
+
+  over(report: MachineReport): Promise<MachineReport> {
+    this.own = report;
+    this.connection?.send({ kind: 'over', ...report });
+    return new Promise((resolve) => {
+      this.finish = resolve;
+      if (this.gone !== undefined) resolve(this.withLoss());
+    });
+  }
+
+  close(): void {
+    this.connection?.close();
+  }
+
+  message(message: Fields): void {
+    const { nnodes, ranks } = this.options;
+    const heard = hubMessage(message, { first: 0, count: nnodes * ranks });
+    if (heard.kind === 'go') {
+      this.run = heard.run;
+      this.allHere();
+    } else if (heard.kind === 'failed') this.events.failed(heard.failure);
+    else if (heard.kind === 'report') this.finish({ failures: heard.failures, places: heard.places });
+  }
+
+  lost(why: string): void {
+    this.gone = lostMachine(0, this.options.ranks, why);
+    this.giveUp(new PipelineError('PEER_LOST', `launch: ${this.gone.message}, before all machines were there`));
+    this.events.failed(this.gone);
+    this.finish(this.withLoss());
+  }
+
+  /** What is known where machine 0 can tell no more. */
+  private withLoss(): MachineReport {
+    return { failures: [...this.own.failures, this.gone as RankFailure], places: this.own.places };
+  }
+}

@@ -1,0 +1,198 @@
+/** @file Machine 0: the launchers of the others come to it. */
+import { once } from 'node:events';
+import { createServer, type Server, type Socket } from 'node:net';
+import { PipelineError } from '../../base/errors.ts';
+import type { RankFailure } from '../ranks/rank-failure.ts';
+import { listenAddress } from './address.ts';
+import type { Connection, ConnectionEvents } from './connection.ts';
+import { type Arrival, challenge } from './handshake.ts';
+import {
+  type HubMessage,
+  type Link,
+  type LinkEvents,
+  type LinkOptions,
+  lostMachine,
+  type MachineReport,
+} from './link.ts';
+import { type Fields, guestMessage } from './messages.ts';
+import { makeSecret } from './secret.ts';
+
+/** Connections that have yet to show the secret; of more, the oldest goes. */
+const STRANGERS = 64;
+
+/** Waits for the launchers of all other machines. */
+export async function openHub(options: LinkOptions, events: LinkEvents): Promise<Link> {
+  const { host, port, joinMs, nnodes } = options;
+  const address = await listenAddress(host, options.networkInterface);
+  const server = createServer();
+  const hub = new Hub(options, events, server);
+  server.on('connection', (socket) => hub.welcome(socket));
+  server.listen(port, address);
+  try {
+    await once(server, 'listening');
+  } catch (error) {
+    throw new PipelineError(
+      'NO_PORT',
+      `launch: cannot listen on port ${port}, which the launchers use (masterPort + 1): ${(error as Error).message}; give another masterPort, the same on all machines`,
+    );
+  }
+  // What goes wrong with a single connection is told by that connection.
+  server.on('error', () => undefined);
+  const timer = setTimeout(() => {
+    const missing = Array.from({ length: nnodes }, (_, machine) => machine).filter(
+      (machine) => machine > 0 && !hub.has(machine),
+    );
+    hub.giveUp(
+      new PipelineError(
+        'TIMED_OUT',
+        `launch: machine ${missing.join(', ')} did not come to ${host}:${port} within ${joinMs} ms; start a launcher there with nnodes ${nnodes}, its own nodeRank and the secret of machine 0`,
+      ),
+    );
+  }, joinMs);
+  try {
+    await hub.complete;
+  } finally {
+    clearTimeout(timer);
+  }
+  return hub;
+}
+
+class Hub implements Link {
+  readonly run: string = makeSecret();
+  /** All machines are there. */
+  readonly complete: Promise<void>;
+  giveUp: (error: PipelineError) => void = () => undefined;
+  private allHere: () => void = () => undefined;
+  private readonly options: LinkOptions;
+  private readonly events: LinkEvents;
+  private readonly server: Server;
+  private readonly machines = new Map<number, Connection>();
+  /** How to end connections that have yet to show the secret, the oldest first. */
+  private readonly strangers = new Set<() => void>();
+  private readonly reports = new Map<number, MachineReport>();
+  private allOver: () => void = () => undefined;
+
+  constructor(options: LinkOptions, events: LinkEvents, server: Server) {
+    this.options = options;
+    this.events = events;
+    this.server = server;
+    this.complete = new Promise((resolve, reject) => {
+      this.allHere = resolve;
+      this.giveUp = (error) => {
+        this.close();
+        reject(error);
+      };
+    });
+  }
+
+  has(machine: number): boolean {
+    return this.machines.has(machine);
+  }
+
+  /** A machine, or a stranger, has come. */
+  welcome(socket: Socket): void {
+    let forget: () => void = () => undefined;
+    const end = challenge(socket, this.options.secret, {
+      admit: (arrival, connection) => {
+        const problem = this.problemOf(arrival);
+        if (problem !== undefined) return problem;
+        forget();
+        return this.enter(arrival.machine, connection);
+      },
+      refused: () => forget(),
+    });
+    this.strangers.add(end);
+    forget = () => void this.strangers.delete(end);
+    const [oldest] = this.strangers;
+    if (this.strangers.size > STRANGERS) oldest?.();
+  }
+
+  failed(failure: RankFailure): void {
+    this.tellAll({ kind: 'failed', failure });
+  }
+
+  async over(report: MachineReport): Promise<MachineReport> {
+    this.reports.set(0, report);
+    const { nnodes, ranks, endMs } = this.options;
+    await new Promise<void>((resolve) => {
+      this.allOver = resolve;
+      this.check();
+      // After a failure every machine ends its ranks; one that does not say so is gone.
+      if (this.anyFailure()) setTimeout(() => setImmediate(resolve), endMs).unref();
+    });
+    for (let machine = 1; machine < nnodes; machine++)
+      if (!this.reports.has(machine))
+        this.reports.set(machine, { failures: [lostMachine(machine, ranks, 'it did not end')], places: [] });
+    const all = [...this.reports.values()];
+    const whole = { failures: all.flatMap(({ failures }) => failures), places: all.flatMap(({ places }) => places) };
+    this.tellAll({ kind: 'report', ...whole });
+    return whole;
+  }
+
+  close(): void {
+    for (const end of [...this.strangers]) end();
+    for (const connection of this.machines.values()) connection.close();
+    this.server.close();
+    this.server.unref();
+  }
+
+  /** Why a machine that knows the secret cannot be let in. */
+  private problemOf({ machine, nnodes, ranks }: Arrival): string | undefined {
+    const { options } = this;
+    if (nnodes !== options.nnodes) return `it has nnodes ${nnodes}, machine 0 has ${options.nnodes}`;
+    if (ranks !== options.ranks)
+      return `it starts ${ranks} ranks, machine 0 starts ${options.ranks}; all must start equally many`;
+    if (machine < 1 || machine >= nnodes)
+      return `its nodeRank is ${machine}; those of the others are 1 to ${nnodes - 1}`;
+    return this.has(machine) ? `there is a machine with nodeRank ${machine} already` : undefined;
+  }
+
+  private enter(machine: number, connection: Connection): ConnectionEvents {
+    this.machines.set(machine, connection);
+    const range = { first: machine * this.options.ranks, count: this.options.ranks };
+    // The welcome goes first.
+    setImmediate(() => {
+      if (this.machines.size < this.options.nnodes - 1) return;
+      this.tellAll({ kind: 'go', run: this.run });
+      this.allHere();
+    });
+    return {
+      message: (message: Fields) => {
+        const heard = guestMessage(message, range);
+        if (heard.kind === 'failed') this.spread(machine, heard.failure);
+        else if (heard.kind === 'over') {
+          this.reports.set(machine, { failures: heard.failures, places: heard.places });
+          this.check();
+        }
+      },
+      lost: (why) => this.lose(machine, why),
+    };
+  }
+
+  private lose(machine: number, why: string): void {
+    this.machines.delete(machine);
+    if (this.reports.has(machine)) return;
+    const failure = lostMachine(machine, this.options.ranks, why);
+    this.reports.set(machine, { failures: [failure], places: [] });
+    this.spread(machine, failure);
+    this.check();
+  }
+
+  private tellAll(message: HubMessage, except?: number): void {
+    for (const [machine, connection] of this.machines) if (machine !== except) connection.send(message);
+  }
+
+  /** Tells a failure of one machine to all others. */
+  private spread(from: number, failure: RankFailure): void {
+    this.tellAll({ kind: 'failed', failure }, from);
+    this.events.failed(failure);
+  }
+
+  private check(): void {
+    if (this.reports.size === this.options.nnodes) this.allOver();
+  }
+
+  private anyFailure(): boolean {
+    return [...this.reports.values()].some(({ failures }) => failures.length > 0);
+  }
+}

@@ -1,0 +1,25 @@
+/** @file How a rank tells its launcher that its work is over. */
+import type { SentError } from './run-script.ts';
+
+/** What marks a message as ours: scripts may send messages too. */
+const MARK = 'pipewright.report';
+
+/** What a rank that is a process reports. */
+export type ProcessReport =
+  | { readonly mark: typeof MARK; readonly kind: 'result'; readonly value: unknown; readonly atMs: number }
+  | { readonly mark: typeof MARK; readonly kind: 'error'; readonly error: SentError; readonly atMs: number };
+
+/** The result of a rank's `main`. */
+export function resultReport(value: unknown, atMs: number): ProcessReport {
+  return { mark: MARK, kind: 'result', value, atMs };
+}
+
+/** The error of a rank. */
+export function errorReport(error: SentError, atMs: number): ProcessReport {
+  return { mark: MARK, kind: 'error', error, atMs };
+}
+
+/** Whether a message is such a report. */
+export function isReport(message: unknown): message is ProcessReport {
+  return typeof message === 'object' && message !== null && 'mark' in message && message.mark === MARK;
+}
