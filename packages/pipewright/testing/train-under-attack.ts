@@ -1,6 +1,7 @@
 /** @file What ranks do while they are attacked: a pipeline of one stage per rank trains until a file says that it is enough. */
 import { existsSync, writeFileSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
+import type { Tensor } from '@pipewright/torch';
 
 const width = 8;
 const rows = 12;
@@ -16,10 +17,10 @@ export async function main({ steps, file }: { steps: number; file: string }): Pr
   manualSeed(group.rank);
   const module = new nn.Sequential(new nn.Linear(width, width), new nn.Tanh()).to('float64');
   const stage = new PipelineStage(module, group.rank, group.size);
-  const lossFn = nn.functional.mseLoss as (output: never, target: never) => never;
+  const lossFn = (output: Tensor, target: Tensor): Tensor => nn.functional.mseLoss(output, target);
   const runtime = new PipelineRuntime(stage, '1F1B', { microbatches: 4, lossFn });
   const optimizer = new optim.SGD(module.parameters(), { lr: 0.05 });
-  const numbers = (scale: number): InstanceType<typeof import('@pipewright/torch').Tensor> =>
+  const numbers = (scale: number): Tensor =>
     arange(rows * width, { dtype: 'float64' })
       .mul(scale)
       .cos()
@@ -27,7 +28,7 @@ export async function main({ steps, file }: { steps: number; file: string }): Pr
   const [x, y] = [numbers(0.05), numbers(0.03)];
   let result: unknown;
   for (let step = 1; ; step++) {
-    const losses: (typeof x)[] = [];
+    const losses: Tensor[] = [];
     optimizer.zeroGrad();
     runtime.step(...(group.rank === 0 ? [x] : []), isLast ? { target: y, losses } : {});
     optimizer.step();
