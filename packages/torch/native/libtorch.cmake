@@ -54,7 +54,8 @@ else()
 endif()
 message(STATUS "libtorch ${PIPEWRIGHT_TORCH_VERSION}, C++${CMAKE_CXX_STANDARD}, cxx11 abi ${PIPEWRIGHT_CXX11_ABI}")
 
-# A Node-API module NAME.node: hidden symbols, found libraries by run path, Node's own symbols left to the loader.
+# A Node-API module NAME.node: hidden symbols, Node's own symbols left to the loader. libtorch is found through the link
+# `libtorch` beside the module, so that one build serves wherever libtorch is.
 function(pipewright_add_addon name)
   add_library(${name} MODULE ${ARGN})
   set_target_properties(${name} PROPERTIES
@@ -62,11 +63,10 @@ function(pipewright_add_addon name)
     POSITION_INDEPENDENT_CODE ON
     CXX_VISIBILITY_PRESET hidden
     VISIBILITY_INLINES_HIDDEN ON
-    BUILD_RPATH "${PIPEWRIGHT_TORCH_DIR}/lib"
-    INSTALL_RPATH "${PIPEWRIGHT_TORCH_DIR}/lib"
+    INSTALL_RPATH "$ORIGIN/libtorch/lib"
     BUILD_WITH_INSTALL_RPATH ON)
   target_compile_definitions(${name} PRIVATE
-    NAPI_VERSION=9 USE_C10D_GLOO USE_DISTRIBUTED
+    NAPI_VERSION=9 AT_PER_OPERATOR_HEADERS USE_C10D_GLOO USE_DISTRIBUTED
     NODE_GYP_MODULE_NAME=${name} _GLIBCXX_USE_CXX11_ABI=${PIPEWRIGHT_CXX11_ABI}
     PIPEWRIGHT_TORCH_VERSION="${PIPEWRIGHT_TORCH_VERSION}")
   target_include_directories(${name} PRIVATE ${PIPEWRIGHT_NODE_API_INCLUDE})

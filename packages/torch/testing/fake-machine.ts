@@ -210,7 +210,7 @@ export function fakeNative(machine: FakeMachine): { places: Places; torchDir: st
   const { status, stderr } = spawnSync(compiler, args, { encoding: 'utf8' });
   if (status !== 0) throw new Error(`fakeNative: ${compiler} made no library: ${stderr}`);
   copyFileSync(library, join(torchDir, 'lib', 'libc10.so'));
-  return { places: { ...machine.places, nativeDir }, torchDir, source };
+  return { places: { ...machine.places, nativeDir, prebuiltDir: join(machine.root, 'prebuilt') }, torchDir, source };
 }
 
 export function addonSource(answer: number): string {

@@ -2,7 +2,9 @@
 // converted for a reduction and back.
 #include "distributed/group.h"
 
-#include <ATen/ATen.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/view_as_real.h>
 
 namespace pw {
 namespace {

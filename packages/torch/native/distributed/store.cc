@@ -20,7 +20,7 @@ namespace {
 using StorePtr = c10::intrusive_ptr<c10d::Store>;
 using Bytes = std::vector<uint8_t>;
 
-thread_local std::unordered_map<Env*, HandleTable<StorePtr>> tables;
+thread_local std::unordered_map<Env*, HandleTable<StorePtr>> stores;
 
 // Hash stores by name, shared by the threads of the process; gone with their last user.
 struct HashStores {
@@ -32,7 +32,7 @@ HashStores& hash_stores() {
   return *all;
 }
 
-napi_value add_store(Env& env, StorePtr store) { return from_int32(env.napi, tables[&env].add(std::move(store))); }
+napi_value add_store(Env& env, StorePtr store) { return from_int32(env.napi, stores[&env].add(std::move(store))); }
 
 std::vector<std::string> strings(napi_env napi, napi_value array) {
   std::vector<std::string> result;
@@ -84,7 +84,7 @@ auto away(napi_env napi, int64_t timeout_ms, const std::string& what, Body body)
 }  // namespace
 
 StorePtr store_of(Env& env, int32_t handle) {
-  StorePtr* found = tables[&env].find(handle);
+  StorePtr* found = stores[&env].find(handle);
   if (found == nullptr) throw CodedError("CLOSED", "the store is closed, or belongs to another thread");
   return *found;
 }
@@ -259,7 +259,7 @@ PW_ENTRY(store_compare_set, 4) {
 }
 
 PW_ENTRY(store_close, 1) {
-  HandleTable<StorePtr>& table = tables[args.env];
+  HandleTable<StorePtr>& table = stores[args.env];
   StorePtr* found = table.find(args.int32(0));
   if (found == nullptr) return nullptr;
   // A client of a dead server may take its time to say goodbye.
@@ -275,7 +275,7 @@ void init_store(Env& env, napi_value exports) {
     return true;
   }();
   (void)once;
-  at_env_end(env, [key = &env] { tables.erase(key); });
+  at_env_end(env, [key = &env] { stores.erase(key); });
   add_exports(env, exports, {
     {"tcpStore", tcp_store},
     {"storePort", store_port},

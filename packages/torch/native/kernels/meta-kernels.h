@@ -38,6 +38,8 @@ at::Tensor scalar_like(const at::Tensor& tensor);
 at::Tensor pointwise(at::ArrayRef<at::Tensor> tensors, std::optional<at::ScalarType> dtype = std::nullopt, bool to_float = false);
 std::vector<int64_t> reduced_sizes(const at::Tensor& tensor, at::IntArrayRef dims, bool keep);  // no dims: all
 
+Results same(const Arguments& in);  // one result, like the first argument
+
 // --- the tables ---------------------------------------------------------------------------------------------------------
 
 extern const std::vector<Entry> pointwise_kernels, reduction_kernels, layer_kernels, loss_kernels;

@@ -6,6 +6,9 @@
 #include <c10/core/DefaultDtype.h>
 
 namespace pw::meta {
+
+Results same(const Arguments& in) { return {at::empty_like(in.tensor(0))}; }
+
 namespace {
 
 Results unary(const Arguments& in) { return {pointwise({in.tensor(0)})}; }
@@ -15,7 +18,6 @@ Results binary(const Arguments& in) { return {pointwise({in.tensor(0), in.tensor
 Results binary_bool(const Arguments& in) { return {pointwise({in.tensor(0), in.tensor(1)}, at::kBool)}; }
 Results binary_last(const Arguments& in) { return {pointwise({in.tensor(1)})}; }
 Results ternary(const Arguments& in) { return {pointwise({in.tensor(0), in.tensor(1), in.tensor(2)})}; }
-Results same(const Arguments& in) { return {at::empty_like(in.tensor(0))}; }
 Results nothing(const Arguments&) { return {}; }
 
 Results angle(const Arguments& in) {

@@ -91,7 +91,6 @@ Results segment_reduce(const Arguments& in) {
 Results of_sizes(const Arguments& in) { return {plain(in.ints(2), in.tensor(0).options())}; }
 Results like_third(const Arguments& in) { return {plain_like(in.tensor(2))}; }
 Results unfold_backward(const Arguments& in) { return {plain(in.ints(1), in.tensor(0).options())}; }
-Results same(const Arguments& in) { return {at::empty_like(in.tensor(0))}; }
 Results same_plain(const Arguments& in) { return {plain_like(in.tensor(0))}; }
 Results same_format(const Arguments& in) { return {formatted(in.tensor(0).sizes(), in.tensor(0))}; }
 

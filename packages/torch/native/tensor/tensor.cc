@@ -143,7 +143,7 @@ PW_ENTRY(share_buffer, 1) {
 
 // Fills the shared meta array: rank, dtype, device type and index, requiresGrad, isLeaf, layout, contiguous, numel,
 // item size, storage offset, flags; then sizes and strides.
-PW_ENTRY(meta, 1) {
+PW_ENTRY(read_meta, 1) {
   const at::Tensor& tensor = args.tensor(0);
   double* out = args.env->meta;
   const size_t dims = static_cast<size_t>(tensor.dim());
@@ -358,7 +358,7 @@ void init_tensor(Env& env, napi_value exports) {
     {"fromData", from_data},
     {"toBuffer", to_buffer},
     {"shareBuffer", share_buffer},
-    {"meta", meta},
+    {"meta", read_meta},
     {"item", item},
     {"release", release},
     {"releaseMany", release_many},

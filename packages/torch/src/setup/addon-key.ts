@@ -16,6 +16,8 @@ export interface AddonKey {
   readonly libtorchBytes: number;
   readonly sources: string;
   readonly compiler: string;
+  /** What the environment adds to the compiler's and the linker's flags. */
+  readonly flags: string;
   readonly nodeApi: number;
   readonly platform: string;
 }
@@ -28,6 +30,8 @@ export interface AddonStamp {
   /** Why there is no CUDA addon beside this one; null where there is one. */
   readonly withoutCuda: string | null;
   readonly builtAt: string;
+  /** The folder of the sources it was built from; older addons have none. */
+  readonly builtFrom?: string;
 }
 
 export interface BuiltAddon {
@@ -38,6 +42,10 @@ export interface BuiltAddon {
 export const ADDON_FILE = 'pipewright.node';
 export const CUDA_ADDON_FILE = 'pipewright_cuda.node';
 const ADDON_STAMP_FILE = 'stamp.json';
+/** The link beside an addon through which the loader of the system finds libtorch. */
+export const LIBTORCH_LINK = 'libtorch';
+/** Names in the folder of addons that are half-made things or locks. */
+export const HIDDEN = '.';
 
 export function libtorchKey(
   libtorch: Pick<Libtorch, 'dir' | 'version'>,
@@ -49,11 +57,17 @@ export function libtorchKey(
   };
 }
 
-export function addonKey(places: Places, libtorch: Libtorch, compiler: Tool): AddonKey {
+export interface Compiler {
+  readonly tool: Tool;
+  readonly env: NodeJS.ProcessEnv;
+}
+
+export function addonKey(places: Places, libtorch: Libtorch, { tool, env }: Compiler): AddonKey {
   return {
     ...libtorchKey(libtorch),
     sources: hashSources(places.nativeDir),
-    compiler: `${compiler.path} ${compiler.version}`,
+    compiler: `${tool.path} ${tool.version}`,
+    flags: ['CXXFLAGS', 'LDFLAGS'].map((name) => env[name] ?? '').join('|'),
     nodeApi: NODE_API_VERSION,
     platform: `${process.platform}-${process.arch}`,
   };
@@ -74,8 +88,12 @@ export function hashSources(nativeDir: string): string {
   return hash.digest('hex');
 }
 
+export interface ListedAddon extends BuiltAddon {
+  readonly usedMs: number;
+}
+
 /** Finished addons, the one last built or wanted first. */
-export function listAddons(addonDir: string): BuiltAddon[] {
+export function listAddons(addonDir: string): ListedAddon[] {
   let names: string[] = [];
   try {
     names = readdirSync(addonDir);
@@ -83,22 +101,27 @@ export function listAddons(addonDir: string): BuiltAddon[] {
     return [];
   }
   return names
+    .filter((name) => !name.startsWith(HIDDEN))
     .map((name) => readAddon(join(addonDir, name)))
     .filter((addon) => addon !== null)
     .sort((a, b) => b.usedMs - a.usedMs);
 }
 
-/** Makes it the first of the list: after a change of branches the older addon is the right one. */
+/** Keeps it from being removed as an old one, and makes it the first of the list. */
 export function markUsed(addon: BuiltAddon): void {
   const now = new Date();
-  utimesSync(addonStampFile(addon.dir), now, now);
+  try {
+    utimesSync(addonStampFile(addon.dir), now, now);
+  } catch {
+    // The folder of another user, or a disk that is read only.
+  }
 }
 
 export function addonStampFile(dir: string): string {
   return join(dir, ADDON_STAMP_FILE);
 }
 
-function readAddon(dir: string): (BuiltAddon & { usedMs: number }) | null {
+function readAddon(dir: string): ListedAddon | null {
   try {
     const stamp = JSON.parse(readFileSync(addonStampFile(dir), 'utf8')) as AddonStamp;
     statSync(join(dir, ADDON_FILE));

@@ -1,6 +1,6 @@
 /** @file Building a tiny addon with our CMake files: once per key, again after a change, whole after kills. */
 import { spawn, spawnSync } from 'node:child_process';
-import { readFileSync, writeFileSync } from 'node:fs';
+import { cpSync, existsSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
@@ -14,7 +14,7 @@ import {
   pathWithout,
 } from '../../testing/fake-machine.ts';
 import { listAddons } from './addon-key.ts';
-import { type BuildResult, buildAddon, numJobs } from './build-addon.ts';
+import { type BuildResult, buildAddon, numJobs, removeOld } from './build-addon.ts';
 import { describeLibtorch, type Libtorch } from './find-libtorch.ts';
 import { chooseAddon, loadAddon } from './load-addon.ts';
 import type { Places } from './places.ts';
@@ -68,6 +68,67 @@ test('builds once, loads, and builds again when a source or libtorch has changed
   );
   expect((await build()).built).toBe(true);
   expect(answer()).toBe('42');
+});
+
+test('projects of a user share addons, and each keeps its own while its sources differ', async () => {
+  const first = await build();
+  const nativeDir = join(machine.root, 'other-native');
+  cpSync(places.nativeDir, nativeDir, { recursive: true });
+  const other: Places = { ...places, nativeDir, stateDir: join(machine.root, 'other-state') };
+  const buildOther = (): Promise<BuildResult> =>
+    buildAddon(libtorch(), {
+      places: { ...other, buildDir: join(other.stateDir, 'build'), lockFile: join(other.stateDir, 'setup.lock') },
+      env: machine.env,
+      progress: new HeardProgress(),
+    });
+  expect(await buildOther()).toMatchObject({ built: false, dir: first.dir });
+  writeFileSync(join(nativeDir, 'core/answer.cc'), addonSource(43));
+  expect(chooseAddon(other, machine.env).dir).toBe(first.dir); // edited, not yet built
+  const second = await buildOther();
+  expect(second.built).toBe(true);
+  expect(chooseAddon(other, machine.env).dir).toBe(second.dir);
+  expect(chooseAddon(places, machine.env).dir).toBe(first.dir);
+  expect(answer()).toBe('42');
+  // Without a note, as in an installed package, the sources decide.
+  rmSync(join(places.stateDir, 'used-addon.json'));
+  rmSync(join(other.stateDir, 'used-addon.json'));
+  expect([chooseAddon(places, machine.env).dir, chooseAddon(other, machine.env).dir]).toEqual([first.dir, second.dir]);
+  writeFileSync(source, addonSource(44));
+  expect(() => chooseAddon(places, machine.env)).toThrow(expect.objectContaining({ code: 'ADDON_NOT_BUILT' }));
+});
+
+test('old addons go, those in use and those of others stay', async () => {
+  const dirs: string[] = [];
+  for (let i = 0; i < 5; i++) {
+    writeFileSync(source, addonSource(i));
+    dirs.push((await build()).dir);
+  }
+  const there = (): number[] => dirs.flatMap((dir, i) => (existsSync(dir) ? [i] : []));
+  const day = 24 * 3600e3;
+  removeOld(places);
+  expect(there()).toEqual([0, 1, 2, 3, 4]);
+  removeOld({ ...places, nativeDir: join(machine.root, 'elsewhere') }, Date.now() + 2 * day);
+  expect(there()).toEqual([0, 1, 2, 3, 4]);
+  removeOld(places, Date.now() + 2 * day);
+  expect(there()).toEqual([2, 3, 4]);
+  removeOld(places, Date.now() + 40 * day);
+  expect(there()).toEqual([4]); // the one in use
+});
+
+test('an edited file is compiled by itself, and the others only once without it', async () => {
+  const log = (): string =>
+    readFileSync(join(places.buildDir, readdirSync(places.buildDir)[0] ?? '', 'addon.log'), 'utf8');
+  const compiled = (): string[] =>
+    [...log().matchAll(/Building CXX object \S*?([\w-]+)\.(?:cc|cxx)\.o/g)].map((m) => m[1] ?? '').sort();
+  await build();
+  expect(compiled()).toEqual(['unity_core_cxx']);
+  writeFileSync(source, addonSource(43));
+  await build();
+  expect(compiled()).toEqual(['answer', 'unity_core_cxx']);
+  writeFileSync(source, addonSource(44));
+  await build();
+  expect(compiled()).toEqual(['answer']);
+  expect(answer()).toBe('44');
 });
 
 test('a compiler that has gone does not matter to a finished addon', async () => {

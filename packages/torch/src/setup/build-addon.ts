@@ -1,9 +1,10 @@
 /**
- * @file Builds the addon with CMake: object files stay in a build folder per libtorch and compiler, so an edit
- * rebuilds one file; the finished addon moves in one rename into a folder named by all it depends on.
+ * @file Builds the addon with CMake: object files stay in a build folder of the project per libtorch and compiler, so an
+ * edit rebuilds little; the finished addon moves in one rename into a folder that all projects of the user share, named by
+ * all it depends on.
  */
 import { spawnSync } from 'node:child_process';
-import { copyFileSync, existsSync, mkdirSync, readdirSync, renameSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, readdirSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { availableParallelism } from 'node:os';
 import { join } from 'node:path';
 import { AddonError } from './addon-error.ts';
@@ -12,9 +13,9 @@ import {
   type AddonKey,
   type AddonStamp,
   addonKey,
-  addonStampFile,
   type BuiltAddon,
   CUDA_ADDON_FILE,
+  HIDDEN,
   hashSources,
   keyName,
   libtorchKey,
@@ -24,11 +25,14 @@ import {
 import { installCommand, type Part } from './advice.ts';
 import { type ChildRun, endLeftover, runChild } from './child.ts';
 import { type CudaToolkit, findCudaToolkit } from './cuda-toolkit.ts';
+import { editedSources } from './edited-sources.ts';
 import type { Libtorch } from './find-libtorch.ts';
 import { withLock } from './lock.ts';
 import { nodeApiInclude, type Places } from './places.ts';
+import { installPrebuilt, placeAddon } from './prebuilt.ts';
 import type { Progress } from './progress.ts';
 import { findBuilder, findCmake, findCompiler, type Tool } from './toolchain.ts';
+import { noteUsedAddon, readUsedAddon } from './used-addon.ts';
 
 export interface BuildOptions {
   readonly places: Places;
@@ -47,39 +51,66 @@ export interface BuildResult extends BuiltAddon {
 const BYTES_PER_JOB = 1.5e9;
 /** Builds in a row that a file saved meanwhile may spoil. */
 const ROUNDS = 3;
-/** Addons of one libtorch that are kept, so that changing branches does not build each time. */
+/** Addons built from one folder of sources that are kept, so that changing branches does not build each time. */
 const ADDONS_KEPT = 3;
+/** Further ones go when they have not been used for a day, those of other projects after a month. */
+const DAY_MS = 24 * 3600e3;
+const MONTH_MS = 30 * DAY_MS;
 
-/** The addon for this libtorch and these sources; built if there is none. */
+/** The addon for this libtorch and these sources: the package's own, one that was built before, or built now. */
 export async function buildAddon(libtorch: Libtorch, options: BuildOptions): Promise<BuildResult> {
-  const ready = options.force ? null : findBuilt(libtorch, options);
-  if (ready !== null) return { ...ready, built: false };
-  const { places, progress } = options;
-  const lock = { what: 'building the addon', onWait: (message: string): void => progress.say(message) };
-  return withLock(places.lockFile, lock, async () => {
-    const other = options.force ? null : findBuilt(libtorch, options); // built by the process we waited for
-    if (other !== null) return { ...other, built: false };
-    const compiler = requireTool('compiler', findCompiler(options.env), options.env);
-    const built = await build({ libtorch, compiler, options });
-    removeOld(places.addonDir, libtorch);
-    return { ...built, built: true };
+  const { places, env, progress } = options;
+  const ready = options.force ? null : (findBuilt(libtorch, options) ?? installPrebuilt(places, libtorch));
+  if (ready !== null) return use(ready, false, places);
+  const { compiler } = requireTools(env);
+  const onWait = (message: string): void => progress.say(message);
+  return withLock(places.lockFile, { what: 'building the addon', onWait }, async () => {
+    const key = addonKey(places, libtorch, { tool: compiler, env });
+    mkdirSync(places.addonDir, { recursive: true });
+    // Another project of the user may be building the very same.
+    const shared = join(places.addonDir, `${HIDDEN}${keyName(key)}.lock`);
+    return withLock(shared, { what: `building the addon from ${places.nativeDir}`, onWait }, async () => {
+      const other = options.force ? null : findBuilt(libtorch, options); // built by the process we waited for
+      if (other !== null) return use(other, false, places);
+      const built = await build({ libtorch, compiler, options });
+      removeOld(places);
+      return use(built, true, places);
+    });
   });
 }
 
+function use(addon: BuiltAddon, built: boolean, places: Places): BuildResult {
+  noteUsedAddon(places, addon.dir);
+  markUsed(addon);
+  return { dir: addon.dir, stamp: addon.stamp, built };
+}
+
 /** An addon that fits. A compiler that has gone since does not matter: the addon runs without it. */
-function findBuilt(libtorch: Libtorch, { places, env }: BuildOptions): BuiltAddon | null {
+export function findBuilt(
+  libtorch: Libtorch,
+  { places, env }: Pick<BuildOptions, 'places' | 'env'>,
+): BuiltAddon | null {
   const addons = listAddons(places.addonDir);
   if (addons.length === 0) return null;
   const compiler = findCompiler(env);
   const wanted: Partial<AddonKey> =
     compiler === null
       ? { ...libtorchKey(libtorch), sources: hashSources(places.nativeDir) }
-      : addonKey(places, libtorch, compiler);
-  const at = addons.findIndex(({ stamp }) => sameEntries(stamp.key, wanted));
-  const addon = addons[at];
-  if (addon === undefined) return null;
-  if (at > 0) markUsed(addon);
-  return addon;
+      : addonKey(places, libtorch, { tool: compiler, env });
+  return addons.find(({ stamp }) => sameEntries(stamp.key, wanted)) ?? null;
+}
+
+/** The programs a build needs, or an error with the command that brings the first that is missing. */
+export function requireTools(env: NodeJS.ProcessEnv): {
+  compiler: Tool;
+  cmake: Tool;
+  builder: Tool & { generator: string };
+} {
+  return {
+    compiler: requireTool('compiler', findCompiler(env), env),
+    cmake: requireTool('cmake', findCmake(env), env),
+    builder: requireTool('builder', findBuilder(env), env),
+  };
 }
 
 interface MakeRun {
@@ -102,37 +133,27 @@ async function build(make: MakeRun): Promise<BuiltAddon> {
         'BUILD_FAILED',
         `buildAddon: files in ${places.nativeDir} changed during each of ${ROUNDS} builds; stop editing them, then run: npx pipewright setup`,
       );
-    key = addonKey(places, libtorch, make.compiler);
+    key = addonKey(places, libtorch, { tool: make.compiler, env: options.env });
     const buildDir = join(places.buildDir, keyName({ ...key, sources: '' }));
     addon = await makeOne(make, {
       buildDir,
       name: 'addon',
       source: places.nativeDir,
       output: ADDON_FILE,
-      settings: [],
+      settings: (dir) => [`-DPIPEWRIGHT_ALONE=${editedSources(places.nativeDir, dir).join(';')}`],
     });
     cuda = await makeCuda(make, buildDir);
   } while (key.sources !== hashSources(places.nativeDir)); // somebody saved a file meanwhile
 
-  const tempDir = join(places.tempDir, 'addon');
-  rmSync(tempDir, { recursive: true, force: true });
-  mkdirSync(tempDir, { recursive: true });
-  copyFileSync(addon, join(tempDir, ADDON_FILE));
-  if (cuda.file !== null) copyFileSync(cuda.file, join(tempDir, CUDA_ADDON_FILE));
-  tryLoad(join(tempDir, ADDON_FILE), options);
   const stamp: AddonStamp = {
     key,
     libtorchSource: libtorch.source,
     withoutCuda: cuda.problem,
     builtAt: new Date().toISOString(),
+    builtFrom: places.nativeDir,
   };
-  writeFileSync(addonStampFile(tempDir), JSON.stringify(stamp, null, 2));
-  const dir = join(places.addonDir, keyName(key));
-  mkdirSync(places.addonDir, { recursive: true });
-  if (existsSync(dir)) renameSync(dir, join(places.tempDir, `old-${Date.now()}`));
-  renameSync(tempDir, dir);
-  rmSync(places.tempDir, { recursive: true, force: true });
-  return { dir, stamp };
+  const check = (file: string): void => tryLoad(file, options);
+  return placeAddon(places, stamp, { addon, cuda: cuda.file, check, replace: options.force === true });
 }
 
 interface Target {
@@ -140,7 +161,8 @@ interface Target {
   readonly name: string;
   readonly source: string;
   readonly output: string;
-  readonly settings: readonly string[];
+  /** Settings for CMake, given the folder of the build. */
+  readonly settings: (dir: string) => readonly string[];
 }
 
 /** The second addon is worth having, not worth failing for: its problem goes into the stamp and to the doctor. */
@@ -152,7 +174,13 @@ async function makeCuda(make: MakeRun, buildDir: string): Promise<{ file: string
   const toolkit = findCudaToolkit(make.libtorch, env);
   if (typeof toolkit === 'string') return { file: null, problem: toolkit };
   try {
-    const target = { buildDir, name: 'cuda-addon', source, output: CUDA_ADDON_FILE, settings: cudaSettings(toolkit) };
+    const target = {
+      buildDir,
+      name: 'cuda-addon',
+      source,
+      output: CUDA_ADDON_FILE,
+      settings: () => cudaSettings(toolkit),
+    };
     return { file: await makeOne(make, target), problem: null };
   } catch (error) {
     if (!(error instanceof AddonError)) throw error;
@@ -173,8 +201,7 @@ function cudaSettings(toolkit: CudaToolkit): string[] {
 /** Configures and builds one CMake project; returns the linked file. */
 async function makeOne({ libtorch, compiler, options }: MakeRun, target: Target): Promise<string> {
   const { env, places, progress } = options;
-  const cmake = requireTool('cmake', findCmake(env), env);
-  const builder = requireTool('builder', findBuilder(env), env);
+  const { cmake, builder } = requireTools(env);
   const dir = join(target.buildDir, `${target.name}-${builder.generator === 'Ninja' ? 'ninja' : 'make'}`);
   const pidFile = join(places.buildDir, 'cmake.pid');
   const unfinished = join(dir, 'unfinished');
@@ -193,7 +220,7 @@ async function makeOne({ libtorch, compiler, options }: MakeRun, target: Target)
     `-DCMAKE_CXX_COMPILER=${compiler.path}`,
     `-DPIPEWRIGHT_TORCH_DIR=${libtorch.dir}`,
     `-DPIPEWRIGHT_NODE_API_INCLUDE=${nodeApiInclude(places)}`,
-    ...target.settings,
+    ...target.settings(dir),
   ];
   await requireSuccess({ ...run, args: configure }, `configure the ${target.name}`);
   const label = `compile the ${target.name}`;
@@ -256,9 +283,20 @@ function requireTool<T>(part: Part, tool: T | null, env: NodeJS.ProcessEnv): T {
   );
 }
 
-function removeOld(addonDir: string, libtorch: Libtorch): void {
-  const same = listAddons(addonDir).filter(({ stamp }) => stamp.key.libtorchDir === libtorch.dir);
-  for (const { dir } of same.slice(ADDONS_KEPT)) rmSync(dir, { recursive: true, force: true });
+/** Addons of ours beyond a few, and anybody's that have not been used for long; half-made ones of a process that was killed. */
+export function removeOld(places: Places, now: number = Date.now()): void {
+  const addons = listAddons(places.addonDir);
+  const used = readUsedAddon(places);
+  const mine = addons.filter(({ stamp }) => stamp.builtFrom === places.nativeDir);
+  const old = [
+    ...mine.slice(ADDONS_KEPT).filter(({ usedMs }) => now - usedMs > DAY_MS),
+    ...addons.filter(({ usedMs }) => now - usedMs > MONTH_MS),
+  ].map(({ dir }) => dir);
+  const halfMade = readdirSync(places.addonDir)
+    .filter((name) => name.startsWith(`${HIDDEN}tmp-`))
+    .map((name) => join(places.addonDir, name))
+    .filter((dir) => now - (statSync(dir, { throwIfNoEntry: false })?.mtimeMs ?? now) > DAY_MS);
+  for (const dir of [...old, ...halfMade]) if (dir !== used) rmSync(dir, { recursive: true, force: true });
 }
 
 function sameEntries<T extends object>(whole: T, part: Partial<T>): boolean {

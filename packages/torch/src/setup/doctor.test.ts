@@ -6,6 +6,7 @@ import { type FakeMachine, fakeMachine, fakeProgram, fakeTorch, pathWith } from 
 import { installCommand } from './advice.ts';
 import { diagnose, formatReport, type Report } from './doctor.ts';
 import { loadAddon } from './load-addon.ts';
+import { noteUsedAddon } from './used-addon.ts';
 
 let machine: FakeMachine;
 let env: NodeJS.ProcessEnv;
@@ -46,7 +47,7 @@ test('a machine with nothing: every missing part has its command', () => {
     missing  Ninja or make  not in PATH
                             bring it with: dnf install -y ninja-build
     missing  libtorch       not found
-                              looked at project folder: /state/libtorch: not there
+                              looked at set-up: /state/libtorch: not there
                               looked at python: python3: no importable torch
                             bring it with: npx pipewright setup
     absent   CUDA driver    (any)
@@ -82,7 +83,7 @@ test('the loader says the same', () => {
       missing Ninja or make: not in PATH
         bring it with: dnf install -y ninja-build
       missing libtorch: not found
-        looked at project folder: /state/libtorch: not there
+        looked at set-up: /state/libtorch: not there
         looked at python: python3: no importable torch
         bring it with: npx pipewright setup
       missing addon: not built
@@ -102,6 +103,7 @@ test('an addon that does not load is reported with what the loader says', () => 
     join(addon, 'stamp.json'),
     JSON.stringify({ key, libtorchSource: 'PIPEWRIGHT_LIBTORCH', withoutCuda: 'no headers' }),
   );
+  noteUsedAddon(machine.places, addon);
   const find = (report: Report, part: string): string | undefined =>
     report.findings.find((f) => f.part === part)?.value;
   const report = diagnose({ places: machine.places, env: withLibtorch });

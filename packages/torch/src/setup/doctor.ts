@@ -3,20 +3,21 @@ import { spawnSync } from 'node:child_process';
 import { existsSync, readFileSync } from 'node:fs';
 import { availableParallelism, totalmem } from 'node:os';
 import { join } from 'node:path';
-import {
-  ADDON_FILE,
-  type BuiltAddon,
-  CUDA_ADDON_FILE,
-  hashSources,
-  keyName,
-  libtorchKey,
-  listAddons,
-} from './addon-key.ts';
+import { ADDON_FILE, type BuiltAddon, CUDA_ADDON_FILE, hashSources, keyName, listAddons } from './addon-key.ts';
 import { installCommand } from './advice.ts';
 import { findCudaToolkit } from './cuda-toolkit.ts';
-import { compareVersions, type FindResult, findLibtorch, formatTried, type Libtorch } from './find-libtorch.ts';
+import {
+  compareVersions,
+  DEFAULT_TORCH,
+  type FindResult,
+  findLibtorch,
+  formatTried,
+  type Libtorch,
+} from './find-libtorch.ts';
 import { findPlaces, type Places } from './places.ts';
+import { findPrebuilt } from './prebuilt.ts';
 import { findBuilder, findCmake, findCompiler, findPip, findPython, query, which } from './toolchain.ts';
+import { pickAddon } from './used-addon.ts';
 
 /** `missing` parts are needed now; `absent` ones are not, because what they would bring is there or is optional. */
 export type Health = 'ok' | 'missing' | 'absent' | 'info';
@@ -62,8 +63,9 @@ export function diagnose(options: DoctorOptions = {}): Report {
   const env = options.env ?? process.env;
   const places = options.places ?? findPlaces(env);
   const search = findLibtorch(places, { env });
-  const addon = search.found && pickAddon(places, search.found);
-  const needsBuild = addon === null || addon.stamp.key.sources !== hashSources(places.nativeDir);
+  const addon = search.found && pickAddon(places, search.found, listAddons(places.addonDir));
+  const prebuilt = findPrebuilt(places, search.found?.version ?? DEFAULT_TORCH) !== null;
+  const needsBuild = !prebuilt && (addon === null || addon.stamp.key.sources !== hashSources(places.nativeDir));
   const findings = [
     nodeFinding(),
     npmFinding(env),
@@ -71,7 +73,7 @@ export function diagnose(options: DoctorOptions = {}): Report {
     ...buildFindings(env, needsBuild),
     libtorchFinding(search),
     ...cudaFindings(search.found, env),
-    ...addonFindings(addon, { needsBuild, env, tryLoad: options.tryLoad !== false }),
+    ...addonFindings(addon, { needsBuild, prebuilt, env, tryLoad: options.tryLoad !== false }),
     ...machineFindings(env),
   ];
   return { ok: findings.every(({ health }) => health !== 'missing'), findings };
@@ -100,15 +102,6 @@ export function formatProblems(report: Report): string {
         `  missing ${part}: ${value.replaceAll('\n', '\n  ')}${fix === undefined ? '' : `\n    bring it with: ${fix}`}`,
     )
     .join('\n');
-}
-
-function pickAddon(places: Places, libtorch: Libtorch): BuiltAddon | null {
-  const { libtorchDir, libtorchVersion, libtorchBytes } = libtorchKey(libtorch);
-  const fitting = listAddons(places.addonDir).find(
-    ({ stamp: { key } }) =>
-      key.libtorchDir === libtorchDir && key.libtorchVersion === libtorchVersion && key.libtorchBytes === libtorchBytes,
-  );
-  return fitting ?? null;
 }
 
 function nodeFinding(): Finding {
@@ -212,11 +205,14 @@ function cudaDriver(env: NodeJS.ProcessEnv): string | null {
 
 interface AddonContext {
   readonly needsBuild: boolean;
+  readonly prebuilt: boolean;
   readonly env: NodeJS.ProcessEnv;
   readonly tryLoad: boolean;
 }
 
-function addonFindings(addon: BuiltAddon | null, { needsBuild, env, tryLoad }: AddonContext): Finding[] {
+function addonFindings(addon: BuiltAddon | null, { needsBuild, prebuilt, env, tryLoad }: AddonContext): Finding[] {
+  if (addon === null && prebuilt)
+    return [{ part: 'addon', health: 'ok', value: 'came with the package; nothing has to be compiled' }];
   if (addon === null) return [{ part: 'addon', health: 'missing', value: 'not built', fix: SETUP }];
   const { key, withoutCuda } = addon.stamp;
   const value = `${keyName(key)} for libtorch ${key.libtorchVersion}, built with ${key.compiler}`;

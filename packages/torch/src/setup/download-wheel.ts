@@ -46,6 +46,11 @@ export async function downloadWheel(need: WheelNeed, options: DownloadOptions): 
   });
 }
 
+/** Says now, not after other work, that Python is missing for a wheel that would have to be downloaded. */
+export function requirePythonFor(need: WheelNeed, { places, env }: Pick<DownloadOptions, 'places' | 'env'>): void {
+  if (findWheel(join(places.cacheDir, 'wheels'), need) === null) requirePython(env);
+}
+
 /** The newest wheel in `dir` that will do. Whole, because wheels are moved there only when they are. */
 export function findWheel(dir: string, need: WheelNeed): string | null {
   let names: string[] = [];

@@ -1,7 +1,7 @@
 /** @file Fetching through pip from a folder of small wheels: complete, checked, repaired after damage and after kills. */
 import { spawn } from 'node:child_process';
-import { existsSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
-import { join } from 'node:path';
+import { existsSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { dirname, join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import {
@@ -59,6 +59,24 @@ test('unpacks what a CPU machine needs and nothing else; the second time does no
   heard.said.length = 0;
   expect((await fetch()).fetched).toBe(false);
   expect(heard.said).toEqual([]);
+});
+
+test('the headers come when they are wanted, and nothing that was there is touched', async () => {
+  publishWheels(machine, VERSION, 'cache');
+  const some = (parts: ('headers' | 'runtime')[]): Promise<FetchResult> =>
+    fetchLibtorch({ places: machine.places, env: machine.env, progress: heard, parts });
+  const library = join(machine.places.libtorchDir, 'torch/lib/libtorch_cpu.so');
+  expect((await some([])).fetched).toBe(true);
+  expect(unpacked().filter((name) => name.includes('include'))).toEqual([]);
+  expect(findLibtorch(machine.places, { env: machine.env }).found).toMatchObject({ version: VERSION });
+  const before = statSync(library);
+  expect((await some([])).fetched).toBe(false);
+  expect((await some(['headers'])).fetched).toBe(true);
+  expect(unpacked().filter((name) => name.includes('include'))).toHaveLength(2);
+  expect(statSync(library).ino).toBe(before.ino);
+  expect((await some(['headers'])).fetched).toBe(false);
+  expect((await some([])).fetched).toBe(false);
+  expect(await checkLibtorch(machine.places.libtorchDir, VERSION, true)).toBeNull();
 });
 
 test('downloads of earlier are used again', async () => {
@@ -161,7 +179,7 @@ test('killed at random moments, the next run repairs it', async () => {
   }
   await fetch();
   expect(await checkLibtorch(machine.places.libtorchDir, VERSION, true)).toBeNull();
-  expect(existsSync(machine.places.tempDir)).toBe(false);
+  expect(readdirSync(dirname(machine.places.libtorchDir)).filter((name) => /\.(tmp|old|lock)/.test(name))).toEqual([]);
 });
 
 test('which wheels go with which CUDA', () => {

@@ -1,6 +1,7 @@
 /**
- * @file Fills the project's libtorch folder: the needed files of the torch wheel and of two CUDA wheels, each checked
- * against its wheel's hashes. Killed at any moment, the next run starts over and loses nothing but time.
+ * @file Fills the libtorch folder that a user's projects share: the needed files of the torch wheel and of two CUDA wheels,
+ * each checked against its wheel's hashes. Headers come when something has to be compiled. Killed at any moment, the next
+ * run starts over and loses nothing but time.
  */
 import { createHash } from 'node:crypto';
 import {
@@ -14,18 +15,20 @@ import {
   statSync,
 } from 'node:fs';
 import { rm, writeFile } from 'node:fs/promises';
-import { basename, join } from 'node:path';
+import { basename, dirname, join } from 'node:path';
 import { pipeline } from 'node:stream/promises';
 import { AddonError } from './addon-error.ts';
 import { type DownloadOptions, downloadWheel, findWheel } from './download-wheel.ts';
 import { DEFAULT_TORCH, parseVersionPy, STAMP_FILE } from './find-libtorch.ts';
-import { cudaWheels, torchWheel, type WheelNeed } from './libtorch-parts.ts';
+import { cudaWheels, type LibtorchPart, torchWheel, type WheelNeed } from './libtorch-parts.ts';
 import { withLock } from './lock.ts';
 import { type RecordLine, Wheel } from './wheel.ts';
 
 export interface FetchOptions extends DownloadOptions {
   /** Which torch; the tested default unless told. */
   readonly version?: string;
+  /** What is wanted beside the libraries; the headers unless told. */
+  readonly parts?: readonly LibtorchPart[];
   /** Hash every unpacked file again instead of looking at sizes only. */
   readonly verify?: boolean;
 }
@@ -33,6 +36,8 @@ export interface FetchOptions extends DownloadOptions {
 /** Written last. `files` is what was unpacked, for later checks. */
 export interface LibtorchStamp {
   readonly version: string;
+  /** Older folders have no list, and both parts. */
+  readonly parts?: readonly LibtorchPart[];
   readonly wheels: readonly string[];
   readonly files: Readonly<Record<string, RecordLine>>;
 }
@@ -45,32 +50,73 @@ export interface FetchResult {
 
 /** Room for the wheels and for the unpacked files, with some to spare. */
 const BYTES_NEEDED = 700e6;
+/** Files unpacked at a time: most are small headers, and inflating and writing wait for different things. */
+const AT_ONCE = 8;
 
 export async function fetchLibtorch(options: FetchOptions): Promise<FetchResult> {
   const { places, progress } = options;
   const version = options.version ?? DEFAULT_TORCH;
   const everyHash = options.verify === true;
-  const ready: FetchResult = { dir: places.libtorchDir, fetched: false };
-  // Nobody who has all needs to wait for another one's build. Hashes are looked at under the lock: it takes seconds.
-  if (!everyHash && (await checkLibtorch(places.libtorchDir, version, false)) === null) return ready;
+  const dir = places.libtorchDir;
+  const ready: FetchResult = { dir, fetched: false };
+  const wanted: readonly LibtorchPart[] = [...new Set<LibtorchPart>(['runtime', ...(options.parts ?? ['headers'])])];
+  // Nobody who has all needs to wait for another one. Hashes are looked at under the lock: it takes seconds.
+  if (!everyHash && missingParts(dir, wanted).length === 0 && (await checkLibtorch(dir, version, false)) === null)
+    return ready;
   const lock = {
     what: `fetching libtorch ${version}`,
     onWait: (message: string): void => progress.say(message),
   };
-  return withLock(places.lockFile, lock, async () => {
-    const problem = await checkLibtorch(places.libtorchDir, version, everyHash);
-    if (problem === null) return ready;
-    if (existsSync(places.libtorchDir)) progress.say(`libtorch is fetched again: ${problem}`);
-    for (const dir of [places.stateDir, places.cacheDir]) requireSpace(dir);
-    const tempDir = join(places.tempDir, 'libtorch');
-    await rm(places.tempDir, { recursive: true, force: true });
+  return withLock(`${dir}.lock`, lock, async () => {
+    const problem = await checkLibtorch(dir, version, everyHash);
+    const missing = missingParts(dir, wanted);
+    if (problem === null && missing.length === 0) return ready;
+    if (problem !== null && existsSync(dir)) progress.say(`libtorch is fetched again: ${problem}`);
+    for (const disk of [dirname(dir), places.cacheDir]) requireSpace(disk);
+    const tempDir = `${dir}.tmp`;
+    await rm(tempDir, { recursive: true, force: true });
     mkdirSync(tempDir, { recursive: true });
-    const stamp = await unpackAll(version, tempDir, options);
-    await writeFile(join(tempDir, STAMP_FILE), JSON.stringify(stamp));
-    replaceFolder(tempDir, places.libtorchDir, join(places.tempDir, 'old'));
-    await rm(places.tempDir, { recursive: true, force: true });
-    return { dir: places.libtorchDir, fetched: true };
+    const old = problem === null ? readStamp(dir) : null;
+    const parts = problem === null ? missing : wanted;
+    const stamp = await unpackAll(version, parts, tempDir, options);
+    if (old === null) {
+      await writeFile(join(tempDir, STAMP_FILE), JSON.stringify(stamp));
+      replaceFolder(tempDir, dir, `${dir}.old`);
+    } else await addParts({ dir, tempDir, old, stamp });
+    for (const left of [tempDir, `${dir}.old`]) await rm(left, { recursive: true, force: true });
+    return { dir, fetched: true };
   });
+}
+
+/** Which of these the folder does not have. */
+function missingParts(dir: string, wanted: readonly LibtorchPart[]): LibtorchPart[] {
+  const stamp = readStamp(dir);
+  if (stamp === null) return [...wanted];
+  return stamp.parts === undefined ? [] : wanted.filter((part) => !stamp.parts?.includes(part));
+}
+
+interface Addition {
+  readonly dir: string;
+  readonly tempDir: string;
+  readonly old: LibtorchStamp;
+  readonly stamp: LibtorchStamp;
+}
+
+/** Moves new files into a folder that others may be using: nothing that is there is touched, and the stamp comes last. */
+async function addParts({ dir, tempDir, old, stamp }: Addition): Promise<void> {
+  for (const name of Object.keys(stamp.files)) {
+    mkdirSync(dirname(join(dir, name)), { recursive: true });
+    renameSync(join(tempDir, name), join(dir, name));
+  }
+  const whole: LibtorchStamp = {
+    version: old.version,
+    parts: [...(old.parts ?? []), ...(stamp.parts ?? [])],
+    wheels: [...new Set([...old.wheels, ...stamp.wheels])],
+    files: { ...old.files, ...stamp.files },
+  };
+  const draft = join(tempDir, STAMP_FILE);
+  await writeFile(draft, JSON.stringify(whole));
+  renameSync(draft, join(dir, STAMP_FILE));
 }
 
 /** Null when the folder is whole; else what is wrong with it. By sizes of the libraries, or by every hash. */
@@ -97,18 +143,31 @@ export function readStamp(dir: string): LibtorchStamp | null {
   }
 }
 
-async function unpackAll(version: string, tempDir: string, options: FetchOptions): Promise<LibtorchStamp> {
+async function unpackAll(
+  version: string,
+  parts: readonly LibtorchPart[],
+  tempDir: string,
+  options: FetchOptions,
+): Promise<LibtorchStamp> {
   const files: Record<string, RecordLine> = {};
-  const torch = await unpackWheel(torchWheel(version), tempDir, options);
+  const target = { tempDir, parts };
+  const torch = await unpackWheel(torchWheel(version), target, options);
   Object.assign(files, torch.files);
-  const { cudaVersion } = parseVersionPy(readFileSync(join(tempDir, 'torch', 'version.py'), 'utf8'));
   const wheels = [torch.wheel];
-  for (const need of cudaWheels(cudaVersion)) {
-    const part = await unpackWheel(need, tempDir, options);
-    Object.assign(files, part.files);
-    wheels.push(part.wheel);
+  if (parts.includes('runtime')) {
+    const { cudaVersion } = parseVersionPy(readFileSync(join(tempDir, 'torch', 'version.py'), 'utf8'));
+    for (const need of cudaWheels(cudaVersion)) {
+      const part = await unpackWheel(need, target, options);
+      Object.assign(files, part.files);
+      wheels.push(part.wheel);
+    }
   }
-  return { version, wheels, files };
+  return { version, parts, wheels, files };
+}
+
+interface Target {
+  readonly tempDir: string;
+  readonly parts: readonly LibtorchPart[];
 }
 
 interface Unpacked {
@@ -117,34 +176,42 @@ interface Unpacked {
 }
 
 /** A damaged wheel in the cache is thrown away and brought again, once. */
-async function unpackWheel(need: WheelNeed, tempDir: string, options: FetchOptions): Promise<Unpacked> {
+async function unpackWheel(need: WheelNeed, target: Target, options: FetchOptions): Promise<Unpacked> {
   const wasCached = findWheel(join(options.places.cacheDir, 'wheels'), need) !== null;
   const path = await downloadWheel(need, options);
   try {
-    return await unpackFrom(path, need, tempDir, options);
+    return await unpackFrom(path, need, target, options);
   } catch (error) {
     if (!(error instanceof AddonError) || error.code !== 'WHEEL_CORRUPT') throw error;
     rmSync(path, { force: true });
     if (!wasCached) throw error;
     options.progress.say(`${error.message.split(';')[0]}: downloading it again`);
-    return unpackFrom(await downloadWheel(need, options), need, tempDir, options);
+    return unpackFrom(await downloadWheel(need, options), need, target, options);
   }
 }
 
-async function unpackFrom(path: string, need: WheelNeed, tempDir: string, options: FetchOptions): Promise<Unpacked> {
+async function unpackFrom(path: string, need: WheelNeed, target: Target, options: FetchOptions): Promise<Unpacked> {
   const wheel = await Wheel.open(path);
   const label = `unpack ${basename(path)}`;
   const files: Record<string, RecordLine> = {};
   try {
-    const wanted = [...wheel.entries.values()].filter((entry) => need.wants(entry.name));
+    const wanted = [...wheel.entries.values()].filter((entry) => {
+      const part = need.partOf(entry.name);
+      return part !== null && target.parts.includes(part);
+    });
     const total = wanted.reduce((sum, entry) => sum + entry.size, 0);
     options.progress.say(`${label} (${wanted.length} files, ${(total / 1e6).toFixed(0)} MB)`);
     let done = 0;
-    for (const entry of wanted)
-      files[entry.name] = await wheel.unpack(entry.name, join(tempDir, entry.name), (count) => {
-        done += count;
-        options.progress.step(label, done, total);
-      });
+    const onBytes = (count: number): void => {
+      done += count;
+      options.progress.step(label, done, total);
+    };
+    const rest = wanted.toSorted((a, b) => a.size - b.size); // the largest is begun first
+    const unpackSome = async (): Promise<void> => {
+      for (let entry = rest.pop(); entry !== undefined; entry = rest.pop())
+        files[entry.name] = await wheel.unpack(entry.name, join(target.tempDir, entry.name), onBytes);
+    };
+    await Promise.all(Array.from({ length: AT_ONCE }, unpackSome));
   } finally {
     await wheel.close();
     options.progress.end(label);

@@ -30,7 +30,7 @@ function fillAll(): NodeJS.ProcessEnv {
   return { ...machine.env, PATH: bin, PIPEWRIGHT_LIBTORCH: explicit };
 }
 
-test('first PIPEWRIGHT_LIBTORCH, then the project folder, then Python', () => {
+test('first PIPEWRIGHT_LIBTORCH, then the folder of the set-up, then Python', () => {
   const env = fillAll();
   const found = (): string | undefined => {
     const result = findLibtorch(machine.places, { env }).found;
@@ -38,7 +38,7 @@ test('first PIPEWRIGHT_LIBTORCH, then the project folder, then Python', () => {
   };
   expect(found()).toBe('PIPEWRIGHT_LIBTORCH 2.11.0+cu130 13.2 true');
   delete env['PIPEWRIGHT_LIBTORCH'];
-  expect(found()).toBe('project folder 2.15.0+cu132 13.2 true');
+  expect(found()).toBe('set-up 2.15.0+cu132 13.2 true');
   rmSync(machine.places.libtorchDir, { recursive: true });
   expect(found()).toBe('python 2.14.1 13.2 true');
   expect(findLibtorch(machine.places, { env, python: false }).found).toBeNull();
@@ -68,7 +68,7 @@ test('says what was wrong with each place', () => {
   fakeProgram(bin, 'python3', `[ "$1" = --version ] && echo Python 3.12.1 || echo ${old}`);
   const { tried } = findLibtorch(machine.places, { env: { ...machine.env, PATH: bin } });
   expect(formatTried(tried).replaceAll(machine.root, '')).toMatchInlineSnapshot(`
-    "  looked at project folder: /state/libtorch: not finished
+    "  looked at set-up: /state/libtorch: not finished
       looked at python: /python/torch: version 2.3.0, but 2.11.0 or later is needed"
   `);
 });
@@ -76,7 +76,7 @@ test('says what was wrong with each place', () => {
 test('a machine without Python', () => {
   const env = { ...machine.env, PATH: pathWith(machine.root, []) };
   expect(formatTried(findLibtorch(machine.places, { env }).tried).replaceAll(machine.root, '')).toMatchInlineSnapshot(`
-    "  looked at project folder: /state/libtorch: not there
+    "  looked at set-up: /state/libtorch: not there
       looked at python: python3: no importable torch"
   `);
 });

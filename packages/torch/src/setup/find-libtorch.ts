@@ -1,4 +1,4 @@
-/** @file Finds libtorch: `PIPEWRIGHT_LIBTORCH`, then the project's own folder, then an importable Python `torch`. */
+/** @file Finds libtorch: `PIPEWRIGHT_LIBTORCH`, then the one that a set-up has fetched, then an importable Python `torch`. */
 import { existsSync, readdirSync, readFileSync, realpathSync, statSync } from 'node:fs';
 import { dirname, join, resolve } from 'node:path';
 import type { Places } from './places.ts';
@@ -16,7 +16,7 @@ export interface Libtorch {
   readonly hasCuda: boolean;
 }
 
-export type LibtorchSource = 'PIPEWRIGHT_LIBTORCH' | 'project folder' | 'python';
+export type LibtorchSource = 'PIPEWRIGHT_LIBTORCH' | 'set-up' | 'python';
 
 export interface Tried {
   readonly source: LibtorchSource;
@@ -34,7 +34,7 @@ export interface FindResult {
 export const OLDEST_TORCH = '2.11.0';
 export const DEFAULT_TORCH = '2.15.0';
 
-/** Written last into the project folder: without it the folder is half-made. */
+/** Written last into the folder of a set-up: without it the folder is half-made. */
 export const STAMP_FILE = 'stamp.json';
 
 export interface FindOptions {
@@ -51,11 +51,11 @@ export function findLibtorch(places: Places, options: FindOptions = {}): FindRes
   if (explicit) return look('PIPEWRIGHT_LIBTORCH', resolve(explicit), tried);
 
   if (!existsSync(places.libtorchDir)) {
-    tried.push({ source: 'project folder', path: places.libtorchDir, problem: 'not there' });
+    tried.push({ source: 'set-up', path: places.libtorchDir, problem: 'not there' });
   } else if (!existsSync(join(places.libtorchDir, STAMP_FILE))) {
-    tried.push({ source: 'project folder', path: places.libtorchDir, problem: 'not finished' });
+    tried.push({ source: 'set-up', path: places.libtorchDir, problem: 'not finished' });
   } else {
-    const result = look('project folder', places.libtorchDir, tried);
+    const result = look('set-up', places.libtorchDir, tried);
     if (result.found) return result;
   }
 
@@ -72,7 +72,8 @@ export function findLibtorch(places: Places, options: FindOptions = {}): FindRes
 export function describeLibtorch(source: LibtorchSource, path: string): Libtorch | string {
   const dir = [path, join(path, 'torch')].find((d) => existsSync(join(d, 'lib', libraryName('torch_cpu'))));
   if (dir === undefined) return `no lib/${libraryName('torch_cpu')} in it`;
-  if (!existsSync(join(dir, 'include', 'ATen'))) return 'no include/ATen in it';
+  // A set-up fetches the headers when there is something to compile.
+  if (source !== 'set-up' && !existsSync(join(dir, 'include', 'ATen'))) return 'no include/ATen in it';
   const { version, cudaVersion } = readVersion(dir);
   if (version === null) return 'no version in version.py or version.h';
   if (compareVersions(version, OLDEST_TORCH) < 0) return `version ${version}, but ${OLDEST_TORCH} or later is needed`;

@@ -1,27 +1,36 @@
-/** @file Which wheels, and which files of them, a machine without a GPU needs. */
+/** @file Which wheels, and which files of them, are needed: to run on the CPU, and to compile. */
 import { AddonError } from './addon-error.ts';
+
+/** `runtime` is always there; `headers` where something is compiled. */
+export type LibtorchPart = 'runtime' | 'headers';
 
 export interface WheelNeed {
   /** What pip is asked for. */
   readonly requirement: string;
   /** Matches the file name of a wheel that satisfies it. */
   readonly file: RegExp;
-  /** Which of its files are unpacked. */
-  readonly wants: (name: string) => boolean;
+  /** What one of its files belongs to; null: it is left out. */
+  readonly partOf: (name: string) => LibtorchPart | null;
 }
 
 /** Libraries of the torch wheel that only a GPU or Python needs: more than half of it. */
 const UNNEEDED = /^lib(torch_cuda.*|c10_cuda|torch_nvshmem|torch_python|caffe2_nvrtc|torch_global_deps|shm)\.so/;
+/** Counts up when other files are unpacked than before, so that folders of both kinds can be side by side. */
+export const SELECTION = 1;
+/** Headers for other devices and for Python, and those of single operators that only libtorch itself includes: half of all. */
+const UNNEEDED_HEADERS =
+  /^torch\/include\/(google|pybind11|tensorpipe|c10\/(xpu|metal|hip)|ATen\/(xpu|mps|miopen|hip|vulkan|metal|ops\/.+_(cuda|meta|composite\w+)_dispatch\.h))\b/;
 
 /** torch itself: headers, version and the CPU libraries with what they were shipped with. */
 export function torchWheel(version: string): WheelNeed {
   return {
     requirement: `torch==${version}`,
     file: new RegExp(`^torch-${escapeRegExp(version)}(\\+[\\w.]+)?-.*(${machine()}|any)\\.whl$`),
-    wants: (name) => {
+    partOf: (name) => {
       const library = /^torch\/lib\/([^/]+)$/.exec(name)?.[1];
-      if (library !== undefined) return library.includes('.so') && !UNNEEDED.test(library);
-      return name === 'torch/version.py' || name.startsWith('torch/include/') || name.startsWith('torch.libs/');
+      if (library !== undefined) return library.includes('.so') && !UNNEEDED.test(library) ? 'runtime' : null;
+      if (name.startsWith('torch/include/')) return UNNEEDED_HEADERS.test(name) ? null : 'headers';
+      return name === 'torch/version.py' || name.startsWith('torch.libs/') ? 'runtime' : null;
     },
   };
 }
@@ -39,7 +48,7 @@ export function cudaWheels(cudaVersion: string | null): WheelNeed[] {
     file: new RegExp(
       `^nvidia_cuda_${part}${suffix.replace('-', '_')}-${major}\\.${minor}\\.[\\d.]+-.*(${machine()}|any)\\.whl$`,
     ),
-    wants: (name: string) => /\/lib(cudart|cupti)\.so\.\d+$/.test(name),
+    partOf: (name: string) => (/\/lib(cudart|cupti)\.so\.\d+$/.test(name) ? 'runtime' : null),
   }));
 }
 

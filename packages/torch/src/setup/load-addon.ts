@@ -3,10 +3,12 @@ import { existsSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { join } from 'node:path';
 import { AddonError } from './addon-error.ts';
-import { ADDON_FILE, type BuiltAddon, CUDA_ADDON_FILE, libtorchKey, listAddons } from './addon-key.ts';
+import { ADDON_FILE, type BuiltAddon, CUDA_ADDON_FILE, listAddons } from './addon-key.ts';
 import { diagnose, formatProblems } from './doctor.ts';
-import { describeLibtorch, findLibtorch, type Libtorch } from './find-libtorch.ts';
+import { describeLibtorch, findLibtorch } from './find-libtorch.ts';
 import { findPlaces, type Places } from './places.ts';
+import { installPrebuilt } from './prebuilt.ts';
+import { pickAddon } from './used-addon.ts';
 
 export interface LoadOptions {
   readonly places?: Places;
@@ -34,8 +36,8 @@ export function chooseAddon(places: Places, env: NodeJS.ProcessEnv): BuiltAddon 
   const addons = listAddons(places.addonDir);
   const { found } = findLibtorch(places, { env, python: false });
   if (found !== null) {
-    const fitting = addons.find((addon) => fits(addon, found));
-    if (fitting !== undefined) return fitting;
+    const fitting = pickAddon(places, found, addons) ?? installPrebuilt(places, found);
+    if (fitting !== null) return fitting;
     const others = addons.filter(({ stamp }) => stamp.key.libtorchDir === found.dir);
     const why = others[0]
       ? `the addon was built for libtorch ${others[0].stamp.key.libtorchVersion}, but ${found.dir} is now ${found.version}`
@@ -43,19 +45,13 @@ export function chooseAddon(places: Places, env: NodeJS.ProcessEnv): BuiltAddon 
     throw failure('ADDON_NOT_BUILT', `loadAddon: ${why}; build it with: npx pipewright setup`, { places, env });
   }
   if (!env['PIPEWRIGHT_LIBTORCH'])
-    for (const addon of addons.filter(({ stamp }) => stamp.libtorchSource === 'python')) {
-      const libtorch = describeLibtorch('python', addon.stamp.key.libtorchDir);
-      if (typeof libtorch !== 'string' && fits(addon, libtorch)) return addon;
+    for (const { stamp } of addons.filter((addon) => addon.stamp.libtorchSource === 'python')) {
+      const libtorch = describeLibtorch('python', stamp.key.libtorchDir);
+      if (typeof libtorch === 'string') continue;
+      const fitting = pickAddon(places, libtorch, addons);
+      if (fitting !== null) return fitting;
     }
   throw failure('LIBTORCH_NOT_FOUND', 'loadAddon: there is no libtorch to run with', { places, env });
-}
-
-function fits({ stamp }: BuiltAddon, libtorch: Libtorch): boolean {
-  const { libtorchDir, libtorchVersion, libtorchBytes } = libtorchKey(libtorch);
-  const { key } = stamp;
-  return (
-    key.libtorchDir === libtorchDir && key.libtorchVersion === libtorchVersion && key.libtorchBytes === libtorchBytes
-  );
 }
 
 function load(file: string, places: Places, env: NodeJS.ProcessEnv): unknown {

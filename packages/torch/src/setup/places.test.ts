@@ -1,7 +1,7 @@
 /** @file Which project a package belongs to, and what moves the folders. */
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { dirname, join } from 'node:path';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { findPlaces, projectRoot } from './places.ts';
 
@@ -31,5 +31,9 @@ test('neither: beside itself', () => {
 test('PIPEWRIGHT_HOME and PIPEWRIGHT_CACHE', () => {
   const places = findPlaces({ PIPEWRIGHT_HOME: '/state', PIPEWRIGHT_CACHE: '/cache', HOME: '/home/me' });
   expect([places.libtorchDir, places.addonDir, places.cacheDir]).toEqual(['/state/libtorch', '/state/addon', '/cache']);
-  expect(findPlaces({ HOME: '/home/me' }).cacheDir).toBe('/home/me/.cache/pipewright');
+  const shared = findPlaces({ HOME: '/home/me' });
+  expect(shared.cacheDir).toBe('/home/me/.cache/pipewright');
+  expect(shared.addonDir).toBe('/home/me/.cache/pipewright/addon');
+  expect(dirname(shared.libtorchDir)).toBe('/home/me/.cache/pipewright/libtorch');
+  expect(findPlaces({ PIPEWRIGHT_CACHE: '/cache' }).addonDir).toBe('/cache/addon');
 });

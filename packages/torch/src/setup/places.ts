@@ -1,44 +1,54 @@
-/** @file Where things are: the state folder of the project, the native sources, the cache of downloads. */
+/** @file Where things are: the native sources, the state folder of the project, and what all projects of a user share. */
 import { existsSync, readFileSync, realpathSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { homedir } from 'node:os';
 import { dirname, join, resolve, sep } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { DEFAULT_TORCH } from './find-libtorch.ts';
+import { SELECTION } from './libtorch-parts.ts';
 
 export interface Places {
   /** This package, with `native/` in it. */
   readonly packageDir: string;
   readonly nativeDir: string;
-  /** The git-ignored folder of the project that our set-up fills. */
+  /** Addons that came with the package, a folder for each platform and libtorch; an installed package has one. */
+  readonly prebuiltDir: string;
+  /** The git-ignored folder of the project: object files, and which addon the project uses. */
   readonly stateDir: string;
-  /** Unpacked libtorch, laid out as in site-packages: `torch/lib`, `nvidia/cu13/lib`. */
+  /** Unpacked libtorch, laid out as in site-packages: `torch/lib`, `nvidia/cu13/lib`. Shared by the user's projects. */
   readonly libtorchDir: string;
-  /** Built addons, one folder per key. */
+  /** Built addons, one folder per key. Shared by the user's projects. */
   readonly addonDir: string;
-  /** Object files, kept for the next build. */
+  /** Object files, kept for the next build of the same sources. */
   readonly buildDir: string;
-  /** Half-made things; only the holder of `lockFile` touches it. */
-  readonly tempDir: string;
+  /** Guards `buildDir`. */
   readonly lockFile: string;
-  /** Downloaded wheels, shared by all projects of this user. */
+  /** Downloaded wheels, libtorch and addons of this user. */
   readonly cacheDir: string;
 }
 
-/** `PIPEWRIGHT_HOME` moves the state folder, `PIPEWRIGHT_CACHE` the downloads. */
+/**
+ * `PIPEWRIGHT_CACHE` moves what projects share. `PIPEWRIGHT_HOME` moves the state folder, and with it libtorch and the
+ * addons, so that a folder of its own holds all but the downloads.
+ */
 export function findPlaces(env: NodeJS.ProcessEnv = process.env): Places {
   const packageDir = realpathSync(fileURLToPath(new URL('../..', import.meta.url)));
-  const stateDir = resolve(env['PIPEWRIGHT_HOME'] || join(projectRoot(packageDir), '.pipewright'));
+  const home = env['PIPEWRIGHT_HOME'];
+  const stateDir = resolve(home || join(projectRoot(packageDir), '.pipewright'));
   const userCache = env['XDG_CACHE_HOME'] || join(env['HOME'] || homedir(), '.cache');
+  const cacheDir = resolve(env['PIPEWRIGHT_CACHE'] || join(userCache, 'pipewright'));
   return {
     packageDir,
     nativeDir: join(packageDir, 'native'),
+    prebuiltDir: join(packageDir, 'prebuilt'),
     stateDir,
-    libtorchDir: join(stateDir, 'libtorch'),
-    addonDir: join(stateDir, 'addon'),
+    libtorchDir: home
+      ? join(stateDir, 'libtorch')
+      : join(cacheDir, 'libtorch', `${DEFAULT_TORCH}-${process.platform}-${process.arch}-${SELECTION}`),
+    addonDir: join(home ? stateDir : cacheDir, 'addon'),
     buildDir: join(stateDir, 'build'),
-    tempDir: join(stateDir, 'tmp'),
     lockFile: join(stateDir, 'setup.lock'),
-    cacheDir: resolve(env['PIPEWRIGHT_CACHE'] || join(userCache, 'pipewright')),
+    cacheDir,
   };
 }
 

@@ -1,9 +1,12 @@
 /** @file The whole set-up: libtorch found or fetched, the addon built. Does nothing where nothing is missing. */
 import { AddonError } from './addon-error.ts';
-import { type BuildResult, buildAddon } from './build-addon.ts';
+import { type BuildResult, buildAddon, findBuilt, requireTools } from './build-addon.ts';
+import { requirePythonFor } from './download-wheel.ts';
 import { fetchLibtorch } from './fetch-libtorch.ts';
 import { DEFAULT_TORCH, findLibtorch, formatTried, type Libtorch } from './find-libtorch.ts';
+import { torchWheel } from './libtorch-parts.ts';
 import { findPlaces, type Places } from './places.ts';
+import { findPrebuilt } from './prebuilt.ts';
 import { LineProgress, type Progress } from './progress.ts';
 
 export interface SetupOptions {
@@ -35,8 +38,12 @@ export async function runSetup(options: SetupOptions = {}): Promise<SetupResult>
       `runSetup: PIPEWRIGHT_LIBTORCH is set but will not do:\n${formatTried(tried)}\n` +
         `Set it to a torch folder (with lib/ and include/) or unset it to have libtorch ${DEFAULT_TORCH} fetched.`,
     );
-  if (found === null || found.source === 'project folder') {
-    ({ fetched } = await fetchLibtorch({ places, env, progress, verify }));
+  if (found === null || found.source === 'set-up') {
+    const compiles = verify || needsCompiler(places, found, env);
+    // Before anything is downloaded and unpacked.
+    if (found === null) requirePythonFor(torchWheel(DEFAULT_TORCH), { places, env });
+    if (compiles) requireTools(env);
+    ({ fetched } = await fetchLibtorch({ places, env, progress, verify, parts: compiles ? ['headers'] : [] }));
     ({ found, tried } = findLibtorch(places, { env }));
   }
   if (found === null)
@@ -46,4 +53,10 @@ export async function runSetup(options: SetupOptions = {}): Promise<SetupResult>
     );
   const addon = await buildAddon(found, { places, env, progress, force: verify });
   return { libtorch: found, addon, changed: fetched || addon.built };
+}
+
+/** Whether the addon will have to be compiled: none came with the package, and none is there for these sources. */
+function needsCompiler(places: Places, libtorch: Libtorch | null, env: NodeJS.ProcessEnv): boolean {
+  if (findPrebuilt(places, libtorch?.version ?? DEFAULT_TORCH) !== null) return false;
+  return libtorch === null || findBuilt(libtorch, { places, env }) === null;
 }
