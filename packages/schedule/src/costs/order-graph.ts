@@ -50,7 +50,7 @@ export class OrderGraph {
   constructor(caller: string, schedule: Schedule, costs: CostTable) {
     this.schedule = schedule;
     this.ranks = schedule.ranks;
-    const cells = schedule.rows.map((row) => row.filter((word) => word !== 0));
+    const cells = schedule.denseRows.map((row) => row.filter((word) => word !== 0));
     this.count = cells.reduce((sum, row) => sum + row.length, 0);
     this.word = new Int32Array(this.count);
     this.rankOf = new Int32Array(this.count);

@@ -3,7 +3,7 @@
 import type { Costs } from '../costs/costs.ts';
 import { checkChoice, checkCount, checkOptions, ScheduleError, show } from '../model/errors.ts';
 import { claimed } from '../model/extent.ts';
-import type { Schedule } from '../model/schedule.ts';
+import { Schedule } from '../model/schedule.ts';
 import { markLegal } from '../validate/known-legal.ts';
 import { alignWithin } from './align.ts';
 import { refuseShape, type ScheduleShape } from './definition.ts';
@@ -76,7 +76,8 @@ export function buildSchedule(name: string, options: BuildScheduleOptions): Sche
   }
   const schedule = definition.generate(shape);
   if (!definition.usesMemoryLimit && definition.hasBackward) checkPeak(shape, schedule);
-  return options.compat === 'torch' ? schedule : markLegal(alignWithin(schedule, claimed(schedule)));
+  if (options.compat === 'torch') return schedule;
+  return markLegal(new Schedule(schedule, () => alignWithin(schedule, claimed(schedule)).rows));
 }
 
 /** Stages on each rank, as given or from the number of all stages; undefined where neither is given. */

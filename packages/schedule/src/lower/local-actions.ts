@@ -42,7 +42,7 @@ interface LocalActionOptions {
 /** Both in one pass over each row; bubbles are dropped. */
 export function addLocalActions(schedule: Schedule, options: LocalActionOptions): Schedule {
   const pass = new LocalActionPass(schedule, options);
-  return schedule.with({ rows: schedule.rows.map((row) => pass.row(row)) });
+  return schedule.with({ rows: schedule.denseRows.map((row) => pass.row(row)) });
 }
 
 class LocalActionPass {

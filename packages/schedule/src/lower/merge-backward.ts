@@ -9,7 +9,7 @@ import { Schedule, type ScheduleData } from '../model/schedule.ts';
  */
 export function mergeBackward(input: Schedule | ScheduleData): Schedule {
   const schedule = Schedule.from(input);
-  return schedule.with({ rows: schedule.rows.map(mergeRow) });
+  return schedule.with({ rows: schedule.denseRows.map(mergeRow) });
 }
 
 function mergeRow(row: Int32Array): Int32Array {

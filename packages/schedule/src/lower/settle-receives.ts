@@ -25,6 +25,8 @@ export interface RowsSoFar {
 interface EarlyReceive {
   readonly rank: number;
   readonly word: number;
+  /** Position among all of them. */
+  readonly number: number;
   slot: number;
 }
 
@@ -34,7 +36,10 @@ const mostVisits = 10_000;
 export class ReceiveSettler {
   private readonly rows: RowsSoFar;
   private readonly early: EarlyReceive[] = [];
-  private doubtful: Set<EarlyReceive> = new Set();
+  private readonly doubtful: Set<EarlyReceive> = new Set();
+  /** Per rank the doubtful receives with nothing but receives behind them, and how long the row was then. */
+  private readonly open: (EarlyReceive[] | undefined)[];
+  private readonly openLength: Int32Array;
   /** Per rank the early receive of the last cycle it was in, and what it stood at then. */
   private readonly cycleOf: Int32Array;
   private readonly stoodAt: Int32Array;
@@ -43,6 +48,8 @@ export class ReceiveSettler {
     this.rows = rows;
     this.cycleOf = new Int32Array(rows.stop.length);
     this.stoodAt = new Int32Array(rows.stop.length);
+    this.open = Array.from({ length: rows.stop.length }, () => undefined);
+    this.openLength = new Int32Array(rows.stop.length);
   }
 
   /** Notes a cycle; the last cell of `receiver` is the receive that was put early to break it. */
@@ -56,7 +63,7 @@ export class ReceiveSettler {
       stoodAt[rank] = stop[rank]!;
     }
     const slot = length[receiver]! - 1;
-    this.early.push({ rank: receiver, word: out[receiver]![slot]!, slot });
+    this.early.push({ rank: receiver, word: out[receiver]![slot]!, number: this.early.length, slot });
   }
 
   /** Notes that the send a rank stands at gets its receive early. */
@@ -67,19 +74,38 @@ export class ReceiveSettler {
 
   /** Moves the doubtful receives; call it when no rank is in the middle of anything. */
   settle(): void {
+    this.takeUpOpen();
     if (this.doubtful.size === 0) return;
+    const found = [...this.doubtful].sort((a, b) => a.number - b.number);
+    this.doubtful.clear();
     const open = new Set<EarlyReceive>();
     // One that moves may let another one move, so they are gone through until nothing moves.
     for (let moved = true; moved; ) {
       moved = false;
-      for (const receive of this.doubtful) {
+      for (const receive of found) {
         receive.slot = this.find(receive.rank, receive.word, receive.slot);
         const from = receive.slot;
         if (this.moveLater(receive)) open.add(receive);
         if (receive.slot !== from) moved = true;
       }
     }
-    this.doubtful = open;
+    for (const receive of open) (this.open[receive.rank] ??= []).push(receive);
+    for (const receive of open) this.openLength[receive.rank] = this.rows.length[receive.rank]!;
+  }
+
+  /** Looks again at the receives with something other than receives behind them by now. */
+  private takeUpOpen(): void {
+    const { open, openLength } = this;
+    for (let rank = 0; rank < openLength.length; rank++) {
+      const waiting = open[rank];
+      if (waiting === undefined) continue;
+      const row = this.rows.out[rank]!;
+      const length = this.rows.length[rank]!;
+      while (openLength[rank]! < length && isReceive(row[openLength[rank]!]!)) openLength[rank]!++;
+      if (openLength[rank] === length) continue;
+      open[rank] = undefined;
+      for (const receive of waiting) this.doubtful.add(receive);
+    }
   }
 
   /** Moves a receive as far as possible; whether the cells after it are not there yet. */

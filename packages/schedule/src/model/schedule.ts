@@ -119,11 +119,16 @@ export class Schedule implements ScheduleColumns {
   readonly edges: readonly StageEdge[] | null;
   readonly layout: Layout;
   readonly composites: CompositeTable;
-  readonly rows: readonly Int32Array[];
+  /** The words of each rank. Where a schedule was built by name, bubbles are put in when this is first read. */
+  declare readonly rows: readonly Int32Array[];
+  /** The same rows, where bubbles may be missing: for passes that skip bubbles anyway. */
+  readonly denseRows: readonly Int32Array[];
   /** Cells as actions: `order[rank][slot]`, `null` is a bubble. Made when first read, then kept; frozen. */
   declare readonly order: ScheduleOrder;
+  readonly #spaced: (() => readonly Int32Array[]) | undefined;
 
-  constructor(columns: ScheduleColumns) {
+  /** `spaced` makes the rows with bubbles where those of `columns` have none. */
+  constructor(columns: ScheduleColumns, spaced?: () => readonly Int32Array[]) {
     this.name = columns.name;
     this.ranks = columns.ranks;
     this.stages = columns.stages;
@@ -134,7 +139,16 @@ export class Schedule implements ScheduleColumns {
     this.edges = columns.edges;
     this.layout = columns.layout;
     this.composites = columns.composites;
-    this.rows = Object.isFrozen(columns.rows) ? columns.rows : Object.freeze([...columns.rows]);
+    this.denseRows = Object.isFrozen(columns.rows) ? columns.rows : Object.freeze([...columns.rows]);
+    this.#spaced = spaced;
+    let rows = spaced === undefined ? this.denseRows : undefined;
+    Object.defineProperty(
+      this,
+      'rows',
+      spaced === undefined
+        ? { enumerable: true, value: rows }
+        : { enumerable: true, get: () => (rows ??= Object.freeze([...spaced()])) },
+    );
     Object.defineProperty(this, 'order', { enumerable: true, value: lazyOrder(this) });
     Object.freeze(this);
   }
@@ -258,7 +272,7 @@ export class Schedule implements ScheduleColumns {
 
   /** Whether all cells are compute or bubbles, that is, whether `lower` can take it. */
   get isComputeOnly(): boolean {
-    for (const row of this.rows) {
+    for (const row of this.denseRows) {
       for (let slot = 0; slot < row.length; slot++) {
         const code = wordCode(row[slot]!);
         if (code > Code.B && code !== Code.Composite) return false;
@@ -302,7 +316,7 @@ export class Schedule implements ScheduleColumns {
 
   /** A copy with other fields; the rows must fit the layout that is kept. */
   with(changes: Partial<ScheduleColumns>): Schedule {
-    return new Schedule({
+    const columns = {
       name: this.name,
       ranks: this.ranks,
       stages: this.stages,
@@ -311,9 +325,13 @@ export class Schedule implements ScheduleColumns {
       edges: this.edges,
       layout: this.layout,
       composites: this.composites,
-      rows: this.rows,
+      rows: this.denseRows,
       ...changes,
-    });
+    };
+    return new Schedule(
+      columns,
+      changes.rows === undefined && this.#spaced !== undefined ? () => this.rows : undefined,
+    );
   }
 
   /**
@@ -389,15 +407,16 @@ export class Schedule implements ScheduleColumns {
 }
 
 /** An array of rows whose elements are decoded when first read. */
-function lazyOrder(columns: ScheduleColumns): ScheduleOrder {
-  const { rows, layout, composites } = columns;
+function lazyOrder(columns: Schedule): ScheduleOrder {
+  const { denseRows, layout, composites } = columns;
   const cache: (readonly (Action | null)[])[] = [];
   const order: (readonly (Action | null)[])[] = [];
-  order.length = rows.length;
-  for (let rank = 0; rank < rows.length; rank++) {
+  order.length = denseRows.length;
+  for (let rank = 0; rank < denseRows.length; rank++) {
     Object.defineProperty(order, rank, {
       enumerable: true,
-      get: () => (cache[rank] ??= Object.freeze(Array.from(rows[rank]!, (word) => unpack(word, layout, composites)))),
+      get: () =>
+        (cache[rank] ??= Object.freeze(Array.from(columns.rows[rank]!, (word) => unpack(word, layout, composites)))),
     });
   }
   return Object.freeze(order);

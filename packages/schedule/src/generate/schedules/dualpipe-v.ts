@@ -29,21 +29,24 @@ export const dualPipeV: ScheduleDefinition = {
     const builder = new ScheduleBuilder({
       ...shape,
       stageToRank: placement,
-      capacity: 4 * Math.max(stages, microbatches),
+      capacity: 4 * microbatches,
     });
     for (let rank = 0; rank < ranks; rank++) new Row(shape, builder, rank).generate();
     return builder.finish();
   },
 };
 
-/** One rank's row: counters number the microbatches, a queue holds the weight work put off. */
+/**
+ * One rank's row: counters number the microbatches, a queue holds the weight work put off. The plan is for at least as many
+ * microbatches as stages; a loop ends where all that is left of it is of microbatches that are not real.
+ */
 class Row {
   private readonly shape: ScheduleShape;
   private readonly builder: ScheduleBuilder;
   private readonly rank: number;
   private readonly nextForward = new Map<number, number>();
   private readonly nextBackward = new Map<number, number>();
-  private readonly putOff: [stage: number, microbatch: number][] = [];
+  private readonly putOff = new WeightQueue();
 
   constructor(shape: ScheduleShape, builder: ScheduleBuilder, rank: number) {
     this.shape = shape;
@@ -52,23 +55,23 @@ class Row {
   }
 
   generate(): void {
-    const { rank } = this;
+    const { rank, putOff } = this;
     const { ranks, stages, microbatches } = this.shape;
     const planned = Math.max(stages, microbatches);
     const down = rank; // the stage on the way down the V: 0 in the notation below
     const up = stages - 1 - rank; // the stage on the way up: 1
     const after = ranks - 1 - rank;
-    for (let i = 0; i < 2 * after; i++) this.forward(down); // n(F0)
-    for (let i = 0; i < rank + 1; i++) {
+    for (let i = 0; i < 2 * after && this.hasForward(down); i++) this.forward(down); // n(F0)
+    for (let i = 0; i < rank + 1 && (this.hasForward(down) || this.hasForward(up)); i++) {
       this.forward(down); // n(F0 F1)
       this.forward(up);
     }
-    for (let i = 0; i < after; i++) {
+    for (let i = 0; i < after && (this.hasForward(up) || this.hasBackward(up) || putOff.real > 0); i++) {
       this.inputBackward(up); // n(I1 W1 F1)
       this.weight();
       this.forward(up);
     }
-    for (let i = 0; i < planned - stages + rank + 1; i++) {
+    for (let i = 0; i < planned - stages + rank + 1 && this.hasAny(down, up); i++) {
       if (i === 0 && rank === ranks - 1) {
         this.forward(down); // once, on the last rank: F0 B1 F1B0
         this.fullBackward(up);
@@ -77,23 +80,43 @@ class Row {
       }
       this.overlap(up, down);
     }
-    for (let i = 0; i < after; i++) {
+    for (let i = 0; i < after && this.hasAny(down, up); i++) {
       this.fullBackward(up); // n(B1 F1B0)
       this.overlap(up, down);
     }
+    this.lastBackwards(down, up);
+    for (let i = 0; i < after && (this.hasBackward(down) || putOff.real > 0); i++) {
+      this.weight(); // n(W I0)
+      this.inputBackward(down);
+    }
+    for (let i = 0; i < rank + 1 && putOff.real > 0; i++) this.weight(); // n(W)
+  }
+
+  /** n(B1 B0), from half way n(I1 I0). */
+  private lastBackwards(down: number, up: number): void {
+    const { rank } = this;
     const half = Math.floor((rank + 1) / 2);
-    for (let i = 0; i < rank + 1; i++) {
-      if (i > half || (i === half && rank % 2 === 1))
-        this.inputBackward(up); // n(B1 B0), from half way n(I1 I0)
+    const splitUp = rank % 2 === 1 ? half : half + 1; // from here on the way up is split
+    let i = 0;
+    for (; i < rank + 1 && (this.hasBackward(up) || this.hasBackward(down)); i++) {
+      if (i >= splitUp) this.inputBackward(up);
       else this.fullBackward(up);
       if (i >= half) this.inputBackward(down);
       else this.fullBackward(down);
     }
-    for (let i = 0; i < after; i++) {
-      this.weight(); // n(W I0)
-      this.inputBackward(down);
-    }
-    for (let i = 0; i < rank + 1; i++) this.weight(); // n(W)
+    this.putOff.skip(Math.max(0, rank + 1 - Math.max(i, splitUp)) + Math.max(0, rank + 1 - Math.max(i, half)));
+  }
+
+  private hasForward(stage: number): boolean {
+    return (this.nextForward.get(stage) ?? 0) < this.shape.microbatches;
+  }
+
+  private hasBackward(stage: number): boolean {
+    return (this.nextBackward.get(stage) ?? 0) < this.shape.microbatches;
+  }
+
+  private hasAny(down: number, up: number): boolean {
+    return this.hasForward(down) || this.hasForward(up) || this.hasBackward(down) || this.hasBackward(up);
   }
 
   private take(counters: Map<number, number>, stage: number): number {
@@ -117,13 +140,14 @@ class Row {
   private inputBackward(stage: number): void {
     const microbatch = this.take(this.nextBackward, stage);
     this.emit(Code.I, stage, microbatch);
-    this.putOff.push([stage, microbatch]);
+    if (microbatch < this.shape.microbatches) this.putOff.push(stage, microbatch);
+    else this.putOff.skip(1);
   }
 
   /** The oldest weight work put off. */
   private weight(): void {
-    const [stage, microbatch] = this.putOff.shift()!;
-    this.emit(Code.W, stage, microbatch);
+    const next = this.putOff.take();
+    if (next !== null) this.emit(Code.W, next.stage, next.microbatch);
   }
 
   /** A forward of one stage overlapped with a full backward of the other; one alone if the other is not real. */
@@ -138,5 +162,32 @@ class Row {
       this.emit(Code.F, forwardStage, f);
       this.emit(Code.B, backwardStage, b);
     }
+  }
+}
+
+/** Weight work put off, oldest first; what is not real takes a turn, too, and is kept as a count. */
+class WeightQueue {
+  /** Entries of real microbatches that are waiting. */
+  real = 0;
+  private readonly entries: { readonly stage: number; readonly microbatch: number; count: number }[] = [];
+  private head = 0;
+
+  push(stage: number, microbatch: number): void {
+    this.real++;
+    this.entries.push({ stage, microbatch, count: 1 });
+  }
+
+  /** Puts turns of microbatches that are not real behind the rest. */
+  skip(count: number): void {
+    if (count > 0) this.entries.push({ stage: -1, microbatch: -1, count });
+  }
+
+  /** The oldest; null where it is not real. */
+  take(): { readonly stage: number; readonly microbatch: number } | null {
+    const entry = this.entries[this.head]!;
+    if (--entry.count === 0) this.head++;
+    if (entry.stage < 0) return null;
+    this.real--;
+    return entry;
   }
 }

@@ -102,7 +102,9 @@ export class VGrid {
   pullForward({ cap = this.peak, where = 'ends' }: PullOptions): void {
     const { ranks, microbatches } = this;
     const done = new DoneSlots(ranks, microbatches);
-    const held = this.rows.map(heldAfter);
+    const held = this.rows.map((row) =>
+      row.includes(Cell.W) ? new HeldChunks(row, cap) : new ImpliedWeights(row, cap),
+    );
     const length = Math.max(...this.rows.map((row) => row.length));
     let forwards = 0;
     let phase: 'warm-up' | 'steady' | 'cool-down' = 'warm-up';
@@ -115,36 +117,10 @@ export class VGrid {
         if (rank === 0 && cell === Cell.DownF) forwards++;
         const moves = where === 'everywhere' || phase === 'cool-down' || (phase === 'warm-up' && where === 'ends');
         if (phase === 'steady' && forwards === microbatches) phase = 'cool-down';
-        const to = moves ? this.move({ rank, slot, from: done.earliest(rank, cell), cap }, held[rank]!) : slot;
+        const to = moves ? held[rank]!.move(slot, done.earliest(rank, cell)) : slot;
         done.add(rank, cell, to);
       }
     }
-  }
-
-  /** Moves a cell to the first empty slot from `from` on that keeps the cap, and says where it is then. */
-  private move(
-    { rank, slot, from, cap }: { rank: number; slot: number; from: number; cap: number },
-    held: Int16Array,
-  ): number {
-    const row = this.rows[rank]!;
-    const cell = row[slot]!;
-    const adds = cell === Cell.DownF || cell === Cell.UpF ? 1 : cell === Cell.W ? -1 : 0;
-    const implied = !row.includes(Cell.W);
-    let lowest = from;
-    if (adds > 0 && !implied) for (lowest = slot; lowest > from && held[lowest - 1]! < cap; ) lowest--;
-    for (let to = lowest; to < slot; to++) {
-      if (row[to] !== Cell.Empty) continue;
-      row[slot] = Cell.Empty;
-      row[to] = cell;
-      if (implied && peakOf(row) > cap) {
-        row[to] = Cell.Empty;
-        row[slot] = cell;
-        continue;
-      }
-      for (let s = to; s < slot; s++) held[s]! += adds;
-      return to;
-    }
-    return slot;
   }
 
   /**
@@ -292,17 +268,99 @@ function grown(row: Uint8Array, length: number): Uint8Array {
   return longer;
 }
 
-/** Chunks held after each slot of a row with its weight work in it. */
-function heldAfter(row: Uint8Array): Int16Array {
-  const held = new Int16Array(row.length);
-  let now = 0;
-  for (let slot = 0; slot < row.length; slot++) {
-    const cell = row[slot]!;
-    if (cell === Cell.DownF || cell === Cell.UpF) now++;
-    else if (cell === Cell.W) now--;
-    held[slot] = now;
+/** A row with its weight work in it, and the chunks held after each slot. */
+class HeldChunks {
+  private readonly row: Uint8Array;
+  private readonly cap: number;
+  private readonly held: Int32Array;
+
+  constructor(row: Uint8Array, cap: number) {
+    this.row = row;
+    this.cap = cap;
+    this.held = new Int32Array(row.length);
+    let now = 0;
+    for (let slot = 0; slot < row.length; slot++) {
+      now += chunksOf(row[slot]!);
+      this.held[slot] = now;
+    }
   }
-  return held;
+
+  /** Moves a cell to the first empty slot from `from` on that keeps the cap, and says where it is then. */
+  move(slot: number, from: number): number {
+    const { row, held } = this;
+    const cell = row[slot]!;
+    const adds = chunksOf(cell);
+    let to = from;
+    if (adds > 0) for (to = slot; to > from && held[to - 1]! < this.cap; ) to--;
+    while (to < slot && row[to] !== Cell.Empty) to++;
+    if (to === slot) return slot;
+    row[slot] = Cell.Empty;
+    row[to] = cell;
+    for (let s = to; s < slot; s++) held[s]! += adds;
+    return to;
+  }
+}
+
+/** Chunks a cell adds to those held; W gives one back. */
+function chunksOf(cell: number): number {
+  return cell === Cell.DownF || cell === Cell.UpF ? 1 : cell === Cell.W ? -1 : 0;
+}
+
+/** A row without weight work, which is done in its empty slots: chunks held and W pending after each slot. */
+class ImpliedWeights {
+  private readonly row: Uint8Array;
+  private readonly cap: number;
+  private readonly held: Int32Array;
+  private readonly pending: Int32Array;
+
+  constructor(row: Uint8Array, cap: number) {
+    this.row = row;
+    this.cap = cap;
+    this.held = new Int32Array(row.length);
+    this.pending = new Int32Array(row.length);
+    this.run(0, row.length, true);
+  }
+
+  /** Moves a cell to the first empty slot from `from` on that keeps the cap, and says where it is then. */
+  move(slot: number, from: number): number {
+    const { row } = this;
+    const cell = row[slot]!;
+    for (let to = from; to < slot; to++) {
+      if (row[to] !== Cell.Empty) continue;
+      row[slot] = Cell.Empty;
+      row[to] = cell;
+      if (this.run(to, slot, false)) {
+        this.run(to, slot, true);
+        return to;
+      }
+      row[to] = Cell.Empty;
+      row[slot] = cell;
+    }
+    return slot;
+  }
+
+  /** Counts from a slot until nothing differs behind `until`; whether the cap is kept. `keep` writes the counts down. */
+  private run(from: number, until: number, keep: boolean): boolean {
+    const { row, cap, held, pending } = this;
+    let now = from === 0 ? 0 : held[from - 1]!;
+    let open = from === 0 ? 0 : pending[from - 1]!;
+    for (let slot = from; slot < row.length; slot++) {
+      const cell = row[slot]!;
+      if (cell === Cell.DownF || cell === Cell.UpF) {
+        if (++now > cap && !keep) return false;
+      } else if (cell !== Cell.Empty) open++;
+      else if (open > 0) {
+        now--;
+        open--;
+      }
+      if (slot >= until && held[slot] === now && pending[slot] === open) return true;
+      if (keep) {
+        held[slot] = now;
+        pending[slot] = open;
+      }
+    }
+    return true;
+  }
 }
 
 /** Most chunks held at once in a row; weight work not in the row is done in its empty slots. */
@@ -333,8 +391,11 @@ class DoneSlots {
   private readonly microbatches: number;
   private readonly slots: Int32Array;
   private readonly counts: Int32Array;
+  /** Per rank how far `gradient` has gone: I of the way up and of the way down before it, and the slot of the last. */
+  private readonly merged: Int32Array;
 
   constructor(ranks: number, microbatches: number) {
+    this.merged = new Int32Array(ranks * 3);
     this.ranks = ranks;
     this.microbatches = microbatches;
     this.slots = new Int32Array(ranks * 6 * 2 * microbatches);
@@ -344,6 +405,8 @@ class DoneSlots {
   add(rank: number, cell: number, slot: number): void {
     const at = rank * 6 + cell;
     this.slots[at * 2 * this.microbatches + this.counts[at]!++] = slot;
+    if ((cell === Cell.UpI || cell === Cell.DownI) && slot < this.merged[3 * rank + 2]!)
+      this.merged.fill(0, 3 * rank, 3 * rank + 3);
   }
 
   /** Slot of the latest input of a rank's next cell of a kind (any before, for W); -1: it has none; `notDone`: one is still missing. */
@@ -367,10 +430,12 @@ class DoneSlots {
 
   /** Slot of a rank's k-th I of either stage, in the order of slots. */
   private gradient(rank: number, k: number): number {
-    let up = 0;
-    let down = 0;
-    let slot = -1;
-    for (let i = 0; i <= k; i++) {
+    const { merged } = this;
+    if (merged[3 * rank]! + merged[3 * rank + 1]! > k + 1) merged.fill(0, 3 * rank, 3 * rank + 3);
+    let up = merged[3 * rank]!;
+    let down = merged[3 * rank + 1]!;
+    let slot = merged[3 * rank + 2]!;
+    while (up + down <= k) {
       const a = this.at(rank, Cell.UpI, up);
       const b = this.at(rank, Cell.DownI, down);
       if (b === notDone || (a !== notDone && a < b)) {
@@ -380,7 +445,9 @@ class DoneSlots {
         slot = b;
         down++;
       }
+      if (slot === notDone) return notDone;
     }
+    merged.set([up, down, slot], 3 * rank);
     return slot;
   }
 

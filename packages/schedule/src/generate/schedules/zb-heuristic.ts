@@ -93,6 +93,7 @@ class Plan {
   private readonly first: Float64Array;
   private readonly held: Float64Array;
   private readonly waited: Float64Array;
+  private mostWaited = 0;
   // Ends of F and I by rank * microbatches + microbatch.
   private readonly forwardEnd: Float64Array;
   private readonly gradientEnd: Float64Array;
@@ -209,9 +210,7 @@ class Plan {
 
   /** Time a rank may wait without becoming the one that waits most. */
   private slack(rank: number): number {
-    let most = 0;
-    for (const waited of this.waited) if (waited > most) most = waited;
-    return most - this.waited[rank]!;
+    return this.mostWaited - this.waited[rank]!;
   }
 
   /** W until there is memory for one more forward. */
@@ -257,7 +256,10 @@ class Plan {
     if (code === Code.I && rank < ranks - 1) start = Math.max(start, this.gradientAt(rank, microbatch));
     const end = start + this.durations[code]![rank]!;
     if (this.rows[rank]!.length === 0) this.first[rank] = start;
-    else this.waited[rank]! += start - free;
+    else {
+      this.waited[rank]! += start - free;
+      if (this.waited[rank]! > this.mostWaited) this.mostWaited = this.waited[rank]!;
+    }
     if (code === Code.F) this.forwardEnd[rank * microbatches + microbatch] = end;
     if (code === Code.I) this.gradientEnd[rank * microbatches + microbatch] = end;
     const activation = costs.activation[rank]!;

@@ -20,7 +20,11 @@ export const zbv: ScheduleDefinition = {
     const { ranks, stages, microbatches, compat } = shape;
     const planned = Math.max(2 * ranks - 1, microbatches);
     const placement = stageToRank({ ranks, stages, style: 'v' });
-    const builder = new ScheduleBuilder({ ...shape, stageToRank: placement, capacity: 6 * planned + ranks });
+    const builder = new ScheduleBuilder({
+      ...shape,
+      stageToRank: placement,
+      capacity: compat === 'torch' ? 6 * planned + ranks : 6 * microbatches,
+    });
     const { F, I, W } = Code;
     for (let rank = 0; rank < ranks; rank++) {
       const row = builder.row(rank);
@@ -31,18 +35,21 @@ export const zbv: ScheduleDefinition = {
         else if (compat === 'torch') row.push(0);
       };
       const ahead = 2 * (ranks - rank) - 1;
+      // Rounds beyond which no microbatch is real, where the first of a loop is `first`.
+      const rounds = (count: number, first: number = 0): number =>
+        compat === 'torch' ? count : Math.min(count, microbatches - first);
       if (compat === 'torch') row.bubbles(rank);
-      for (let i = 0; i < ahead; i++) emit(F, down, i); // n(F0)
-      for (let i = 0; i < rank; i++) {
+      for (let i = 0; i < rounds(ahead); i++) emit(F, down, i); // n(F0)
+      for (let i = 0; i < rounds(rank); i++) {
         emit(F, up, i); // n(F1 F0)
         emit(F, down, ahead + i);
       }
-      for (let i = 0; i < ranks - rank; i++) {
+      for (let i = 0; i < rounds(ranks - rank); i++) {
         emit(F, up, rank + i); // n(F1 I1 W1)
         emit(I, up, i);
         emit(W, up, i);
       }
-      for (let i = 0; i < planned - ranks; i++) {
+      for (let i = 0; i < rounds(planned - ranks); i++) {
         if (ahead + rank + i < planned) emit(F, down, ahead + rank + i); // n(F0 I0 W0 F1 I1 W1)
         emit(I, down, i);
         emit(W, down, i);
@@ -50,16 +57,16 @@ export const zbv: ScheduleDefinition = {
         emit(I, up, ranks - rank + i);
         emit(W, up, ranks - rank + i);
       }
-      for (let i = 0; i < rank; i++) {
+      for (let i = 0; i < rounds(rank, planned - ranks); i++) {
         emit(I, down, planned - ranks + i); // n(I0 I1)
         emit(I, up, planned - rank + i);
       }
-      for (let i = 0; i < ranks - rank; i++) {
+      for (let i = 0; i < rounds(ranks - rank, planned - ranks); i++) {
         emit(I, down, planned - ranks + rank + i); // n(I0 W0)
         emit(W, down, planned - ranks + i);
       }
-      for (let i = planned - rank; i < planned; i++) emit(W, up, i); // n(W1)
-      for (let i = planned - rank; i < planned; i++) emit(W, down, i); // n(W0)
+      for (let i = planned - rank; i < rounds(planned); i++) emit(W, up, i); // n(W1)
+      for (let i = planned - rank; i < rounds(planned); i++) emit(W, down, i); // n(W0)
     }
     return builder.finish();
   },
