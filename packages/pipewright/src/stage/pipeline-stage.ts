@@ -235,14 +235,14 @@ export class PipelineStage {
     const { roots, rootGrads } = chunk;
     const full = options.full !== false;
     const leaves = chunk.leaves();
-    const inputsReady = new Once(options.inputsReady);
+    const inputsReady = options.inputsReady === undefined ? null : new Once(options.inputsReady);
     for (const item of chunk.arrived) item.grads = item.leaves.map(() => null);
     try {
       if (roots.length === 0) {
         if (!full) chunk.weights = nothing;
       } else if (
         full &&
-        inputsReady.isWanted &&
+        inputsReady !== null &&
         leaves.length > 0 &&
         chunk.run === null &&
         this.dwBuilder === undefined
@@ -258,7 +258,7 @@ export class PipelineStage {
         takeGrads(chunk);
         const runner = this.dwBuilder?.() ?? nothing;
         if (full) {
-          inputsReady.call();
+          inputsReady?.call();
           runner();
         } else chunk.weights = runner;
       } else if (leaves.length === 0) {
@@ -280,9 +280,9 @@ export class PipelineStage {
         let next = 0;
         for (const item of chunk.arrived) item.grads = inputGrads.slice(next, (next += item.leaves.length));
       }
-      inputsReady.call();
+      inputsReady?.call();
     } catch (cause) {
-      throw inputsReady.hasFailed ? inputsReady.error : this.backwardFailed(microbatch, chunk, cause);
+      throw inputsReady?.hasFailed === true ? inputsReady.error : this.backwardFailed(microbatch, chunk, cause);
     }
     chunk.dropActivations();
     if (full) this.retire(microbatch, chunk);
@@ -415,13 +415,11 @@ function nothing(): void {}
 
 /** A callback that is called once; its error is told apart from those of what it is called in. */
 class Once {
-  readonly isWanted: boolean;
   hasFailed = false;
   error: unknown;
   private callback: (() => void) | undefined;
 
-  constructor(callback: (() => void) | undefined) {
-    this.isWanted = callback !== undefined;
+  constructor(callback: () => void) {
     this.callback = callback;
   }
 

@@ -13,7 +13,7 @@ import { take } from './messages.ts';
 export function backward(planned: PlannedAction, step: StepState): void {
   scope(() => {
     takeOutputGrads(planned, step);
-    finish(planned, step);
+    finish(planned, step, true);
   });
 }
 
@@ -22,7 +22,7 @@ export function backwardAndSend(planned: PlannedAction, step: StepState): void {
   const [send] = planned.parts as [PlannedAction];
   scope(() => {
     takeOutputGrads(planned, step);
-    finish(planned, step, { inputsReady: () => perform(send, step) });
+    finish(planned, step, true, () => perform(send, step));
   });
 }
 
@@ -30,7 +30,7 @@ export function backwardAndSend(planned: PlannedAction, step: StepState): void {
 export function inputBackward(planned: PlannedAction, step: StepState): void {
   scope(() => {
     takeOutputGrads(planned, step);
-    finish(planned, step, { full: false });
+    finish(planned, step, false);
   });
 }
 
@@ -50,7 +50,7 @@ export function startBackward(planned: PlannedAction, step: StepState, threads: 
 
 /** Waits for a backward that was started, and gives its gradients away. */
 export function finishBackward(planned: PlannedAction, step: StepState): void {
-  scope(() => finish(planned, step));
+  scope(() => finish(planned, step, true));
 }
 
 function takeOutputGrads({ links: { stage, to }, microbatch: m, waits }: PlannedAction, step: StepState): void {
@@ -67,9 +67,10 @@ function takeOutputGrads({ links: { stage, to }, microbatch: m, waits }: Planned
 function finish(
   { links: { stage, from }, microbatch: m }: PlannedAction,
   step: StepState,
-  options: { full?: boolean; inputsReady?: () => void } = {},
+  full: boolean,
+  inputsReady?: () => void,
 ): void {
-  stage.backwardOneChunk(m, { ...options, lossGrad: lossGradOf(stage, m, step) });
+  stage.backwardOneChunk(m, { full, inputsReady, lossGrad: lossGradOf(stage, m, step) });
   for (const link of from) {
     if (link.local === null) continue;
     link.local.setOutputGrads(m, stage.stageIndex, stage.takeInputGrads(m, link.stage));
