@@ -1,7 +1,7 @@
 // @ts-check
 /** @file One rank of bench/pipeline.mjs: a GPT in stages under a schedule, timed step by step. */
 import { openSync, readFileSync, readSync, writeSync } from 'node:fs';
-import { buildSchedule } from '@pipewright/schedule';
+import { buildSchedule, findSchedule } from '@pipewright/schedule';
 import { cuda, distributed, nn, optim, scope, tensor } from '@pipewright/torch';
 import { PipelineRuntime, PipelineStage } from 'pipewright';
 import { Block } from './gpt-block.mjs';
@@ -52,7 +52,7 @@ class Part extends nn.Module {
 /** @param {Tensor} output @param {Tensor} target */
 const lossFn = (output, target) => nn.functional.crossEntropy(output.flatten(0, 1), target.flatten());
 
-/** Token numbers and the same ones shifted, for all microbatches. @param {Setting} setting */
+/** Token numbers and the same ones shifted, for all microbatches. @param {Setting} setting @returns {[Tensor, Tensor]} */
 function batch({ microbatchSize, microbatches, seq, vocab, device }) {
   const rows = microbatchSize * microbatches;
   let state = 12345;
@@ -83,9 +83,9 @@ export function main(setting) {
     return part;
   });
   const stages = parts.map((part, i) => new PipelineStage(part, /** @type {number} */ (mine[i]), count, { group }));
-  const runtime = new PipelineRuntime(stages, schedule, {
+  const runtime = new PipelineRuntime(stages, findSchedule(schedule).name, {
     microbatches,
-    lossFn: /** @type {any} */ (lossFn),
+    lossFn,
     ...(setting.capture ? { capture: true } : {}),
     earlyGradients: setting.earlyGradients,
   });
@@ -94,7 +94,6 @@ export function main(setting) {
     { lr: 1e-4 },
   );
   const [x, y] = batch(setting);
-  const isLast = mine.includes(count - 1);
   /** @type {number[]} */
   const times = [];
   let cpu = process.cpuUsage();
@@ -110,10 +109,7 @@ export function main(setting) {
       optimizer.zeroGrad();
       /** @type {Tensor[]} */
       const losses = [];
-      runtime.step(...(mine.includes(0) ? [x] : []), {
-        ...(isLast ? { target: y, losses } : {}),
-        returnOutputs: false,
-      });
+      runtime.step(x, { target: y, losses, returnOutputs: false });
       optimizer.step();
       if (device === 'cuda') cuda.synchronize();
       group?.barrier();

@@ -27,7 +27,6 @@ export function main(options: Options): void {
     manualSeed(seed); // all ranks make the same model
     return new PipelineStage(new GptStage(config, index, schedule.stages), index, schedule.stages, { device });
   });
-  const isFirst = stages.some((stage) => stage.isFirst);
   const isLast = stages.some((stage) => stage.isLast);
   manualSeed(seed + group.rank); // but no two drop out the same
 
@@ -51,14 +50,14 @@ export function main(options: Options): void {
       : 0.55 + 0.45 * Math.cos((Math.PI * (step - warmup)) / Math.max(1, steps - warmup)),
   );
 
-  // 4. Inputs go in at the first stage, targets at the last, where the losses come out.
+  // 4. Every rank says the same: inputs are used where the first stage is, targets where the last one is and losses come out.
   const started = performance.now();
   for (let step = 1; step <= steps; step++) {
     scope(() => {
       const [inputs, targets] = fables.nextBatch(batch, context);
       const losses: Tensor[] = [];
       optimizer.zeroGrad();
-      runtime.step(...(isFirst ? [inputs] : []), { ...(isLast && { target: targets }), losses, returnOutputs: false });
+      runtime.step(inputs, { target: targets, losses, returnOutputs: false });
       runtime.clipGradNorm_(1); // of the whole model
       optimizer.step();
       rate.step();
@@ -91,7 +90,7 @@ export function main(options: Options): void {
     while (ids.length < length) {
       const next = scope(() => {
         const window = tensor([ids.slice(-context)], { device }).expand([schedule.microbatches, -1]); // a row for each
-        const logits = runtime.eval(...(isFirst ? [window] : [])) as Tensor | undefined;
+        const logits = runtime.eval(window); // where the last stage is
         return logits === undefined ? 0 : softmax(logits.at(0, -1).div(0.8), -1).multinomial(1).item();
       });
       ids.push(group.broadcastObject(next, schedule.stageToRank[schedule.stages - 1] as number) as number);

@@ -9,6 +9,7 @@ import { statSync, writeSync } from 'node:fs';
 import { join } from 'node:path';
 import { parseArgs } from 'node:util';
 import { isMainThread } from 'node:worker_threads';
+import { findSchedule, type ScheduleName } from '@pipewright/schedule';
 import { distributed, nn, optim, scope, stack, type Tensor } from '@pipewright/torch';
 import { describePipe, formatBytes, launch, loadPt2, PipelineRuntime, pipeline, placeholdersOf } from 'pipewright';
 import { Fables } from '../02-train-gpt-pipeline/fables.ts';
@@ -16,7 +17,7 @@ import { Fables } from '../02-train-gpt-pipeline/fables.ts';
 interface Options {
   readonly file: string;
   readonly ranks: number;
-  readonly schedule: string;
+  readonly schedule: ScheduleName;
   readonly steps: number;
   readonly rows: number;
   readonly microbatches: number;
@@ -52,11 +53,7 @@ export function main({ file, ranks, schedule, steps, rows, microbatches, lr }: O
       const [inputs, targets] = fables.nextBatch(rows, context);
       const losses: Tensor[] = [];
       optimizer.zeroGrad();
-      runtime.step(...(stage.isFirst ? [inputs] : []), {
-        ...(stage.isLast && { target: targets }),
-        losses,
-        returnOutputs: false,
-      });
+      runtime.step(inputs, { target: targets, losses, returnOutputs: false });
       optimizer.step();
       if (stage.isLast && (step === 1 || step % 20 === 0 || step === steps))
         say(`step ${String(step).padStart(4)}  loss ${stack(losses).mean().item().toFixed(3)}`);
@@ -97,6 +94,7 @@ if (isMainThread) {
   const { ranks, steps, rows, microbatches, lr } = values;
   const options: Options = {
     ...values,
+    schedule: findSchedule(values.schedule).name,
     ranks: Number(ranks),
     steps: Number(steps),
     rows: Number(rows),

@@ -8,6 +8,7 @@
 import { writeSync } from 'node:fs';
 import { parseArgs } from 'node:util';
 import { isMainThread } from 'node:worker_threads';
+import { findSchedule, type ScheduleName } from '@pipewright/schedule';
 import {
   distributed,
   Generator,
@@ -26,7 +27,7 @@ import { Unet } from './unet.ts';
 const [size, ranks, microbatches, rows] = [16, 4, 8, 32];
 
 interface Options {
-  readonly schedule: string;
+  readonly schedule: ScheduleName;
   readonly steps: number;
 }
 
@@ -55,7 +56,7 @@ export function main({ schedule, steps }: Options): void {
   const runtime = new PipelineRuntime(stage, schedule, { microbatches, lossFn });
   const optimizer = new optim.Adam(stage.module.parameters(), { lr: 3e-3 });
 
-  // 3. Pictures with noise go in at the first stage, those without come to the last.
+  // 3. Every rank says the same: pictures with noise are used where the first stage is, those without where the last one is.
   const random = new Generator().manualSeed(2);
   const rectangle = randomNumbers(3);
   for (let step = 1; step <= steps; step++)
@@ -64,11 +65,7 @@ export function main({ schedule, steps }: Options): void {
       const noisy = clean.add(randn(rows, 1, size, size, { generator: random }).mul(0.5));
       const losses: Tensor[] = [];
       optimizer.zeroGrad();
-      runtime.step(...(stage.isFirst ? [noisy] : []), {
-        ...(stage.isLast && { target: clean }),
-        losses,
-        returnOutputs: false,
-      });
+      runtime.step(noisy, { target: clean, losses, returnOutputs: false });
       optimizer.step();
       if (stage.isLast && (step === 1 || step % 20 === 0 || step === steps))
         say(`step ${String(step).padStart(4)}  loss ${stack(losses).mean().item().toFixed(4)}`);
@@ -104,6 +101,6 @@ if (isMainThread) {
   const { values } = parseArgs({
     options: { schedule: { type: 'string', default: '1F1B' }, steps: { type: 'string', default: '150' } },
   });
-  const data: Options = { schedule: values.schedule, steps: Number(values.steps) };
+  const data: Options = { schedule: findSchedule(values.schedule).name, steps: Number(values.steps) };
   await launch({ ranks, mode: 'threads', script: new URL(import.meta.url), data }).done;
 }

@@ -1,7 +1,7 @@
 // @ts-check
 /** @file Pipelines on a GPU against plain training there: schedules, thread ranks on one GPU, captured steps. */
 import { isMainThread } from 'node:worker_threads';
-import { buildSchedule } from '@pipewright/schedule';
+import { buildSchedule, findSchedule } from '@pipewright/schedule';
 import { distributed, nn, optim, scope, tensor } from '@pipewright/torch';
 import { PipelineRuntime, PipelineStage } from 'pipewright';
 
@@ -70,8 +70,8 @@ export function main({ schedule, ranks, stages, capture }) {
   const modules = mine.map(makeStage);
   const runtime = new PipelineRuntime(
     modules.map((module, i) => new PipelineStage(module, /** @type {number} */ (mine[i]), stages, { group })),
-    schedule,
-    { microbatches: MICROBATCHES, lossFn: /** @type {any} */ (lossFn), capture },
+    findSchedule(schedule).name,
+    { microbatches: MICROBATCHES, lossFn, capture },
   );
   const optimizer = new optim.SGD(
     modules.flatMap((m) => m.parameters()),

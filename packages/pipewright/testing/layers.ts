@@ -1,7 +1,8 @@
 /** @file Small pipelines on one rank, for tests, and plain training to compare them with. */
-import type { Schedule } from '@pipewright/schedule';
+import type { Schedule, ScheduleName } from '@pipewright/schedule';
 import { manualSeed, nn, randn, type Tensor } from '@pipewright/torch';
 import { expect } from 'vitest';
+import type { Value } from '../src/base/value.ts';
 import type { RuntimeOptions } from '../src/runtime/options.ts';
 import { PipelineRuntime } from '../src/runtime/runtime.ts';
 import { PipelineStage, type PipelineStageOptions } from '../src/stage/pipeline-stage.ts';
@@ -29,21 +30,26 @@ export class Layer extends nn.Module {
 }
 
 /** A runtime and its modules. */
-export interface Made {
-  readonly runtime: PipelineRuntime;
+export interface Made<Inputs extends readonly Value[], Target extends Value, Output extends Value> {
+  readonly runtime: PipelineRuntime<Inputs, Target, Output>;
   readonly modules: Layer[];
 }
 
 /** All stages on one rank. */
-export function make(
+export function make<
+  Target extends Value = Tensor,
+  Output extends Value = Tensor,
+  Inputs extends readonly Value[] = readonly Tensor[],
+>(
   modules: Layer[],
-  schedule: string | Schedule = 'Interleaved1F1B',
-  options: RuntimeOptions = {},
+  schedule: ScheduleName | Schedule = 'Interleaved1F1B',
+  options: RuntimeOptions<Target, Output, never> = {},
   stageOptions: (index: number) => PipelineStageOptions = () => ({}),
-): Made {
+): Made<Inputs, Target, Output> {
   const stages = modules.map((module, i) => new PipelineStage(module, i, modules.length, stageOptions(i)));
   const microbatches = typeof schedule === 'string' ? { microbatches: 4 } : {};
-  return { runtime: new PipelineRuntime(stages, schedule, { ...microbatches, lossFn: mse, ...options }), modules };
+  const all = { ...microbatches, lossFn: mse, ...options } as RuntimeOptions<Target, Output>;
+  return { runtime: new PipelineRuntime<Inputs, Target, Output>(stages, schedule, all), modules };
 }
 
 /** So many layers, the same ones every time. */

@@ -160,8 +160,8 @@ export function train(group, /** @type {Case} */ one) {
     const isFirst = stages.some(({ index }) => index === 0);
     const isLast = stages.some(({ index }) => index === one.stages - 1);
     const inputs = (batch) => {
-      if (!one.ready)
-        return [...(isFirst ? [batch.x] : []), { ...(isLast ? { target: batch.target, kwargs: batch.kwargs } : {}) }];
+      // The same on every rank: what its stages do not use is ignored.
+      if (!one.ready) return [batch.x, { target: batch.target, ...(isLast ? { kwargs: batch.kwargs } : {}) }];
       const sizes = sizesOf(one);
       const named = (m) => Object.entries(batch.kwargs).map(([key, value]) => [key, cutUp(value, sizes)[m]]);
       return [

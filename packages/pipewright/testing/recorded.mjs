@@ -31,12 +31,10 @@ export function main(one) {
     earlyGradients: one.late !== true,
   });
   const { x, target } = makeBatch(one.model, 3 * one.microbatches, 0);
-  const inputs = stages.some((stage) => stage.isFirst) ? [x] : [];
-  const options = stages.some((stage) => stage.isLast) ? { target } : {};
-  const step = () => scope(() => void runtime.step(...inputs, { ...options, returnOutputs: false }));
+  const step = () => scope(() => void runtime.step(x, { target, returnOutputs: false }));
   step();
   step();
-  scope(() => void runtime.eval(...inputs, options));
+  scope(() => void runtime.eval(x, { target }));
   step();
   step();
   return {

@@ -3,7 +3,7 @@ import { randn, type Tensor } from '@pipewright/torch';
 import { expect, test } from 'vitest';
 import { batch, expectClose, gradsOf, layers, make, mse, plainGrads, WIDTH } from '../../testing/layers.ts';
 
-test.each(['Interleaved1F1B', 'InterleavedZeroBubble', 'GPipe'])(
+test.each(['Interleaved1F1B', 'InterleavedZeroBubble', 'GPipe'] as const)(
   'microbatches that are cut already may differ in every dimension, %s',
   (schedule) => {
     const modules = layers(schedule === 'GPipe' ? 1 : 2);
@@ -35,7 +35,7 @@ test.each(['Interleaved1F1B', 'InterleavedZeroBubble', 'GPipe'])(
     runtime.eval({
       argMbs: given.argMbs,
       returnOutputs: false,
-      onOutput: (part: unknown) => shapes.push((part as Tensor).shape),
+      onOutput: (part) => shapes.push(part.shape),
     });
     expect(shapes).toEqual(pairs.map(([x]) => x.shape));
   },
@@ -54,12 +54,15 @@ test('microbatches that are cut already are checked', () => {
   expect(() => runtime.step({ argMbs: argMbs.slice(1), targetMbs })).toThrowErrorMatchingInlineSnapshot(
     `[PipelineError: step: argMbs has 3 entries, but there are 4 microbatches; give one for each]`,
   );
+  // @ts-expect-error: not lists of inputs
   expect(() => runtime.step({ argMbs: x.split(2), targetMbs })).toThrowErrorMatchingInlineSnapshot(
     `[PipelineError: step: argMbs[0] is a Tensor; give an array of the positional inputs of that microbatch]`,
   );
+  // @ts-expect-error: not objects
   expect(() => runtime.step({ argMbs, targetMbs, kwargMbs: [1, 2, 3, 4] })).toThrowErrorMatchingInlineSnapshot(
     `[PipelineError: step: kwargMbs[0] is 1; give an object of the named inputs]`,
   );
+  // @ts-expect-error: not a list
   expect(() => runtime.step({ argMbs: x, targetMbs })).toThrowErrorMatchingInlineSnapshot(
     `[PipelineError: step: argMbs is a Tensor; give an array with an entry for each microbatch]`,
   );

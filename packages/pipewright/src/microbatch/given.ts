@@ -3,15 +3,16 @@
 import { show } from '../base/checks.ts';
 import { PipelineError } from '../base/errors.ts';
 import { isPlainObject, tensorsIn } from '../base/tree.ts';
+import type { Value } from '../base/value.ts';
 import type { Microbatches } from './split.ts';
 
 /** What each microbatch is given; all lists have one entry for each. */
-export interface GivenMicrobatches {
+export interface GivenMicrobatches<Input = Value, Target = Value> {
   /** Positional inputs. */
-  readonly argMbs?: readonly (readonly unknown[])[] | undefined;
+  readonly argMbs?: readonly (readonly Input[])[] | undefined;
   /** Named inputs. */
-  readonly kwargMbs?: readonly Readonly<Record<string, unknown>>[] | undefined;
-  readonly targetMbs?: readonly unknown[] | undefined;
+  readonly kwargMbs?: readonly Readonly<Record<string, Value>>[] | undefined;
+  readonly targetMbs?: readonly Target[] | undefined;
 }
 
 /** Whether the microbatches come ready. */

@@ -5,7 +5,7 @@ import { isCut, takeMicrobatches } from '../microbatch/given.ts';
 import { type Microbatches, splitBatch } from '../microbatch/index.ts';
 import type { PipelineStage } from '../stage/pipeline-stage.ts';
 import type { StepInput } from './capture.ts';
-import type { RuntimeOptions } from './options.ts';
+import type { AnyRuntimeOptions, LossCaller } from './options.ts';
 import type { StepWork } from './row/step-state.ts';
 
 /** Who prepares a step. */
@@ -14,24 +14,25 @@ export interface Preparing {
   readonly rank: number;
   readonly stages: readonly PipelineStage[];
   readonly microbatches: number;
-  readonly options: RuntimeOptions;
+  readonly options: AnyRuntimeOptions;
+  readonly loss: LossCaller | null;
   readonly training: boolean;
 }
 
-/** Cuts and checks what a step was given, before anything runs. */
+/** Cuts and checks what a step was given, before anything runs. What this rank's stages do not use is left alone. */
 export function prepareWork({ args, options }: StepInput, preparing: Preparing): StepWork {
-  const { where, rank, stages, training, options: runtime } = preparing;
+  const { where, rank, stages, training, loss } = preparing;
   const { divisor } = options;
-  const batch = cut({ args, options }, preparing);
-  const positional = Math.max(0, ...batch.args.map((each) => each.length));
-  if (positional > 0 && !stages.some((stage) => stage.sources.length === 0))
-    throw new PipelineError(
-      'BAD_INPUT',
-      `${where}: rank ${rank} was given ${positional} positional inputs, but its stages get theirs from other stages; pass them where stage 0 is, and named inputs (kwargs) anywhere`,
-    );
-  const hasTarget = options.target !== undefined || options.targetMbs !== undefined;
   const holdsLast = stages.some((stage) => stage.isLast);
-  if (training && holdsLast && !hasTarget && (runtime.lossFn?.length ?? 0) > 1)
+  const holdsFirst = stages.some((stage) => stage.sources.length === 0);
+  const { argMbs, target, targetMbs, ...rest } = options;
+  const used: StepInput = {
+    args: holdsFirst ? args : [],
+    options: { ...rest, ...(holdsFirst && { argMbs }), ...(holdsLast && { target, targetMbs }) },
+  };
+  const batch = cut(used, preparing);
+  const hasTarget = target !== undefined || targetMbs !== undefined;
+  if (training && holdsLast && !hasTarget && loss?.needsTarget === true)
     throw new PipelineError(
       'BAD_INPUT',
       `${where}: rank ${rank} holds the last stage and needs a target: ${where}(…, { target })`,
@@ -47,7 +48,12 @@ function cut({ args, options }: StepInput, { where, microbatches: count, options
   if (args.length === 0 && target === undefined && Object.keys(kwargs ?? {}).length === 0)
     return { args: [], kwargs: [], target: undefined, sizes: [] };
   const { argsChunkSpec, kwargsChunkSpec, targetChunkSpec } = runtime;
-  const batch = splitBatch({ args, kwargs, target }, count, { argsChunkSpec, kwargsChunkSpec, targetChunkSpec });
+  const specs = {
+    ...(args.length > 0 && { argsChunkSpec }),
+    kwargsChunkSpec,
+    ...(target !== undefined && { targetChunkSpec }),
+  };
+  const batch = splitBatch({ args, kwargs, target }, count, specs);
   if (batch.args.length !== count)
     throw new PipelineError(
       'BATCH_TOO_SMALL',

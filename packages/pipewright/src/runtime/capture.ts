@@ -6,6 +6,7 @@
 import { cuda, noGrad, type Tensor, unscoped } from '@pipewright/torch';
 import { describeTensor } from '../base/describe.ts';
 import { flatten, formatSpec, mapTensors, tensorsIn } from '../base/tree.ts';
+import type { Value } from '../base/value.ts';
 import type { PipelineStage } from '../stage/pipeline-stage.ts';
 import type { StepOptions } from './options.ts';
 
@@ -17,7 +18,7 @@ export interface StepResult {
 
 /** What a step is given. */
 export interface StepInput {
-  readonly args: readonly unknown[];
+  readonly args: readonly Value[];
   readonly options: StepOptions;
 }
 
@@ -141,7 +142,7 @@ function tensorsOf(input: StepInput): Tensor[] {
 }
 
 function replaceTensors(input: StepInput, change: () => Tensor): StepInput {
-  const { args, ...named } = mapTensors(valuesOf(input), change) as { args: unknown[] } & StepOptions;
+  const { args, ...named } = mapTensors(valuesOf(input), change) as { args: Value[] } & StepOptions;
   return { args, options: { ...input.options, ...named } };
 }
 

@@ -1,14 +1,9 @@
 /** @file Functions of the user's in place of what the runtime does for a kind of action. */
-import type { CustomFunction } from './options.ts';
+import type { AnyRuntime, CustomFunction } from './options.ts';
 import type { Executor } from './row/planned-action.ts';
-import type { PipelineRuntime } from './runtime.ts';
 
 /** What performs a kind of action with a user's function; `builtIn` is what `context.run()` does. */
-export function customExecutor(
-  runtime: PipelineRuntime,
-  custom: CustomFunction,
-  builtIn: Executor | undefined,
-): Executor {
+export function customExecutor(runtime: AnyRuntime, custom: CustomFunction, builtIn: Executor | undefined): Executor {
   return (planned, step) => {
     const { args, kwargs, target } = step.batch;
     custom(planned.action, {

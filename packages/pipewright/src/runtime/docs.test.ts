@@ -39,7 +39,7 @@ describe('docs/runtime.md', () => {
 
   test('the others run one after the other, in one process', async () => {
     const text = programs.slice(2).join('\n');
-    const result = '{ losses: losses.length, norm, shape: outputs.shape, seen, message, report: recorder.report() }';
+    const result = '{ losses: losses.length, norm, shape: outputs?.shape, seen, message, report: recorder.report() }';
     const found = (await run('others.mjs', `${text}\nconsole.log(JSON.stringify(${result}));`)) as Record<
       string,
       unknown

@@ -1,20 +1,26 @@
 /** @file Running schedules. */
 
+export type { Value } from '../base/value.ts';
 export { Recorder, type RecorderOptions, type StepTimes } from '../recording/recorder.ts';
 export { StepError } from './errors.ts';
 export type { ClipOptions } from './grad-norm.ts';
 export {
   type ActionHook,
+  type AnyRuntime,
   type CustomFunction,
+  type LossCall,
   type LossFunction,
+  type LossModule,
   type PipelineContext,
   type RuntimeOptions,
+  type StepArguments,
   type StepOptions,
 } from './options.ts';
 export { PipelineRuntime } from './runtime.ts';
 export {
   getScheduleClass,
   Schedule1F1B,
+  type ScheduleClass,
   ScheduleDualPipeV,
   ScheduleForwardOnly,
   ScheduleGPipe,

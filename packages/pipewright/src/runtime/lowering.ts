@@ -3,7 +3,7 @@ import { buildSchedule, lower, Schedule, type ScheduleData, validate } from '@pi
 import { checkCount } from '../base/checks.ts';
 import { PipelineError } from '../base/errors.ts';
 import { edgesOf, isChain, type StageDescription } from '../stage/wiring.ts';
-import type { RuntimeOptions } from './options.ts';
+import type { AnyRuntimeOptions } from './options.ts';
 
 /** The lowered order: as given where it has messages already, else lowered for the connections of the stages. */
 export function lowerFor(schedule: Schedule, descriptions: readonly StageDescription[]): Schedule {
@@ -37,7 +37,7 @@ function withoutReductions(schedule: Schedule): Schedule {
 interface Frame {
   readonly ranks: number;
   readonly stages: number;
-  readonly options: RuntimeOptions;
+  readonly options: AnyRuntimeOptions;
 }
 
 /** The schedule a user gave, or the one of that name for these ranks and stages. */

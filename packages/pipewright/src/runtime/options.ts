@@ -1,24 +1,39 @@
 /** @file What a runtime and a step are given, and the checks of it. */
 import type { Action, Costs } from '@pipewright/schedule';
-import { type AutocastOptions, type distributed, type GradScaler, Tensor } from '@pipewright/torch';
+import { type AutocastOptions, type distributed, type GradScaler, nn, type Tensor } from '@pipewright/torch';
 import { didYouMean, show } from '../base/checks.ts';
 import { PipelineError } from '../base/errors.ts';
 import { isPlainObject } from '../base/tree.ts';
+import type { Value } from '../base/value.ts';
 import { type GivenMicrobatches, isCut } from '../microbatch/given.ts';
 import type { SpecTree } from '../microbatch/index.ts';
 import type { Recorder } from '../recording/recorder.ts';
 import { PipelineStage } from '../stage/pipeline-stage.ts';
 import type { PipelineRuntime } from './runtime.ts';
 
-/** The loss of one microbatch from what the last stage returned, its target, and the step's `lossKwargs`. */
-export type LossFunction = (output: never, target: never, options: never) => Tensor;
+/** A loss as a function of one microbatch: of what the last stage returned, its target, and the step's `lossKwargs`. */
+export type LossCall<Output = Tensor, Target = Tensor, LossOptions = object | undefined> = (
+  output: Output,
+  target: Target,
+  options: LossOptions,
+) => Tensor;
+
+/** A loss as a module. */
+export type LossModule<Output = Tensor, Target = Tensor> = nn.Module & {
+  forward(output: Output, target: Target): Tensor;
+};
+
+/** The loss of one microbatch: a function or a module. @example const lossFn: LossFunction = new nn.MSELoss() */
+export type LossFunction<Output = Tensor, Target = Tensor, LossOptions = object | undefined> =
+  | LossCall<Output, Target, LossOptions>
+  | LossModule<Output, Target>;
 
 /** How a pipeline is run. */
-export interface RuntimeOptions {
+export interface RuntimeOptions<Target = Tensor, Output = Tensor, LossOptions = object | undefined> {
   /** Number of microbatches; needed where the schedule is given by name. */
   readonly microbatches?: number | undefined;
-  /** The loss of one microbatch. Without it there is no backward. */
-  readonly lossFn?: LossFunction | undefined;
+  /** The loss of one microbatch: a function or a module. Without it there is no backward. */
+  readonly lossFn?: LossFunction<Output, Target, LossOptions> | undefined;
   /** The ranks. Default: the stages' group, or the default group. */
   readonly group?: distributed.ProcessGroup | undefined;
   /**
@@ -51,12 +66,38 @@ export interface RuntimeOptions {
   readonly costs?: Costs | undefined;
 }
 
+/** The types of a runtime that are not known: what all runtimes have in common. */
+export type AnyRuntime = PipelineRuntime<readonly Value[], Value, Value, object | undefined>;
+/** The options of a runtime whose types are not known. */
+export type AnyRuntimeOptions = Omit<RuntimeOptions, 'lossFn'> & { readonly lossFn?: Loss | undefined };
+/** A loss of unknown types, as the runtime calls it. */
+export type Loss = LossCall<never, never, never> | (nn.Module & { forward(...inputs: never[]): Tensor });
+
+/** A loss as the runtime calls it. */
+export interface LossCaller {
+  /** Whether it takes a target beside the output. */
+  readonly needsTarget: boolean;
+  call(output: unknown, target: unknown, options: unknown): unknown;
+}
+
+/** What `step` and `eval` are called with: positional inputs, which ranks without the first stage may leave out, then options. */
+export type StepArguments<Inputs extends readonly Value[], Target, Output, LossOptions> =
+  | readonly [...inputs: Inputs, options: StepOptions<Inputs, Target, Output, LossOptions>]
+  | readonly [...inputs: Inputs]
+  | readonly [options: StepOptions<Inputs, Target, Output, LossOptions>]
+  | readonly [];
+
 /** What one step is given besides the positional inputs, which microbatches that are cut already replace. */
-export interface StepOptions extends GivenMicrobatches {
-  /** What the loss compares with; on the rank that holds the last stage. */
-  readonly target?: unknown;
+export interface StepOptions<
+  Inputs extends readonly Value[] = readonly Value[],
+  Target = Value,
+  Output = Value,
+  LossOptions = object | undefined,
+> extends GivenMicrobatches<Inputs[number], Target> {
+  /** What the loss compares with; used on the rank that holds the last stage. */
+  readonly target?: Target | undefined;
   /** Named inputs of the stages of this rank, cut like the positional ones. */
-  readonly kwargs?: Readonly<Record<string, unknown>> | undefined;
+  readonly kwargs?: Readonly<Record<string, Value>> | undefined;
   /** Filled with the losses of the microbatches, in order, on the rank that holds the last stage. */
   readonly losses?: Tensor[] | undefined;
   /**
@@ -65,16 +106,16 @@ export interface StepOptions extends GivenMicrobatches {
    */
   readonly returnOutputs?: boolean | 'everywhere' | undefined;
   /** Called with each microbatch's output as soon as it is there, on the rank that holds the last stage. It is freed afterwards. */
-  readonly onOutput?: ((output: unknown, microbatch: number) => void) | undefined;
+  readonly onOutput?: ((output: Output, microbatch: number) => void) | undefined;
   /** Divides the losses, whose sum it makes a mean: for example the number of tokens of the batch. */
   readonly divisor?: number | undefined;
   /** What `lossFn` gets as its third argument. */
-  readonly lossKwargs?: Readonly<Record<string, unknown>> | undefined;
+  readonly lossKwargs?: LossOptions | undefined;
 }
 
 /** What a custom function is given besides the action. */
 export interface PipelineContext {
-  readonly runtime: PipelineRuntime;
+  readonly runtime: AnyRuntime;
   readonly args: readonly (readonly unknown[])[];
   readonly kwargs: readonly Record<string, unknown>[];
   readonly target: readonly unknown[] | undefined;
@@ -124,6 +165,23 @@ const stepOptionNames = [
 ];
 export const customKinds: readonly string[] = ['F', 'B', 'I', 'W', 'OVERLAP_F_B', 'UNSHARD', 'RESHARD', 'REDUCE_GRAD'];
 
+/** How to call the loss that a user gave; null where there is none. */
+export function lossCaller(lossFn: Loss | undefined): LossCaller | null {
+  if (lossFn === undefined) return null;
+  const call = (lossFn instanceof nn.Module ? lossFn.forward.bind(lossFn) : lossFn) as (
+    ...inputs: unknown[]
+  ) => unknown;
+  if (typeof call !== 'function')
+    throw new PipelineError(
+      'BAD_OPTION',
+      `PipelineRuntime: lossFn is ${show(lossFn)}; give a function (output, target) => loss, or a module such as new nn.MSELoss()`,
+    );
+  return {
+    needsTarget: call.length > 1,
+    call: (output, target, options) => (options === undefined ? call(output, target) : call(output, target, options)),
+  };
+}
+
 /** The stages of a rank as a list. */
 export function checkStages(stages: PipelineStage | readonly PipelineStage[]): readonly PipelineStage[] {
   const list: readonly PipelineStage[] = stages instanceof PipelineStage ? [stages] : stages;
@@ -142,7 +200,7 @@ export function checkStages(stages: PipelineStage | readonly PipelineStage[]): r
 }
 
 /** Positional inputs and options: the last argument is the options where it is a plain object. */
-export function splitInput(where: string, input: readonly unknown[]): [readonly unknown[], StepOptions] {
+export function splitInput(where: string, input: readonly Value[]): [readonly Value[], StepOptions] {
   const last = input.at(-1);
   if (!isPlainObject(last)) return [input, {}];
   const unknown = Object.keys(last).find((key) => !stepOptionNames.includes(key));

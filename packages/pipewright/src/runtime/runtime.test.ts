@@ -65,9 +65,11 @@ describe('outputs', () => {
 
   test('bad wishes', () => {
     const { runtime } = make(layers(2));
+    // @ts-expect-error: no such choice
     expect(() => runtime.eval(batch(8).x, { returnOutputs: 'all' })).toThrow(
       "eval: returnOutputs is 'all'; give true, false or 'everywhere'",
     );
+    // @ts-expect-error: not a function
     expect(() => runtime.eval(batch(8).x, { onOutput: 3 })).toThrow('eval: onOutput is 3; give a function');
   });
 });
@@ -128,7 +130,7 @@ describe('the loss', () => {
   });
 
   test('is handed out detached, under full and split backwards', () => {
-    for (const schedule of ['Interleaved1F1B', 'InterleavedZeroBubble']) {
+    for (const schedule of ['Interleaved1F1B', 'InterleavedZeroBubble'] as const) {
       const { runtime } = make(layers(2), schedule);
       const { x, y } = batch(8);
       const losses: Tensor[] = [];
@@ -153,6 +155,7 @@ describe('the loss', () => {
     );
     runtime.step(data.x, { target: data.y });
     expect(seen).toEqual([...new Array(4).fill({ scale: 3 }), ...new Array(4).fill(undefined)]);
+    // @ts-expect-error: not an object
     expect(() => runtime.step(data.x, { target: data.y, lossKwargs: 3 })).toThrow('lossKwargs is 3; give an object');
   });
 
@@ -196,9 +199,10 @@ describe('inputs', () => {
     const { runtime, modules } = make(layers(2));
     const { x, y } = batch(8);
     expect(() => runtime.step(x)).toThrow('holds the last stage and needs a target');
-    expect(() => runtime.step(x, { target: y, losses: {} as never })).toThrow(
+    expect(() => runtime.step(x, { target: y, losses: {} as Tensor[] })).toThrow(
       'losses is an object with nothing in it; give an array',
     );
+    // @ts-expect-error: misspelt
     expect(() => runtime.step(x, { targets: y })).toThrow("did you mean 'target'?");
     expect(() => runtime.step(batch(3).x, { target: batch(3).y })).toThrow(
       'a batch of 3 rows cannot be cut into 4 microbatches',
@@ -234,14 +238,16 @@ describe('inputs', () => {
 
   test('an object as the last input of the model is followed by {}', () => {
     const take = layers(1, (fc: nn.Linear, { h }: { h: Tensor }) => fc.forward(h));
-    const { runtime } = make(take, 'GPipe', { lossFn: (output: Tensor) => output.sum() });
+    const { runtime } = make<Tensor, Tensor, [{ h: Tensor }]>(take, 'GPipe', {
+      lossFn: (output: Tensor) => output.sum(),
+    });
     const { x } = batch(8);
     expect(() => runtime.step({ h: x })).toThrow("'h' is not one of target, kwargs");
-    expect((runtime.step({ h: x }, {}) as Tensor).shape).toEqual([8, WIDTH]);
+    expect(runtime.step({ h: x }, {})?.shape).toEqual([8, WIDTH]);
   });
 
   test('that need gradients get them', () => {
-    for (const schedule of ['Interleaved1F1B', 'InterleavedZeroBubble']) {
+    for (const schedule of ['Interleaved1F1B', 'InterleavedZeroBubble'] as const) {
       const { runtime, modules } = make(layers(2), schedule);
       const { x, y } = batch(8);
       const given = x.clone().requiresGrad_();

@@ -2,10 +2,11 @@
  * @file The runtime: one interpreter of lowered schedules for all of them. A rank walks its row; every action is one of a
  * dozen kinds, and all that differs between schedules is the row.
  */
-import type { Action, Schedule, ScheduleData } from '@pipewright/schedule';
+import type { Action, Schedule, ScheduleAlias, ScheduleData, ScheduleName } from '@pipewright/schedule';
 import { distributed, isGradEnabled, noGrad, scope, type Tensor } from '@pipewright/torch';
 import { checkOptions, show } from '../base/checks.ts';
 import { PipelineError } from '../base/errors.ts';
+import type { Value } from '../base/value.ts';
 import { mergeChunks } from '../microbatch/index.ts';
 import { Recorder } from '../recording/recorder.ts';
 import type { PipelineStage } from '../stage/pipeline-stage.ts';
@@ -20,12 +21,16 @@ import { type ClipOptions, clipGradNorm } from './grad-norm.ts';
 import { lowerFor, resolveSchedule } from './lowering.ts';
 import {
   type ActionHook,
+  type AnyRuntimeOptions,
   type CustomFunction,
   checkStages,
   customKinds,
-  type LossFunction,
+  type Loss,
+  type LossCaller,
+  lossCaller,
   type RuntimeOptions,
   runtimeOptionNames,
+  type StepArguments,
   splitInput,
 } from './options.ts';
 import { spreadOutputs } from './outputs.ts';
@@ -46,13 +51,18 @@ import type { Transport } from './transport/transport.ts';
  *
  * @example const runtime = new PipelineRuntime(stage, '1F1B', { microbatches: 8, lossFn }); runtime.step(x, { target: y })
  */
-export class PipelineRuntime {
+export class PipelineRuntime<
+  Inputs extends readonly Value[] = readonly Tensor[],
+  Target extends Value = Tensor,
+  Output extends Value = Tensor,
+  LossOptions extends object | undefined = object | undefined,
+> {
   readonly stages: readonly PipelineStage[];
   readonly group: distributed.ProcessGroup | null;
-  readonly lossFn: LossFunction | undefined;
+  readonly lossFn: Loss | undefined;
   /** What records the steps, where `record` was asked for. */
   readonly recorder: Recorder | null;
-  private readonly options: RuntimeOptions;
+  private readonly options: AnyRuntimeOptions;
   private readonly given: Schedule;
   private readonly transport: Transport | null;
   private readonly overlap: Overlap;
@@ -60,6 +70,7 @@ export class PipelineRuntime {
   private readonly hooks: ActionHook[] = [];
   private readonly customFunctions = new Map<Action['kind'], CustomFunction>();
   private readonly context: RankContext;
+  private readonly loss: LossCaller | null;
   private lowered: Schedule | null = null;
   private plan: Plan | null = null;
   /** What steps and evaluations walk; compiled again when hooks or custom functions change. */
@@ -74,13 +85,14 @@ export class PipelineRuntime {
 
   constructor(
     stages: PipelineStage | readonly PipelineStage[],
-    schedule: Schedule | ScheduleData | string,
-    options: RuntimeOptions = {},
+    schedule: ScheduleName | ScheduleAlias | Schedule | ScheduleData,
+    options: RuntimeOptions<Target, Output, LossOptions> = {},
   ) {
     checkOptions('PipelineRuntime', options, runtimeOptionNames);
     this.stages = checkStages(stages);
     this.options = options;
     this.lossFn = options.lossFn;
+    this.loss = lossCaller(options.lossFn);
     const [first] = this.stages as readonly [PipelineStage];
     const group = options.group ?? first.group ?? (distributed.isInitialized() ? distributed.getDefaultGroup() : null);
     this.group = group !== null && group.size > 1 ? group : null;
@@ -88,9 +100,9 @@ export class PipelineRuntime {
     this.recorder = recorderOf(options.record);
     this.overlap = deviceOf(this.stages).startsWith('cuda') ? new StreamOverlap() : new ThreadOverlap();
     this.transport = openTransport(this.group);
-    const { transport, recorder, hooks, lossGrads, overlap } = this;
+    const { loss, transport, recorder, hooks, lossGrads, overlap } = this;
     const received = (): void => overlap.received?.();
-    this.context = { rank: this.rank, options, transport, recorder, hooks, lossGrads, received };
+    this.context = { rank: this.rank, options, loss, transport, recorder, hooks, lossGrads, received };
     const debug = debugHook(this.rank);
     if (debug !== null) this.hooks.push(debug);
   }
@@ -122,12 +134,12 @@ export class PipelineRuntime {
   }
 
   /**
-   * One training step on a whole batch: positional inputs on the rank of the first stage, then an object of options.
-   * Gradients are added to those that are there. Returns the outputs where the last stage is (`returnOutputs`), else undefined.
+   * One training step on a whole batch: positional inputs, then an object of options. All ranks may be given all of it: inputs
+   * are used where the first stage is, targets where the last one is. Gradients are added to those that are there. Returns the outputs where the last stage is (`returnOutputs`), else undefined.
    *
    * @example const losses: Tensor[] = []; runtime.step(x, { target: y, losses }); optimizer.step()
    */
-  step(...input: readonly unknown[]): unknown {
+  step(...input: StepArguments<Inputs, Target, Output, LossOptions>): Output | undefined {
     if (this.lossFn !== undefined && !isGradEnabled())
       throw new PipelineError(
         'NO_GRAD',
@@ -141,7 +153,7 @@ export class PipelineRuntime {
    *
    * @example const outputs = runtime.eval(x)
    */
-  eval(...input: readonly unknown[]): unknown {
+  eval(...input: StepArguments<Inputs, Target, Output, LossOptions>): Output | undefined {
     return noGrad(() => this.execute('eval', input, false));
   }
 
@@ -239,7 +251,7 @@ export class PipelineRuntime {
 
   // --- one step ------------------------------------------------------------------------------------------------------
 
-  private execute(where: 'step' | 'eval', input: readonly unknown[], training: boolean): unknown {
+  private execute(where: 'step' | 'eval', input: readonly Value[], training: boolean): Output | undefined {
     if (this.broken !== null)
       throw new PipelineError(
         'BROKEN',
@@ -277,7 +289,7 @@ export class PipelineRuntime {
     for (const loss of options.losses === undefined ? losses : []) loss.dispose();
     this.steps++;
     rankStatus.set({ action: `${where} ended` });
-    return outputs;
+    return outputs as Output | undefined;
   }
 
   private captureSteps(): StepCapture {
@@ -297,8 +309,9 @@ export class PipelineRuntime {
   private begin(where: 'step' | 'eval', input: StepInput, training: boolean): StepState {
     for (const stage of this.stages) stage.clearRuntimeStates();
     this.overlap.reset?.();
-    const { rank, stages, microbatches, options } = this;
-    return new StepState(this.context, prepareWork(input, { where, rank, stages, microbatches, options, training }));
+    const { rank, stages, microbatches, options, loss } = this;
+    const preparing = { where, rank, stages, microbatches, options, loss, training };
+    return new StepState(this.context, prepareWork(input, preparing));
   }
 
   /** After a failure in a step: forgets what is held, and tells the ranks that wait for what will not come. */

@@ -6,7 +6,7 @@ import { PipelineRuntime } from '../runtime/runtime.ts';
 import { PipelineStage } from './pipeline-stage.ts';
 
 describe('what stages exchange', () => {
-  const schedules = ['Interleaved1F1B', 'InterleavedZeroBubble', 'LoopedBFS'];
+  const schedules = ['Interleaved1F1B', 'InterleavedZeroBubble', 'LoopedBFS'] as const;
 
   test.each(schedules)('views, values without influence, integers and texts, under %s', (schedule) => {
     manualSeed(3);
@@ -47,13 +47,13 @@ describe('what stages exchange', () => {
     const made = layers(2);
     made[1] = new Layer((fc, x: Tensor) => ({ y: fc.forward(x), note: 'all well', count: 3 }));
     const { runtime } = make(made, 'InterleavedZeroBubble', {
-      lossFn: (output: { y: Tensor }, target: Tensor) => mse(output.y, target),
+      lossFn: (output: { y: Tensor; note: string; count: number }, target: Tensor) => mse(output.y, target),
     });
     const { x, y } = batch(8);
-    const output = runtime.step(x, { target: y }) as { y: Tensor; note: string; count: number };
-    expect(output.y.shape).toEqual([8, WIDTH]);
-    expect(output.y.requiresGrad).toBe(false);
-    expect([output.note, output.count]).toEqual(['all well', 3]);
+    const output = runtime.step(x, { target: y });
+    expect(output?.y.shape).toEqual([8, WIDTH]);
+    expect(output?.y.requiresGrad).toBe(false);
+    expect([output?.note, output?.count]).toEqual(['all well', 3]);
   });
 
   test('a module that returns its own parameter or its input does not lose them', () => {

@@ -21,11 +21,42 @@ export interface ScheduleShape {
   readonly memoryLimit: number | readonly number[] | undefined;
 }
 
+/** The names of schedules. */
+export type ScheduleName =
+  | 'ForwardOnly'
+  | 'GPipe'
+  | '1F1B'
+  | 'LoopedBFS'
+  | 'Interleaved1F1B'
+  | 'InterleavedZeroBubble'
+  | 'ZBVZeroBubble'
+  | 'DualPipeV'
+  | 'ZBH1'
+  | 'ZBH2'
+  | 'ZB1P'
+  | 'ZB2P'
+  | 'VHalf'
+  | 'VMin'
+  | 'AdaptiveV';
+
+/** Other names that schedules are found by. */
+export type ScheduleAlias =
+  | `Schedule${'GPipe' | '1F1B' | 'LoopedBFS' | 'Interleaved1F1B' | 'InterleavedZeroBubble'}`
+  | `Schedule${'ForwardOnly' | 'ZBVZeroBubble' | 'DualPipeV' | 'VHalf' | 'VMin'}`
+  | '_ScheduleForwardOnly'
+  | '1F1B-I'
+  | 'OneFOneB'
+  | 'PipeDreamFlush'
+  | 'ZeroBubbleH1'
+  | 'ZeroBubbleH2'
+  | 'ZBV'
+  | 'VAdaptive';
+
 /** One entry of the registry; `buildSchedule` checks the shape, calls `generate` and places the bubbles. */
 export interface ScheduleDefinition {
-  readonly name: string;
+  readonly name: ScheduleName;
   /** Other names it is found by, PyTorch's class name first if there is one. */
-  readonly aliases: readonly string[];
+  readonly aliases: readonly ScheduleAlias[];
   /** One sentence for help and gallery. */
   readonly summary: string;
   readonly placement: PlacementStyle;

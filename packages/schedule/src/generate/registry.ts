@@ -1,7 +1,7 @@
 /** @file Every schedule there is, found by name. A new generator is one file in schedules/ and one line here. */
 
 import { nearest, ScheduleError, show } from '../model/errors.ts';
-import type { ScheduleDefinition } from './definition.ts';
+import type { ScheduleDefinition, ScheduleName } from './definition.ts';
 import { adaptiveV } from './schedules/adaptive-v.ts';
 import { dualPipeV } from './schedules/dualpipe-v.ts';
 import { forwardOnly } from './schedules/forward-only.ts';
@@ -38,7 +38,9 @@ export const scheduleDefinitions: readonly ScheduleDefinition[] = Object.freeze(
 ]);
 
 /** The names `buildSchedule` takes. */
-export const scheduleNames: readonly string[] = Object.freeze(scheduleDefinitions.map((definition) => definition.name));
+export const scheduleNames: readonly ScheduleName[] = Object.freeze(
+  scheduleDefinitions.map((definition) => definition.name),
+);
 
 const byName: ReadonlyMap<string, ScheduleDefinition> = new Map(
   scheduleDefinitions.flatMap((definition) =>

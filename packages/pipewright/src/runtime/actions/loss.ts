@@ -4,16 +4,17 @@ import { show } from '../../base/checks.ts';
 import { debugInfo } from '../../base/describe.ts';
 import { PipelineError } from '../../base/errors.ts';
 import { mapTensors } from '../../base/tree.ts';
+import type { Value } from '../../base/value.ts';
 import type { PipelineStage } from '../../stage/pipeline-stage.ts';
-import type { LossFunction } from '../options.ts';
+import type { LossCaller } from '../options.ts';
 import type { StepState } from '../row/step-state.ts';
 
 /** Takes what the last stage returned for a microbatch: computes the loss, and keeps what the user wants to see. */
 export function takeOutput(stage: PipelineStage, m: number, output: unknown, step: StepState): void {
   const { target } = step.batch;
-  const { lossFn } = step.context.options;
-  if (lossFn !== undefined && (target !== undefined || lossFn.length < 2)) {
-    const loss = lossOf(lossFn, {
+  const { loss: caller } = step.context;
+  if (caller !== null && (target !== undefined || !caller.needsTarget)) {
+    const loss = lossOf(caller, {
       stage: stage.stageIndex,
       microbatch: m,
       output,
@@ -27,7 +28,7 @@ export function takeOutput(stage: PipelineStage, m: number, output: unknown, ste
   if (returnOutputs === false && onOutput === undefined) return;
   const seen = mapTensors(output, (tensor) => tensor.detach());
   if (returnOutputs !== false) step.outputs[m] = keep(seen);
-  onOutput?.(seen, m);
+  onOutput?.(seen as Value, m);
 }
 
 /** The gradient that the backward of the last stage begins with: the weight of the loss, times the scaler's scale. */
@@ -41,14 +42,13 @@ export function lossGradOf(stage: PipelineStage, m: number, step: StepState): Te
 
 /** Calls the loss; where it throws, the error says on what. */
 function lossOf(
-  lossFn: LossFunction,
+  caller: LossCaller,
   of: { stage: number; microbatch: number; output: unknown; target: unknown; options: unknown },
 ): Tensor {
   const { stage, microbatch, output, target, options } = of;
   let loss: unknown;
   try {
-    const call = lossFn as (output: unknown, target: unknown, options?: unknown) => unknown;
-    loss = options === undefined ? call(output, target) : call(output, target, options);
+    loss = caller.call(output, target, options);
   } catch (cause) {
     const why = cause instanceof Error ? cause.message : String(cause);
     throw new PipelineError(

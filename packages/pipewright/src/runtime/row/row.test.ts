@@ -5,6 +5,7 @@ import { describe, expect, test } from 'vitest';
 import { layers, mse, WIDTH } from '../../../testing/layers.ts';
 import { PipelineStage } from '../../stage/pipeline-stage.ts';
 import { builtInExecutors } from '../executors.ts';
+import { lossCaller } from '../options.ts';
 import { ThreadOverlap } from '../overlap/thread.ts';
 import type { Envelope, Payload, PostedReceive, Transport } from '../transport/transport.ts';
 import { LossGrads } from './loss-grads.ts';
@@ -126,7 +127,8 @@ function stepOn(transport: Transport, stages: readonly PipelineStage[], microbat
   return new StepState(
     {
       rank: 0,
-      options: { lossFn: mse },
+      options: {},
+      loss: lossCaller(mse),
       transport,
       recorder: null,
       hooks: [],

@@ -3,7 +3,7 @@ import type { Tensor } from '@pipewright/torch';
 import type { Microbatches } from '../../microbatch/index.ts';
 import type { Recorder } from '../../recording/recorder.ts';
 import { type Place, rankStatus } from '../../status/rank-status.ts';
-import type { ActionHook, RuntimeOptions, StepOptions } from '../options.ts';
+import type { ActionHook, AnyRuntimeOptions, LossCaller, StepOptions } from '../options.ts';
 import type { PostedReceive, Transport } from '../transport/transport.ts';
 import type { Link } from './links.ts';
 import type { LossGrads } from './loss-grads.ts';
@@ -12,7 +12,8 @@ import type { PlannedAction } from './planned-action.ts';
 /** What is the same in all steps of a runtime. */
 export interface RankContext {
   readonly rank: number;
-  readonly options: RuntimeOptions;
+  readonly options: AnyRuntimeOptions;
+  readonly loss: LossCaller | null;
   /** Null where one rank is alone. */
   readonly transport: Transport | null;
   readonly recorder: Recorder | null;
