@@ -59,6 +59,8 @@ export { StageGraph } from './model/stage-graph.ts';
 export { simulateSteps } from './pytorch/dry-run.ts';
 export type { ScheduleOpsOptions } from './pytorch/visualizer.ts';
 export { addScheduleOpSpacing, getScheduleOps, visualizeSchedule } from './pytorch/visualizer.ts';
+export type { LiveLine, LivePlace, LiveRun, LiveStatus, LiveStep, LiveStepSummary } from './recording/live.ts';
+export { LiveRunReader, liveFileOf, liveRankOf, parseLiveLine } from './recording/live.ts';
 export type { RankRecord, RecordedAction, RecordedRank, RecordedStep, Recording } from './recording/recording.ts';
 export { meanCosts, recordedActions } from './recording/recording.ts';
 export type { RecordingSummary, ReportOptions } from './recording/report.ts';

@@ -1,0 +1,11 @@
+/** @file The entry of the page: reads what it was opened with, and shows it. */
+import { render } from 'preact';
+import { App, type StudioData } from './views/app.tsx';
+
+const element = document.getElementById('data');
+const given = JSON.parse(element?.textContent || '{}') as Partial<StudioData>;
+const data: StudioData = {
+  files: Array.isArray(given.files) ? given.files : [],
+  events: typeof given.events === 'string' ? given.events : null,
+};
+render(<App data={data} />, document.getElementById('app') as HTMLElement);

@@ -1,0 +1,150 @@
+/** @file Editing a schedule: moves and deletions of cells, text pasted as CSV or JSON, undo; and what the rules say of the result. */
+import {
+  type Costs,
+  formatCsv,
+  parseAction,
+  parseCsv,
+  Schedule,
+  ScheduleError,
+  type Simulation,
+  simulate,
+  type Violation,
+  validate,
+} from '@pipewright/schedule';
+
+/** A schedule under edit, judged. */
+export interface Judged {
+  readonly schedule: Schedule;
+  readonly violations: readonly Violation[];
+  /** Times, where every rank can go on to its end. */
+  readonly simulation: Simulation | null;
+  /** Why there are no times. */
+  readonly problem: string | null;
+}
+
+/** Rows of texts; an empty text is a bubble. */
+type Rows = readonly (readonly string[])[];
+
+/** Largest file that is opened for editing, in cells. */
+const mostCells = 2_000_000;
+
+/** What the rules and the simulator say of a schedule. */
+export function judge(schedule: Schedule, costs: Costs): Judged {
+  const violations = validate(schedule, { limit: 50 });
+  try {
+    return { schedule, violations, simulation: simulate(schedule, costs), problem: null };
+  } catch (error) {
+    if (!(error instanceof ScheduleError)) throw error;
+    return { schedule, violations, simulation: null, problem: error.message };
+  }
+}
+
+/** Reads a schedule from text: our JSON, or CSV of ours or of PyTorch. */
+export function readSchedule(text: string): Schedule {
+  const trimmed = text.trim();
+  if (trimmed === '') throw new ScheduleError('BAD_CSV', 'The text is empty; paste a schedule as CSV or JSON');
+  const schedule = trimmed.startsWith('{') ? Schedule.fromJSON(trimmed) : parseCsv(text);
+  if (schedule.size > mostCells)
+    throw new ScheduleError('BAD_SCHEDULE', `${schedule.size} cells are too many to edit here; at most ${mostCells}`);
+  return schedule;
+}
+
+/** A history of one schedule: every change makes a new state, and states can be gone back to. */
+export class Editor {
+  private readonly states: { rows: Rows; what: string }[] = [];
+  private position = 0;
+  private readonly base: Schedule;
+
+  constructor(schedule: Schedule) {
+    this.base = schedule;
+    this.states.push({ rows: rowsOf(schedule), what: 'opened' });
+  }
+
+  /** The schedule as it is now. */
+  get schedule(): Schedule {
+    const { name, stages, microbatches, stageToRank, edges, ranks } = this.base;
+    return Schedule.from({
+      name: this.position === 0 ? name : `${name.replace(/ \(edited\)$/, '')} (edited)`,
+      ranks,
+      stages,
+      microbatches,
+      stageToRank,
+      ...(edges === null ? {} : { edges }),
+      order: this.rows,
+    });
+  }
+
+  get canUndo(): boolean {
+    return this.position > 0;
+  }
+
+  get canRedo(): boolean {
+    return this.position + 1 < this.states.length;
+  }
+
+  /** What the last change was. */
+  get lastChange(): string {
+    return (this.states[this.position] as { what: string }).what;
+  }
+
+  /** Moves a cell of a row to before another position of the same row; no change where it stands there already. */
+  move(rank: number, from: number, to: number): boolean {
+    const row = this.rows[rank];
+    if (row === undefined || from < 0 || from >= row.length || to < 0 || to > row.length) return false;
+    if (to === from || to === from + 1) return false;
+    const next = [...row];
+    const [cell] = next.splice(from, 1) as [string];
+    next.splice(to > from ? to - 1 : to, 0, cell);
+    this.change(rank, next, `${cell === '' ? 'a bubble' : cell} moved on rank ${rank}`);
+    return true;
+  }
+
+  /** Deletes a cell. */
+  remove(rank: number, slot: number): boolean {
+    const row = this.rows[rank];
+    const cell = row?.[slot];
+    if (row === undefined || cell === undefined) return false;
+    this.change(rank, row.toSpliced(slot, 1), `${cell === '' ? 'a bubble' : cell} deleted on rank ${rank}`);
+    return true;
+  }
+
+  /** Puts an action before a position of a row; refuses text that is no action. */
+  insert(rank: number, slot: number, text: string): boolean {
+    const row = this.rows[rank];
+    if (row === undefined || slot < 0 || slot > row.length) return false;
+    if (text !== '') parseAction(text);
+    this.change(rank, row.toSpliced(slot, 0, text), `${text === '' ? 'a bubble' : text} added on rank ${rank}`);
+    return true;
+  }
+
+  undo(): boolean {
+    if (!this.canUndo) return false;
+    this.position--;
+    return true;
+  }
+
+  redo(): boolean {
+    if (!this.canRedo) return false;
+    this.position++;
+    return true;
+  }
+
+  /** The schedule as CSV with a line that names it. */
+  toCsv(): string {
+    return formatCsv(this.schedule, { format: 'pipewright' });
+  }
+
+  private get rows(): Rows {
+    return (this.states[this.position] as { rows: Rows }).rows;
+  }
+
+  private change(rank: number, row: readonly string[], what: string): void {
+    this.states.length = this.position + 1;
+    this.states.push({ rows: this.rows.with(rank, row), what });
+    this.position++;
+  }
+}
+
+function rowsOf(schedule: Schedule): Rows {
+  return schedule.rows.map((row) => Array.from(row, (word) => (word === 0 ? '' : schedule.format(word))));
+}

@@ -1,0 +1,87 @@
+/** @file What a running job tells, put into words: who is slower than planned, who waits for whom and since when. */
+import {
+  formatAction,
+  type LiveStatus,
+  type LiveStepSummary,
+  meanCosts,
+  percent,
+  quantity,
+  type Recording,
+  recordedActions,
+  type Schedule,
+  ScheduleError,
+  simulate,
+} from '@pipewright/schedule';
+
+/** What the page knows of a running job. */
+export interface LiveState {
+  readonly schedule: Schedule | null;
+  readonly steps: readonly LiveStepSummary[];
+  readonly recording: Recording | null;
+  readonly status: LiveStatus | null;
+  readonly tokensPerStep: number | null;
+  /** Milliseconds since 1970, on the clock of the job. */
+  readonly now: number;
+}
+
+/** Compute time of every rank in a recorded step, in milliseconds. */
+export function computeTimes(recording: Recording): number[] {
+  const times = new Array<number>(recording.ranks.length).fill(0);
+  for (const { rank, action, start, end } of recordedActions(recording))
+    if (['F', 'B', 'I', 'W'].includes(action.kind)) times[rank] = (times[rank] ?? 0) + end - start;
+  return times;
+}
+
+/** Share by which a rank must be above the others to be named. */
+const notable = 0.1;
+
+/** Sentences about a running job, the most important first. */
+export function sayLive(state: LiveState): string[] {
+  const { status, recording } = state;
+  const said: string[] = [];
+  if (status?.ended?.failed === true) said.push(`The job failed: ${status.ended.message}`);
+  else if (status?.ended) said.push('The job has ended.');
+  for (const place of status?.places ?? []) {
+    const seconds = (state.now - place.since) / 1000;
+    if (place.waitingFor === null || seconds < 2 || status?.ended) continue;
+    const whom = place.waitingFor === 'all' ? 'all others' : `rank ${place.waitingFor}`;
+    said.push(`Rank ${place.rank} has waited ${quantity(Math.round(seconds))} s for ${whom} (${place.action}).`);
+  }
+  if (recording !== null) said.push(...sayStragglers(recording));
+  return said;
+}
+
+/** Which ranks compute longer than the others. */
+export function sayStragglers(recording: Recording): string[] {
+  const times = computeTimes(recording);
+  const sorted = times.toSorted((a, b) => a - b);
+  const median = sorted[sorted.length >> 1] ?? 0;
+  if (median <= 0) return [];
+  return times.flatMap((time, rank) =>
+    time > median * (1 + notable)
+      ? [`Rank ${rank} computes ${percent(time / median - 1)} longer than the median rank.`]
+      : [],
+  );
+}
+
+/** How far a recorded step is from its plan: the plan's makespan and the recorded one. */
+export function againstPlan(recording: Recording): { planned: number; recorded: number } | null {
+  const actions = recordedActions(recording);
+  if (actions.length === 0) return null;
+  const begin = Math.min(...actions.map(({ start }) => start));
+  const recorded = Math.max(...actions.map(({ end }) => end)) - begin;
+  try {
+    const schedule = recording.schedule;
+    return { planned: simulate(schedule, meanCosts(recording)).makespan, recorded };
+  } catch (error) {
+    if (error instanceof ScheduleError) return null;
+    throw error;
+  }
+}
+
+/** The action at a slot, as text. */
+export function actionAt(schedule: Schedule | null, rank: number, slot: number | null): string {
+  if (schedule === null || slot === null) return '';
+  const action = schedule.at(rank, slot);
+  return action === null ? '' : formatAction(action);
+}

@@ -1,0 +1,172 @@
+/** @file The shell: tabs, theme, help; what is on screen follows the address, and the address follows it. */
+import { type Schedule, ScheduleError } from '@pipewright/schedule';
+import type { JSX } from 'preact';
+import { useEffect, useState } from 'preact/hooks';
+import { readSchedule } from '../model/edit.ts';
+import { defaults, formatSettings, parseSettings, type Settings, views } from '../model/settings.ts';
+import { Button } from './controls.tsx';
+import { Edit } from './edit.tsx';
+import { Explore } from './explore.tsx';
+import { Files, type GivenFile } from './files.tsx';
+import { Live } from './live.tsx';
+import { preferredTheme, type ThemeName } from './theme.ts';
+
+/** What the page is opened with. */
+export interface StudioData {
+  /** Files that the command line named. */
+  readonly files: readonly GivenFile[];
+  /** Where to hear of a running job; null without one. */
+  readonly events: string | null;
+}
+
+const names: Readonly<Record<Settings['view'], string>> = {
+  explore: 'Explore',
+  edit: 'Edit',
+  live: 'Live',
+  files: 'Files',
+};
+
+/** The page. */
+export function App({ data }: { readonly data: StudioData }): JSX.Element {
+  const [settings, setSettings] = useState(() => startOf(data));
+  const [theme, setTheme] = useState<ThemeName>(preferredTheme);
+  const [edited, setEdited] = useState<Schedule | null>(() => scheduleIn(data.files));
+  const [help, setHelp] = useState(false);
+  const [height, setHeight] = useState(() => heightOf());
+  useEffect(() => {
+    document.documentElement.dataset['theme'] = theme;
+  }, [theme]);
+  useEffect(() => {
+    const text = formatSettings(settings);
+    if (text.length < 8000) history.replaceState(null, '', `#${text}`);
+  }, [settings]);
+  useEffect(() => {
+    const hash = (): void => setSettings(parseSettings(location.hash));
+    const size = (): void => setHeight(heightOf());
+    const key = (event: KeyboardEvent): void => {
+      if (event.target instanceof HTMLInputElement || event.target instanceof HTMLTextAreaElement) return;
+      if (event.key === '?') setHelp((on) => !on);
+      if (event.key === 'Escape') setHelp(false);
+    };
+    addEventListener('hashchange', hash);
+    addEventListener('resize', size);
+    addEventListener('keydown', key);
+    return () => {
+      removeEventListener('hashchange', hash);
+      removeEventListener('resize', size);
+      removeEventListener('keydown', key);
+    };
+  }, []);
+  const edit = (schedule: Schedule): void => {
+    setEdited(schedule);
+    setSettings({ ...settings, view: 'edit' });
+  };
+  return (
+    <>
+      <header>
+        <h1>Pipewright studio</h1>
+        <nav aria-label="Views">
+          {views.map((view) => (
+            <button
+              type="button"
+              key={view}
+              aria-current={settings.view === view ? 'page' : undefined}
+              onClick={() => setSettings({ ...settings, view })}
+            >
+              {names[view]}
+            </button>
+          ))}
+        </nav>
+        <span class="spring" />
+        <Button onClick={() => setTheme(theme === 'dark' ? 'light' : 'dark')} title="Light or dark">
+          {theme === 'dark' ? 'light' : 'dark'}
+        </Button>
+        <Button pressed={help} onClick={() => setHelp(!help)} title="Keys (?)">
+          ?
+        </Button>
+      </header>
+      {help ? <Help /> : null}
+      <main>
+        {settings.view === 'explore' ? (
+          <Explore
+            settings={settings}
+            theme={theme}
+            height={height}
+            onChange={setSettings}
+            onEdit={({ schedule }) => schedule !== null && edit(schedule)}
+          />
+        ) : null}
+        {settings.view === 'edit' ? (
+          <Edit key={edited?.name ?? 'own'} settings={settings} theme={theme} height={height} given={edited} />
+        ) : null}
+        {settings.view === 'live' ? <Live events={data.events} theme={theme} height={height} /> : null}
+        {settings.view === 'files' ? (
+          <Files
+            theme={theme}
+            height={height}
+            given={data.files}
+            onSchedule={edit}
+            onCosts={(costs, { schedule }) =>
+              setSettings({
+                ...settings,
+                view: 'explore',
+                ranks: schedule.ranks,
+                stagesPerRank: Math.max(1, Math.round(schedule.stagesPerRank)),
+                microbatches: schedule.microbatches,
+                costs: { ...settings.costs, ...costs },
+              })
+            }
+          />
+        ) : null}
+      </main>
+    </>
+  );
+}
+
+function Help(): JSX.Element {
+  const keys: readonly (readonly [string, string])[] = [
+    ['wheel, + and -, W and S', 'zoom'],
+    ['drag, A and D, Shift with the wheel', 'pan'],
+    ['0', 'the whole step'],
+    ['left and right arrow', 'the action before and after in the row'],
+    ['up and down arrow', 'what it waits for, what waits for it'],
+    ['Ctrl-Z, Ctrl-Shift-Z', 'undo and redo in Edit'],
+    ['Delete, Alt with an arrow', 'delete or move the selected action in Edit'],
+    ['Escape', 'select nothing'],
+    ['?', 'this list'],
+  ];
+  return (
+    <dl class="help" aria-label="Keys">
+      {keys.map(([key, what]) => (
+        <div key={key}>
+          <dt>{key}</dt>
+          <dd>{what}</dd>
+        </div>
+      ))}
+    </dl>
+  );
+}
+
+function heightOf(): number {
+  return Math.max(180, Math.min(900, innerHeight - 420));
+}
+
+/** The first view: what the address says, else what was opened. */
+function startOf(data: StudioData): Settings {
+  if (location.hash.length > 1) return parseSettings(location.hash);
+  if (data.events !== null) return { ...defaults, view: 'live' };
+  if (data.files.length === 0) return defaults;
+  return { ...defaults, view: scheduleIn(data.files) === null ? 'files' : 'edit' };
+}
+
+function scheduleIn(files: readonly GivenFile[]): Schedule | null {
+  const [file] = files;
+  if (files.length !== 1 || file === undefined) return null;
+  if (/^\s*\{/.test(file.text) && !file.text.slice(0, 2000).includes('pipewright-schedule')) return null;
+  try {
+    return readSchedule(file.text);
+  } catch (error) {
+    if (error instanceof ScheduleError) return null;
+    throw error;
+  }
+}

@@ -1,0 +1,182 @@
+/** @file Files: recordings, traces and schedules that were saved. */
+import {
+  meanCosts,
+  percent,
+  quantity,
+  recordingTrace,
+  renderSvg,
+  type Schedule,
+  ScheduleError,
+} from '@pipewright/schedule';
+import type { JSX } from 'preact';
+import { useMemo, useState } from 'preact/hooks';
+import { readSchedule } from '../model/edit.ts';
+import { type OpenedRun, openRun } from '../model/recorded.ts';
+import type { CostSettings } from '../model/settings.ts';
+import type { GroupCell, Overlay } from '../timeline/timeline-canvas.ts';
+import { Button, download } from './controls.tsx';
+import { Legend } from './legend.tsx';
+import { RunTimeline } from './run-timeline.tsx';
+import type { ThemeName } from './theme.ts';
+
+/** Largest file that is read, in bytes. */
+const mostBytes = 512 * 1024 * 1024;
+
+/** A file by name with its text. */
+export interface GivenFile {
+  readonly name: string;
+  readonly text: string;
+}
+
+/** The view. */
+export function Files(props: {
+  readonly theme: ThemeName;
+  readonly height: number;
+  readonly given: readonly GivenFile[];
+  readonly onSchedule: (schedule: Schedule) => void;
+  readonly onCosts: (costs: Pick<CostSettings, 'F' | 'I' | 'W'>, run: OpenedRun) => void;
+}): JSX.Element {
+  const [run, setRun] = useState<OpenedRun | null>(() => tryOpen(props.given).run);
+  const [problem, setProblem] = useState<string | null>(() => tryOpen(props.given).problem);
+  const [at, setAt] = useState(0);
+  const [selected, select] = useState<GroupCell | null>(null);
+  const open = async (list: FileList | null): Promise<void> => {
+    const files = [...(list ?? [])];
+    if (files.length === 0) return;
+    const large = files.find(({ size }) => size > mostBytes);
+    if (large !== undefined) {
+      setProblem(`${large.name} has ${quantity(large.size)} bytes; at most ${quantity(mostBytes)} are opened here`);
+      return;
+    }
+    const given = await Promise.all(files.map(async (file) => ({ name: file.name, text: await file.text() })));
+    const schedule = given.length === 1 ? asSchedule(given[0] as GivenFile) : null;
+    if (schedule !== null) {
+      props.onSchedule(schedule);
+      return;
+    }
+    const opened = tryOpen(given);
+    setProblem(opened.problem);
+    if (opened.run === null) return;
+    setRun(opened.run);
+    setAt(0);
+    select(null);
+  };
+  const view = useMemo(() => (run === null ? null : run.view(Math.min(at, run.stepCount - 1))), [run, at]);
+  const overlay: Overlay = useMemo(
+    () => ({ selected, hovered: null, arrows: [], marks: [], critical: [], drop: null }),
+    [selected],
+  );
+  return (
+    <div class="view">
+      <div class="bar">
+        <label class="field">
+          open
+          <input
+            type="file"
+            multiple
+            accept=".json,.csv,.txt"
+            aria-label="Recordings, traces or schedules to open"
+            onChange={(event) => void open(event.currentTarget.files)}
+          />
+        </label>
+        {run !== null && run.stepCount > 1 ? (
+          <label class="field">
+            step {run.stepNumber(at)}
+            <input
+              type="range"
+              min={0}
+              max={run.stepCount - 1}
+              value={at}
+              aria-label="Recorded step"
+              onInput={(event) => setAt(Number(event.currentTarget.value))}
+            />
+          </label>
+        ) : null}
+        <span class="spring" />
+        {run?.recording ? (
+          <>
+            <Button
+              title="Explore other schedules with the recorded durations"
+              onClick={() => {
+                const { F, I, W } = meanCosts(run.recording!);
+                const list = (value: unknown): number[] =>
+                  Array.isArray(value) ? (value as number[]).map((one) => Number(one.toPrecision(4))) : [];
+                props.onCosts({ F: list(F), I: list(I), W: list(W) }, run);
+              }}
+            >
+              explore with these costs
+            </Button>
+            <Button
+              onClick={() => download('trace.json', 'application/json', JSON.stringify(recordingTrace(run.recording!)))}
+            >
+              Perfetto
+            </Button>
+          </>
+        ) : null}
+        {view === null ? null : (
+          <Button
+            onClick={() =>
+              download(`${run?.name ?? 'step'}.svg`, 'image/svg+xml', renderSvg(view.recorded.picture.schedule))
+            }
+          >
+            SVG
+          </Button>
+        )}
+      </div>
+      {problem === null ? null : (
+        <p class="problem" role="alert">
+          {problem}
+        </p>
+      )}
+      {run === null || view === null ? (
+        <p class="hint">
+          Opens recordings of the recorder (JSON), schedules as CSV or JSON (ours and PyTorch's), and Chrome traces of
+          PyTorch's profiler or of the recorder; several traces at once are several ranks. Nothing leaves this page.
+        </p>
+      ) : (
+        <>
+          <p class="diagnosis">
+            <strong>{run.name}</strong>: step {run.stepNumber(at)} took {quantity(view.recorded.makespan)} ms
+            {view.planned === null ? '' : `, planned with the mean durations ${quantity(view.planned.makespan)} ms`},
+            idle {percent(view.recorded.picture.bubble?.makespan ?? 0)}. {run.note ?? ''}
+          </p>
+          <RunTimeline
+            view={view}
+            overlay={overlay}
+            theme={props.theme}
+            height={props.height}
+            label={`Recorded step ${run.stepNumber(at)}`}
+            onSelect={select}
+          />
+          <Legend groups={[{ key: 'run', title: '', lanes: view.recorded }]} />
+        </>
+      )}
+    </div>
+  );
+}
+
+function tryOpen(given: readonly GivenFile[]): { run: OpenedRun | null; problem: string | null } {
+  if (given.length === 0) return { run: null, problem: null };
+  try {
+    const run = openRun(
+      given.map(({ name }) => name).join(', '),
+      given.map(({ text }) => text),
+    );
+    run.view(0);
+    return { run, problem: null };
+  } catch (error) {
+    // A file from anywhere may be malformed in any way: whatever comes of it is the file's fault.
+    const why = error instanceof Error ? error.message : String(error);
+    return { run: null, problem: error instanceof ScheduleError ? why : `This file cannot be read: ${why}` };
+  }
+}
+
+/** The schedule in a file; null where it is something else. */
+function asSchedule({ name, text }: GivenFile): Schedule | null {
+  if (/\.json$/i.test(name) && !text.slice(0, 2000).includes('pipewright-schedule')) return null;
+  try {
+    return readSchedule(text);
+  } catch {
+    return null;
+  }
+}

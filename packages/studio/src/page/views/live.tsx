@@ -1,0 +1,196 @@
+/** @file Live: a job while it runs. */
+import { type LiveLine, LiveRunReader, parseLiveLine, percent, quantity } from '@pipewright/schedule';
+import type { JSX } from 'preact';
+import { useEffect, useMemo, useRef, useState } from 'preact/hooks';
+import { actionAt, againstPlan, type LiveState, sayLive } from '../model/live.ts';
+import { openRecording, type RecordedView } from '../model/recorded.ts';
+import type { GroupCell, Overlay } from '../timeline/timeline-canvas.ts';
+import { Button } from './controls.tsx';
+import { Curve } from './curves.tsx';
+import { Legend } from './legend.tsx';
+import { RunTimeline } from './run-timeline.tsx';
+import type { ThemeName } from './theme.ts';
+
+/** How often the page shows what has come, in milliseconds. */
+const refreshMs = 250;
+
+/** The view; `events` is the address that tells what happens, null where the page was not served by a job. */
+export function Live(props: {
+  readonly events: string | null;
+  readonly theme: ThemeName;
+  readonly height: number;
+}): JSX.Element {
+  const reader = useRef(new LiveRunReader());
+  const [state, setState] = useState<LiveState | null>(null);
+  const [paused, setPaused] = useState(false);
+  const [connected, setConnected] = useState(false);
+  const [selected, select] = useState<GroupCell | null>(null);
+  const changed = useRef(false);
+  const skew = useRef(0);
+  useEffect(() => {
+    if (props.events === null) return undefined;
+    const source = new EventSource(props.events);
+    source.onopen = () => {
+      reader.current = new LiveRunReader();
+      setConnected(true);
+    };
+    source.onerror = () => setConnected(false);
+    source.onmessage = (event: MessageEvent<string>) => {
+      const at = event.data.indexOf(' ');
+      const line: LiveLine | null = parseLiveLine(event.data.slice(at + 1));
+      if (line === null) return;
+      if (line.kind === 'status') skew.current = line.time - Date.now();
+      reader.current.add(Number(event.data.slice(0, at)), line);
+      changed.current = true;
+    };
+    return () => source.close();
+  }, [props.events]);
+  useEffect(() => {
+    const timer = setInterval(() => {
+      if (paused) return;
+      const { schedule, steps, status, tokensPerStep } = reader.current;
+      const recording = changed.current ? reader.current.recording() : null;
+      setState((before) => ({
+        schedule,
+        steps: changed.current ? [...steps] : (before?.steps ?? []),
+        status,
+        tokensPerStep,
+        recording: recording ?? before?.recording ?? null,
+        now: Date.now() + skew.current,
+      }));
+      changed.current = false;
+    }, refreshMs);
+    return () => clearInterval(timer);
+  }, [paused]);
+
+  const recording = state?.recording ?? null;
+  const view = useMemo(
+    (): RecordedView | null => (recording === null ? null : openRecording('live', recording).view(0)),
+    [recording],
+  );
+  const plan = useMemo(() => (recording === null ? null : againstPlan(recording)), [recording]);
+  const places = state?.status?.places ?? [];
+  const overlay = useMemo((): Overlay => {
+    // Where every rank is now, on the picture of the last step: it moves along its lane.
+    const critical: GroupCell[] = [];
+    const marks = places.flatMap(({ rank, slot }) => (slot === null ? [] : [{ group: 0, rank, slot }]));
+    return { selected, hovered: null, arrows: [], marks, critical, drop: null };
+  }, [places, selected]);
+  if (props.events === null)
+    return (
+      <div class="view">
+        <p class="hint">
+          This page was opened from a file or without a job. To watch one:{' '}
+          <code>npx pipewright run -n 4 --studio train.ts</code>, or <code>npx pipewright studio FOLDER</code> for a job
+          that was started with <code>--live FOLDER</code>.
+        </p>
+      </div>
+    );
+  const steps = state?.steps ?? [];
+  const recent = steps.slice(-500);
+  const numbers = recent.map(({ step }) => step);
+  const seconds = recent.map(({ begin, end }) => (end - begin) / 1000);
+  const said = state === null ? [] : sayLive(state);
+  return (
+    <div class="view">
+      <div class="bar">
+        <span role="status">
+          {connected ? 'connected' : 'not connected'},{' '}
+          {steps.at(-1) === undefined ? 'no step yet' : `step ${steps.at(-1)?.step}`}
+        </span>
+        <Button pressed={paused} onClick={() => setPaused(!paused)} title="Freezes the view, not the run">
+          {paused ? 'go on' : 'pause'}
+        </Button>
+      </div>
+      <div class={state?.status?.ended?.failed === true ? 'problem' : 'diagnosis'} aria-live="polite">
+        {said.length === 0 ? (
+          <strong>Every rank computes about as long as the others.</strong>
+        ) : (
+          said.map((line) => (
+            <p key={line}>
+              <strong>{line}</strong>
+            </p>
+          ))
+        )}
+        {plan === null ? null : (
+          <p>
+            Last step: planned {quantity(plan.planned)} ms, recorded {quantity(plan.recorded)} ms (
+            {percent(plan.recorded / plan.planned - 1)} longer).
+          </p>
+        )}
+      </div>
+      <div class="curves">
+        <Curve title="step time, s" steps={numbers} values={seconds} theme={props.theme} />
+        <Curve title="loss" steps={numbers} values={recent.map(({ loss }) => loss)} theme={props.theme} />
+        {state?.tokensPerStep ? (
+          <Curve
+            title="tokens/s"
+            steps={numbers}
+            values={seconds.map((time) => (time > 0 ? state.tokensPerStep! / time : null))}
+            theme={props.theme}
+          />
+        ) : null}
+        <Curve
+          title="memory, MB"
+          steps={numbers}
+          values={recent.map(({ memoryBytes }) => memoryBytes / 1e6)}
+          theme={props.theme}
+        />
+        <Curve
+          title="waiting, %"
+          steps={numbers}
+          values={recent.map(({ waiting }) => (waiting === null ? null : waiting * 100))}
+          theme={props.theme}
+        />
+      </div>
+      {view === null ? (
+        <p class="hint">No step has been recorded yet.</p>
+      ) : (
+        <>
+          <RunTimeline
+            view={view}
+            overlay={overlay}
+            theme={props.theme}
+            height={Math.max(200, props.height - 200)}
+            label="Last recorded step; the outlined action is where each rank is now"
+            onSelect={select}
+          />
+          <Legend groups={[{ key: 'live', title: '', lanes: view.recorded }]} />
+        </>
+      )}
+      <table class="places">
+        <caption>Where every rank is</caption>
+        <thead>
+          <tr>
+            <th>rank</th>
+            <th>state</th>
+            <th>step</th>
+            <th>at</th>
+            <th>waits for</th>
+            <th>since</th>
+          </tr>
+        </thead>
+        <tbody>
+          {places.map((place) => (
+            <tr key={place.rank} class={place.state === 'failed' ? 'refused' : ''}>
+              <td>{place.rank}</td>
+              <td>{place.state}</td>
+              <td>{place.step ?? ''}</td>
+              <td>
+                {place.slot === null
+                  ? place.action
+                  : `slot ${place.slot}: ${place.action || actionAt(state?.schedule ?? null, place.rank, place.slot)}`}
+              </td>
+              <td>
+                {place.waitingFor === null ? '' : place.waitingFor === 'all' ? 'all' : `rank ${place.waitingFor}`}
+              </td>
+              <td>
+                {state === null ? '' : `${quantity(Math.max(0, Math.round((state.now - place.since) / 100) / 10))} s`}
+              </td>
+            </tr>
+          ))}
+        </tbody>
+      </table>
+    </div>
+  );
+}

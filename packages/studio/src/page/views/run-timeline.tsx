@@ -1,0 +1,38 @@
+/** @file A recorded step, its plan above it lane by lane. */
+import type { JSX } from 'preact';
+import { useMemo, useState } from 'preact/hooks';
+import type { RecordedView } from '../model/recorded.ts';
+import type { GroupCell, Overlay } from '../timeline/timeline-canvas.ts';
+import type { ThemeName } from './theme.ts';
+import { Timeline } from './timeline.tsx';
+
+/** The timeline of a recorded step. */
+export function RunTimeline(props: {
+  readonly view: RecordedView;
+  readonly overlay: Overlay;
+  readonly theme: ThemeName;
+  readonly height: number;
+  readonly label: string;
+  readonly onSelect: (cell: GroupCell | null) => void;
+}): JSX.Element {
+  const [hovered, hover] = useState<GroupCell | null>(null);
+  const { recorded, planned } = props.view;
+  const groups = useMemo(
+    () => [{ key: 'run', title: planned === null ? '' : 'thin: planned, thick: recorded', lanes: recorded, planned }],
+    [recorded, planned],
+  );
+  const overlay = useMemo(() => ({ ...props.overlay, hovered }), [props.overlay, hovered]);
+  return (
+    <Timeline
+      groups={groups}
+      overlay={overlay}
+      theme={props.theme}
+      memory={recorded.picture.memory}
+      limit={0}
+      height={props.height}
+      label={props.label}
+      onHover={hover}
+      onSelect={props.onSelect}
+    />
+  );
+}
