@@ -136,7 +136,7 @@ async function compile(letErrorsPass) {
   const force = stamp !== null && !stamp.errors && stamp.inputs === before ? ['--force'] : [];
   const tsc = join(root, 'node_modules/typescript/bin/tsc');
   const status = await run(process.execPath, [tsc, '-b', ...force]);
-  const errors = status !== 0;
+  const errors = status !== 0 || (await run(process.execPath, [join(root, 'packages/studio/build.mjs')])) !== 0;
   mkdirSync(stateDir, { recursive: true });
   writeFileSync(stampFile, JSON.stringify({ inputs: before, outputs: fingerprint(outputFiles()), errors }));
   if (errors && !letErrorsPass) fail('the TypeScript build failed (above)');
@@ -166,7 +166,8 @@ function inputFiles() {
     files.push(join(dir, 'tsconfig.json'));
     if (existsSync(join(dir, 'package.json'))) files.push(join(dir, 'package.json'));
     const sources = existsSync(join(dir, 'src')) ? join(dir, 'src') : dir;
-    files.push(...walk(sources).filter((file) => /\.tsx?$/.test(file) && !/\.test\.tsx?$/.test(file)));
+    files.push(...walk(sources).filter((file) => /\.(tsx?|css)$/.test(file) && !/\.test\.tsx?$/.test(file)));
+    if (existsSync(join(dir, 'build.mjs'))) files.push(join(dir, 'build.mjs'));
   }
   return files;
 }

@@ -10,6 +10,7 @@ import { registerScheduleCommand } from './commands/schedule/command.ts';
 import { registerSetupCommand } from './commands/setup/command.ts';
 import { registerSimulateCommand } from './commands/simulate/command.ts';
 import { registerSplitCommand } from './commands/split/command.ts';
+import { registerStudioCommand } from './commands/studio/command.ts';
 import { checkOutput, watchStream } from './shared/output.ts';
 
 /** The program with all its commands. */
@@ -30,6 +31,7 @@ export function createProgram(): Command {
   registerRunCommand(program);
   registerInspectCommand(program);
   registerSplitCommand(program);
+  registerStudioCommand(program);
   registerDoctorCommand(program);
   registerSetupCommand(program);
   return program;

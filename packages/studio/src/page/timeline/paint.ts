@@ -25,6 +25,12 @@ export interface LaneBox {
   readonly bottom: number;
 }
 
+/** How lanes are painted. */
+export interface PaintSettings {
+  readonly view: Viewport;
+  readonly theme: PaintTheme;
+}
+
 const wordCache = new Map<string, number>();
 
 /** A colour `#rrggbb` as a word of an ImageData on a little-endian machine. */
@@ -44,13 +50,13 @@ export function clear({ words }: Pixels, color: string): void {
 }
 
 /** Paints one lane: idle ground, bars, and below them what runs beside compute. */
-export function paintLane(pixels: Pixels, lane: Lane, box: LaneBox, view: Viewport, theme: PaintTheme): void {
+export function paintLane(pixels: Pixels, lane: Lane, box: LaneBox, { view, theme }: PaintSettings): void {
   const height = box.bottom - box.top;
   const strip = lane.beside !== null && height >= 14 ? Math.max(3, Math.round(height * 0.18)) : 0;
   paintIdle(pixels, { top: box.top, bottom: box.bottom - strip }, theme);
   paintTrack(pixels, lane.main, lane.chunks, { box: { top: box.top, bottom: box.bottom - strip }, view });
   if (strip === 0 || lane.beside === null) return;
-  fillRows(pixels, 0, pixels.width, { top: box.bottom - strip, bottom: box.bottom }, word(theme.idle));
+  fillRows(pixels, [0, pixels.width], { top: box.bottom - strip, bottom: box.bottom }, word(theme.idle));
   paintTrack(pixels, lane.beside, lane.chunks, { box: { top: box.bottom - strip + 1, bottom: box.bottom }, view });
 }
 
@@ -90,7 +96,7 @@ function paintTrack(
         // A bar that is at least three columns wide stands apart from the one before it.
         const begins = (start[at] as number) >= from - perPixel && columns >= 3 ? 1 : 0;
         const color = word(fillOf(track.kind[at] as number, track.chunk[at] as number, chunks));
-        fillRows(pixels, x + begins, x + columns, box, color);
+        fillRows(pixels, [x + begins, x + columns], box, color);
       }
       x += columns;
       continue;
@@ -114,7 +120,7 @@ function paintTrack(
   }
 }
 
-function fillRows({ width, words }: Pixels, from: number, to: number, box: LaneBox, color: number): void {
+function fillRows({ width, words }: Pixels, [from, to]: readonly [number, number], box: LaneBox, color: number): void {
   for (let y = box.top; y < box.bottom; y++) words.fill(color, y * width + from, y * width + to);
 }
 

@@ -204,12 +204,17 @@ export class TimelineCanvas {
         bottom: Math.max(Math.round(top * scale) + 1, Math.round(bottom * scale)),
       };
       if (planned === null) {
-        paintLane(pixels, lane, box, this.view, theme);
+        paintLane(pixels, lane, box, { view: this.view, theme });
         continue;
       }
       const border = box.top + Math.round((box.bottom - box.top) / 3);
-      paintLane(pixels, planned, { top: box.top, bottom: Math.max(box.top + 1, border - 1) }, this.view, theme);
-      paintLane(pixels, lane, { top: border, bottom: box.bottom }, this.view, theme);
+      paintLane(
+        pixels,
+        planned,
+        { top: box.top, bottom: Math.max(box.top + 1, border - 1) },
+        { view: this.view, theme },
+      );
+      paintLane(pixels, lane, { top: border, bottom: box.bottom }, { view: this.view, theme });
     }
     context.setTransform(1, 0, 0, 1, 0, 0);
     context.fillStyle = theme.ground;

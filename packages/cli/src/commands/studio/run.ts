@@ -1,0 +1,56 @@
+/** @file `pipewright studio`: serves the page until Ctrl-C, or writes it into a file. */
+import { readFileSync, statSync } from 'node:fs';
+import { basename } from 'node:path';
+import { writeResult } from '../../shared/output.ts';
+import { describeFileError, UsageError } from '../../shared/usage-error.ts';
+
+/** The flags of the command. */
+export interface StudioFlags {
+  readonly export?: string;
+  readonly port?: number;
+  readonly host?: string;
+}
+
+/** Runs the command; returns the exit code. */
+export async function studio(paths: readonly string[], flags: StudioFlags): Promise<number> {
+  const { pageWith, serveStudio } = await import('@pipewright/studio');
+  const { files, live } = open(paths);
+  if (flags.export !== undefined) {
+    if (live !== undefined)
+      throw new UsageError('a running job cannot be put into a file; leave --export out to watch it');
+    writeResult(pageWith({ files, events: null }), flags.export);
+    return 0;
+  }
+  const served = await serveStudio({
+    files,
+    ...(live === undefined ? {} : { live }),
+    ...(flags.host === undefined ? {} : { host: flags.host }),
+    ...(flags.port === undefined ? {} : { port: flags.port }),
+  }).catch((error: unknown) => {
+    throw new UsageError(`cannot serve: ${describeFileError(error)}; choose another --port or --host`);
+  });
+  console.log(`pipewright: the studio is at ${served.url}  (Ctrl-C ends it)`);
+  await new Promise<void>((resolve) => {
+    process.once('SIGINT', () => resolve());
+    process.once('SIGTERM', () => resolve());
+  });
+  await served.close();
+  return 0;
+}
+
+/** Files to show, or the folder of a running job. */
+function open(paths: readonly string[]): { files: { name: string; text: string }[]; live: string | undefined } {
+  const folder = paths.find((path) => statSync(path, { throwIfNoEntry: false })?.isDirectory() === true);
+  if (folder !== undefined) {
+    if (paths.length > 1) throw new UsageError(`${folder} is the folder of a job: name it alone, or name files`);
+    return { files: [], live: folder };
+  }
+  const files = paths.map((path) => {
+    try {
+      return { name: basename(path), text: readFileSync(path, 'utf8') };
+    } catch (error) {
+      throw new UsageError(`cannot read ${path}: ${describeFileError(error)}`);
+    }
+  });
+  return { files, live: undefined };
+}
