@@ -17,8 +17,9 @@ import { writeFile } from '@pipewright/torch/files';
 import { checkCount, checkOptions } from '../base/checks.ts';
 import { PipelineError } from '../base/errors.ts';
 import { tensorsIn } from '../base/tree.ts';
-import { settleClocks } from './clock.ts';
+import { clockOrigin, settleClocks } from './clock.ts';
 import { GpuClock } from './gpu-clock.ts';
+import { LIVE_FOLDER, LiveFeed } from './live-feed.ts';
 import { COLUMNS, Column, gatherParts, processName, type RankPart, recordingOf } from './parts.ts';
 
 /** What a recorder keeps. */
@@ -74,6 +75,7 @@ export class Recorder {
   private readonly tokensPerStep: number | null;
   private watched: RecordedRuntime | null = null;
   private gpu: GpuClock | null = null;
+  private live: LiveFeed | null = null;
   /** Kept steps; the oldest is overwritten once there are enough. */
   private readonly records: StepRecord[] = [];
   private steps = 0;
@@ -97,6 +99,15 @@ export class Recorder {
       throw new PipelineError('BAD_OPTION', 'Recorder: it records another runtime already; make one for each');
     this.watched = runtime;
     this.gpu = GpuClock.on(runtime.device, runtime.actions * COLUMNS);
+    const rank = runtime.group?.rank ?? 0;
+    this.live = LiveFeed.open(process.env[LIVE_FOLDER], {
+      rank,
+      device: runtime.device,
+      process: processName(),
+      origin: clockOrigin(),
+      tokensPerStep: this.tokensPerStep,
+      schedule: rank === 0 ? runtime.schedule.toJSON() : null,
+    });
   }
 
   /** A step begins. */
@@ -147,13 +158,33 @@ export class Recorder {
     this.data[index * COLUMNS + Column.Tensors] = liveTensors();
   }
 
-  /** The step ends. */
-  endStep(): void {
+  /** The step ends; `loss` is asked for where somebody watches. */
+  endStep(loss: () => number | null = () => null): void {
     const record = this.record as StepRecord;
     this.gpu?.read(record.data);
     record.end = performance.now();
     record.processBytes = process.memoryUsage.rss();
     record.deviceBytes = this.gpu === null ? null : cuda.memoryAllocated(this.watched?.device);
+    if (this.live !== null) this.tell(this.live, record, loss());
+  }
+
+  private tell(live: LiveFeed, record: StepRecord, loss: number | null): void {
+    const { step, training, begin, end, processBytes, deviceBytes, data } = record;
+    const column = (which: number): number[] =>
+      Array.from(
+        { length: data.length / COLUMNS },
+        (_, i) => Math.round((data[i * COLUMNS + which] as number) * 1000) / 1000,
+      );
+    const actions = !live.wantsActions(step, end - begin)
+      ? null
+      : {
+          start: column(Column.Start),
+          ready: column(Column.Ready),
+          stop: column(Column.Stop),
+          bytes: column(Column.Bytes),
+          tensors: column(Column.Tensors),
+        };
+    live.step({ step, training, begin, end, loss, processBytes, deviceBytes, actions });
   }
 
   private mark(at: number): void {

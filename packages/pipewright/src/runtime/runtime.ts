@@ -8,6 +8,7 @@ import { checkOptions, show } from '../base/checks.ts';
 import { PipelineError } from '../base/errors.ts';
 import type { Value } from '../base/value.ts';
 import { mergeChunks } from '../microbatch/index.ts';
+import { isWatched } from '../recording/live-feed.ts';
 import { Recorder } from '../recording/recorder.ts';
 import type { PipelineStage } from '../stage/pipeline-stage.ts';
 import { rankStatus } from '../status/rank-status.ts';
@@ -274,7 +275,7 @@ export class PipelineRuntime<
           if (training) this.ties?.reduce();
           this.transport?.endStep?.(false);
           for (const hook of this.hooks) hook.afterStep?.(where, this.steps);
-          this.recorder?.endStep();
+          this.recorder?.endStep(() => meanOf(state.losses));
         } catch (error) {
           this.giveUp(error);
           throw error;
@@ -354,10 +355,17 @@ export class PipelineRuntime<
 
 /** The recorder that a user asked for. */
 function recorderOf(record: RuntimeOptions['record']): Recorder | null {
-  if (record === undefined || record === false) return null;
+  // A run that is watched is recorded: a few steps are enough for that.
+  if (record === undefined || record === false) return isWatched() ? new Recorder({ steps: 2 }) : null;
   if (record === true) return new Recorder();
   if (record instanceof Recorder) return record;
   throw new PipelineError('BAD_OPTION', `PipelineRuntime: record is ${show(record)}; give true or a Recorder`);
+}
+
+/** The mean of the losses of a step; null where there are none. */
+function meanOf(losses: readonly (Tensor | undefined)[]): number | null {
+  const known = losses.filter((loss) => loss !== undefined);
+  return known.length === 0 ? null : known.reduce((sum, loss) => sum + Number(loss.item()), 0) / known.length;
 }
 
 /** Where stages compute: the GPU of their parameters, if they are on one. */

@@ -34,6 +34,8 @@ export function registerRunCommand(program: Command): void {
     .option('--timeout <seconds>', 'time limit of every wait for another rank (default 300)', seconds)
     .option('--grace <seconds>', 'how long ranks may take to end after a failure or Ctrl-C (default 2)', seconds)
     .option('--cores <n>', 'cores for the operators of each rank (default: a fair share)', count)
+    .option('--studio', 'serve a page that shows the run while it goes on; its address is printed')
+    .option('--live <folder>', 'write what the page needs into a folder; `pipewright studio <folder>` shows it')
     .passThroughOptions()
     .addHelpText(
       'after',

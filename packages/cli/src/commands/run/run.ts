@@ -2,9 +2,10 @@
 import { constants } from 'node:os';
 import type { Launched, LaunchOptions } from 'pipewright/launch';
 import { UsageError } from '../../shared/usage-error.ts';
+import { openWatch, type WatchFlags } from './watch.ts';
 
 /** The flags of the command. */
-export interface RunFlags {
+export interface RunFlags extends WatchFlags {
   readonly ranks?: number;
   readonly threads?: boolean;
   readonly processes?: boolean;
@@ -28,14 +29,19 @@ export async function run(script: string, args: readonly string[], flags: RunFla
     await runRank(script, { args });
     return Number(process.exitCode ?? 0);
   }
-  const ranks = start(() => launch(launchOptions(script, args, flags)));
+  const options = launchOptions(script, args, flags);
+  const watch = await openWatch(flags);
+  const ranks = start(() => launch(options));
+  watch?.follow(ranks);
   if (ranks.madeSecret !== undefined)
     console.error(`pipewright: for the other machines: export PIPEWRIGHT_SECRET=${ranks.madeSecret}`);
   const release = passSignals(ranks);
+  let failure: unknown = null;
   try {
     await ranks.done;
     return 0;
   } catch (error) {
+    failure = error;
     if (error instanceof LaunchError) {
       console.error(`pipewright: ${error.report()}`);
       return error.exitCode;
@@ -46,6 +52,7 @@ export async function run(script: string, args: readonly string[], flags: RunFla
     return 128 + (constants.signals[details?.signal as NodeJS.Signals] ?? 0);
   } finally {
     release();
+    await watch?.end(failure);
   }
 }
 

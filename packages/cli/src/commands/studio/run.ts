@@ -1,7 +1,7 @@
 /** @file `pipewright studio`: serves the page until Ctrl-C, or writes it into a file. */
 import { readFileSync, statSync } from 'node:fs';
 import { basename } from 'node:path';
-import { writeResult } from '../../shared/output.ts';
+import { checkOutput, writeResult } from '../../shared/output.ts';
 import { describeFileError, UsageError } from '../../shared/usage-error.ts';
 
 /** The flags of the command. */
@@ -15,10 +15,11 @@ export interface StudioFlags {
 export async function studio(paths: readonly string[], flags: StudioFlags): Promise<number> {
   const { pageWith, serveStudio } = await import('@pipewright/studio');
   const { files, live } = open(paths);
+  await checkOutput(flags.export);
   if (flags.export !== undefined) {
     if (live !== undefined)
       throw new UsageError('a running job cannot be put into a file; leave --export out to watch it');
-    writeResult(pageWith({ files, events: null }), flags.export);
+    await writeResult(pageWith({ files, events: null }), flags.export);
     return 0;
   }
   const served = await serveStudio({

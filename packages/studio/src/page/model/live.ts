@@ -47,7 +47,7 @@ export function sayLive(state: LiveState): string[] {
     const whom = place.waitingFor === 'all' ? 'all others' : `rank ${place.waitingFor}`;
     said.push(`Rank ${place.rank} has waited ${quantity(Math.round(seconds))} s for ${whom} (${place.action}).`);
   }
-  if (recording !== null) said.push(...sayStragglers(recording));
+  if (recording !== null && !status?.ended) said.push(...sayStragglers(recording));
   return said;
 }
 

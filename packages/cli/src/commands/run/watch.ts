@@ -1,0 +1,48 @@
+/** @file Lets a job be watched: the folder its ranks write to, and the studio that shows it. */
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join, resolve } from 'node:path';
+import type { LaunchError, Launched } from 'pipewright/launch';
+import { LiveStatusWriter } from './live-status.ts';
+
+/** The flags about watching. */
+export interface WatchFlags {
+  readonly live?: string;
+  readonly studio?: boolean;
+}
+
+/** A job that is watched. */
+export interface Watch {
+  /** The job has started. */
+  follow(ranks: Launched): void;
+  /** The job has ended; with an error where it failed. */
+  end(error: unknown): Promise<void>;
+}
+
+/** Time for pages to hear how the job ended. */
+const lastWordMs = 700;
+
+/** Prepares for watching where it was asked for; before the ranks start, because they inherit the folder's name. */
+export async function openWatch(flags: WatchFlags): Promise<Watch | null> {
+  if (flags.live === undefined && flags.studio !== true) return null;
+  const folder = flags.live === undefined ? mkdtempSync(join(tmpdir(), 'pipewright-live-')) : resolve(flags.live);
+  process.env['PIPEWRIGHT_LIVE'] = folder;
+  const studio =
+    flags.studio === true ? await (await import('@pipewright/studio')).serveStudio({ live: folder }) : null;
+  if (studio !== null) console.error(`pipewright: the studio is at ${studio.url}`);
+  let writer: LiveStatusWriter | null = null;
+  return {
+    follow: (ranks) => {
+      writer = new LiveStatusWriter(folder, ranks);
+    },
+    end: async (error) => {
+      const message = error === null ? '' : error instanceof Error ? error.message : String(error);
+      writer?.end({ failed: error !== null, message }, (error as LaunchError | null)?.places ?? null);
+      if (studio !== null) {
+        await new Promise((done) => setTimeout(done, lastWordMs));
+        await studio.close();
+      }
+      if (flags.live === undefined) rmSync(folder, { recursive: true, force: true });
+    },
+  };
+}
