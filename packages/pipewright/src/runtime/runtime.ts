@@ -275,7 +275,7 @@ export class PipelineRuntime<
           if (training) this.ties?.reduce();
           this.transport?.endStep?.(false);
           for (const hook of this.hooks) hook.afterStep?.(where, this.steps);
-          this.recorder?.endStep(() => meanOf(state.losses));
+          this.recorder?.endStep(() => meanOf(step.losses));
         } catch (error) {
           this.giveUp(error);
           throw error;

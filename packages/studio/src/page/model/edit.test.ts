@@ -1,0 +1,67 @@
+/** @file Editing: changes, what the rules say of them, undo. */
+
+import { fc, test } from '@fast-check/vitest';
+import { buildSchedule, Schedule } from '@pipewright/schedule';
+import { describe, expect } from 'vitest';
+import { Editor, judge, readSchedule } from './edit.ts';
+
+const start = buildSchedule('1F1B', { ranks: 2, microbatches: 3 });
+
+describe('editor', () => {
+  test('a moved backward breaks a rule, and undo repairs it', () => {
+    const editor = new Editor(start);
+    const row = start.toJSON().order[0]!;
+    const at = row.indexOf('0B0');
+    expect(editor.move(0, at, 0)).toBe(true);
+    const { violations } = judge(editor.schedule, {});
+    expect(violations.map(({ rule }) => rule)).toContain('forward-first');
+    expect(editor.undo()).toBe(true);
+    expect(editor.schedule.equals(start)).toBe(true);
+    expect(judge(editor.schedule, {}).violations).toEqual([]);
+    expect(editor.redo()).toBe(true);
+    expect(editor.lastChange).toBe('0B0 moved on rank 0');
+  });
+
+  test('a deleted action is missed by name', () => {
+    const editor = new Editor(start);
+    editor.remove(1, start.toJSON().order[1]!.indexOf('1B2'));
+    const { violations } = judge(editor.schedule, {});
+    expect(violations.some(({ rule, explanation }) => rule === 'missing' && explanation.includes('1B2'))).toBe(true);
+  });
+
+  test('ranks that wait for each other: the cycle is told', () => {
+    const { violations, simulation, problem } = judge(
+      Schedule.from({ stageToRank: [0, 1, 0], order: [['2F0', '0F0'], ['1F0']] }),
+      {},
+    );
+    expect(violations.length).toBeGreaterThan(0);
+    expect(simulation).toBeNull();
+    expect(problem).not.toBe('');
+  });
+
+  test.prop([
+    fc.array(fc.tuple(fc.constantFrom('move', 'remove', 'insert', 'undo', 'redo'), fc.nat(1), fc.nat(12), fc.nat(12)), {
+      maxLength: 30,
+    }),
+  ])('any changes can be undone to the beginning, and never throw', (changes) => {
+    const editor = new Editor(start);
+    for (const [what, rank, a, b] of changes) {
+      if (what === 'move') editor.move(rank, a, b);
+      else if (what === 'remove') editor.remove(rank, a);
+      else if (what === 'insert') editor.insert(rank, a, b % 2 === 0 ? '' : '0F0');
+      else if (what === 'undo') editor.undo();
+      else editor.redo();
+      judge(editor.schedule, {});
+      expect(readSchedule(editor.toCsv()).equals(editor.schedule)).toBe(true);
+    }
+    while (editor.undo());
+    expect(editor.schedule.equals(start)).toBe(true);
+  });
+
+  test('text is read as CSV or JSON', () => {
+    expect(readSchedule('0F0,0B0\n').microbatches).toBe(1);
+    expect(readSchedule(JSON.stringify(start)).equals(start)).toBe(true);
+    expect(() => readSchedule('  ')).toThrow(/empty/);
+    expect(() => readSchedule('0X0')).toThrow(/0X0/);
+  });
+});

@@ -1,0 +1,60 @@
+/** @file Slack is what it says: an action that ends that much later leaves the step as long as it is, more makes it longer. */
+
+import { fc, test } from '@fast-check/vitest';
+import { buildSchedule, type Simulation, simulate } from '@pipewright/schedule';
+import { expect } from 'vitest';
+import { idleByCause } from './idle.ts';
+import { Links } from './links.ts';
+
+/** The makespan where one cell takes longer: starts are pushed back along all links, in order of their old starts. */
+function delayed(simulation: Simulation, links: Links, cell: { rank: number; slot: number }, by: number): number {
+  const ends = new Map<string, number>();
+  const key = ({ rank, slot }: { rank: number; slot: number }): string => `${rank}/${slot}`;
+  for (const event of simulation.events().toSorted((a, b) => a.start - b.start || a.end - b.end)) {
+    const begin = links
+      .before(event)
+      .reduce((latest, { from, delay }) => Math.max(latest, (ends.get(key(from)) as number) + delay), event.start);
+    const longer = key(event) === key(cell) ? by : 0;
+    ends.set(key(event), begin + (event.end - event.start) + longer);
+  }
+  return Math.max(...ends.values());
+}
+
+test.prop(
+  [
+    fc.constantFrom('1F1B', 'GPipe', 'ZBVZeroBubble', 'Interleaved1F1B', 'ZB1P'),
+    fc.integer({ min: 2, max: 4 }),
+    fc.array(fc.double({ min: 0.2, max: 3, noNaN: true }), { minLength: 8, maxLength: 8 }),
+    fc.nat(1000),
+  ],
+  { numRuns: 60 },
+)('slack', (name, ranks, F, pick) => {
+  const schedule = buildSchedule(name, { ranks, microbatches: ranks * 2 });
+  const simulation = simulate(schedule, { F: F.slice(0, schedule.stages), I: 1, W: 0.7, comm: 0.2 });
+  const links = new Links(simulation);
+  const events = simulation.events();
+  const cell = events[pick % events.length]!;
+  const slack = links.slack(cell);
+  const { makespan } = simulation;
+  expect(slack).toBeGreaterThanOrEqual(0);
+  expect(delayed(simulation, links, cell, slack * 0.999)).toBeLessThanOrEqual(makespan * (1 + 1e-9));
+  expect(delayed(simulation, links, cell, slack + makespan * 0.01)).toBeGreaterThan(makespan);
+  for (const step of simulation.criticalPath) expect(links.slack(step)).toBeLessThanOrEqual(makespan * 1e-9);
+});
+
+test.prop([fc.constantFrom('1F1B', 'ZB1P', 'VHalf', 'LoopedBFS'), fc.integer({ min: 2, max: 5 })], { numRuns: 30 })(
+  'busy time and idle time by cause add up to the step',
+  (name, ranks) => {
+    const simulation = simulate(buildSchedule(name, { ranks, microbatches: 2 * ranks }), {
+      F: 1,
+      I: 1.5,
+      W: 0.5,
+      comm: 0.3,
+    });
+    for (const row of idleByCause(simulation)) {
+      const sum = row.busy + row.fill + row.drain + row.activation + row.gradient + row.message;
+      expect(sum).toBeCloseTo(simulation.makespan, 9);
+      expect(row.busy).toBeCloseTo(simulation.busy[row.rank] as number, 9);
+    }
+  },
+);
