@@ -68,6 +68,10 @@ test('help', () =>
                             (default 2)
       --cores <n>           cores for the operators of each rank (default: a fair
                             share)
+      --studio              serve a page that shows the run while it goes on; its
+                            address is printed
+      --live <folder>       write what the page needs into a folder; \`pipewright
+                            studio <folder>\` shows it
       -h, --help            display help for command
 
     Examples:
