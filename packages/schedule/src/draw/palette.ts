@@ -1,6 +1,7 @@
 /** @file Colours and names of the kinds of actions: every picture (terminal, SVG, trace, studio) takes them from here. */
 
-import type { ActionKind } from '../model/action.ts';
+import { type ActionKind, parseComputationType } from '../model/action.ts';
+import { ScheduleError, show } from '../model/errors.ts';
 
 /** How a kind of action looks and what it is called. */
 export interface ComputationTypeVisual {
@@ -43,7 +44,7 @@ export const visualOrder: readonly ActionKind[] = Object.freeze(Object.keys(comp
  * @example toneOf('F', 0, 2) // '#3f7fd6'
  */
 export function toneOf(kind: ActionKind, chunk: number, chunks: number): string {
-  const { color } = computationVisuals[kind];
+  const { color } = computationVisuals[parseComputationType(kind)];
   if (chunk <= 0 || chunks <= 1) return color;
   return mix(color, '#ffffff', (0.45 * Math.min(chunk, chunks - 1)) / (chunks - 1));
 }
@@ -53,6 +54,8 @@ export function toneOf(kind: ActionKind, chunk: number, chunks: number): string 
  * @example inkOn('#3f7fd6') // '#ffffff'
  */
 export function inkOn(fill: string): string {
+  if (typeof fill !== 'string' || !/^#[0-9a-f]{6}$/i.test(fill))
+    throw new ScheduleError('BAD_OPTION', `inkOn: expected a colour such as '#3f7fd6', got ${show(fill)}`);
   return luminance(fill) > 0.3 ? '#14202b' : '#ffffff';
 }
 

@@ -2,6 +2,7 @@
 
 import type { CostTable } from '../costs/costs.ts';
 import { type ActionKind, formatAction } from '../model/action.ts';
+import { checkFunction } from '../model/errors.ts';
 import { Code, isComposite, kindOf, wordCode } from '../model/packed.ts';
 import { Schedule, type ScheduleData } from '../model/schedule.ts';
 import { simulate } from '../simulate/simulate.ts';
@@ -96,9 +97,11 @@ function countsActivations(costs: CostTable): boolean {
  * @example pictureOfRows(schedule).makespan
  */
 export function pictureOfRows(
-  schedule: Schedule,
+  source: Schedule | ScheduleData,
   width: (kind: ActionKind) => number = (kind) => computationVisuals[kind].width,
 ): Picture {
+  checkFunction('pictureOfRows', 'width', width);
+  const schedule = Schedule.from(source);
   const faces = new FaceReader(schedule);
   const columns = new BarColumns(schedule.size);
   const busy = new Float64Array(schedule.ranks);
@@ -149,7 +152,8 @@ export class FaceReader {
   private readonly schedule: Schedule;
   private readonly chunkOfStage: readonly number[];
 
-  constructor(schedule: Schedule) {
+  constructor(source: Schedule) {
+    const schedule = Schedule.from(source);
     this.schedule = schedule;
     const chunks = new Array<number>(schedule.ranks).fill(0);
     this.chunkOfStage = schedule.stageToRank.map((rank) => (rank >= 0 && rank < chunks.length ? chunks[rank]!++ : 0));

@@ -15,7 +15,7 @@ export function quantity(value: number): string {
  * @example percent(0.2727) // '27.3%'
  */
 export function percent(share: number): string {
-  return `${(Math.max(0, share) * 100).toFixed(1)}%`;
+  return `${(Math.max(0, Number(share)) * 100).toFixed(1)}%`;
 }
 
 /**

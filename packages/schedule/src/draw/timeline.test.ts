@@ -48,13 +48,13 @@ describe('renderTimeline', () => {
     `);
   });
 
-  test('shows what fills most of a column where actions are narrower than that', () => {
+  test('shows how much of a column is busy where actions are narrower than that', () => {
     const text = renderTimeline(buildSchedule('1F1B', { ranks: 4, microbatches: 64 }), { width: 60, legend: false });
     expect(text).toMatchInlineSnapshot(`
-      "rank 0 │··BBBBBBBBBBBBBBBBBBBBBBBBBBBBB│ busy  95.5%  peak 4
-      rank 1 │·BBBBBBBBBBBBBBBBBBBBBBBBBBBBB·│ busy  95.5%  peak 3
-      rank 2 │·BBBBBBBBBBBBBBBBBBBBBBBBBBBBB·│ busy  95.5%  peak 2
-      rank 3 │·BBBBBBBBBBBBBBBBBBBBBBBBBBBBB·│ busy  95.5%  peak 1
+      "rank 0 │▅▄███████████████████████████▇▆│ busy  95.5%  peak 4
+      rank 1 │▄▆███████████████████████████▇▄│ busy  95.5%  peak 3
+      rank 2 │▃████████████████████████████▇▂│ busy  95.5%  peak 2
+      rank 3 │▄█████████████████████████████▁│ busy  95.5%  peak 1
               0              100
       "
     `);
@@ -87,5 +87,17 @@ describe('renderTimeline', () => {
     expect(() => renderTimeline(oneFOneB, { width: 3 })).toThrowErrorMatchingInlineSnapshot(
       `[ScheduleError: renderTimeline: width must be an integer of at least 20, got 3]`,
     );
+  });
+});
+
+test('where actions are shorter than a column, columns show the share that is busy', () => {
+  const ranks = 64;
+  const simulation = simulate(buildSchedule('1F1B', { ranks, microbatches: 512 }), { F: 1, B: 2 });
+  const lines = renderTimeline(simulation, { width: 120, legend: false }).split('\n').slice(0, ranks);
+  lines.forEach((line, rank) => {
+    const strip = line.slice(line.indexOf('│') + 1, line.lastIndexOf('│'));
+    const shown = [...strip].reduce((sum, c) => sum + ('·▁▂▃▄▅▆▇█'.indexOf(c) as number), 0) / 8 / strip.length;
+    expect(strip).toMatch(/^[·▁▂▃▄▅▆▇█]+$/);
+    expect(Math.abs(shown - simulation.busy[rank]! / simulation.makespan)).toBeLessThan(0.03);
   });
 });

@@ -43,7 +43,7 @@ export function drawTimeline(picture: Picture, options: TimelineOptions, caller:
       `${name(rank).padStart(gutter)} ${color ? dim('│') : '│'}${rows[rank]}${color ? dim('│') : '│'} ${sides[rank]}`,
     );
   lines.push(`${' '.repeat(gutter + 2)}${axis(picture.makespan, columns)}`.trimEnd());
-  if (options.legend !== false) lines.push(legend(picture, color));
+  if (options.legend !== false) lines.push(legend(picture, color, isDense(picture, columns)));
   return `${lines.join('\n')}\n`;
 }
 
@@ -93,7 +93,7 @@ function axis(makespan: number, columns: number): string {
   return line.join('');
 }
 
-function legend(picture: Picture, color: boolean): string {
+function legend(picture: Picture, color: boolean, dense: boolean): string {
   const faces = new FaceReader(picture.schedule);
   const present = new Set<ActionKind>();
   const { bars } = picture;
@@ -105,6 +105,7 @@ function legend(picture: Picture, color: boolean): string {
       const { letter, label } = computationVisuals[kind];
       return `${color ? paint(` ${letter} `, toneOf(kind, 0, 1)) : letter} ${label}`;
     });
+  if (dense) return [...(color ? items : []), `${shareBlocks} share of a column's time in use`, '· idle'].join('   ');
   return [...items, `${color ? dim('·') : '·'} idle`].join('   ');
 }
 
@@ -118,6 +119,7 @@ class Strips {
   private readonly owner: Int32Array;
   private readonly cover: Float64Array;
   private readonly whole: boolean;
+  private readonly dense: boolean;
 
   constructor(picture: Picture, columns: number, color: boolean) {
     this.picture = picture;
@@ -126,7 +128,8 @@ class Strips {
     this.faces = new FaceReader(picture.schedule);
     this.owner = new Int32Array(columns);
     this.cover = new Float64Array(columns);
-    this.whole = this.wholeTextFits();
+    this.dense = isDense(picture, columns);
+    this.whole = !this.dense && this.wholeTextFits();
   }
 
   rows(): string[] {
@@ -147,6 +150,7 @@ class Strips {
     const { owner, cover, columns } = this;
     const { bars, makespan } = this.picture;
     const scale = makespan > 0 ? columns / makespan : 0;
+    if (this.dense) return this.shares(first, end, scale);
     owner.fill(-1);
     cover.fill(0);
     const idle = new Float64Array(columns).fill(1);
@@ -172,6 +176,39 @@ class Strips {
       c = next;
     }
     return text;
+  }
+
+  /** A row whose actions are shorter than a column: how much of each column is busy, in the colour of what fills most of it. */
+  private shares(first: number, end: number, scale: number): string {
+    const { columns } = this;
+    const { bars } = this.picture;
+    const busy = new Float64Array(columns);
+    const byKind = new Map<ActionKind, Float64Array>();
+    for (let i = first; i < end; i++) {
+      if (bars.beside[i] === 1) continue;
+      const kind = this.faces.kind(bars.rank[i]!, bars.slot[i]!);
+      let own = byKind.get(kind);
+      if (own === undefined) byKind.set(kind, (own = new Float64Array(columns)));
+      const from = bars.start[i]! * scale;
+      const to = bars.end[i]! * scale;
+      for (let c = Math.floor(from); c < Math.min(columns, Math.ceil(to)); c++) {
+        const share = Math.min(to, c + 1) - Math.max(from, c);
+        busy[c]! += share;
+        own[c]! += share;
+      }
+    }
+    let text = '';
+    for (let c = 0; c < columns; c++) {
+      const level = Math.round(Math.min(1, busy[c]!) * 8);
+      if (level === 0) text += this.idle(1);
+      else text += this.level(level, [...byKind].reduce((a, b) => (b[1][c]! > a[1][c]! + 1e-9 ? b : a))[0]);
+    }
+    return text;
+  }
+
+  private level(level: number, kind: ActionKind): string {
+    const block = shareBlocks[level - 1]!;
+    return this.color ? ink(block, toneOf(kind, 0, 1)) : block;
   }
 
   private idle(length: number): string {
@@ -205,6 +242,22 @@ class Strips {
   }
 }
 
+/** Eighths of a column. */
+const shareBlocks = '▁▂▃▄▅▆▇█';
+
+/** Whether most actions are shorter than a column, so that a column has to show shares. */
+function isDense({ bars, makespan }: Picture, columns: number): boolean {
+  let shorter = 0;
+  let all = 0;
+  for (let i = 0; i < bars.count; i++) {
+    const length = bars.end[i]! - bars.start[i]!;
+    if (bars.beside[i] === 1 || length === 0) continue;
+    all++;
+    if (length * columns < makespan * (1 - 1e-9)) shorter++;
+  }
+  return shorter * 2 > all;
+}
+
 function plainText(face: BarFace): string {
   return face.parts.length > 0 ? face.parts.map((part) => part.text).join('+') : face.text;
 }
@@ -215,6 +268,10 @@ function longestThatFits(candidates: readonly string[], length: number): string 
 
 function paint(text: string, fill: string): string {
   return `\u001b[48;5;${terminalColor(fill)};38;5;${terminalColor(inkOn(fill))}m${text}\u001b[0m`;
+}
+
+function ink(text: string, tone: string): string {
+  return `\u001b[38;5;${terminalColor(tone)}m${text}\u001b[0m`;
 }
 
 function dim(text: string): string {

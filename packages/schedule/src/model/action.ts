@@ -55,6 +55,8 @@ export function action(kind: ActionKind, stage: number, microbatch: number | nul
  * @example formatAction(overlap([action('F', 0, 3), action('B', 3, 1)])) // '(0F3;3B1)OVERLAP_F_B'
  */
 export function overlap(parts: readonly Action[], kind: ActionKind = 'OVERLAP_F_B'): Action {
+  if (!Array.isArray(parts))
+    throw new ScheduleError('BAD_ACTION', `overlap: parts must be an array of actions, got ${show(parts)}`);
   return Object.freeze({
     kind,
     stage: -1,
@@ -68,7 +70,7 @@ export function overlap(parts: readonly Action[], kind: ActionKind = 'OVERLAP_F_
  * @example isComputeOp(action('SEND_F', 0, 1)) // false
  */
 export function isComputeOp(item: Action | ActionKind): boolean {
-  return computeKinds.has(typeof item === 'string' ? item : item.kind);
+  return computeKinds.has(typeof item === 'string' ? item : checkAction('isComputeOp', item).kind);
 }
 
 /**
@@ -95,6 +97,11 @@ export interface ParseActionOptions {
  * @example parseAction('2F0') // { kind: 'F', stage: 2, microbatch: 0, parts: null }
  */
 export function parseAction(text: string, options: ParseActionOptions = {}): Action | null {
+  if (typeof options !== 'object' || options === null)
+    throw new ScheduleError(
+      'BAD_OPTION',
+      `parseAction: expected options such as { lenient: true }, got ${show(options)}`,
+    );
   if (typeof text !== 'string')
     throw new ScheduleError('BAD_ACTION', `parseAction: expected text such as '2F0', got ${show(text)}`, { text });
   return options.lenient === true ? parseLenient(text) : parseStrict(text);
@@ -106,6 +113,7 @@ export function parseAction(text: string, options: ParseActionOptions = {}): Act
  */
 export function formatAction(item: Action | null): string {
   if (item === null) return '';
+  if (typeof item !== 'object') checkAction('formatAction', item);
   if (item.parts !== null && item.parts !== undefined) return `(${item.parts.map(formatAction).join(';')})${item.kind}`;
   return `${item.stage}${item.kind}${item.microbatch ?? ''}`;
 }
@@ -117,11 +125,21 @@ export function formatAction(item: Action | null): string {
 export function actionsEqual(a: Action | null, b: Action | null): boolean {
   if (a === b) return true;
   if (a === null || b === null) return false;
+  if (typeof a !== 'object' || typeof b !== 'object') checkAction('actionsEqual', typeof a === 'object' ? b : a);
   if (a.kind !== b.kind || a.stage !== b.stage || (a.microbatch ?? null) !== (b.microbatch ?? null)) return false;
   const x = a.parts ?? null;
   const y = b.parts ?? null;
   if (x === null || y === null) return x === y;
   return x.length === y.length && x.every((part, i) => actionsEqual(part, y[i]!));
+}
+
+/** Refuses what is no action. */
+function checkAction(caller: string, item: Action): Action {
+  if (typeof item === 'object' && item !== null) return item;
+  throw new ScheduleError(
+    'BAD_ACTION',
+    `${caller}: expected an action such as { kind: 'F', stage: 2, microbatch: 0, parts: null }, got ${show(item)}`,
+  );
 }
 
 /**

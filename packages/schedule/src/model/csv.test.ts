@@ -48,7 +48,10 @@ describe('CSV', () => {
         const again = parseCsv(formatCsv(schedule, { format: 'pipewright' }));
         expect(again.name).toBe(label);
         expect(again.diff(schedule)).toEqual([]);
-        expect(parseCsv(formatCsv(schedule)).toString()).toBe(schedule.toString());
+        const plain = formatCsv(schedule);
+        // Without a header a schedule without cells cannot be told from an empty file, which is refused.
+        if (plain.trim() === '') expect(() => parseCsv(plain)).toThrow('the text is empty');
+        else expect(parseCsv(plain).toString()).toBe(schedule.toString());
       }),
     );
   });
@@ -110,4 +113,9 @@ describe('CSV', () => {
     expect(() => parseCsv('#pipewright-schedule,version=1,colour=red\n0F0')).toThrow(/unknown field 'colour'/);
     expect(() => parseCsv(7 as never)).toThrow(/expected text/);
   });
+});
+
+test('an empty text is no schedule', () => {
+  for (const text of ['', '\n', ' \r\n\n'])
+    expect(() => parseCsv(text)).toThrow('parseCsv: the text is empty; write one line per rank');
 });

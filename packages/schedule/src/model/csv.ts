@@ -61,6 +61,11 @@ export function parseCsv(text: string, options: ParseCsvOptions = {}): Schedule 
   checkOptions('parseCsv', options, ['format', 'lenient', 'name', 'stages', 'microbatches', 'stageToRank']);
   checkChoice('parseCsv', 'format', options.format, formats);
   if (typeof text !== 'string') throw new ScheduleError('BAD_CSV', `parseCsv: expected text, got ${show(text)}`);
+  if (text.trim() === '')
+    throw new ScheduleError(
+      'BAD_CSV',
+      'parseCsv: the text is empty; write one line per rank, with a cell such as 0F0 for every action',
+    );
   const lines = text.split(/\r\n|\n|\r/);
   if (lines.at(-1) === '') lines.pop();
   const hasHeader = lines[0]?.startsWith(magic) === true;

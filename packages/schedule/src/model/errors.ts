@@ -76,6 +76,11 @@ function editDistance(a: string, b: string): number {
  * @example checkOptions('lower', { windwo: 3 }, ['window']) // ScheduleError: … did you mean 'window'?
  */
 export function checkOptions(caller: string, options: object, known: readonly string[]): void {
+  if (typeof options !== 'object' || options === null || Array.isArray(options))
+    throw new ScheduleError(
+      'BAD_OPTION',
+      `${caller}: expected an object of options (${known.join(', ')}), got ${show(options)}`,
+    );
   for (const key of Object.keys(options)) {
     if (known.includes(key)) continue;
     const near = nearest(key, known);
@@ -111,10 +116,20 @@ export function checkCount(caller: string, option: string, value: unknown, least
   );
 }
 
+/**
+ * Refuses an argument that is not a function.
+ * @example checkFunction('forEachLeaf', 'visit', 3) // ScheduleError: forEachLeaf: visit must be a function, got 3
+ */
+export function checkFunction(caller: string, name: string, value: unknown): void {
+  if (typeof value === 'function') return;
+  throw new ScheduleError('BAD_OPTION', `${caller}: ${name} must be a function, got ${show(value)}`);
+}
+
 /** A value as it may stand in a message. */
 export function show(value: unknown): string {
   if (typeof value === 'string') return `'${value.length > 60 ? `${value.slice(0, 57)}...` : value}'`;
   if (typeof value === 'object' && value !== null)
     return Array.isArray(value) ? `an array of ${value.length}` : 'an object';
-  return String(value);
+  if (typeof value === 'function') return 'a function';
+  return typeof value === 'bigint' ? `${value}n` : String(value);
 }

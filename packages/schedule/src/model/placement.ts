@@ -42,7 +42,8 @@ export function stageToRank(options: PlacementOptions): number[] {
  * @example rankToStages({ ranks: 2, stages: 4, style: 'v' }) // [[0, 3], [1, 2]]
  */
 export function rankToStages(options: PlacementOptions): number[][] {
+  const placed = stageToRank(options);
   const lists: number[][] = Array.from({ length: options.ranks }, () => []);
-  stageToRank(options).forEach((rank, stage) => lists[rank]!.push(stage));
+  placed.forEach((rank, stage) => lists[rank]!.push(stage));
   return lists;
 }

@@ -26,8 +26,8 @@
 
 import { type Action, actionsEqual, formatAction } from './action.ts';
 import { ColumnBuilder } from './column-builder.ts';
-import { checkCount, checkOptions, ScheduleError, show } from './errors.ts';
-import { Code, type CompositeTable, isComposite, type Layout, unpack, wordCode } from './packed.ts';
+import { checkCount, checkFunction, checkOptions, ScheduleError, show } from './errors.ts';
+import { Code, type CompositeTable, isComposite, Layout, unpack, wordCode } from './packed.ts';
 import { checkEdges } from './stage-graph.ts';
 
 /** A cell as a user may write it: an action, its text, or a bubble (`null` or empty text). */
@@ -104,6 +104,7 @@ export interface Leaf {
   readonly part: number;
 }
 
+const columnNames = ['name', 'ranks', 'stages', 'microbatches', 'stageToRank', 'edges', 'layout', 'composites', 'rows'];
 const dataFields = ['name', 'ranks', 'stages', 'microbatches', 'stageToRank', 'edges', 'order', 'format', 'version'];
 
 /**
@@ -129,6 +130,11 @@ export class Schedule implements ScheduleColumns {
 
   /** `spaced` makes the rows with bubbles where those of `columns` have none. */
   constructor(columns: ScheduleColumns, spaced?: () => readonly Int32Array[]) {
+    if (!Array.isArray(columns?.rows) || !Array.isArray(columns.stageToRank) || !(columns.layout instanceof Layout))
+      throw new ScheduleError(
+        'BAD_SCHEDULE',
+        `Schedule: expected packed columns, got ${show(columns)}; Schedule.from({ order: [['0F0', '0B0']] }) takes actions`,
+      );
     this.name = columns.name;
     this.ranks = columns.ranks;
     this.stages = columns.stages;
@@ -288,11 +294,12 @@ export class Schedule implements ScheduleColumns {
 
   /** The text of a word of this schedule. */
   format(word: number): string {
-    return formatAction(unpack(word, this.layout, this.composites));
+    return formatAction(unpack(checkCount('Schedule.format', 'word', word, -(2 ** 31)), this.layout, this.composites));
   }
 
   /** Visits every plain action and every part of a composite, rank by rank, slot by slot; bubbles are skipped. */
   forEachLeaf(visit: (leaf: Leaf) => void): void {
+    checkFunction('Schedule.forEachLeaf', 'visit', visit);
     const { rows, layout, composites } = this;
     for (let rank = 0; rank < rows.length; rank++) {
       const row = rows[rank]!;
@@ -316,6 +323,7 @@ export class Schedule implements ScheduleColumns {
 
   /** A copy with other fields; the rows must fit the layout that is kept. */
   with(changes: Partial<ScheduleColumns>): Schedule {
+    checkOptions('Schedule.with', changes, columnNames);
     const columns = {
       name: this.name,
       ranks: this.ranks,

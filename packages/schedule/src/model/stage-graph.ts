@@ -1,6 +1,6 @@
 /** @file Which stage feeds which, as flat columns: the chain, or a graph with skip connections. */
 
-import { ScheduleError } from './errors.ts';
+import { checkCount, ScheduleError } from './errors.ts';
 import type { StageEdge } from './schedule.ts';
 
 /** What a graph is made from; a `Schedule` is one. `edges` null is the chain. */
@@ -34,7 +34,14 @@ export class StageGraph {
   /** Rank of each stage; -1: on none. */
   readonly rankOf: Int32Array;
 
-  constructor({ stages, stageToRank, edges }: StageGraphSource) {
+  constructor(source: StageGraphSource) {
+    const { stages, stageToRank, edges } = (source ?? {}) as StageGraphSource;
+    checkCount('StageGraph', 'stages', stages, 0);
+    if (!Array.isArray(stageToRank) || (edges !== null && !Array.isArray(edges)))
+      throw new ScheduleError(
+        'BAD_OPTION',
+        'StageGraph: expected { stages, stageToRank, edges } with one rank per stage and edges null or a list',
+      );
     this.stages = stages;
     this.isChain = edges === null;
     if (edges !== null) checkEdges(edges, stages);

@@ -110,7 +110,7 @@ const costs = new WeakMap<Recording, Costs>();
 export function recordedSchedule(recording: Recording): Schedule {
   const known = schedules.get(recording);
   if (known !== undefined) return known;
-  if (recording.format !== 'pipewright-recording' || recording.version !== 1)
+  if (recording?.format !== 'pipewright-recording' || recording.version !== 1 || !Array.isArray(recording.steps))
     throw new ScheduleError('BAD_JSON', 'this is not a recording of a run: give what Recorder.gather() returned');
   const schedule = Schedule.fromJSON(recording.schedule);
   schedules.set(recording, schedule);
@@ -200,6 +200,7 @@ export function steadySteps(recording: Recording): readonly RecordedStep[] {
  * @example simulate(buildSchedule('ZBVZeroBubble', shape), meanCosts(recording)).makespan
  */
 export function meanCosts(recording: Recording): Costs {
+  recordedSchedule(recording);
   let found = costs.get(recording);
   if (found === undefined) costs.set(recording, (found = findCosts(recording)));
   return found;

@@ -193,6 +193,7 @@ export function recordingReport(recording: Recording, options: ReportOptions = {
  * @example recordedSimulation(recording, recording.steps.indexOf(typicalStep(recording)))
  */
 export function typicalStep(recording: Recording): RecordedStep {
+  recordedSchedule(recording);
   const length = ({ ranks }: RecordedStep): number =>
     Math.max(...ranks.map((record) => record.end)) - Math.min(...ranks.map((record) => record.begin));
   const sorted = [...steadySteps(recording)].sort((a, b) => length(a) - length(b));

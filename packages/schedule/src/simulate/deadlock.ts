@@ -1,7 +1,7 @@
 /** @file Who waits for whom when an order cannot go on, as an error. */
 
 import { ScheduleError } from '../model/errors.ts';
-import { Code, wordCode } from '../model/packed.ts';
+import { Code, samePair, wordCode } from '../model/packed.ts';
 import type { Schedule } from '../model/schedule.ts';
 import { followWaits } from '../model/waits.ts';
 
@@ -88,11 +88,22 @@ function describe(schedule: Schedule, { rank, slot, why, key }: Blocked): Waitin
   const leaf = leafOf(schedule, word, why);
   const backward = why === Why.NotMade && wordCode(leaf) === Code.SendB;
   const kind = why === Why.OwnInput || backward ? 'I' : 'F';
+  const name = `${layout.stage(leaf)}${kind}${layout.microbatch(leaf)}`;
   return {
     ...base,
-    needs: `${layout.stage(leaf)}${kind}${layout.microbatch(leaf)} earlier in its own row`,
+    needs: isInCell(schedule, word, leaf, kind)
+      ? `${name}, which comes after it in the same cell (the parts of a cell run in the order in which they are written)`
+      : `${name} earlier in its own row`,
     from: rank,
   };
+}
+
+/** Whether the cell of a part that waits holds what it waits for. */
+function isInCell(schedule: Schedule, word: number, leaf: number, kind: 'I' | 'F'): boolean {
+  return schedule.composites.leavesOf(word).some((part) => {
+    const code = wordCode(part);
+    return samePair(part, leaf) && (kind === 'F' ? code === Code.F : code === Code.I || code === Code.B);
+  });
 }
 
 /** The part of a word that waits. */

@@ -88,6 +88,9 @@ class Replay {
   // The latest input found so far by `inputsOf`, and the cell that brought it.
   private readyAt = 0;
   private readyBy = -1;
+  // The parts of the composite at hand, and how many of them come before the one that is looked at.
+  private inside: readonly number[] = [];
+  private insideCount = 0;
   /** Receives posted whose message nothing has used yet. */
   private openReceives = 0;
   /** 1 for each stage that receives activations, then for each that receives gradients. */
@@ -235,9 +238,13 @@ class Replay {
       this.readyBy = this.gatheredBy[stage]!;
     }
     const pair = stage * this.microbatches + microbatch;
-    if (code === Code.W) return (this.done[pair]! & doneI) !== 0 || this.block(rank, Why.OwnInput, -1);
+    if (code === Code.W)
+      return (
+        (this.done[pair]! & doneI) !== 0 || this.isInside(stage, microbatch, true) || this.block(rank, Why.OwnInput, -1)
+      );
     const backward = code !== Code.F;
-    if (backward && (this.done[pair]! & doneF) === 0) return this.block(rank, Why.OwnForward, -1);
+    if (backward && (this.done[pair]! & doneF) === 0 && !this.isInside(stage, microbatch, false))
+      return this.block(rank, Why.OwnForward, -1);
     const starts = backward ? graph.outputStart : graph.inputStart;
     const list = backward ? graph.outEdges : graph.inEdges;
     const base = backward ? this.gradients + microbatch : microbatch;
@@ -252,7 +259,10 @@ class Replay {
         if (received < 0) return this.block(rank, Why.NotReceived, key);
       }
       const at = arrivals[key]!;
-      if (Number.isNaN(at)) return this.block(rank, Why.Arrival, key);
+      if (Number.isNaN(at)) {
+        if (this.isInside((backward ? graph.to : graph.from)[edge]!, microbatch, backward)) continue;
+        return this.block(rank, Why.Arrival, key);
+      }
       if (explicit && graph.crosses[edge] === 1 && at > arrived) arrived = at;
       if (at > this.readyAt) {
         this.readyAt = at;
@@ -331,7 +341,12 @@ class Replay {
     if (this.costs.releaseParts) return this.partByPart(rank, index, leaves);
     this.readyAt = this.free[rank]!;
     this.readyBy = this.last[rank]!;
-    for (const leaf of leaves) if (!this.inputsOf(rank, leaf)) return false;
+    this.inside = leaves;
+    for (this.insideCount = 0; this.insideCount < leaves.length; this.insideCount++)
+      if (!this.inputsOf(rank, leaves[this.insideCount]!)) break;
+    const isReady = this.insideCount === leaves.length;
+    this.insideCount = 0;
+    if (!isReady) return false;
     const begin = this.readyAt;
     const finish = begin + compositeDuration(this.costs, leaves, this.layout);
     this.start[index] = begin;
@@ -341,6 +356,17 @@ class Replay {
     this.last[rank] = index;
     for (const leaf of leaves) this.outputsOf(rank, index, leaf, finish);
     return true;
+  }
+
+  /** Whether an earlier part of the composite at hand makes an output (a gradient, with `backward`). */
+  private isInside(stage: number, microbatch: number, backward: boolean): boolean {
+    for (let i = 0; i < this.insideCount; i++) {
+      const leaf = this.inside[i]!;
+      if (this.layout.stage(leaf) !== stage || this.layout.microbatch(leaf) !== microbatch) continue;
+      const code = wordCode(leaf);
+      if (backward ? code === Code.I || code === Code.B : code === Code.F) return true;
+    }
+    return false;
   }
 
   /** A composite whose parts run one after the other, each with its own inputs and results. */

@@ -7,6 +7,7 @@ import { lower } from '../lower/lower.ts';
 import { action, formatAction } from '../model/action.ts';
 import { ScheduleError } from '../model/errors.ts';
 import { Schedule } from '../model/schedule.ts';
+import { validate } from '../validate/validate.ts';
 import { simulate } from './simulate.ts';
 
 describe('unit table: F = 1, full backward = 2', () => {
@@ -418,5 +419,30 @@ describe('costs', () => {
   it('half of B each for I and W where only B is given', () => {
     const split = buildSchedule('ZBH1', { ranks: 2, microbatches: 2 });
     expect(simulate(split, { F: 1, B: 4 }).busy[0]).toBe(10);
+  });
+});
+
+describe('a composite whose parts depend on each other', () => {
+  for (const overlap of ['atomic', 'parts'] as const) {
+    it(`${overlap}: parts in the order of their dependencies run inside the cell`, () => {
+      expect(simulate({ order: [['(0F0;0B0)OVERLAP_F_B']] }, { overlap }).makespan).toBe(3);
+      expect(simulate({ order: [['0F0', '(0I0;0W0)OVERLAP_F_B']] }, { overlap }).makespan).toBe(3);
+      const two = { order: [['(0F0;1F0)OVERLAP_F_B', '(1B0;0B0)OVERLAP_F_B']], stageToRank: [0, 0] };
+      expect(simulate(two, { overlap }).makespan).toBe(6);
+      expect(validate(two)).toEqual([]);
+      expect(validate({ order: [['(0F0;0B0)OVERLAP_F_B']] })).toEqual([]);
+    });
+
+    it(`${overlap}: parts in another order are refused with the reason`, () => {
+      expect(() => simulate({ order: [['0F0', '(0W0;0I0)OVERLAP_F_B']] }, { overlap })).toThrow(
+        /0I0, which comes after it in the same cell/,
+      );
+      expect(() => simulate({ order: [['0F0', '0W0', '0I0']] }, { overlap })).toThrow(/0I0 earlier in its own row/);
+    });
+  }
+
+  it('inputs from another rank are still waited for', () => {
+    const order = [['0F0', '0B0'], ['(1F0;1B0)OVERLAP_F_B']];
+    expect(simulate({ order }, { F: 1, B: 2 }).makespan).toBe(6);
   });
 });

@@ -2,6 +2,7 @@
 
 import type { CostTable } from '../costs/costs.ts';
 import type { Action } from '../model/action.ts';
+import { ScheduleError } from '../model/errors.ts';
 import { Code, hasMessages, wordCode } from '../model/packed.ts';
 import type { Schedule } from '../model/schedule.ts';
 import { type RankMemory, rankMemory } from './rank-memory.ts';
@@ -76,6 +77,8 @@ export class Simulation implements Timing {
   private memoryCache: readonly RankMemory[] | undefined;
 
   constructor(schedule: Schedule, costs: CostTable, timing: Timing) {
+    if (!(timing?.start instanceof Float64Array) || typeof costs?.shards !== 'number' || !Array.isArray(schedule?.rows))
+      throw new ScheduleError('BAD_OPTION', 'Simulation: made by simulate(schedule, costs); call that instead');
     this.schedule = schedule;
     this.costs = costs;
     this.offsets = timing.offsets;

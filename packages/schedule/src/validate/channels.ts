@@ -6,8 +6,9 @@
  * as they come and waits for all; a receive from several stages only posts, and the compute that needs the data waits.
  */
 
+import { checkChoice } from '../model/errors.ts';
 import { bits, withCode } from '../model/packed.ts';
-import type { Schedule } from '../model/schedule.ts';
+import { Schedule, type ScheduleData } from '../model/schedule.ts';
 import { Peer, StageGraph } from '../model/stage-graph.ts';
 import { type CycleStep, describeCycle, type ViolationList } from './violation.ts';
 import { waitingCycle } from './waiting-cycle.ts';
@@ -43,8 +44,12 @@ export function checkChannels(schedule: Schedule, violations: ViolationList): vo
  * Executes a lowered order; null if every rank reaches its end, else the ranks that wait for each other.
  * @example findDeadlock(lower(buildSchedule('1F1B', { ranks: 2, microbatches: 4 })), 'rendezvous') // null
  */
-export function findDeadlock(schedule: Schedule, model: ChannelModel): readonly CycleStep[] | null {
-  const run = new ChannelRun(schedule, model);
+export function findDeadlock(
+  input: Schedule | ScheduleData,
+  model: ChannelModel = 'rendezvous',
+): readonly CycleStep[] | null {
+  checkChoice('findDeadlock', 'model', model, ['buffered', 'rendezvous']);
+  const run = new ChannelRun(Schedule.from(input), model);
   run.run();
   return run.cycle();
 }

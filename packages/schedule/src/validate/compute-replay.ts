@@ -37,6 +37,9 @@ export class ComputeReplay {
   private readonly stack: Int32Array;
   private stacked = 0;
   private readonly spaced: Int32Array[] | null;
+  // The parts of the composite at hand, and how many of them come before the one that is looked at.
+  private inside: readonly number[] = [];
+  private insideCount = 0;
 
   constructor(schedule: Schedule, options: ComputeReplayOptions) {
     const { rows, ranks } = schedule;
@@ -161,11 +164,12 @@ export class ComputeReplay {
   /** Earliest slot of any action at or after `now`; -1, with `waits` set, if a result is missing. */
   private startOf(word: number, now: number): number {
     if (!isComposite(word)) return this.leafStart(word, now);
+    const leaves = this.schedule.composites.leavesOf(word);
     let start = now;
-    for (const leaf of this.schedule.composites.leavesOf(word)) {
-      start = this.leafStart(leaf, start);
-      if (start < 0) return start;
-    }
+    this.inside = leaves;
+    for (this.insideCount = 0; start >= 0 && this.insideCount < leaves.length; this.insideCount++)
+      start = this.leafStart(leaves[this.insideCount]!, start);
+    this.insideCount = 0;
     return start;
   }
 
@@ -180,6 +184,7 @@ export class ComputeReplay {
     const need = (ends: Int32Array, from: number, result: number): boolean => {
       const end = ends[from * width + microbatch + 1]!;
       if (end > start) start = end;
+      if (end === 0 && this.isInside(layout.pack(result, from, microbatch))) return true;
       if (end === 0 && rank >= 0) this.waits[rank] = layout.pack(result, from, microbatch);
       return end !== 0;
     };
@@ -192,6 +197,17 @@ export class ComputeReplay {
         if (!need(this.gradientEnd, graph.outputs[e]!, Code.B)) return -1;
     } else if (code === Code.W && !need(this.gradientEnd, stage, Code.B)) return -1;
     return start;
+  }
+
+  /** Whether an earlier part of the composite at hand makes a result. */
+  private isInside(result: number): boolean {
+    for (let i = 0; i < this.insideCount; i++) {
+      const leaf = this.inside[i]!;
+      if (!samePair(leaf, result)) continue;
+      const code = wordCode(leaf);
+      if (wordCode(result) === Code.F ? code === Code.F : code === Code.I || code === Code.B) return true;
+    }
+    return false;
   }
 
   /** Records the results of any action and wakes the ranks that wait for them. */
