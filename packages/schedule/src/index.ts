@@ -1,6 +1,15 @@
 /** @file Everything `@pipewright/schedule` offers. */
 
-export type { Costs, CostTable, LinkCosts, MessageCosts, OverlapCosts, PerStage } from './costs/costs.ts';
+export type {
+  CollectiveCosts,
+  Costs,
+  CostTable,
+  LinkCosts,
+  MessageCosts,
+  OverlapCosts,
+  PerStage,
+  Sharding,
+} from './costs/costs.ts';
 export type { ChromeTrace, ChromeTraceOptions, TraceEvent } from './draw/chrome-trace.ts';
 export { dumpChromeTrace, toChromeTrace } from './draw/chrome-trace.ts';
 export type { ComputationTypeVisual } from './draw/palette.ts';
@@ -21,7 +30,7 @@ export type { ScheduleAlias, ScheduleDefinition, ScheduleName, ScheduleShape } f
 export { findSchedule, scheduleDefinitions, scheduleNames } from './generate/registry.ts';
 export type { ReduceGradPlacement, UnshardWindow } from './lower/local-actions.ts';
 export { addReduceGrad, addUnshardReshard } from './lower/local-actions.ts';
-export type { LowerOptions } from './lower/lower.ts';
+export type { DataParallelPlan, LowerOptions } from './lower/lower.ts';
 export { lower } from './lower/lower.ts';
 export { mergeBackward } from './lower/merge-backward.ts';
 export { addSendRecv } from './lower/torch-send-recv.ts';
@@ -56,6 +65,8 @@ export type {
 } from './model/schedule.ts';
 export { Schedule } from './model/schedule.ts';
 export { StageGraph } from './model/stage-graph.ts';
+export type { DataParallelRules, Residency, ShardingLevel } from './parallel/data-parallel.ts';
+export { shardingLevels } from './parallel/data-parallel.ts';
 export { simulateSteps } from './pytorch/dry-run.ts';
 export type { ScheduleOpsOptions } from './pytorch/visualizer.ts';
 export { addScheduleOpSpacing, getScheduleOps, visualizeSchedule } from './pytorch/visualizer.ts';

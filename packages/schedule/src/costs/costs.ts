@@ -37,6 +37,24 @@ export interface MessageCosts {
   readonly links?: readonly LinkCosts[];
 }
 
+/**
+ * Collectives by size, as rings: gathering or reduce-scattering `bytes` over n ranks takes n - 1 rounds of
+ * `latency + bytes / n / bandwidth`, an all-reduce twice as many.
+ */
+export interface CollectiveCosts {
+  /** Bytes per unit of time that a rank sends; default: unlimited. */
+  readonly bandwidth?: number;
+  /** Time of a round beside its bytes; default 0. */
+  readonly latency?: number;
+  /** Bytes of a stage's gathered parameters; default: `parameters`. */
+  readonly parameterBytes?: PerStage;
+  /** Bytes of a stage's gradients as they are reduced; default: `weightGradient`, else as `parameterBytes`. */
+  readonly gradientBytes?: PerStage;
+}
+
+/** What stays of a stage that is shared between ranks: see `Costs.sharding`. */
+export type Sharding = 'optimizer' | 'gradients' | 'parameters';
+
 /** Times in any one unit, memory in any one unit; everything has a default. */
 export interface Costs {
   /** Forward; default 1. */
@@ -51,12 +69,14 @@ export interface Costs {
   readonly overlap?: PerStage | 'atomic' | 'parts' | OverlapCosts;
   /** Delay of a message between ranks: a number, one per sending stage, or by bytes; default 0. */
   readonly comm?: PerStage | MessageCosts;
-  /** UNSHARD of a stage; default 0. */
+  /** UNSHARD of a stage; default: by `collective`, else 0. */
   readonly unshard?: PerStage;
   /** RESHARD of a stage; default 0. */
   readonly reshard?: PerStage;
-  /** REDUCE_GRAD of a stage; default 0. */
+  /** REDUCE_GRAD of a stage; default: by `collective`, else 0. */
   readonly reduceGrad?: PerStage;
+  /** UNSHARD and REDUCE_GRAD by bytes, bandwidth and latency. */
+  readonly collective?: CollectiveCosts;
   /** Memory of one microbatch on a stage, from F until B or W; default 1. */
   readonly activation?: PerStage;
   /** Share of the activation that stays from I until W, 0 to 1; default 0.5. */
@@ -65,8 +85,12 @@ export interface Costs {
   readonly weightGradient?: PerStage;
   /** Memory of a stage's parameters; default 0. */
   readonly parameters?: PerStage;
-  /** Ranks that share a stage's parameters: 1/shards stay, and the whole is there from UNSHARD to RESHARD; default 1 (all stay). */
+  /** Ranks that share a stage: 1/shards stay, and the whole is there from UNSHARD to RESHARD; default 1 (all stay). */
   readonly shards?: number;
+  /** Groups of `shards` ranks that hold the same: gradients are summed over them, too; default 1. */
+  readonly replicas?: number;
+  /** What is shared: the optimizer's states, also gradients (1/shards stay after REDUCE_GRAD), also parameters; default `parameters`. */
+  readonly sharding?: Sharding;
   /** `overlap`: sends, receives and collectives run beside compute. `blocking`: the rank waits for each. Default `overlap`. */
   readonly communication?: 'overlap' | 'blocking';
 }
@@ -86,6 +110,9 @@ const costNames = [
   'weightGradient',
   'parameters',
   'shards',
+  'replicas',
+  'sharding',
+  'collective',
   'communication',
 ] as const satisfies readonly (keyof Costs)[];
 
@@ -109,6 +136,7 @@ export interface CostTable {
   readonly weightGradient: Float64Array;
   readonly parameters: Float64Array;
   readonly shards: number;
+  readonly sharding: Sharding;
   readonly blocking: boolean;
 }
 
@@ -143,6 +171,9 @@ export function resolveCosts(caller: string, costs: Costs, stages: number): Cost
   const shards = costs.shards ?? 1;
   if (typeof shards !== 'number' || !(shards >= 1))
     throw new ScheduleError('BAD_OPTION', `${caller}: shards must be at least 1, got ${show(shards)}`);
+  checkChoice(caller, 'sharding', costs.sharding, ['optimizer', 'gradients', 'parameters']);
+  const sharding = costs.sharding ?? 'parameters';
+  const collectives = collectiveTimes(caller, costs, { stages, shards, sharding });
   return {
     F: spread('F', costs.F, 1),
     I,
@@ -152,15 +183,53 @@ export function resolveCosts(caller: string, costs: Costs, stages: number): Cost
     releaseParts: overlap.release === 'parts',
     comm: spread('comm', message === null ? (costs.comm as PerStage | undefined) : 0, 0),
     message,
-    unshard: spread('unshard', costs.unshard, 0),
+    unshard: costs.unshard === undefined ? collectives.unshard : spread('unshard', costs.unshard, 0),
     reshard: spread('reshard', costs.reshard, 0),
-    reduceGrad: spread('reduceGrad', costs.reduceGrad, 0),
+    reduceGrad: costs.reduceGrad === undefined ? collectives.reduceGrad : spread('reduceGrad', costs.reduceGrad, 0),
     activation: spread('activation', costs.activation, 1),
     retained,
     weightGradient: spread('weightGradient', costs.weightGradient, 0),
     parameters: spread('parameters', costs.parameters, 0),
     shards,
+    sharding,
     blocking: costs.communication === 'blocking',
+  };
+}
+
+/** Times of UNSHARD and REDUCE_GRAD by `costs.collective`; 0 without it. */
+function collectiveTimes(
+  caller: string,
+  costs: Costs,
+  { stages, shards, sharding }: { readonly stages: number; readonly shards: number; readonly sharding: Sharding },
+): { readonly unshard: Float64Array; readonly reduceGrad: Float64Array } {
+  const replicas = costs.replicas ?? 1;
+  if (!(typeof replicas === 'number' && Number.isSafeInteger(replicas) && replicas >= 1))
+    throw new ScheduleError(
+      'BAD_OPTION',
+      `${caller}: replicas must be an integer of at least 1, got ${show(replicas)}`,
+    );
+  const none = new Float64Array(stages);
+  const given = costs.collective;
+  if (given === undefined) return { unshard: none, reduceGrad: none };
+  checkOptions(`${caller}: collective`, given, ['bandwidth', 'latency', 'parameterBytes', 'gradientBytes']);
+  checkLink(`${caller}: collective`, given);
+  const { bandwidth = Number.POSITIVE_INFINITY, latency = 0 } = given;
+  const bytes = (name: string, value: PerStage | undefined): Float64Array =>
+    spreadOver({ caller, name, value, fallback: 0, stages });
+  const parameters = bytes('collective.parameterBytes', given.parameterBytes ?? costs.parameters);
+  const gradients = bytes(
+    'collective.gradientBytes',
+    given.gradientBytes ?? costs.weightGradient ?? given.parameterBytes ?? costs.parameters,
+  );
+  const rounds = (n: number, size: number): number => (n - 1) * (latency + size / n / bandwidth);
+  return {
+    unshard: parameters.map((size) => rounds(shards, size)),
+    // Without shards of gradients everything is summed in full; with them each rank keeps its part, summed over replicas.
+    reduceGrad: gradients.map((size) =>
+      sharding === 'optimizer'
+        ? 2 * rounds(shards * replicas, size)
+        : rounds(shards, size) + 2 * rounds(replicas, size / shards),
+    ),
   };
 }
 

@@ -49,14 +49,16 @@ export interface MissedLimit {
   readonly what: string;
   /** Another way out than raising the limit. */
   readonly wayOut?: string;
+  /** What is counted; default: activations. */
+  readonly unit?: string;
 }
 
 /** The error for a limit that cannot be met. */
-export function limitTooLow(caller: string, { rank, limit, needed, what, wayOut }: MissedLimit): ScheduleError {
+export function limitTooLow(caller: string, { rank, limit, needed, what, wayOut, unit }: MissedLimit): ScheduleError {
   const out = `raise memoryLimit to at least ${needed}${wayOut === undefined ? '' : `, or ${wayOut}`}`;
   return new ScheduleError(
     'MEMORY_LIMIT',
-    `${caller}: ${what} needs ${needed} on rank ${rank}, memoryLimit is ${limit} (in the unit of costs.activation, 1 per stage and microbatch by default); ${out}`,
+    `${caller}: ${what} needs ${needed} on rank ${rank}, memoryLimit is ${limit} (${unit ?? 'in the unit of costs.activation, 1 per stage and microbatch by default'}); ${out}`,
     {
       rank,
       limit,

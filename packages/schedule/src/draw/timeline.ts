@@ -35,13 +35,16 @@ export function drawTimeline(picture: Picture, options: TimelineOptions, caller:
   const sides = Array.from({ length: schedule.ranks }, (_, rank) => sideText(picture, rank));
   const side = sides.reduce((longest, text) => Math.max(longest, text.length), 0);
   const columns = wholeColumns(picture, Math.max(1, width - gutter - side - 4));
-  const rows = new Strips(picture, columns, color).rows();
+  const strips = new Strips(picture, columns, color);
+  const rows = strips.rows();
+  const lanes = strips.collectiveRows();
   const lines: string[] = [];
   if (options.legend !== false) lines.push(heading(picture));
-  for (let rank = 0; rank < schedule.ranks; rank++)
-    lines.push(
-      `${name(rank).padStart(gutter)} ${color ? dim('│') : '│'}${rows[rank]}${color ? dim('│') : '│'} ${sides[rank]}`,
-    );
+  const edge = color ? dim('│') : '│';
+  for (let rank = 0; rank < schedule.ranks; rank++) {
+    lines.push(`${name(rank).padStart(gutter)} ${edge}${rows[rank]}${edge} ${sides[rank]}`);
+    if (lanes !== null) lines.push(`${' '.repeat(gutter)} ${edge}${lanes[rank]}${edge} collectives`);
+  }
   lines.push(`${' '.repeat(gutter + 2)}${axis(picture.makespan, columns)}`.trimEnd());
   if (options.legend !== false) lines.push(legend(picture, color, isDense(picture, columns)));
   return `${lines.join('\n')}\n`;
@@ -98,7 +101,10 @@ function legend(picture: Picture, color: boolean, dense: boolean): string {
   const present = new Set<ActionKind>();
   const { bars } = picture;
   for (let i = 0; i < bars.count; i++)
-    if (bars.end[i]! > bars.start[i]! && bars.beside[i] === 0) present.add(faces.kind(bars.rank[i]!, bars.slot[i]!));
+    if (bars.end[i]! > bars.start[i]!) {
+      const kind = faces.kind(bars.rank[i]!, bars.slot[i]!);
+      if (bars.beside[i] === 0 || isCollective(kind)) present.add(kind);
+    }
   const items = visualOrder
     .filter((kind) => present.has(kind))
     .map((kind) => {
@@ -120,6 +126,7 @@ class Strips {
   private readonly cover: Float64Array;
   private readonly whole: boolean;
   private readonly dense: boolean;
+  private lane: 'compute' | 'collectives' = 'compute';
 
   constructor(picture: Picture, columns: number, color: boolean) {
     this.picture = picture;
@@ -130,6 +137,22 @@ class Strips {
     this.cover = new Float64Array(columns);
     this.dense = isDense(picture, columns);
     this.whole = !this.dense && this.wholeTextFits();
+  }
+
+  /** What runs beside compute of UNSHARD and REDUCE_GRAD; null where nothing of it takes time. */
+  collectiveRows(): string[] | null {
+    const { bars } = this.picture;
+    this.lane = 'collectives';
+    let found = false;
+    for (let i = 0; i < bars.count && !found; i++) found = bars.end[i]! > bars.start[i]! && this.isShown(i);
+    return found ? this.rows() : null;
+  }
+
+  /** Whether a bar belongs to the lane that is drawn. */
+  private isShown(index: number): boolean {
+    const { bars } = this.picture;
+    if (this.lane === 'compute') return bars.beside[index] === 0;
+    return bars.beside[index] === 1 && isCollective(this.faces.kind(bars.rank[index]!, bars.slot[index]!));
   }
 
   rows(): string[] {
@@ -155,7 +178,7 @@ class Strips {
     cover.fill(0);
     const idle = new Float64Array(columns).fill(1);
     for (let i = first; i < end; i++) {
-      if (bars.beside[i] === 1) continue;
+      if (!this.isShown(i)) continue;
       const from = bars.start[i]! * scale;
       const to = bars.end[i]! * scale;
       for (let c = Math.floor(from); c < Math.min(columns, Math.ceil(to)); c++) {
@@ -185,7 +208,7 @@ class Strips {
     const busy = new Float64Array(columns);
     const byKind = new Map<ActionKind, Float64Array>();
     for (let i = first; i < end; i++) {
-      if (bars.beside[i] === 1) continue;
+      if (!this.isShown(i)) continue;
       const kind = this.faces.kind(bars.rank[i]!, bars.slot[i]!);
       let own = byKind.get(kind);
       if (own === undefined) byKind.set(kind, (own = new Float64Array(columns)));
@@ -240,6 +263,10 @@ class Strips {
     }
     return misfits <= bars.count * 0.02;
   }
+}
+
+function isCollective(kind: ActionKind): boolean {
+  return kind === 'UNSHARD' || kind === 'REDUCE_GRAD';
 }
 
 /** Eighths of a column. */

@@ -1,10 +1,14 @@
 /** @file From a compute order to what ranks execute: adds sends, receives, unsharding and gradient reduction. */
 
-import { checkChoice, checkOptions, ScheduleError } from '../model/errors.ts';
+import { type Costs, compositeDuration, computeCost, resolveCosts } from '../costs/costs.ts';
+import { checkChoice, checkCount, checkOptions, ScheduleError } from '../model/errors.ts';
 import { claimed } from '../model/extent.ts';
-import { Code, wordCode } from '../model/packed.ts';
+import { Code, isComposite, wordCode } from '../model/packed.ts';
 import { Schedule, type ScheduleData, type StageEdge } from '../model/schedule.ts';
 import { checkEdges } from '../model/stage-graph.ts';
+import { checkDataParallel, type DataParallelRules, resolveResidency, ruleNames } from '../parallel/data-parallel.ts';
+import { placeCollectives } from '../parallel/place-collectives.ts';
+import { simulate } from '../simulate/simulate.ts';
 import { CellCheck } from '../validate/cells.ts';
 import { isKnownLegal } from '../validate/known-legal.ts';
 import { ViolationList } from '../validate/violation.ts';
@@ -21,13 +25,27 @@ export interface LowerOptions {
   readonly unshardWindow?: UnshardWindow | false;
   /** `early` (default): after a stage's last backward; `end`: at the end of the row; `none`. */
   readonly reduceGrad?: ReduceGradPlacement;
+  /**
+   * Data parallelism beside the pipeline: which collectives there are, and where; instead of `unshardWindow` and `reduceGrad`.
+   * Every stage is gathered as seldom as `memoryLimit` allows (without one: once), and reduced right after its last backward.
+   */
+  readonly dataParallel?: DataParallelPlan;
   /** Join `I` and `W` to `B` where they are neighbours. */
   readonly merge?: boolean;
   /** The stage graph, for skip connections; default: the schedule's, which is normally each stage feeding the next. */
   readonly edges?: readonly StageEdge[];
 }
 
-const optionNames = ['compat', 'unshardWindow', 'reduceGrad', 'merge', 'edges'];
+/** How collectives are planned. */
+export interface DataParallelPlan extends DataParallelRules {
+  /** Costs to choose by: UNSHARDs start as early as gives the shortest simulated step. Default: one action ahead. */
+  readonly costs?: Costs;
+  /** With `compat: 'torch'`: stages that may be whole at once, as PyTorch's `max_active_stages`; default 3. */
+  readonly maxActiveStages?: number;
+}
+
+const optionNames = ['compat', 'unshardWindow', 'reduceGrad', 'dataParallel', 'merge', 'edges'];
+const planNames = [...ruleNames, 'costs', 'maxActiveStages'];
 
 /**
  * The full order of a compute order; the input stays as it is. Receives stand at their latest safe point.
@@ -38,6 +56,7 @@ export function lower(input: Schedule | ScheduleData, options: LowerOptions = {}
   checkOptions('lower', options, optionNames);
   checkChoice('lower', 'compat', options.compat, ['torch']);
   checkChoice('lower', 'reduceGrad', options.reduceGrad, ['early', 'end', 'none']);
+  checkPlan(options);
   const torch = options.compat === 'torch';
   let schedule = Schedule.from(input);
   if (options.edges !== undefined) {
@@ -51,12 +70,79 @@ export function lower(input: Schedule | ScheduleData, options: LowerOptions = {}
   }
   refuseInvalid(schedule);
   if (options.merge === true) schedule = mergeBackward(schedule);
+  const { dataParallel } = options;
+  if (dataParallel !== undefined && !torch) return lowerParallel(schedule, dataParallel);
+  const sharded = dataParallel === undefined || dataParallel.level === 'parameters';
   schedule = addLocalActions(schedule, {
-    unshardWindow: options.unshardWindow ?? 3,
+    unshardWindow: sharded ? (options.unshardWindow ?? dataParallel?.maxActiveStages ?? 3) : false,
     reduceGrad: options.reduceGrad ?? 'early',
     stages: schedule.stages,
   });
+  return withMessages(schedule, torch);
+}
+
+function withMessages(schedule: Schedule, torch: boolean): Schedule {
   return schedule.with({ rows: torch ? sendRecvRows(schedule, claimed(schedule)) : placeCommunication(schedule) });
+}
+
+function checkPlan(options: LowerOptions): void {
+  const { dataParallel: plan } = options;
+  if (plan === undefined) return;
+  checkDataParallel('lower', plan, planNames);
+  if (options.unshardWindow !== undefined || options.reduceGrad !== undefined)
+    throw new ScheduleError(
+      'BAD_OPTION',
+      'lower: dataParallel says what is unsharded and reduced; leave unshardWindow and reduceGrad out',
+    );
+  if (plan.maxActiveStages === undefined) return;
+  checkCount('lower', 'dataParallel.maxActiveStages', plan.maxActiveStages);
+  if (options.compat !== 'torch')
+    throw new ScheduleError(
+      'BAD_OPTION',
+      `lower: dataParallel.maxActiveStages is PyTorch's way to limit memory; add compat: 'torch', or give memoryLimit in bytes`,
+    );
+}
+
+/** How many times its own duration an UNSHARD may start ahead; the shortest simulated step decides, then the lowest peak. */
+const leads = [1, 0, 2, 4, Number.POSITIVE_INFINITY];
+
+/** Places collectives, then messages: with costs in several ways, of which the best is taken. */
+function lowerParallel(schedule: Schedule, plan: DataParallelPlan): Schedule {
+  const residency = resolveResidency('lower', plan, schedule);
+  const sharded = plan.level === 'parameters';
+  const given: Costs = {
+    parameters: Array.from(residency.bytes),
+    shards: residency.shards,
+    ...(plan.level === 'replicate' ? { shards: 1, replicas: residency.shards } : { sharding: plan.level }),
+    ...plan.costs,
+  };
+  const costs = resolveCosts('lower', given, schedule.stages);
+  const { layout, composites } = schedule;
+  const lowered = (lead: number): Schedule => {
+    const rows = placeCollectives(schedule, {
+      sharded,
+      residency,
+      lead,
+      durationOf: (word) =>
+        isComposite(word)
+          ? compositeDuration(costs, composites.leavesOf(word), layout)
+          : computeCost(costs, wordCode(word), layout.stage(word)),
+      unshardOf: (stage) => (plan.costs === undefined ? Number.MIN_VALUE : costs.unshard[stage]!),
+    });
+    return withMessages(schedule.with({ rows }), false);
+  };
+  if (plan.costs === undefined || !sharded) return lowered(1);
+  let best: { readonly schedule: Schedule; readonly makespan: number; readonly peak: number } | null = null;
+  for (const lead of leads) {
+    const candidate = lowered(lead);
+    const simulation = simulate(candidate, given);
+    const peak = simulation.parameterPeak.reduce((most, value) => Math.max(most, value), 0);
+    const { makespan } = simulation;
+    const tie = best !== null && Math.abs(makespan - best.makespan) <= 1e-9 * best.makespan;
+    if (best === null || (tie ? peak < best.peak : makespan < best.makespan))
+      best = { schedule: candidate, makespan, peak };
+  }
+  return best!.schedule;
 }
 
 /** Refuses an order that is not compute-only or breaks a rule that can be checked cell by cell. */

@@ -69,7 +69,7 @@ class RecordedTimes {
     });
     const messages = this.messages();
     const { start, end, partTimes } = this;
-    return { offsets: this.planned.offsets, start, end, cause: this.causes(), messages, partTimes };
+    return { offsets: this.planned.offsets, start, end, cause: this.causes(), messages, partTimes, issued: new Map() };
   }
 
   private place(action: Action, at: number): void {

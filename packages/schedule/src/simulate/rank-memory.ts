@@ -1,7 +1,7 @@
 /** @file Memory of each rank over a simulated step. */
 
 import type { CostTable } from '../costs/costs.ts';
-import { Code, wordCode } from '../model/packed.ts';
+import { Code, isCollectiveCode, wordCode } from '../model/packed.ts';
 import type { Schedule } from '../model/schedule.ts';
 import type { Timing } from './replay.ts';
 
@@ -12,17 +12,22 @@ export interface RankMemory {
   readonly peak: number;
   /** Highest amount of activations alone. */
   readonly activationPeak: number;
+  /** Highest amount of parameters alone: shards, and stages that are whole from UNSHARD to RESHARD. */
+  readonly parameterPeak: number;
   readonly time: Float64Array;
   readonly amount: Float64Array;
   /** Activations alone, at the same times. */
   readonly activation: Float64Array;
 }
 
-/** A change of memory at a time; `fixed` where it is parameters or gradients. */
+/** What memory is used for. */
+const Use = { Activation: 0, Parameter: 1, Gradient: 2 } as const;
+
+/** A change of memory at a time. */
 interface Change {
   readonly time: number;
   readonly delta: number;
-  readonly fixed: boolean;
+  readonly use: number;
 }
 
 /** Memory of a rank over time. */
@@ -32,20 +37,24 @@ export function rankMemory(schedule: Schedule, costs: CostTable, timing: Timing,
   const time = new Float64Array(changes.length + 1);
   const amount = new Float64Array(changes.length + 1);
   const activation = new Float64Array(changes.length + 1);
-  let fixed = base;
+  let parameters = base;
+  let gradients = 0;
   let held = 0;
   let peak = base;
   let activationPeak = 0;
+  let parameterPeak = base;
   let count = 0;
   amount[0] = base;
   for (const change of changes) {
-    if (change.fixed) fixed += change.delta;
-    else held += change.delta;
-    peak = Math.max(peak, fixed + held);
+    if (change.use === Use.Activation) held += change.delta;
+    else if (change.use === Use.Parameter) parameters += change.delta;
+    else gradients += change.delta;
+    peak = Math.max(peak, parameters + gradients + held);
     activationPeak = Math.max(activationPeak, held);
+    parameterPeak = Math.max(parameterPeak, parameters);
     if (change.time > time[count]!) count++;
     time[count] = change.time;
-    amount[count] = fixed + held;
+    amount[count] = parameters + gradients + held;
     activation[count] = held;
   }
   count++;
@@ -53,6 +62,7 @@ export function rankMemory(schedule: Schedule, costs: CostTable, timing: Timing,
     rank,
     peak,
     activationPeak,
+    parameterPeak,
     time: time.slice(0, count),
     amount: amount.slice(0, count),
     activation: activation.slice(0, count),
@@ -63,7 +73,7 @@ export function rankMemory(schedule: Schedule, costs: CostTable, timing: Timing,
 function parametersOf(schedule: Schedule, costs: CostTable, rank: number): number {
   let total = 0;
   schedule.stageToRank.forEach((home, stage) => {
-    if (home === rank) total += costs.parameters[stage]! / costs.shards;
+    if (home === rank) total += costs.parameters[stage]! / (costs.sharding === 'parameters' ? costs.shards : 1);
   });
   return total;
 }
@@ -88,7 +98,7 @@ class ChangeCollector {
 
   /** All changes in order of time; those of one time in the order of the row. */
   collect(): readonly Change[] {
-    const { schedule, costs, timing, rank } = this;
+    const { schedule, timing, rank } = this;
     const row = schedule.rows[rank]!;
     const offset = timing.offsets[rank]!;
     for (let slot = 0; slot < row.length; slot++) {
@@ -100,13 +110,23 @@ class ChangeCollector {
       else if (code >= Code.F && code <= Code.B) {
         this.begin(word, start);
         this.finish(word, end);
-      } else if (costs.shards > 1 && code === Code.Unshard)
-        this.add(start, costs.parameters[schedule.layout.stage(word)]!, true);
-      else if (costs.shards > 1 && code === Code.Reshard)
-        this.add(end, -costs.parameters[schedule.layout.stage(word)]!, true);
+      } else if (isCollectiveCode(code)) this.collective(offset + slot, code, schedule.layout.stage(word));
     }
     if (!this.sorted) this.changes.sort((a, b) => a.time - b.time);
     return this.changes;
+  }
+
+  /** Room for a whole stage is taken when the rank comes to UNSHARD, even if the gathering starts later. */
+  private collective(index: number, code: number, stage: number): void {
+    const { costs, timing } = this;
+    if (costs.shards === 1) return;
+    if (costs.sharding === 'parameters') {
+      if (code === Code.Unshard)
+        this.add(timing.issued.get(index) ?? timing.start[index]!, costs.parameters[stage]!, Use.Parameter);
+      if (code === Code.Reshard) this.add(timing.end[index]!, -costs.parameters[stage]!, Use.Parameter);
+    }
+    if (code === Code.ReduceGrad && costs.sharding !== 'optimizer' && this.gradientStages.has(stage))
+      this.add(timing.end[index]!, costs.weightGradient[stage]! * (1 / costs.shards - 1), Use.Gradient);
   }
 
   private composite(index: number, word: number): void {
@@ -128,10 +148,10 @@ class ChangeCollector {
     const { costs, schedule } = this;
     const code = wordCode(word);
     const stage = schedule.layout.stage(word);
-    if (code === Code.F) this.add(start, costs.activation[stage]!, false);
+    if (code === Code.F) this.add(start, costs.activation[stage]!, Use.Activation);
     else if (code !== Code.I && !this.gradientStages.has(stage)) {
       this.gradientStages.add(stage);
-      if (costs.weightGradient[stage]! > 0) this.add(start, costs.weightGradient[stage]!, true);
+      if (costs.weightGradient[stage]! > 0) this.add(start, costs.weightGradient[stage]!, Use.Gradient);
     }
   }
 
@@ -141,17 +161,17 @@ class ChangeCollector {
     const stage = schedule.layout.stage(word);
     const activation = costs.activation[stage]!;
     const kept = activation * costs.retained[stage]!;
-    if (code === Code.B) this.add(end, -activation, false);
-    else if (code === Code.I) this.add(end, kept - activation, false);
-    else if (code === Code.W) this.add(end, -kept, false);
-    else if (!this.keepsActivations) this.add(end, -activation, false);
+    if (code === Code.B) this.add(end, -activation, Use.Activation);
+    else if (code === Code.I) this.add(end, kept - activation, Use.Activation);
+    else if (code === Code.W) this.add(end, -kept, Use.Activation);
+    else if (!this.keepsActivations) this.add(end, -activation, Use.Activation);
   }
 
-  private add(time: number, delta: number, fixed: boolean): void {
+  private add(time: number, delta: number, use: number): void {
     if (delta === 0) return;
     const last = this.changes[this.changes.length - 1];
     if (last !== undefined && last.time > time) this.sorted = false;
-    this.changes.push({ time, delta, fixed });
+    this.changes.push({ time, delta, use });
   }
 }
 

@@ -20,6 +20,8 @@ export interface Timing {
   readonly messages: Messages;
   /** By cell of a composite whose parts release separately: start and end of each part. */
   readonly partTimes: ReadonlyMap<number, Float64Array>;
+  /** By cell of an UNSHARD or REDUCE_GRAD that waits for its lane: when its rank came to it. */
+  readonly issued: ReadonlyMap<number, number>;
 }
 
 /** Messages over the edges of the stage graph: activations at `edge * microbatches + microbatch`, gradients one lap of all edges later. */
@@ -78,6 +80,7 @@ class Replay {
   // Composites whose parts release separately: parts done of the one a rank stands at, start and end of every part.
   private readonly partsDone: Int32Array;
   private readonly partTimes: Map<number, Float64Array> = new Map();
+  private readonly issued: Map<number, number> = new Map();
   // Columns of the schedule at hand, for the inner loops.
   private readonly layout: Layout;
   private readonly microbatches: number;
@@ -164,6 +167,7 @@ class Replay {
       end: this.end,
       cause: this.cause,
       partTimes: this.partTimes,
+      issued: this.issued,
       messages: { graph, departures, arrivals, senders },
     };
   }
@@ -420,6 +424,7 @@ class Replay {
     let begin = this.free[rank]!;
     let by = this.last[rank]!;
     if (code !== Code.Reshard && this.laneFree[rank]! > begin) {
+      this.issued.set(index, begin);
       begin = this.laneFree[rank]!;
       by = this.laneLast[rank]!;
     }

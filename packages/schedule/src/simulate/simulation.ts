@@ -61,6 +61,10 @@ export class Simulation implements Timing {
   readonly cause: Int32Array;
   readonly messages: Messages;
   readonly partTimes: ReadonlyMap<number, Float64Array>;
+  readonly issued: ReadonlyMap<number, number>;
+  /** Per stage how often its parameters are gathered (UNSHARD), and how often its gradients are reduced (REDUCE_GRAD). */
+  readonly allGathers: Int32Array;
+  readonly reductions: Int32Array;
   /** End of the last action of all. */
   readonly makespan: number;
   /** Longest time from the first to the last compute action of a rank. */
@@ -87,6 +91,9 @@ export class Simulation implements Timing {
     this.cause = timing.cause;
     this.messages = timing.messages;
     this.partTimes = timing.partTimes;
+    this.issued = timing.issued;
+    this.allGathers = countByStage(schedule, Code.Unshard);
+    this.reductions = countByStage(schedule, Code.ReduceGrad);
     const totals = addUp(schedule, timing);
     this.makespan = totals.makespan;
     this.span = totals.span;
@@ -180,6 +187,11 @@ export class Simulation implements Timing {
     return this.memoryCache;
   }
 
+  /** Highest memory of parameters of each rank: exactly what a run holds at most, whatever its speed. */
+  get parameterPeak(): Float64Array {
+    return Float64Array.from(this.memory, (m) => m.parameterPeak);
+  }
+
   /** Highest memory of each rank. */
   get peakMemory(): Float64Array {
     return Float64Array.from(this.memory, (m) => m.peak);
@@ -219,6 +231,9 @@ export class Simulation implements Timing {
       communication: Array.from(this.communication),
       exposed: Array.from(this.exposed),
       peakMemory: Array.from(this.peakMemory),
+      parameterPeak: Array.from(this.parameterPeak),
+      allGathers: Array.from(this.allGathers),
+      reductions: Array.from(this.reductions),
       start: perRank(this.start),
       end: perRank(this.end),
     };
@@ -240,6 +255,14 @@ export class Simulation implements Timing {
     }
     return low;
   }
+}
+
+/** How often every stage has an action of a code. */
+function countByStage({ denseRows, layout, stages }: Schedule, code: number): Int32Array {
+  const counts = new Int32Array(stages);
+  for (const row of denseRows)
+    for (let i = 0; i < row.length; i++) if (wordCode(row[i]!) === code) counts[layout.stage(row[i]!)]!++;
+  return counts;
 }
 
 function idleShare(work: number, time: number): number {

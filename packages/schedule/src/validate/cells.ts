@@ -57,6 +57,8 @@ export class CellCheck {
   private readonly shard: Uint8Array;
   /** First slot at which a stage computed before any UNSHARD; -1: none. */
   private readonly bareSlot: Int32Array;
+  /** Slot of a stage's last RESHARD. */
+  private readonly reshardSlot: Int32Array;
   private readonly backwardCount: Int32Array;
   private readonly reduced: Uint8Array;
   private readonly checkedEdges: Set<string> = new Set();
@@ -92,6 +94,7 @@ export class CellCheck {
     this.mayCompute = new Uint8Array(stages);
     this.shard = new Uint8Array(stages);
     this.bareSlot = new Int32Array(stages).fill(-1);
+    this.reshardSlot = new Int32Array(stages);
     this.backwardCount = new Int32Array(stages);
     this.reduced = new Uint8Array(stages);
   }
@@ -329,7 +332,12 @@ export class CellCheck {
   private checkShard(rank: number, slot: number, stage: number): void {
     const state = this.shard[stage];
     if (state === Shard.Sharded)
-      this.violations.at('sharded', rank, slot, `stage ${stage} is sharded here; put ${stage}UNSHARD before it`);
+      this.violations.at(
+        'sharded',
+        rank,
+        slot,
+        `stage ${stage} is sharded here, by ${stage}RESHARD at slot ${this.reshardSlot[stage]}; move that behind it or put ${stage}UNSHARD before it`,
+      );
     else if (state === Shard.Unknown && this.bareSlot[stage]! < 0) {
       this.bareSlot[stage] = slot;
       this.mayCompute[stage] = 1;
@@ -373,6 +381,7 @@ export class CellCheck {
           `stage ${stage} is not unsharded; remove it or put ${stage}UNSHARD before it`,
         );
       this.shard[stage] = Shard.Sharded;
+      this.reshardSlot[stage] = slot;
       this.mayCompute[stage] = 0;
     } else {
       this.violations.at('composite', rank, slot, `OVERLAP_F_B needs parts such as (0F3;3B1)OVERLAP_F_B`);

@@ -3,7 +3,7 @@ import { describe, expect, test } from 'vitest';
 import { anySchedule } from '../../testing/any-schedule.ts';
 import { lower } from '../lower/lower.ts';
 import { Schedule } from '../model/schedule.ts';
-import { validate } from './validate.ts';
+import { type ValidateOptions, validate } from './validate.ts';
 import { type ValidationRule, validationRules } from './violation.ts';
 
 type Order = (string | null)[][];
@@ -22,6 +22,8 @@ interface Mutation {
   readonly what: string;
   /** The damaged order, with a changed head where the head is damaged; null where it cannot be done. */
   readonly damage: (patient: Patient) => Order | Partial<Schedule> | null;
+  /** What the damaged order is checked for, given the sound one; default: nothing more. */
+  readonly options?: (sound: Schedule) => ValidateOptions;
 }
 
 const cellsOf = (order: Order, pattern: RegExp): [rank: number, slot: number][] =>
@@ -249,6 +251,27 @@ const mutations: Mutation[] = [
     damage: (p) => (cellsOf(p.order, /REDUCE/).length < 2 ? null : edit(p, /REDUCE/, () => [])),
   },
   {
+    rule: 'collective-missing',
+    on: 'lowered',
+    what: 'all REDUCE_GRAD left out',
+    damage: (p) => p.order.map((row) => row.filter((cell) => cell === null || !/REDUCE/.test(cell))),
+    options: () => ({ dataParallel: { level: 'replicate' } }),
+  },
+  {
+    rule: 'collective-order',
+    on: 'lowered',
+    what: 'an UNSHARD of a replica left out',
+    damage: (p) => edit(p, /UNSHARD/, () => []),
+    options: (sound) => ({ replicas: [sound] }),
+  },
+  {
+    rule: 'resident-bytes',
+    on: 'lowered',
+    what: 'a limit below one stage',
+    damage: (p) => p.order,
+    options: () => ({ dataParallel: { level: 'parameters', parameters: 8, shards: 2, memoryLimit: 10 } }),
+  },
+  {
     rule: 'deadlock-buffered',
     on: 'lowered',
     what: 'a gradient awaited before the forward is sent',
@@ -293,7 +316,7 @@ describe('every rule has a mutation that breaks it', () => {
           const changed = damaged(mutation, victim, (n) => seed % n);
           if (changed === null) return;
           tried++;
-          const violations = validate(changed);
+          const violations = validate(changed, mutation.options?.(victim));
           expect(
             violations.map((violation) => violation.rule),
             changed.toString(),

@@ -1,10 +1,12 @@
 /** @file The rule book: what a legal schedule is, and where one is not. */
 
-import { checkCount, checkOptions } from '../model/errors.ts';
+import { checkCount, checkOptions, ScheduleError, show } from '../model/errors.ts';
 import { Schedule, type ScheduleData } from '../model/schedule.ts';
+import { checkDataParallel, type DataParallelRules, ruleNames } from '../parallel/data-parallel.ts';
 import { CellCheck } from './cells.ts';
 import { checkChannels } from './channels.ts';
 import { checkComputeOrder } from './compute-order.ts';
+import { checkLevel, checkReplicas } from './data-parallel.ts';
 import { isKnownLegal, markLegal } from './known-legal.ts';
 import { type ValidationRule, type Violation, ViolationList } from './violation.ts';
 
@@ -12,6 +14,10 @@ import { type ValidationRule, type Violation, ViolationList } from './violation.
 export interface ValidateOptions {
   /** The most violations to report; default 100. */
   readonly limit?: number;
+  /** What a lowered schedule has to do for the replicas beside it: the collectives of a level, within a limit of bytes. */
+  readonly dataParallel?: DataParallelRules;
+  /** The schedules that other replicas run, if they are not the same: collectives are compared rank by rank. */
+  readonly replicas?: readonly (Schedule | ScheduleData)[];
 }
 
 /**
@@ -19,10 +25,15 @@ export interface ValidateOptions {
  * @example validate({ order: [['0B0', '0F0']] })[0].rule // 'forward-first'
  */
 export function validate(input: Schedule | ScheduleData, options: ValidateOptions = {}): Violation[] {
-  checkOptions('validate', options, ['limit']);
+  checkOptions('validate', options, ['limit', 'dataParallel', 'replicas']);
+  const { dataParallel, replicas } = options;
+  if (dataParallel !== undefined) checkDataParallel('validate', dataParallel, ruleNames);
+  if (replicas !== undefined && !Array.isArray(replicas))
+    throw new ScheduleError('BAD_OPTION', `validate: replicas must be a list of schedules, got ${show(replicas)}`);
   const schedule = Schedule.from(input);
   // Built by name and not looked at yet: bubbles are put in only to say where something is wrong.
-  if (isKnownLegal(schedule) && schedule.isComputeOnly) return [];
+  const isParallel = dataParallel !== undefined || replicas !== undefined;
+  if (!isParallel && isKnownLegal(schedule) && schedule.isComputeOnly) return [];
   const violations = new ViolationList(schedule, checkCount('validate', 'limit', options.limit ?? 100));
   const cells = new CellCheck(schedule, violations, { computeOnly: false });
   cells.run();
@@ -31,6 +42,8 @@ export function validate(input: Schedule | ScheduleData, options: ValidateOption
     if (cells.hasMessages) checkChannels(schedule, violations);
     else checkComputeOrder(schedule, violations);
   }
+  if (dataParallel !== undefined && !violations.isFull) checkLevel(schedule, dataParallel, violations);
+  if (replicas !== undefined && !violations.isFull) checkReplicas(schedule, replicas, violations);
   if (violations.found.length === 0) markLegal(schedule);
   return violations.found;
 }

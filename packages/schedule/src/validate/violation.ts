@@ -23,6 +23,9 @@ export const validationRules = {
   sharded: 'a stage computes only while it is unsharded',
   'shard-state': 'UNSHARD and RESHARD of a stage take turns, and RESHARD is last',
   'reduce-grad': 'a stage reduces its gradients once, after its last backward',
+  'collective-missing': 'with data parallelism every stage has the collectives of its level',
+  'collective-order': 'all replicas of a rank start the same collectives in the same order',
+  'resident-bytes': 'a rank never holds more bytes of parameters than its limit',
   'deadlock-buffered': 'no deadlock even if sends never wait',
   'deadlock-rendezvous': 'no deadlock if sends and receives wait for each other',
 } as const;
