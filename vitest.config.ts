@@ -15,21 +15,23 @@ export default defineConfig({
   test: {
     globalSetup: [`${root}scripts/vitest-setup.mjs`],
     maxWorkers: 2,
-    projects: [...projects, { name: 'scripts', dir: 'scripts' }].map(({ name, dir }) => ({
-      resolve: { conditions },
-      ssr: { resolve: { conditions, externalConditions: conditions } },
-      test: {
-        name,
-        root: `${root}${dir}`,
-        include: ['**/*.test.ts', '**/*.test.tsx'],
-        exclude: ['**/node_modules/**', '**/dist/**'],
-        pool: 'forks' as const,
-        setupFiles: [`${root}scripts/vitest-seed.mjs`],
-        // Others may use the machine too: a condition that is polled for has this long to come true.
-        expect: { poll: { timeout: 30_000 } },
-        testTimeout: 600_000,
-        hookTimeout: 600_000,
-      },
-    })),
+    projects: [...projects, { name: 'scripts', dir: 'scripts' }, { name: 'docs', dir: 'docs' }].map(
+      ({ name, dir }) => ({
+        resolve: { conditions },
+        ssr: { resolve: { conditions, externalConditions: conditions } },
+        test: {
+          name,
+          root: `${root}${dir}`,
+          include: ['**/*.test.ts', '**/*.test.tsx'],
+          exclude: ['**/node_modules/**', '**/dist/**'],
+          pool: 'forks' as const,
+          setupFiles: [`${root}scripts/vitest-seed.mjs`],
+          // Others may use the machine too: a condition that is polled for has this long to come true.
+          expect: { poll: { timeout: 30_000 } },
+          testTimeout: 600_000,
+          hookTimeout: 600_000,
+        },
+      }),
+    ),
   },
 });

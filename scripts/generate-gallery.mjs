@@ -1,6 +1,6 @@
 // @ts-check
 /**
- * @file Draws every schedule into docs/gallery/ and writes docs/gallery.md with the numbers of each. Run after a build:
+ * @file Draws every schedule into docs/gallery/ and writes docs/gallery/README.md with the numbers of each. Run after a build:
  * `node scripts/generate-gallery.mjs`; with `--check` it only says whether the files are as they should be.
  */
 import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
@@ -74,7 +74,7 @@ function makeFiles() {
   /** @param {string} name @param {Drawing} drawing */
   const picture = (name, drawing) => {
     files.set(`docs/gallery/${name}.svg`, draw(drawing));
-    return `![${drawing.name} at ${drawing.ranks} ranks](gallery/${name}.svg)`;
+    return `![${drawing.name} at ${drawing.ranks} ranks](${name}.svg)`;
   };
   const training = scheduleDefinitions.filter((definition) => definition.hasBackward);
   const page = [
@@ -82,11 +82,11 @@ function makeFiles() {
     '',
     '# Gallery of schedules',
     '',
-    'Every schedule on the same work: a rank takes 1 for a forward of a microbatch, 1 for the input half and 1 for the',
-    'weight half of its backward, however many stages its share of the model is cut into; messages take no time. Peak',
-    'memory is in microbatches a rank holds. The two bubble rates are idle time in the makespan (what one waits for)',
-    'and in the span (from the first to the last action of a rank, as the zero-bubble papers count).',
-    '[schedules.md](schedules.md) explains the notation.',
+    'Every schedule on the same work: for each microbatch a rank takes 1 for the forward, 1 for the input half and 1 for the',
+    'weight half of the backward, no matter into how many stages its part of the model is split; messages take no time. Peak',
+    'memory is the number of microbatches whose activations a rank holds. Bubble is idle time: as a share of the makespan (what',
+    'you wait for) and of the span (from the first to the last action of a rank, as the zero-bubble papers count it).',
+    '[Schedules](../guide/schedules.md) explains the notation.',
     '',
   ];
   for (const shape of shapes) {
@@ -116,7 +116,7 @@ function makeFiles() {
   page.push(picture('slow-messages', { name: '1F1B', ...small, comm: 0.5, lowered: true }), '');
   page.push('## At 64 ranks', '');
   for (const { file, says, ...drawing } of large) page.push(says, '', picture(file, drawing), '');
-  files.set('docs/gallery.md', `${page.join('\n').trimEnd()}\n`);
+  files.set('docs/gallery/README.md', `${page.join('\n').trimEnd()}\n`);
   return files;
 }
 

@@ -2,9 +2,9 @@ import { readFileSync } from 'node:fs';
 import { describe, expect, test } from 'vitest';
 import * as library from './index.ts';
 
-const page = readFileSync(new URL('../../../docs/schedules.md', import.meta.url), 'utf8');
+const page = readFileSync(new URL('../../../docs/guide/schedules.md', import.meta.url), 'utf8');
 
-describe('docs/schedules.md', () => {
+describe('docs/guide/schedules.md', () => {
   test('shows what its first program prints', () => {
     const schedule = library.buildSchedule('1F1B', { ranks: 4, microbatches: 8 });
     const printed = library.renderTimeline(library.simulate(schedule, { F: 1, I: 1, W: 1 }));

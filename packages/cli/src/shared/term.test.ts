@@ -36,7 +36,7 @@ test('a table breaks one column between words', () => {
     ['two', 'short', '22'],
   ];
   expect(formatTable(rows, { align: 'llr', width: 27, wrap: 1 })).toBe(
-    'name  text               n\none   a text of several  1\n      words\ntwo   short             22\n',
+    'name  text                n\none   a text of several   1\n      words\ntwo   short              22\n',
   );
   expect(formatTable(rows, { align: 'llr', width: 80, wrap: 1 })).toBe(formatTable(rows, { align: 'llr' }));
   expect(wrapWords('one.two.three and more', 8)).toEqual(['one.two.', 'three', 'and more']);

@@ -1,11 +1,11 @@
-/** @file docs/schedule-search.md says what is so. */
+/** @file docs/guide/schedule-search.md says what is so. */
 import { readFileSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
 import * as library from '../index.ts';
 
-const page = readFileSync(new URL('../../../../docs/schedule-search.md', import.meta.url), 'utf8');
+const page = readFileSync(new URL('../../../../docs/guide/schedule-search.md', import.meta.url), 'utf8');
 
-describe('docs/schedule-search.md', () => {
+describe('docs/guide/schedule-search.md', () => {
   it('names only schedules and functions that exist', () => {
     const rows = [...page.matchAll(/^\| `(\w+)` \| (\d)/gm)];
     expect(rows).toHaveLength(7);

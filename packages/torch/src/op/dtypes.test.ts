@@ -1,9 +1,9 @@
-/** @file The rules of docs/dtypes.md: its examples are run, its tables are checked. */
+/** @file The rules of docs/reference/dtypes.md: its examples are run, its tables are checked. */
 import { readFileSync } from 'node:fs';
 import { afterEach, describe, expect, test } from 'vitest';
 import * as torch from '../index.ts';
 
-const text = readFileSync(new URL('../../../../docs/dtypes.md', import.meta.url), 'utf8');
+const text = readFileSync(new URL('../../../../docs/reference/dtypes.md', import.meta.url), 'utf8');
 
 afterEach(() => torch.setDefaultDtype('float32'));
 
@@ -15,7 +15,7 @@ function evaluate(expression: string): unknown {
   return body(...names.map((name) => (torch as Record<string, unknown>)[name]));
 }
 
-describe('docs/dtypes.md', () => {
+describe('docs/reference/dtypes.md', () => {
   const examples = [...text.matchAll(/`(\w+\([^`]+\))` is (bool|int64|float32|float64|complex64)/g)].map((match) => [
     match[1] as string,
     match[2] as string,
