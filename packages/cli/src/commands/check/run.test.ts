@@ -62,11 +62,17 @@ describe('check', () => {
   });
 
   test('an empty file is not a schedule', () => {
+    const empty = 'parseCsv: the text is empty; write one line per rank, with a cell such as 0F0 for every action';
     const said = 'there is no action in it; a schedule has a line of actions per rank, such as 0F0,0B0';
-    for (const text of ['', '\n', ',,\n', '{ "order": [] }'])
-      expect(cli('check -', text)).toEqual({ code: 1, out: '', err: `pipewright: standard input: ${said}\n` });
-    expect(JSON.parse(cli('check - -f json', '').out)).toEqual({ file: '-', ok: false, error: said, violations: [] });
-    expect(cli('simulate -', '')).toEqual({ code: 2, out: '', err: `pipewright: standard input: ${said}\n` });
+    for (const [text, message] of [
+      ['', empty],
+      ['\n', empty],
+      [',,\n', said],
+      ['{ "order": [] }', said],
+    ] as const)
+      expect(cli('check -', text)).toEqual({ code: 1, out: '', err: `pipewright: standard input: ${message}\n` });
+    expect(JSON.parse(cli('check - -f json', '').out)).toEqual({ file: '-', ok: false, error: empty, violations: [] });
+    expect(cli('simulate -', ',,\n')).toEqual({ code: 2, out: '', err: `pipewright: standard input: ${said}\n` });
   });
 
   test('a file that is no schedule fails the check; a file that is not there is a usage error', () => {

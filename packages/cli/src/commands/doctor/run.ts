@@ -1,5 +1,6 @@
-/** @file `pipewright doctor`: what the engine stands on, and what is missing. */
+/** @file `pipewright doctor`: what the engine needs, and what is missing. */
 import pc from 'picocolors';
+import { writeResult } from '../../shared/output.ts';
 
 /** The flags of the command. */
 export interface DoctorFlags {
@@ -11,8 +12,9 @@ export async function doctor(flags: DoctorFlags): Promise<number> {
   const { diagnose, formatReport } = await import('@pipewright/torch/setup');
   const report = diagnose();
   const paint = { ok: pc.green, missing: pc.red, absent: pc.yellow, info: pc.dim };
-  console.log(
-    flags.json ? JSON.stringify(report, null, 2) : formatReport(report, (health, text) => paint[health](text)),
-  );
+  const text = flags.json
+    ? JSON.stringify(report, null, 2)
+    : formatReport(report, (health, part) => paint[health](part));
+  await writeResult(`${text}\n`, undefined);
   return report.ok ? 0 : 1;
 }

@@ -7,8 +7,8 @@ import type { RunFlags } from './run.ts';
 export function registerRunCommand(program: Command): void {
   program
     .command('run')
-    .description('start a script on several ranks; when one fails, all end and the cause is told')
-    .argument('<script>', 'JavaScript or TypeScript; where it exports a function main, that is called')
+    .description('start a script on several ranks; when one fails, all end and the first cause is reported')
+    .argument('<script>', 'JavaScript or TypeScript; if it exports a function main, that is called')
     .argument('[args...]', "the script's own arguments")
     .option(
       '-n, --ranks <n>',
@@ -16,7 +16,7 @@ export function registerRunCommand(program: Command): void {
       count,
     )
     .option('--processes', 'a process for each rank (default)')
-    .option('--threads', 'a thread for each rank: starts faster, tensors change hands without a copy')
+    .option('--threads', 'a thread for each rank: starts faster, tensors are passed without copying')
     .option('--nnodes <n>', 'machines that take part, each with a `pipewright run` of its own', count)
     .option('--node-rank <i>', 'which of them this is, from 0 (default: as Slurm or Kubernetes says)', index)
     .option('--master-addr <host>', 'address of machine 0 (default: MASTER_ADDR)')

@@ -36,19 +36,20 @@ test('help', () =>
   expect(cli('run --help').out).toMatchInlineSnapshot(`
     "Usage: pipewright run [options] <script> [args...]
 
-    start a script on several ranks; when one fails, all end and the cause is told
+    start a script on several ranks; when one fails, all end and the first cause is
+    reported
 
     Arguments:
-      script                JavaScript or TypeScript; where it exports a function
-                            main, that is called
+      script                JavaScript or TypeScript; if it exports a function main,
+                            that is called
       args                  the script's own arguments
 
     Options:
       -n, --ranks <n>       ranks on this machine; without it, be the rank that
                             torchrun, srun or mpirun says
       --processes           a process for each rank (default)
-      --threads             a thread for each rank: starts faster, tensors change
-                            hands without a copy
+      --threads             a thread for each rank: starts faster, tensors are
+                            passed without copying
       --nnodes <n>          machines that take part, each with a \`pipewright run\` of
                             its own
       --node-rank <i>       which of them this is, from 0 (default: as Slurm or

@@ -1,11 +1,11 @@
-/** @file `pipewright setup`: brings libtorch and builds the addon. */
+/** @file `pipewright setup`: finds or downloads libtorch and builds the addon. */
 
 /** The flags of the command. */
 export interface SetupFlags {
   readonly verify?: boolean;
 }
 
-/** Runs the set-up and says in one line where things stand; returns the exit code. */
+/** Runs the set-up and says in one line where things are; returns the exit code. */
 export async function setup(flags: SetupFlags): Promise<number> {
   const { runSetup } = await import('@pipewright/torch/setup');
   const { libtorch, addon, changed } = await runSetup({ verify: flags.verify === true });
