@@ -51,6 +51,11 @@ export { type LoadPt2Options, loadPt2 } from './pt2/load-pt2.ts';
 export * from './runtime/index.ts';
 export { type BalanceOptions, cutAtModules, cutBalanced, withoutMarks } from './split/cut.ts';
 export { measureCosts } from './split/measure.ts';
+export {
+  MultiUseParameterConfig,
+  type MultiUseParamSpec,
+  type MultiUseRule,
+} from './split/multi-use.ts';
 export * from './split/parts.ts';
 export type { SharedValues } from './split/recompute.ts';
 export { type SplitGraphOptions, splitGraph } from './split/split.ts';

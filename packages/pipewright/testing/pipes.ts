@@ -71,11 +71,15 @@ export function pipeGradients(pipe: Pipe): Record<string, unknown> {
     for (const { name, stages } of pipe.replicatedParams)
       for (const [stage, locals] of stages) for (const local of locals) first.set(`${stage} ${local}`, name);
     pipe.split.stages.forEach((_, stage) => {
-      for (const [local, parameter] of pipe.getStageModule(stage).namedParameters()) {
-        const name = first.get(`${stage} ${local}`) ?? local;
-        const before = sums.get(name) ?? null;
-        const { grad } = parameter;
-        sums.set(name, grad === null ? before : before === null ? grad : before.add(grad));
+      const locals = new Map<Tensor, string[]>();
+      for (const [local, parameter] of pipe.getStageModule(stage).namedParameters({ removeDuplicate: false }))
+        locals.set(parameter, [...(locals.get(parameter) ?? []), local]);
+      for (const [{ grad }, own] of locals) {
+        const tied = own.flatMap((local) => first.get(`${stage} ${local}`) ?? []);
+        for (const name of new Set(tied.length > 0 ? tied : own)) {
+          const before = sums.get(name) ?? null;
+          sums.set(name, grad === null ? before : before === null ? grad : before.add(grad));
+        }
       }
     });
     const found = Object.fromEntries([...sums].map(([name, grad]) => [name, grad?.toArray() ?? null]));

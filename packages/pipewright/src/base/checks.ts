@@ -4,6 +4,11 @@ import { PipelineError } from './errors.ts';
 
 /** Refuses options that do not exist, by name, with the near miss. @example checkOptions('launch', { rank: 4 }, ['ranks']) */
 export function checkOptions(where: string, options: object | undefined, known: readonly string[]): void {
+  if (options !== undefined && (typeof (options as unknown) !== 'object' || options === null || Array.isArray(options)))
+    throw new PipelineError(
+      'BAD_OPTION',
+      `${where}: the options are ${show(options)}; give an object of ${known.join(', ')}`,
+    );
   for (const key of Object.keys(options ?? {})) {
     if (known.includes(key)) continue;
     throw new PipelineError(
@@ -27,6 +32,17 @@ export function checkChoice<T extends string>(where: string, name: string, value
   const near = typeof value === 'string' ? didYouMean(value, choices) : '';
   const rule = `give ${choices.map((choice) => `'${choice}'`).join(' or ')}`;
   throw new PipelineError('BAD_OPTION', `${where}: ${name} is ${show(value)}${near}; ${rule}`, { option: name, value });
+}
+
+/** Refuses a value that is not what a function takes. @example checkArgument('scale', x > 0, ['the factor', x], 'a positive number') */
+export function checkArgument(
+  where: string,
+  isRight: boolean,
+  [name, value]: readonly [string, unknown],
+  rule: string,
+): void {
+  if (!isRight)
+    throw new PipelineError('BAD_ARGUMENT', `${where}: ${name} is ${show(value)}; give ${rule}`, { argument: name });
 }
 
 /** The near miss among `names` as ` (did you mean 'x'?)`, or nothing. @example didYouMean('rank', ['ranks']) */

@@ -39,6 +39,7 @@ export function flatten(value: unknown): FlatTree {
  * @example unflatten({ list: ['*', '*'] }, [1, 2]) // [1, 2]
  */
 export function unflatten(spec: TreeSpec, leaves: readonly unknown[]): unknown {
+  if (!Array.isArray(leaves)) throw badTree('unflatten', 'the second argument is no array of leaves');
   const count = leafCount(spec);
   if (count !== leaves.length)
     throw new PipelineError(
@@ -66,7 +67,7 @@ export function leafCount(spec: TreeSpec): number {
 
 /** Whether two shapes are the same, names and their order included. @example sameSpec('*', { list: ['*'] }) // false */
 export function sameSpec(a: TreeSpec, b: TreeSpec): boolean {
-  return a === b || JSON.stringify(a) === JSON.stringify(b);
+  return a === b || (leafCount(a) === leafCount(b) && JSON.stringify(a) === JSON.stringify(b));
 }
 
 /**
@@ -82,12 +83,14 @@ export function leafPaths(spec: TreeSpec, prefix = ''): string[] {
     const key = spec.keys[i] as string;
     return /^[A-Za-z_$][\w$]*$/.test(key) ? `.${key}` : `[${JSON.stringify(key)}]`;
   };
-  return childrenOf(spec).flatMap((item, i) => leafPaths(item, `${prefix}${step(i)}`));
+  const children = childrenOf(spec);
+  return children.flatMap((item, i) => leafPaths(item, `${prefix}${step(i)}`));
 }
 
 /** A shape in short, for messages. @example formatSpec(flatten({ a: 1, b: [2, 3] }).spec) // '{a: *, b: [*, *]}' */
 export function formatSpec(spec: TreeSpec): string {
   if (spec === '*') return '*';
+  childrenOf(spec);
   if ('list' in spec) return `[${spec.list.map(formatSpec).join(', ')}]`;
   const items = spec.items.map(formatSpec);
   const isMap = 'mapKeys' in spec;
@@ -95,7 +98,13 @@ export function formatSpec(spec: TreeSpec): string {
   return `${isMap ? 'Map' : ''}{${pairs.join(', ')}}`;
 }
 
+function badTree(where: string, what: string): PipelineError {
+  return new PipelineError('TREE_MISMATCH', `${where}: ${what}; give what flatten returns: { leaves, spec }`);
+}
+
 function childrenOf(spec: Exclude<TreeSpec, '*'>): readonly TreeSpec[] {
+  const isSpec = typeof (spec as unknown) === 'object' && spec !== null && ('list' in spec || 'items' in spec);
+  if (!isSpec) throw badTree('tree', 'a shape is something else than a list, an object or a leaf');
   return 'list' in spec ? spec.list : spec.items;
 }
 

@@ -3,6 +3,7 @@
  * model, in modules of the original hierarchy, so state dicts and safetensors files of that model fit.
  */
 import { nn, recorder, Tensor } from '@pipewright/torch';
+import { checkArgument, checkOptions } from '../base/checks.ts';
 import { PipelineError } from '../base/errors.ts';
 import { ArgumentBinder } from '../graph/call-signature.ts';
 import type { AttributeNode, CallNode, Graph, GraphArgument, TensorMeta } from '../graph/graph.ts';
@@ -97,10 +98,9 @@ export class GraphModule extends GraphPart {
   private compiled: Compiled | null = null;
 
   constructor(graph: Graph, state: GraphState, options: GraphModuleOptions = {}) {
+    checkOptions('GraphModule', options, ['modules', 'name']);
     super(options.name ?? 'GraphModule');
-    for (const key of Object.keys(options))
-      if (key !== 'modules' && key !== 'name')
-        throw new PipelineError('UNKNOWN_OPTION', `GraphModule: unknown option '${key}'; it takes modules, name`);
+    checkArgument('GraphModule', state instanceof Map, ['the state', state], 'a Map of tensors by name');
     checkGraph(graph, 'GraphModule');
     this.graph = graph;
     this.modulesByTarget = options.modules ?? new Map();

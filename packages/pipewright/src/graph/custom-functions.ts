@@ -3,7 +3,7 @@
  * runs a graph traced elsewhere must have registered the function under the same name.
  */
 import { FunctionContext, type FunctionOutput, type FunctionType } from '@pipewright/torch';
-import { didYouMean } from '../base/checks.ts';
+import { checkArgument, didYouMean } from '../base/checks.ts';
 import { PipelineError } from '../base/errors.ts';
 
 type AnyFunction = FunctionType<unknown[], FunctionOutput>;
@@ -20,6 +20,10 @@ const namespace = 'function';
 export function registerCustomFunction<Args extends unknown[], Output extends FunctionOutput>(
   type: FunctionType<Args, Output>,
 ): string {
+  const { forward, backward } = Object(type) as Partial<AnyFunction>;
+  const isType = typeof forward === 'function' && typeof backward === 'function';
+  const rule = 'a class with static forward and backward, as CustomFunction has them';
+  checkArgument('registerCustomFunction', isType, ['the function', type], rule);
   const given = type as unknown as AnyFunction;
   const base = type.name.replace(/\W/g, '_') || 'anonymous';
   let name = base;

@@ -2,6 +2,7 @@
  * @file Expressions in sizes, as text: `2*s0 + 1`, `s0//2`, `Max(s0, 4)`. They are parsed and computed here, never
  * evaluated as code. A function that is not known makes an expression opaque: it prints, but has no value.
  */
+import { checkArgument } from '../base/checks.ts';
 
 /** A parsed expression. */
 export type Expression =
@@ -14,6 +15,7 @@ const deepest = 200;
 
 /** Parses an expression, or returns nothing where the text is none. @example parseExpression('2*s0') */
 export function parseExpression(text: string): Expression | undefined {
+  checkArgument('parseExpression', typeof text === 'string', ['the text', text], "an expression such as '2*s0 + 1'");
   if (text.length > longest) return undefined;
   const tokens = text.match(/\d+(?:\.\d+)?|[A-Za-z_]\w*|\*\*|\/\/|[-+*/%(),]|\S/g) ?? [];
   try {
@@ -135,7 +137,10 @@ const functions: Readonly<Record<string, (...values: number[]) => number | undef
 
 /** The value of an expression, or nothing where a symbol or function is not known. @example evaluate(parseExpression('2*s0'), new Map([['s0', 4]])) // 8 */
 export function evaluate(expression: Expression, symbols: ReadonlyMap<string, number>): number | undefined {
+  const isExpression = typeof (expression as unknown) === 'object' && expression !== null;
+  checkArgument('evaluate', isExpression, ['the expression', expression], 'what parseExpression returns');
   if ('number' in expression) return expression.number;
+  checkArgument('evaluate', symbols instanceof Map, ['the second argument', symbols], 'a Map of numbers by symbol');
   if ('symbol' in expression) return symbols.get(expression.symbol);
   const run = Object.hasOwn(functions, expression.call) ? functions[expression.call] : undefined;
   if (run === undefined) return undefined;

@@ -3,6 +3,7 @@
  * plain JSON, so it prints, compares, and travels to a worker or a file as it is; `GraphBuilder` makes one,
  * `validateGraph` is the rule book, `GraphModule` runs it.
  */
+import { checkArgument } from '../base/checks.ts';
 
 /** A size: a number, or the text of an expression in symbols, such as `s0`, `2*s0` or `floordiv(s0 + 1, 2)`. */
 export type Dim = number | string;
@@ -150,6 +151,12 @@ export const pipeSplitOp = 'pippy::_pipe_split';
 /** The operator that says whether the module that owns the graph is in training: no inputs, a boolean. */
 export const trainingOp = 'pipewright::training';
 
+/** Refuses what is no graph at first sight; `validateGraph` looks closer. @example needNodes('usersOf', graph) */
+export function needNodes(where: string, graph: unknown): void {
+  const nodes: unknown = typeof graph === 'object' && graph !== null ? Reflect.get(graph, 'nodes') : undefined;
+  checkArgument(where, Array.isArray(nodes), ['the graph', graph], 'a graph: { nodes: [...] }');
+}
+
 /** Whether an argument is a use of a node. @example isReference({ ref: 'x' }) // true */
 export function isReference(value: unknown): value is NodeReference {
   return typeof value === 'object' && value !== null && 'ref' in value;
@@ -186,6 +193,7 @@ export function eachReference(value: GraphArgument, visit: (name: string) => voi
 export function inputsOf(node: GraphNode): string[] {
   const names = new Set<string>();
   const add = (name: string): unknown => names.add(name);
+  needNode('inputsOf', node);
   switch (node.kind) {
     case 'call':
     case 'module':
@@ -207,6 +215,7 @@ export function inputsOf(node: GraphNode): string[] {
 
 /** The node with every use of another node replaced; the rest stays. @example mapNodeReferences(node, ({ ref }) => ({ ref: renamed.get(ref) ?? ref })) */
 export function mapNodeReferences(node: GraphNode, replace: (reference: NodeReference) => NodeReference): GraphNode {
+  needNode('mapNodeReferences', node);
   switch (node.kind) {
     case 'call':
     case 'module':
@@ -231,8 +240,14 @@ export function mapNodeReferences(node: GraphNode, replace: (reference: NodeRefe
   }
 }
 
+function needNode(where: string, node: unknown): void {
+  if (typeof node !== 'object' || node === null || !('kind' in node))
+    checkArgument(where, false, ['the node', node], "a node of a graph: { kind: 'call', ... }");
+}
+
 /** For every node the names of the nodes that use it, in order. @example usersOf(graph).get('x') // ['linear'] */
 export function usersOf(graph: Graph): Map<string, string[]> {
+  needNodes('usersOf', graph);
   const users = new Map<string, string[]>(graph.nodes.map((node) => [node.name, []]));
   for (const node of graph.nodes) for (const name of inputsOf(node)) users.get(name)?.push(node.name);
   return users;
@@ -240,12 +255,16 @@ export function usersOf(graph: Graph): Map<string, string[]> {
 
 /** The placeholders of a graph in order. @example placeholdersOf(graph).map((node) => node.name) // ['x'] */
 export function placeholdersOf(graph: Graph): PlaceholderNode[] {
+  needNodes('placeholdersOf', graph);
   return graph.nodes.filter((node): node is PlaceholderNode => node.kind === 'placeholder');
 }
 
 /** The output node. @example outputOf(graph).value // { ref: 'linear_8' } */
 export function outputOf(graph: Graph): OutputNode {
-  return graph.nodes.at(-1) as OutputNode;
+  needNodes('outputOf', graph);
+  const last = graph.nodes.at(-1);
+  checkArgument('outputOf', last?.kind === 'output', ['the last node', last], 'a graph that ends with its output');
+  return last as OutputNode;
 }
 
 /** The number of a `{ float }` argument. @example floatNumber('-inf') // -Infinity */

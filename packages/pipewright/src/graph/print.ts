@@ -75,9 +75,9 @@ function typed(meta: ValueMeta | undefined): string {
 
 /** What is known of a value as text; nothing when nothing is. @example formatMeta({ dtype: 'float32', shape: ['s0', 4] }) // 'float32[s0, 4]' */
 export function formatMeta(meta: ValueMeta | undefined): string {
-  if (meta === undefined || meta === null) return '';
+  if (typeof meta !== 'object' || meta === null) return '';
   if (Array.isArray(meta))
     return `(${(meta as readonly ValueMeta[]).map((item) => formatMeta(item) || '?').join(', ')})`;
   if ('scalar' in meta) return meta.value === undefined ? meta.scalar : `${meta.scalar} ${meta.value}`;
-  return 'dtype' in meta ? `${meta.dtype}[${meta.shape.join(', ')}]` : '';
+  return 'dtype' in meta && Array.isArray(meta.shape) ? `${meta.dtype}[${meta.shape.join(', ')}]` : '';
 }

@@ -1,6 +1,6 @@
 /** @file Where stages end: marks in the model's code, or modules by name. */
 import { nn } from '@pipewright/torch';
-import { checkChoice, didYouMean, show } from '../base/checks.ts';
+import { checkArgument, checkChoice, didYouMean, show } from '../base/checks.ts';
 import { PipelineError } from '../base/errors.ts';
 import { pipeSplit } from './mark.ts';
 
@@ -37,7 +37,8 @@ const annotations = new WeakMap<nn.Module, ModuleBorders>();
  * @example annotateSplitPoints(model, { 'layers.4': SplitPoint.BEGINNING })
  */
 export function annotateSplitPoints(model: nn.Module, spec: SplitSpec): { remove(): void } {
-  const undo = [...bordersOf(model, spec)].map(([part, borders]) => {
+  const undo = [...bordersOf(model, spec)].map(([name, borders]) => {
+    const part = findModule(model, name);
     const before = annotations.get(part);
     annotations.set(part, joined(before, borders));
     return () => (before === undefined ? annotations.delete(part) : annotations.set(part, before));
@@ -45,19 +46,16 @@ export function annotateSplitPoints(model: nn.Module, spec: SplitSpec): { remove
   return { remove: () => undo.toReversed().forEach((each) => each()) };
 }
 
-/** The borders of the modules that a specification names. */
-export function bordersOf(model: nn.Module, spec: SplitSpec): Map<nn.Module, ModuleBorders> {
+/** The borders of the modules that a specification names, by name. */
+export function bordersOf(model: nn.Module, spec: SplitSpec): Map<string, ModuleBorders> {
+  checkArgument('annotateSplitPoints', model instanceof nn.Module, ['the model', model], 'a module');
   if (typeof spec !== 'object' || spec === null)
     throw new PipelineError(
       'BAD_OPTION',
       `splitSpec is ${show(spec)}; give module names: { 'layers.4': SplitPoint.BEGINNING }`,
     );
-  const borders = new Map<nn.Module, ModuleBorders>();
-  for (const [name, point] of Object.entries(spec)) {
-    const part = findModule(model, name);
-    borders.set(part, joined(borders.get(part), pointBorders(name, point)));
-  }
-  return borders;
+  for (const name of Object.keys(spec)) findModule(model, name);
+  return new Map(Object.entries(spec).map(([name, point]) => [name, pointBorders(name, point)]));
 }
 
 /** The borders of a model's modules that were marked with `annotateSplitPoints`. */

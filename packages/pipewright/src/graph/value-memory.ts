@@ -1,5 +1,6 @@
 /** @file How much memory the values of a graph take, computed from what is known of their shapes: nothing is run. */
 import { type DTypeName, dtypes } from '@pipewright/torch';
+import { checkArgument } from '../base/checks.ts';
 import { changedBy, viewedArgument } from './effects.ts';
 import { evaluate, parseExpression } from './expression.ts';
 import type { CallNode, Dim, Graph, GraphNode, TensorMeta, ValueMeta } from './graph.ts';
@@ -22,6 +23,7 @@ export interface ValueMemory {
  */
 export function valueMemory(graph: Graph, sizes: ReadonlyMap<string, number>): ValueMemory {
   const users = usersOf(graph);
+  checkArgument('valueMemory', sizes instanceof Map, ['the second argument', sizes], 'a Map of sizes by symbol');
   const lastUse = new Map<string, number>();
   const owner = new Map<string, string>();
   graph.nodes.forEach((node, i) => {
@@ -76,6 +78,8 @@ function metaBytes(meta: ValueMeta | undefined, sizes: ReadonlyMap<string, numbe
 
 /** Bytes of a tensor, or nothing where a size is not known. @example tensorBytes({ dtype: 'float32', shape: ['s0', 4] }, new Map([['s0', 8]])) // 128 */
 export function tensorBytes(meta: TensorMeta, sizes: ReadonlyMap<string, number>): number | undefined {
+  const isMeta = typeof meta === 'object' && meta !== null && Array.isArray(meta.shape) && sizes instanceof Map;
+  checkArgument('tensorBytes', isMeta, ['what is known of the tensor', meta], '{ dtype, shape } and a Map of sizes');
   let bytes = dtypes.get(meta.dtype as DTypeName)?.itemSize ?? 0;
   for (const dim of meta.shape) {
     const size = sizeOf(dim, sizes);

@@ -1,10 +1,11 @@
 /** @file Runs a pipe in this process, stage after stage. */
 import { backward, isGradEnabled, type nn, Tensor } from '@pipewright/torch';
+import { checkArgument } from '../base/checks.ts';
 import { PipelineError } from '../base/errors.ts';
 import { mapTensors } from '../base/tree.ts';
 import { ArgumentBinder } from '../graph/call-signature.ts';
 import type { CallNode, Graph, GraphArgument, GraphNode } from '../graph/graph.ts';
-import { outputOf, placeholdersOf } from '../graph/graph.ts';
+import { needNodes, outputOf, placeholdersOf } from '../graph/graph.ts';
 import { nullCoalesceAddOp, stageBackwardOp } from './loss.ts';
 
 /** Runs the root graph of a pipe; gradients flow through it as through the unsplit model. */
@@ -15,6 +16,13 @@ export class PipeExecutor {
   private values = new Map<string, unknown>();
 
   constructor(graph: Graph, moduleOf: (target: string) => nn.Module) {
+    needNodes('PipeExecutor', graph);
+    checkArgument(
+      'PipeExecutor',
+      typeof moduleOf === 'function',
+      ['moduleOf', moduleOf],
+      'a function from name to module',
+    );
     this.graph = graph;
     this.moduleOf = moduleOf;
     this.binder = new ArgumentBinder(graph);
@@ -105,6 +113,8 @@ export class DetachExecutor extends PipeExecutor {
 
 /** The sum of two gradients of which one may be missing. @example nullCoalesceAdd(null, grad) // grad */
 export function nullCoalesceAdd(a: Tensor | null, b: Tensor | null): Tensor | null {
+  for (const each of [a, b])
+    checkArgument('nullCoalesceAdd', each === null || each instanceof Tensor, ['a gradient', each], 'a tensor or null');
   if (a === null) return b;
   return b === null ? a : a.add(b);
 }
@@ -120,6 +130,8 @@ export function stageBackward(
   grads: readonly (Tensor | null)[],
   inputs: readonly (Tensor | null)[],
 ): (Tensor | null)[] {
+  for (const [name, list] of Object.entries({ outputs, grads, inputs }))
+    checkArgument('stageBackward', isTensorList(list), [name, list], 'an array of tensors and nulls');
   const roots: Tensor[] = [];
   const given: (Tensor | null)[] = [];
   outputs.forEach((output, i) => {
@@ -135,4 +147,8 @@ export function stageBackward(
     input.grad = null; // another stage that takes the same value adds its own part
     return grad;
   });
+}
+
+function isTensorList(value: unknown): boolean {
+  return Array.isArray(value) && value.every((each) => each === null || each instanceof Tensor);
 }

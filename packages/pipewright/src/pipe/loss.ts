@@ -3,6 +3,7 @@
  * stage to the root graph.
  */
 import { nn, type Tensor } from '@pipewright/torch';
+import { checkArgument } from '../base/checks.ts';
 import { PipelineError } from '../base/errors.ts';
 import {
   type CallNode,
@@ -13,6 +14,7 @@ import {
   inputsOf,
   isReference,
   type ModuleCallNode,
+  needNodes,
   type OutputNode,
   outputOf,
 } from '../graph/graph.ts';
@@ -126,6 +128,14 @@ function lossNode(value: GraphArgument): string {
  * the backwards work on the parameters' gradients.
  */
 export function insertSymbolicBackward(root: Graph, loss: string): Graph {
+  needNodes('insertSymbolicBackward', root);
+  const isNode = root.nodes.some(({ name }) => name === loss);
+  checkArgument(
+    'insertSymbolicBackward',
+    isNode,
+    ['the loss', loss],
+    'the name of a node, as findLossOutput returns it',
+  );
   return new BackwardBuilder(root, loss).build();
 }
 

@@ -1,4 +1,5 @@
 /** @file A picture of the stages of a pipe: boxes in a row, what travels between them, skips as arcs. SVG as text. */
+import { checkArgument, checkOptions } from '../base/checks.ts';
 import type { PipeReport, ReportedValue, StageReport } from './report.ts';
 
 const boxWidth = 190;
@@ -16,6 +17,9 @@ export interface PictureOptions {
 
 /** The stage graph as an SVG document. @example writeFileSync('split.svg', drawPipe(describePipe(pipe))) */
 export function drawPipe(report: PipeReport, options: PictureOptions = {}): string {
+  const isReport = typeof report === 'object' && report !== null && Array.isArray(report.stages);
+  checkArgument('drawPipe', isReport, ['the report', report], 'what describePipe returns');
+  checkOptions('drawPipe', options, ['width', 'title']);
   const { stages } = report;
   const texts = stages.map(linesOf);
   const height = 34 + Math.max(...texts.map((lines) => lines.length)) * lineHeight;
@@ -108,6 +112,7 @@ function linesOf({ layers, parameters, share, flops }: StageReport): string[] {
 
 /** Bytes in a unit that fits. @example formatBytes(1536) // '1.5 KiB' */
 export function formatBytes(bytes: number): string {
+  checkArgument('formatBytes', typeof bytes === 'number', ['the number of bytes', bytes], 'a number');
   const units = ['B', 'KiB', 'MiB', 'GiB', 'TiB'];
   const unit = bytes < 1 ? 0 : Math.min(units.length - 1, Math.floor(Math.log2(bytes) / 10));
   const size = bytes / 1024 ** unit;
@@ -116,6 +121,7 @@ export function formatBytes(bytes: number): string {
 
 /** Operations in a unit that fits. @example formatFlops(2.5e9) // '2.5 GFLOP' */
 export function formatFlops(flops: number): string {
+  checkArgument('formatFlops', typeof flops === 'number', ['the number of operations', flops], 'a number');
   const units = ['', 'K', 'M', 'G', 'T', 'P'];
   const unit = flops < 1 ? 0 : Math.min(units.length - 1, Math.floor(Math.log10(flops) / 3));
   const size = flops / 1000 ** unit;

@@ -1,7 +1,7 @@
 /** @file A model split into stages: a root graph that calls them, and a module for each. */
 import type { StageEdge } from '@pipewright/schedule';
-import { nn, type Tensor } from '@pipewright/torch';
-import { checkOptions, show } from '../base/checks.ts';
+import { type Device, nn, type Tensor } from '@pipewright/torch';
+import { checkArgument, checkOptions, show } from '../base/checks.ts';
 import { PipelineError } from '../base/errors.ts';
 import { GraphModule } from '../execute/graph-module.ts';
 import type { Graph } from '../graph/graph.ts';
@@ -58,20 +58,25 @@ export class Pipe extends nn.Module {
   private readonly routed: readonly RoutedStage[];
   private readonly states: readonly ReadonlyMap<string, Tensor>[];
   private readonly stageModules: readonly GraphModule[];
+  /** The modules that ranks run: with the same tensors, but connected as values travel between ranks. */
+  private readonly rankModules: readonly GraphModule[];
 
   private constructor(split: SplitGraph, program: GraphProgram, lossSpec: LossSpec | undefined) {
     super();
     this.split = split;
     const names = new TensorNames(program.state);
-    this.replicatedParams = replicatedParameters(split.stages, names);
+    this.replicatedParams = replicatedParameters(split, names);
     const context = { names, replicated: this.replicatedParams, copies: new Map<string, Tensor>() };
     this.states = split.stages.map((part) => stageState(part, program.state, context));
     this.stageModules = split.stages.map(
       (part, i) => new GraphModule(part.graph, this.states[i] as GraphState, { name: 'Stage' }),
     );
     this.routed = routeStages(split);
+    this.rankModules = this.routed.map(
+      ({ graph }, i) => new GraphModule(graph, this.states[i] as GraphState, { name: 'Stage' }),
+    );
     this.bothModes = program.bothModes !== false;
-    if (program.training === false) super.train(false);
+    if (program.training === false) this.setMode(false);
     const loss = lossSpec === undefined ? null : findLossOutput(split.root, lossSpec);
     this.hasLossAndBackward = loss !== null;
     this.root = loss === null ? split.root : insertSymbolicBackward(split.root, loss);
@@ -100,6 +105,11 @@ export class Pipe extends nn.Module {
         'FIXED_MODE',
         `Pipe: what the model computes in training and in evaluation differs by more than flags, so the graph does only ${this.training ? 'training' : 'evaluation'}; make a second pipe with the model in the other mode`,
       );
+    return this.setMode(mode);
+  }
+
+  private setMode(mode: boolean): this {
+    for (const module of this.rankModules) module.train(mode);
     return super.train(mode);
   }
 
@@ -122,10 +132,15 @@ export class Pipe extends nn.Module {
     return new Executor(this.root, moduleOf).run(...args);
   }
 
-  /** The module of a stage, with the values of the split as inputs and outputs. */
+  /**
+   * The module of a stage as a rank runs it, with the tensors of this pipe: stage 0 is called as the model is and passes
+   * on what later stages want of the model's inputs; the last stage returns what the model returns.
+   *
+   * @example buildStage(pipe.getStageModule(rank), rank, pipe.info(), { group })
+   */
   getStageModule(stage: number): GraphModule {
     this.checkStage('getStageModule', stage);
-    return this.stageModules[stage] as GraphModule;
+    return this.rankModules[stage] as GraphModule;
   }
 
   /** What other ranks need to know; it holds no tensor and no module. */
@@ -145,12 +160,9 @@ export class Pipe extends nn.Module {
    *
    * @example new PipelineRuntime(pipe.buildStage(rank, { device: 'cuda' }), '1F1B', { microbatches: 8, lossFn })
    */
-  buildStage(stage: number, options: BuildStageOptions = {}): PipelineStage {
+  buildStage(stage: number, options: BuildStageOptions | Device = {}): PipelineStage {
     this.checkStage('buildStage', stage);
-    const { graph } = this.routed[stage] as RoutedStage;
-    const module = new GraphModule(graph, this.states[stage] as GraphState, { name: 'Stage' });
-    module.train(this.training);
-    return buildStage(module, stage, this.info(), options);
+    return buildStage(this.getStageModule(stage), stage, this.info(), options);
   }
 
   /** The root graph as text. */
@@ -190,8 +202,20 @@ export function buildStage(
   module: nn.Module,
   stage: number,
   info: PipeInfo,
-  options: BuildStageOptions = {},
+  options: BuildStageOptions | Device = {},
 ): PipelineStage {
+  if (!(module instanceof nn.Module))
+    throw new PipelineError(
+      'BAD_ARGUMENT',
+      `buildStage: the first argument is ${show(module)}; give the module of a stage: pipe.getStageModule(${show(stage)})`,
+    );
+  if (typeof info !== 'object' || info === null || !Array.isArray(info.wiring))
+    throw new PipelineError(
+      'BAD_ARGUMENT',
+      `buildStage: the third argument is ${show(info)}; give what is known of the pipe: pipe.info()`,
+    );
+  const isOptions = typeof options === 'string' || (typeof options === 'object' && options !== null);
+  checkArgument('buildStage', isOptions, ['the last argument', options], 'a device, or options: { device, group }');
   const wiring = info.wiring[stage];
   if (wiring === undefined)
     throw new PipelineError(
@@ -201,7 +225,7 @@ export function buildStage(
     );
   const { inputs, ties } = wiring;
   return new PipelineStage(module, stage, info.numStages, {
-    ...options,
+    ...(typeof options === 'string' ? { device: options } : options),
     ties,
     ...(stage === 0 ? {} : { inputs, kwargs: [] }),
   });

@@ -1,5 +1,5 @@
 /** @file From a model to a pipe in one call: trace, put borders, split. */
-import { nn, type Tensor } from '@pipewright/torch';
+import { nn, Tensor } from '@pipewright/torch';
 import { checkOptions, show } from '../base/checks.ts';
 import { PipelineError } from '../base/errors.ts';
 import { GraphModule } from '../execute/graph-module.ts';
@@ -46,8 +46,21 @@ const optionNames = [
  *
  * @example const pipe = pipeline(model, { mbArgs: [x], splitSpec: { 'layers.4': SplitPoint.BEGINNING } })
  */
-export function pipeline(model: nn.Module | GraphProgram, options: PipelineOptions): Pipe {
-  checkOptions('pipeline', options, optionNames);
+export function pipeline(model: nn.Module | GraphProgram, options?: PipelineOptions): Pipe;
+/** The same with the example arguments of one microbatch as an array. @example pipeline(model, [x], { stages: 2 }) */
+export function pipeline(model: nn.Module, mbArgs: readonly unknown[], options?: Omit<PipelineOptions, 'mbArgs'>): Pipe;
+export function pipeline(
+  model: nn.Module | GraphProgram,
+  given: PipelineOptions | readonly unknown[] = {},
+  more: Omit<PipelineOptions, 'mbArgs'> = {},
+): Pipe {
+  if (given instanceof Tensor)
+    throw new PipelineError(
+      'BAD_ARGUMENT',
+      'pipeline: the second argument is a Tensor; give the example arguments of one microbatch: { mbArgs: [x] }, or [x]',
+    );
+  const options: PipelineOptions = isList(given) ? { ...more, mbArgs: given } : given;
+  checkOptions('pipeline', isList(given) ? more : given, optionNames);
   const { splitSpec, splitPolicy, stages, balance } = options;
   const ways = Object.entries({ splitSpec, splitPolicy, stages }).filter(([, value]) => value !== undefined);
   if (ways.length > 1)
@@ -65,6 +78,10 @@ export function pipeline(model: nn.Module | GraphProgram, options: PipelineOptio
     { ...program, graph },
     { multiUse: options.multiUse, shared: options.shared ?? (stages === undefined ? 'send' : 'auto'), lossSpec },
   );
+}
+
+function isList(value: PipelineOptions | readonly unknown[]): value is readonly unknown[] {
+  return Array.isArray(value);
 }
 
 /** The graph with its borders; those that modules were named for are in a traced one already. */

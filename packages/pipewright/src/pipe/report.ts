@@ -1,11 +1,12 @@
 /** @file A split in numbers: per stage its layers, parameters, what comes and goes, and what it costs. Plain JSON. */
+import { checkArgument } from '../base/checks.ts';
 import { PipelineError } from '../base/errors.ts';
 import { type GraphNode, placeholdersOf, type ValueMeta } from '../graph/graph.ts';
 import { bytesOf, costOf, type ExampleSizes, elementsOf } from '../graph/node-cost.ts';
 import { formatMeta } from '../graph/print.ts';
 import { flattenRegions } from '../graph/regions.ts';
 import type { StagePart } from '../split/parts.ts';
-import type { Pipe } from './pipe.ts';
+import { Pipe } from './pipe.ts';
 
 /** A value that travels to a stage, or leaves it. */
 export interface ReportedValue {
@@ -53,6 +54,7 @@ export interface PipeReport {
  * @example describePipe(pipe, { batch: 16 }).stages.map((stage) => stage.share)
  */
 export function describePipe(pipe: Pipe, sizes: Readonly<Record<string, number>> = {}): PipeReport {
+  checkArgument('describePipe', pipe instanceof Pipe, ['the pipe', pipe], 'what pipeline() returns');
   const { root, stages } = pipe.split;
   const used = withDefaults(root.ranges ?? {}, sizes);
   const example: ExampleSizes = new Map(Object.entries(used));

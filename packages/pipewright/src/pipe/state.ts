@@ -3,7 +3,7 @@ import { nn, noGrad, scope, type Tensor } from '@pipewright/torch';
 import { PipelineError } from '../base/errors.ts';
 import type { GraphNode } from '../graph/graph.ts';
 import type { GraphState } from '../graph/graph-program.ts';
-import type { StagePart } from '../split/parts.ts';
+import type { SplitGraph, StagePart } from '../split/parts.ts';
 
 /** Finds one name for tensors that have several. */
 export class TensorNames {
@@ -32,12 +32,14 @@ export class TensorNames {
 /** A parameter that several stages hold: its first name, and what each stage calls it. */
 export interface ReplicatedParameter {
   readonly name: string;
+  /** The stage that holds the model's own tensor; the others hold copies. */
+  readonly owner: number;
   /** Its names in the stages, by stage. */
   readonly stages: ReadonlyMap<number, readonly string[]>;
 }
 
 /** The parameters that several stages hold a copy of. */
-export function replicatedParameters(stages: readonly StagePart[], names: TensorNames): ReplicatedParameter[] {
+export function replicatedParameters({ stages, owners }: SplitGraph, names: TensorNames): ReplicatedParameter[] {
   const holders = new Map<string, Map<number, string[]>>();
   for (const { index, attributes } of stages)
     for (const { target, role } of attributes) {
@@ -47,11 +49,13 @@ export function replicatedParameters(stages: readonly StagePart[], names: Tensor
       found.set(index, [...(found.get(index) ?? []), target]);
       holders.set(first, found);
     }
-  return [...holders].filter(([, found]) => found.size > 1).map(([name, found]) => ({ name, stages: found }));
+  return [...holders]
+    .filter(([, found]) => found.size > 1)
+    .map(([name, found]) => ({ name, owner: owners.get(name) ?? Math.min(...found.keys()), stages: found }));
 }
 
 /**
- * The tensors of a stage by name. The first stage that uses a parameter has the original, later ones a copy. A tensor of
+ * The tensors of a stage by name. The owner of a parameter has the original, other stages that use it a copy. A tensor of
  * several names has those whose module is in the stage.
  */
 export function stageState(part: StagePart, state: GraphState, context: StateContext): Map<string, Tensor> {
@@ -67,8 +71,7 @@ export function stageState(part: StagePart, state: GraphState, context: StateCon
       );
     const first = names.first(target);
     const shared = replicated.find(({ name }) => name === first);
-    const own =
-      shared === undefined || Math.min(...shared.stages.keys()) === part.index ? tensor : copyOf(first, part.index);
+    const own = shared === undefined || shared.owner === part.index ? tensor : copyOf(first, part.index);
     found.set(target, own);
     for (const name of names.all(target))
       if (modules.has(name.slice(0, Math.max(0, name.lastIndexOf('.')))) && name.includes('.')) found.set(name, own);

@@ -1,4 +1,5 @@
 /** @file What is in a `.pt2` file, without loading its weights: inputs, dynamic sizes, operators, parameters, memory. */
+import { checkArgument, checkOptions } from '../base/checks.ts';
 import { PipelineError } from '../base/errors.ts';
 import { compileGraph } from '../execute/compile.ts';
 import type { DimRange, Graph, GraphArgument, ValueMeta } from '../graph/graph.ts';
@@ -72,9 +73,9 @@ export interface DescribePt2Options {
  * @example describePt2('model.pt2').inputs // [{ name: 'x', type: 'float32[s0, 16]' }]
  */
 export function describePt2(path: string, options: DescribePt2Options = {}): Pt2Description {
-  for (const key of Object.keys(options))
-    if (key !== 'model' && key !== 'sizes')
-      throw new PipelineError('UNKNOWN_OPTION', `describePt2: unknown option '${key}'; it takes model, sizes`);
+  const isPath = typeof path === 'string' && path !== '';
+  checkArgument('describePt2', isPath, ['the path', path], 'the path of a .pt2 file');
+  checkOptions('describePt2', options, ['model', 'sizes']);
   using archive = Pt2Archive.open(path, options.model);
   const { graph, tensors: wanted, ...versions } = readProgram(archive.program());
   const kinds = new Map(

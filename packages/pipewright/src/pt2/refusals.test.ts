@@ -129,7 +129,7 @@ describe('a file', () => {
     expect(() => loadPt2(join(folder, 'pipe.pt2'))).toThrow(/pipe.pt2: not a regular file/);
     expect(() => loadPt2('')).toThrow('loadPt2: expected the path of a .pt2 file');
     expect(() => loadPt2(testdata('exports/tied.pt2'), { modle: 'x' } as never)).toThrow(
-      "loadPt2: unknown option 'modle'; it takes model, verify",
+      "loadPt2: unknown option 'modle' (did you mean 'model'?); it takes model, verify",
     );
     expect(() => loadPt2(testdata('exports/tied.pt2'), { model: 'other' })).toThrow(
       'there is no model "other"; there are "model"; name one: { model }',

@@ -3,9 +3,9 @@
  * take equally long. Returns a graph with marks; `splitGraph` cuts there.
  */
 
-import { checkChoice, checkCount, checkOptions, didYouMean } from '../base/checks.ts';
+import { checkArgument, checkChoice, checkCount, checkOptions, didYouMean } from '../base/checks.ts';
 import { PipelineError } from '../base/errors.ts';
-import { type CallNode, type Graph, type GraphNode, inputsOf, pipeSplitOp } from '../graph/graph.ts';
+import { type CallNode, type Graph, type GraphNode, inputsOf, needNodes, pipeSplitOp } from '../graph/graph.ts';
 import { bytesOf, costOf, type ExampleSizes } from '../graph/node-cost.ts';
 import { type FlatNode, flattenRegions, nestRegions } from '../graph/regions.ts';
 import { pointBorders, type SplitSpec } from '../graph/split-point.ts';
@@ -19,6 +19,7 @@ function moduleName(path: string): string {
 
 /** The graph without the marks it has. */
 export function withoutMarks(graph: Graph): Graph {
+  needNodes('withoutMarks', graph);
   return rebuild(
     graph,
     flattenRegions(graph).filter(({ node }) => !isMark(node)),
@@ -36,6 +37,9 @@ export function countMarks(graph: Graph): number {
  * @example cutAtModules(graph, { 'layers.4': SplitPoint.BEGINNING })
  */
 export function cutAtModules(graph: Graph, spec: SplitSpec): Graph {
+  needNodes('cutAtModules', graph);
+  const isSpec = typeof spec === 'object' && spec !== null;
+  checkArgument('cutAtModules', isSpec, ['splitSpec', spec], "module names: { 'layers.4': SplitPoint.BEGINNING }");
   const flat = flattenRegions(graph);
   const first = flat.findIndex(({ node }) => isInside(node));
   const places = new Set<number>();
@@ -116,6 +120,7 @@ export interface BalanceOptions {
 export function cutBalanced(graph: Graph, stages: number, options: BalanceOptions = {}): Graph {
   checkOptions('cutBalanced', options, ['seconds', 'sizes', 'memoryLimit', 'borders', 'stateFactor']);
   checkCount('cutBalanced', 'stages', stages);
+  needNodes('cutBalanced', graph);
   const flat = flattenRegions(graph).filter(({ node }) => !isMark(node));
   const inside = flat.flatMap(({ node }, i) => (isInside(node) ? [i] : []));
   const nodes = new Map(flat.map(({ node }) => [node.name, node]));

@@ -10,11 +10,11 @@ import {
   Tensor,
   withRecorder,
 } from '@pipewright/torch';
-import { checkCount, checkOptions } from '../base/checks.ts';
+import { checkArgument, checkCount, checkOptions } from '../base/checks.ts';
 import { PipelineError } from '../base/errors.ts';
 import { GraphModule } from '../execute/graph-module.ts';
 import { isCustomFunction } from '../graph/custom-functions.ts';
-import { type GraphNode, pipeSplitOp } from '../graph/graph.ts';
+import { type GraphNode, needNodes, pipeSplitOp } from '../graph/graph.ts';
 import type { GraphProgram } from '../graph/graph-program.ts';
 import { flattenRegions } from '../graph/regions.ts';
 
@@ -30,6 +30,10 @@ export function measureCosts(
 ): Map<string, number> {
   checkOptions('measureCosts', options, ['rounds']);
   const rounds = checkCount('measureCosts', 'rounds', options.rounds ?? 3);
+  const isProgram = typeof program === 'object' && program !== null && program.state instanceof Map;
+  checkArgument('measureCosts', isProgram, ['the program', program], 'what traceModule or loadPt2 returns');
+  checkArgument('measureCosts', Array.isArray(args), ['the arguments', args], 'an array: measureCosts(program, [x])');
+  needNodes('measureCosts', program.graph);
   const names = flattenRegions(program.graph).flatMap(({ node }) => (isTimed(node) ? [node.name] : []));
   const module = new GraphModule(program.graph, program.state);
   const waits = [...program.state.values(), ...args].some((value) => value instanceof Tensor && value.isCuda);

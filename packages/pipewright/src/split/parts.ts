@@ -1,19 +1,6 @@
 /** @file What splitting gives: a graph for every stage, and a root graph that calls them. */
+import { checkCount } from '../base/checks.ts';
 import type { Graph, ValueMeta } from '../graph/graph.ts';
-
-/** Parameters that several stages use: each has its own copy and gradients are summed, or one sends it to the others. */
-export const MultiUseParameterConfig = {
-  /** The first stage that uses it owns it and sends it along with the activations. */
-  TRANSMIT: 'transmit',
-  /** Every stage that uses it holds a copy; gradients are summed over the copies. */
-  REPLICATE: 'replicate',
-} as const;
-
-/** What happens to a parameter that several stages use. */
-export type MultiUseParameterConfig = (typeof MultiUseParameterConfig)[keyof typeof MultiUseParameterConfig];
-
-/** One rule for all parameters, or one per parameter name; those not named are replicated. */
-export type MultiUseParamSpec = MultiUseParameterConfig | Readonly<Record<string, MultiUseParameterConfig>>;
 
 /** A value that a stage takes. */
 export interface PartInput {
@@ -59,6 +46,8 @@ export interface SplitGraph {
   /** Calls the stages one after the other: what the whole model does. */
   readonly root: Graph;
   readonly stages: readonly StagePart[];
+  /** The stage that holds the model's own tensor of a parameter that several stages hold, by canonical name. */
+  readonly owners: ReadonlyMap<string, number>;
   /** What was not done as asked, in words: borders that would have made an empty stage. */
   readonly notes: readonly string[];
 }
@@ -68,5 +57,5 @@ export const STAGE_MODULE_PREFIX = 'submod_pp';
 
 /** The name of a stage's module. @example stageModuleName(2) // 'submod_pp_2' */
 export function stageModuleName(stage: number): string {
-  return `${STAGE_MODULE_PREFIX}_${stage}`;
+  return `${STAGE_MODULE_PREFIX}_${checkCount('stageModuleName', 'the stage', stage, 0)}`;
 }

@@ -22,16 +22,9 @@ import {
 import { type FlatNode, flattenRegions, nestRegions, regionInputs } from '../graph/regions.ts';
 import { unusedName } from '../graph/unused-name.ts';
 import { checkGraph } from '../graph/validate.ts';
+import { type MultiUseParamSpec, MultiUseRules } from './multi-use.ts';
 import { ownChangedTensors, refuseSharedChanges } from './own-changes.ts';
-import {
-  MultiUseParameterConfig,
-  type MultiUseParamSpec,
-  type PartAttribute,
-  type PartInput,
-  type SplitGraph,
-  type StagePart,
-  stageModuleName,
-} from './parts.ts';
+import { type PartAttribute, type PartInput, type SplitGraph, type StagePart, stageModuleName } from './parts.ts';
 import { recomputeShared, type SharedValues } from './recompute.ts';
 import { ownSizes, readSizesAtHome } from './sizes.ts';
 import { versionChanges } from './versions.ts';
@@ -64,6 +57,9 @@ class Splitter {
   private readonly flat: readonly FlatNode[];
   private readonly stageOfNode = new Map<string, number>();
   private readonly notes: string[] = [];
+  private readonly owners = new Map<string, number>();
+  private readonly canonical: (target: string) => string;
+  private readonly rules: MultiUseRules;
   private bodies: FlatNode[][];
 
   constructor(graph: Graph, options: SplitGraphOptions) {
@@ -72,6 +68,11 @@ class Splitter {
     this.flat = ownOutputs(versionChanges(mergeAttributes(flattenRegions(graph))));
     this.nodes = new Map(this.flat.map(({ node }) => [node.name, node]));
     this.bodies = this.partition();
+    this.canonical = options.sameTensor ?? ((target) => target);
+    const parameters = this.flat.flatMap(({ node }) =>
+      node.kind === 'attribute' && node.role === 'parameter' ? [node.target] : [],
+    );
+    this.rules = new MultiUseRules(options.multiUse, new Set(parameters), this.canonical);
   }
 
   run(): SplitGraph {
@@ -173,35 +174,33 @@ class Splitter {
     return this.sent.get(name) ?? null;
   }
 
-  private ruleFor(target: string): MultiUseParameterConfig {
-    const { multiUse = MultiUseParameterConfig.REPLICATE } = this.options;
-    const rule = typeof multiUse === 'string' ? multiUse : (multiUse[target] ?? MultiUseParameterConfig.REPLICATE);
-    return checkChoice('splitGraph', 'multiUse', rule, Object.values(MultiUseParameterConfig));
-  }
-
   /** Parameters that are sent: all names of one tensor become one node, which belongs to the first stage that uses it. */
   private transmitAttributes(): void {
-    const canonical = this.options.sameTensor ?? ((target: string) => target);
+    const { canonical } = this;
     const first = new Map<string, { readonly name: string; readonly stages: Set<number> }>();
     const users = this.bodies.map((body) => body.flatMap(({ node }) => inputsOf(node)));
     users.forEach((names, stage) => {
       for (const name of names) {
         const node = this.nodes.get(name);
-        if (node?.kind !== 'attribute' || node.role !== 'parameter' || this.ruleFor(node.target) !== 'transmit')
-          continue;
+        if (node?.kind !== 'attribute' || node.role !== 'parameter') continue;
         const key = canonical(node.target);
         const known = first.get(key) ?? { name, stages: new Set<number>() };
         known.stages.add(stage);
         first.set(key, known);
       }
     });
+    for (const [key, { stages }] of first) {
+      const owner = this.rules.ownerOf(key, stages);
+      if (stages.size > 1) this.owners.set(key, owner);
+    }
     const rename = new Map<string, string>();
     for (const [name, node] of this.nodes) {
       if (node.kind !== 'attribute') continue;
       const found = first.get(canonical(node.target));
-      if (found === undefined || found.stages.size < 2) continue;
+      if (found === undefined || found.stages.size < 2 || this.rules.useOf(canonical(node.target)) !== 'transmit')
+        continue;
       rename.set(name, found.name);
-      this.sent.set(found.name, Math.min(...found.stages));
+      this.sent.set(found.name, this.owners.get(canonical(node.target)) as number);
     }
     if (rename.size === 0) return;
     this.bodies = this.bodies.map((body) =>
@@ -240,7 +239,7 @@ class Splitter {
       const { graph, attributes } = this.stageGraph(body, index, { inputs, outputs: own.map(({ name }) => name) });
       return { index, name: stageModuleName(index), graph, inputs, outputs: own, attributes };
     });
-    return { root: this.rootGraph(stages, modelInputs), stages, notes: this.notes };
+    return { root: this.rootGraph(stages, modelInputs), stages, owners: this.owners, notes: this.notes };
   }
 
   private output(): OutputNode {

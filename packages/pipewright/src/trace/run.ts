@@ -14,6 +14,7 @@ import { flatten } from '../base/tree.ts';
 import type { GraphArgument, TensorMeta, ValueMeta } from '../graph/graph.ts';
 import { onPipeSplit } from '../graph/mark.ts';
 import type { FlatNode } from '../graph/regions.ts';
+import type { ModuleBorders } from '../graph/split-point.ts';
 import { type ExampleInputs, treeArgument } from './inputs.ts';
 import { type ModuleWatcher, watchModules } from './modules.ts';
 import { type RecordedAttribute, TraceRecorder } from './recorder.ts';
@@ -27,8 +28,8 @@ export interface Recording {
   readonly attributes: readonly RecordedAttribute[];
   readonly nodes: readonly FlatNode[];
   readonly output: GraphArgument;
-  /** The modules that were called. */
-  readonly called: ReadonlySet<nn.Module>;
+  /** The names that modules were called under. */
+  readonly called: ReadonlySet<string>;
 }
 
 /** What is traced, and how. */
@@ -36,8 +37,8 @@ export interface TraceSubject {
   readonly module: nn.Module;
   readonly state: ModuleState;
   readonly inputs: ExampleInputs;
-  /** Modules before and after which stages end. */
-  readonly borders: ReadonlyMap<nn.Module, { readonly before: boolean; readonly after: boolean }>;
+  /** Whether stages end before and after a module that is called under a name. */
+  readonly bordersAt: (module: nn.Module, path: string) => ModuleBorders | undefined;
 }
 
 let isUnderWay = false;
@@ -48,18 +49,18 @@ export function recordRun(subject: TraceSubject, sizes: Sizes, onMeta: boolean):
     throw new PipelineError('TRACE_NESTED', 'trace: a model is being traced already; call trace outside of forward');
   if (isInferenceModeEnabled())
     throw new PipelineError('TRACE_INFERENCE', 'trace: inference mode is on; trace outside of inferenceMode');
-  const { module, inputs, state, borders } = subject;
+  const { module, inputs, state, bordersAt } = subject;
   const scope = new Scope();
   const recorder = new TraceRecorder(state, onMeta);
-  const called = new Set<nn.Module>();
+  const called = new Set<string>();
   const watcher: ModuleWatcher = {
     enter(part, path) {
-      called.add(part);
+      called.add(path);
       recorder.modules.push(path, part.constructor.name);
-      if (borders.get(part)?.before === true) recorder.mark();
+      if (bordersAt(part, path)?.before === true) recorder.mark();
     },
-    leave(part) {
-      if (borders.get(part)?.after === true) recorder.mark();
+    leave(part, path) {
+      if (bordersAt(part, path)?.after === true) recorder.mark();
       recorder.modules.pop();
     },
   };

@@ -5,6 +5,7 @@ import { nn, Tensor } from '@pipewright/torch';
 export class ModuleState {
   private readonly names = new Map<Tensor, string[]>();
   private readonly owned = new Set<Tensor>();
+  private readonly places = new Map<string, number>();
 
   constructor(module: nn.Module) {
     for (const [name, parameter] of module.namedParameters({ removeDuplicate: false })) this.add(parameter, name);
@@ -18,9 +19,15 @@ export class ModuleState {
   }
 
   private add(tensor: Tensor, name: string): void {
+    this.places.set(name, this.places.size);
     const known = this.names.get(tensor);
     if (known === undefined) this.names.set(tensor, [name]);
     else known.push(name);
+  }
+
+  /** Where a name comes in the module's own order; constants that are no fields come last. */
+  placeOf(name: string): number {
+    return this.places.get(name) ?? this.places.size;
   }
 
   /** Whether a tensor is a parameter or buffer of the module. */

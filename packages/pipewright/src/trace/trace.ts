@@ -4,7 +4,7 @@ import { checkChoice, checkOptions, show } from '../base/checks.ts';
 import { PipelineError } from '../base/errors.ts';
 import { type Graph, type GraphNode, inputsOf } from '../graph/graph.ts';
 import { type FlatNode, nestRegions, regionInputs } from '../graph/regions.ts';
-import { annotatedBorders, bordersOf, joined, type ModuleBorders, type SplitSpec } from '../graph/split-point.ts';
+import { annotatedBorders, bordersOf, joined, type SplitSpec } from '../graph/split-point.ts';
 import { unusedName } from '../graph/unused-name.ts';
 import { checkGraph } from '../graph/validate.ts';
 import { type DynamicShapes, ExampleInputs } from './inputs.ts';
@@ -67,11 +67,16 @@ export function traceModule(
     kwargs: options.kwargs ?? {},
     dynamicShapes: asked === false ? undefined : asked,
   });
+  const annotated = annotatedBorders(module);
+  const named = bordersOf(module, options.splitSpec ?? {});
   const subject: TraceSubject = {
     module,
     state: new ModuleState(module),
     inputs,
-    borders: allBorders(module, options.splitSpec),
+    bordersAt: (part, path) => {
+      const asked = named.get(path);
+      return asked === undefined ? annotated.get(part) : joined(annotated.get(part), asked);
+    },
   };
   if (mode !== 'auto') return traceModes(subject, mode === 'meta', asked);
   try {
@@ -110,12 +115,15 @@ function traceModes(subject: TraceSubject, onMeta: boolean, asked: TraceOptions[
 }
 
 /** Refuses borders at modules that forward does not call: they would be lost. */
-function checkBordersMet({ module, borders }: TraceSubject, { called }: Recording): void {
-  for (const [path, part] of module.namedModules()) {
-    if (!borders.has(part) || called.has(part)) continue;
+function checkBordersMet({ module, bordersAt }: TraceSubject, { called }: Recording): void {
+  const names = module.namedModules({ removeDuplicate: false });
+  for (const [path, part] of names) {
+    if (bordersAt(part, path) === undefined || called.has(path)) continue;
+    const others = names.filter(([name, other]) => other === part && called.has(name)).map(([name]) => name);
+    if (others.length > 0 && others.some((name) => bordersAt(part, name) !== undefined)) continue;
     throw new PipelineError(
       'UNKNOWN_MODULE',
-      `splitSpec: '${path}' (${part.getName()}) is never called, so no stage can end there; name a module whose forward runs, such as one inside it`,
+      `splitSpec: '${path}' (${part.getName()}) is never called${others.length > 0 ? ` under this name, but as '${others.join("', '")}': name that` : ', so no stage can end there; name a module whose forward runs, such as one inside it'}`,
       { name: path },
     );
   }
@@ -211,7 +219,11 @@ function finish(subject: TraceSubject, recorded: Recording, findings: Findings):
   checkGraph(graph, 'trace');
   return {
     graph,
-    state: new Map(recording.attributes.map(({ target, tensor }) => [target, tensor])),
+    state: new Map(
+      recording.attributes
+        .toSorted((a, b) => subject.state.placeOf(a.target) - subject.state.placeOf(b.target))
+        .map(({ target, tensor }) => [target, tensor]),
+    ),
     bothModes: modes !== null,
     training,
     fixedBecause,
@@ -237,12 +249,4 @@ function withoutDead(nodes: readonly FlatNode[]): FlatNode[] {
     kept.push(flat);
   }
   return kept.reverse();
-}
-
-/** The modules named in a specification, and those annotated on the module itself. */
-function allBorders(module: nn.Module, spec: SplitSpec | undefined): ReadonlyMap<nn.Module, ModuleBorders> {
-  const borders = annotatedBorders(module);
-  for (const [part, own] of spec === undefined ? [] : bordersOf(module, spec))
-    borders.set(part, joined(borders.get(part), own));
-  return borders;
 }

@@ -11,6 +11,11 @@ const MAX_DEPTH = 500;
  * @example mapTensors({ x, step: 3 }, (t) => t.detach())
  */
 export function mapTensors(value: unknown, change: (tensor: Tensor) => unknown): unknown {
+  if (typeof change !== 'function')
+    throw new TorchError(
+      'BAD_ARGUMENT',
+      `mapTensors: the second argument is a ${typeof change}; give a function of a tensor`,
+    );
   return map(value, change, 0);
 }
 
