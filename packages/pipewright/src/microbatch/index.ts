@@ -11,6 +11,13 @@ export {
   sumReducer,
   TensorChunkSpec,
 } from './chunk-spec.ts';
+export {
+  type BlockMaskSizes,
+  createBlockMask,
+  type FlexAttentionOptions,
+  flexAttention,
+  type ScoreMod,
+} from './flex-attention.ts';
 export type { GivenMicrobatches } from './given.ts';
 export { type MergeOptions, mergeChunks } from './merge.ts';
 export {

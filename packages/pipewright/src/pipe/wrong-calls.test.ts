@@ -111,7 +111,7 @@ describe('buildStage(pipe.getStageModule(i), i, pipe.info())', () => {
     const pipe = pipeline(traceModule(model, [x], { kwargs: { y, scale } }));
     scope(() => {
       const sent = pipe.getStageModule(0).forward(x, { y, scale }) as Tensor[];
-      const { inputs } = pipe.info().wiring[1] as { inputs: { output?: number }[] };
+      const inputs = pipe.info().wiring[1]?.inputs ?? [];
       const out = pipe.getStageModule(1).forward(...inputs.map(({ output }) => sent[output as number])) as Tensor;
       expect(out.toArray()).toEqual(model.forward(x, { y, scale }).toArray());
     });
