@@ -38,7 +38,7 @@ test('scores are changed by position, head and entry, and gradients flow', () =>
       .neg();
     const want = nn.functional.scaledDotProductAttention(q, k, v, { attnMask: bias });
     const got = flexAttention(q, k, v, {
-      scoreMod: (score, _b, head, query, key) => score.sub(query.sub(key).abs().mul(slopes.take(head))),
+      scoreMod: (score, { head, query, key }) => score.sub(query.sub(key).abs().mul(slopes.take(head))),
     });
     close(got, want);
     const grads = [got, want].map((out) => {

@@ -6,8 +6,16 @@ import { arange, Tensor, where } from '@pipewright/torch';
 import { checkArgument, checkCount, checkOptions } from '../base/checks.ts';
 import { BlockMask, type MaskMod } from './block-mask.ts';
 
-/** Changes a score, for index tensors that broadcast against each other and against the scores. */
-export type ScoreMod = (score: Tensor, batch: Tensor, head: Tensor, query: Tensor, key: Tensor) => Tensor;
+/** Where scores are: index tensors that broadcast against each other and against the scores. */
+export interface ScorePlace {
+  readonly batch: Tensor;
+  readonly head: Tensor;
+  readonly query: Tensor;
+  readonly key: Tensor;
+}
+
+/** Changes the scores. @example const alibi: ScoreMod = (score, { query, key }) => score.sub(query.sub(key).abs()) */
+export type ScoreMod = (score: Tensor, at: ScorePlace) => Tensor;
 
 /** How attention is computed. */
 export interface FlexAttentionOptions {
@@ -24,7 +32,7 @@ export interface FlexAttentionOptions {
 /**
  * Attention of `[batch, heads, queries, width]` on `[batch, heads, keys, width]`.
  *
- * @example flexAttention(q, k, v, { scoreMod: (score, b, h, query, key) => score.sub(query.sub(key).abs()) })
+ * @example flexAttention(q, k, v, { scoreMod: (score, { query, key }) => score.sub(query.sub(key).abs()) })
  */
 export function flexAttention(query: Tensor, key: Tensor, value: Tensor, options: FlexAttentionOptions = {}): Tensor {
   checkOptions('flexAttention', options, ['scoreMod', 'blockMask', 'scale', 'enableGqa']);
@@ -42,7 +50,8 @@ export function flexAttention(query: Tensor, key: Tensor, value: Tensor, options
   const [k, v] = heads === ownHeads ? [key, value] : [key, value].map((each) => each.repeatInterleave(heads / ownHeads, { dim: 1 })); // biome-ignore format: one line
   let scores = query.matmul((k as Tensor).transpose(-2, -1)).mul(scale ?? 1 / Math.sqrt(query.size(3)));
   const at = indices(scores.shape);
-  if (scoreMod !== null) scores = scoreMod(scores, ...at);
+  const [batch, head, row, column] = at;
+  if (scoreMod !== null) scores = scoreMod(scores, { batch, head, query: row, key: column });
   if (blockMask === null) return scores.softmax(-1).matmul(v as Tensor);
   const seen = blockMask.maskMod(...at);
   const weights = where(seen, scores, Number.NEGATIVE_INFINITY).softmax(-1);

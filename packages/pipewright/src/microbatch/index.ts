@@ -17,6 +17,7 @@ export {
   type FlexAttentionOptions,
   flexAttention,
   type ScoreMod,
+  type ScorePlace,
 } from './flex-attention.ts';
 export type { GivenMicrobatches } from './given.ts';
 export { type MergeOptions, mergeChunks } from './merge.ts';
