@@ -15,7 +15,7 @@ export default defineConfig({
   test: {
     globalSetup: [`${root}scripts/vitest-setup.mjs`],
     maxWorkers: 2,
-    projects: [...projects, { name: 'scripts', dir: 'scripts' }, { name: 'docs', dir: 'docs' }].map(
+    projects: [...projects, ...['scripts', 'docs', 'tests'].map((name) => ({ name, dir: name }))].map(
       ({ name, dir }) => ({
         resolve: { conditions },
         ssr: { resolve: { conditions, externalConditions: conditions } },

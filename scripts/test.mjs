@@ -10,8 +10,12 @@ import { bootstrap, root } from './bootstrap.mjs';
 
 const BROWSERS = ['chromium', 'chromium-browser', 'google-chrome', 'google-chrome-stable'];
 
-/** Runs vitest over the whole workspace; returns the exit code. @param {string[]} args */
-export function runTests(args) {
+/**
+ * Runs vitest over the whole workspace and prints the last line; returns the exit code. Checks that failed before count too.
+ * @param {string[]} args
+ * @param {readonly string[]} [failedChecks]
+ */
+export function runTests(args, failedChecks = []) {
   const results = join(root, '.pipewright', `test-results-${process.pid}.json`);
   mkdirSync(join(root, '.pipewright'), { recursive: true });
   const chromium = findChromium();
@@ -31,8 +35,10 @@ export function runTests(args) {
   const { passed, failed } = countTests(results);
   rmSync(results, { force: true });
   // A test file that cannot be loaded, or an error outside of any test, has no test of its own to fail.
-  const failures = status !== 0 && failed === 0 ? 1 : failed;
-  if (failures !== failed) console.log('an error outside of the tests is counted as one failure');
+  const outside = status !== 0 && failed === 0 ? 1 : 0;
+  const failures = failed + outside + failedChecks.length;
+  if (outside > 0) console.log('an error outside of the tests is counted as one failure');
+  for (const name of failedChecks) console.log(`the check of ${name} failed (above) and is counted as one failure`);
   console.log(`${passed} passed, ${failures} failed`);
   return failures === 0 ? 0 : 1;
 }

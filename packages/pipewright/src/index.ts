@@ -1,4 +1,5 @@
 /** @file Pipeline-parallel training and inference: microbatches, stages, the runtime, the graph front end, launching. */
+/// <reference types="node" preserve="true" />
 export * from './base/errors.ts';
 export * as tree from './base/tree.ts';
 export { GraphModule, type GraphModuleOptions } from './execute/graph-module.ts';

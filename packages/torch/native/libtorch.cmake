@@ -78,6 +78,9 @@ function(pipewright_add_addon name)
     target_include_directories(${name} SYSTEM PRIVATE ${CMAKE_CURRENT_FUNCTION_LIST_DIR}/distributed/gloo-stubs)
   endif()
   target_compile_options(${name} PRIVATE -Wall -Wextra -Wno-unused-parameter)
+  # Messages name files as they are in the sources, not where somebody built them.
+  target_compile_options(${name} PRIVATE
+    "-ffile-prefix-map=${PIPEWRIGHT_TORCH_DIR}=libtorch" "-ffile-prefix-map=${CMAKE_CURRENT_FUNCTION_LIST_DIR}=native")
   if(PIPEWRIGHT_SANITIZE)
     target_compile_options(${name} PRIVATE -fsanitize=${PIPEWRIGHT_SANITIZE} -fno-omit-frame-pointer -g)
     target_link_options(${name} PRIVATE -fsanitize=${PIPEWRIGHT_SANITIZE})

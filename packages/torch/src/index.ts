@@ -1,4 +1,5 @@
 /** @file The public API of @pipewright/torch. */
+/// <reference types="node" preserve="true" />
 // Symbol.dispose for those who compile against us with an older `lib`.
 /// <reference lib="esnext.disposable" preserve="true" />
 export * from './autograd/index.ts';

@@ -2,7 +2,7 @@
 import { UsageError } from './usage-error.ts';
 
 /** A result that could not be written where it should go. */
-export class OutputError extends Error {
+class OutputError extends Error {
   readonly code = 'CANNOT_WRITE';
   override readonly name = 'OutputError';
 }

@@ -24,7 +24,7 @@ export interface GraphModuleOptions {
 }
 
 /** A part of the original hierarchy: it holds tensors and parts, and computes nothing itself. */
-export class GraphPart extends nn.Module {
+class GraphPart extends nn.Module {
   private readonly ownParameters = new Map<string, nn.Parameter>();
   private readonly ownBuffers = new Map<string, nn.Buffer>();
   private readonly ownChildren = new Map<string, nn.Module>();
@@ -213,7 +213,7 @@ function lastName(path: string): string {
 }
 
 /** The attributes of a graph and its sub-graphs, each once. */
-export function attributeNodes(graph: Graph): Map<string, AttributeNode> {
+function attributeNodes(graph: Graph): Map<string, AttributeNode> {
   const found = new Map<string, AttributeNode>();
   for (const node of graph.nodes)
     if (node.kind === 'attribute' && !found.has(node.target)) found.set(node.target, node);

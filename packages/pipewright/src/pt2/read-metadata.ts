@@ -39,7 +39,7 @@ function readScalarMeta(scalar: ScalarMeta['scalar'], value: JsonCursor): Scalar
 }
 
 /** The metadata of a tensor. */
-export function readTensorMeta(meta: JsonCursor): TensorMeta {
+function readTensorMeta(meta: JsonCursor): TensorMeta {
   const shape = meta.get('sizes').list().map(readDim);
   const stride = meta.get('strides').list().map(readDim);
   if (stride.length !== shape.length) throw meta.wrong(`${shape.length} sizes, but ${stride.length} strides`);

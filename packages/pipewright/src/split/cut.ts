@@ -26,11 +26,6 @@ export function withoutMarks(graph: Graph): Graph {
   );
 }
 
-/** The number of marks of a graph. */
-export function countMarks(graph: Graph): number {
-  return flattenRegions(graph).filter(({ node }) => isMark(node)).length;
-}
-
 /**
  * The graph with marks before or after modules, for every call of them.
  *

@@ -167,7 +167,7 @@ function times(factor: number, of: SizeExpression): SizeExpression {
 }
 
 /** The value of an expression at given sizes. @example evaluateSize({ op: 'mul', of: [2, { symbol: 's0' }] }, { s0: 4 }) // 8 */
-export function evaluateSize(expression: SizeExpression, at: Sizes): number {
+function evaluateSize(expression: SizeExpression, at: Sizes): number {
   if (typeof expression === 'number') return expression;
   if ('symbol' in expression) return at[expression.symbol] as number;
   const [a = 0, b = 0] = expression.of.map((part) => evaluateSize(part, at));

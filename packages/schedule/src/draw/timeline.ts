@@ -25,7 +25,7 @@ export function renderTimeline(source: Drawable, options: TimelineOptions = {}):
 }
 
 /** Draws a picture; `renderTimeline` makes the picture first. */
-export function drawTimeline(picture: Picture, options: TimelineOptions, caller: string): string {
+function drawTimeline(picture: Picture, options: TimelineOptions, caller: string): string {
   checkOptions(caller, options, ['width', 'color', 'legend']);
   const width = checkCount(caller, 'width', options.width ?? 100, 20);
   const color = options.color === true;

@@ -7,7 +7,7 @@ import type { Schedule } from '../model/schedule.ts';
 import type { ScheduleShape } from './definition.ts';
 
 /** Most activation memory each rank holds at once. */
-export function activationPeaks(schedule: Schedule, costs: CostTable): Float64Array {
+function activationPeaks(schedule: Schedule, costs: CostTable): Float64Array {
   const { layout, composites } = schedule;
   return Float64Array.from(schedule.rows, (row) => {
     let held = 0;

@@ -24,7 +24,7 @@ export interface TcpStoreOptions extends StoreOptions {
 }
 
 /** Default time limit of every wait of this folder: five minutes. */
-export const defaultTimeoutMs = 300_000;
+const defaultTimeoutMs = 300_000;
 
 /** Checks a time limit, or gives the default one. */
 export function checkTimeout(

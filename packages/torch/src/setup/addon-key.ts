@@ -6,7 +6,7 @@ import { type Libtorch, libraryName } from './find-libtorch.ts';
 import type { Places } from './places.ts';
 import type { Tool } from './toolchain.ts';
 
-export const NODE_API_VERSION = 9;
+const NODE_API_VERSION = 9;
 
 /** Everything that the binary depends on. */
 export interface AddonKey {

@@ -60,7 +60,9 @@ const MONTH_MS = 30 * DAY_MS;
 /** The addon for this libtorch and these sources: the package's own, one that was built before, or built now. */
 export async function buildAddon(libtorch: Libtorch, options: BuildOptions): Promise<BuildResult> {
   const { places, env, progress } = options;
-  const ready = options.force ? null : (findBuilt(libtorch, options) ?? installPrebuilt(places, libtorch));
+  const ready = options.force
+    ? null
+    : (findBuilt(libtorch, options) ?? installPrebuilt(places, libtorch, (file) => tryLoad(file, options)));
   if (ready !== null) return use(ready, false, places);
   const { compiler } = requireTools(env);
   const onWait = (message: string): void => progress.say(message);

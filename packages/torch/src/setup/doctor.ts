@@ -43,7 +43,7 @@ export interface DoctorOptions {
   readonly tryLoad?: boolean;
 }
 
-export const OLDEST_NODE = '20.19.0';
+const OLDEST_NODE = '20.19.0';
 const SETUP = 'npx pipewright setup';
 /** What changes where things are looked for; shown when set. */
 const SETTINGS = [

@@ -15,14 +15,17 @@ export function editedSources(nativeDir: string, dir: string): string[] {
   const then = existsSync(file) ? (JSON.parse(readFileSync(file, 'utf8')) as Record<string, string>) : null;
   const names = Object.keys(now);
   const edited = then === null ? [] : names.filter((name) => now[name] !== then[name]);
-  // Another branch is not an edit: everything is compiled together again.
-  if (then !== null && edited.length <= names.length / 3) return edited;
+  // Another branch, or other settings of the build, are not an edit: everything is compiled together again.
+  const recipeChanged = edited.some((name) => !name.endsWith('.cc'));
+  if (then !== null && !recipeChanged && edited.length <= names.length / 3) return edited;
   writeFileSync(file, JSON.stringify(now));
   return [];
 }
 
 function hashFiles(nativeDir: string): Record<string, string> {
-  const names = readdirSync(nativeDir, { recursive: true, encoding: 'utf8' }).filter((name) => name.endsWith('.cc'));
+  const names = readdirSync(nativeDir, { recursive: true, encoding: 'utf8' }).filter((name) =>
+    /\.(cc|cmake)$|CMakeLists\.txt$/.test(name),
+  );
   return Object.fromEntries(
     names.sort().map((name) => [
       name,

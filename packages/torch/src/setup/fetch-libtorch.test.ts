@@ -1,5 +1,6 @@
 /** @file Fetching through pip from a folder of small wheels: complete, checked, repaired after damage and after kills. */
 import { spawn } from 'node:child_process';
+import { createHash } from 'node:crypto';
 import { existsSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -82,7 +83,34 @@ test('the headers come when they are wanted, and nothing that was there is touch
 test('downloads of earlier are used again', async () => {
   publishWheels(machine, VERSION, 'cache');
   await fetch();
-  expect(heard.said.map((line) => line.split(' ')[0])).toEqual(['unpack', 'unpack', 'unpack']);
+  expect(heard.said.filter((line) => /^(unpack|download)/.test(line)).map((line) => line.split(' ')[0])).toEqual([
+    'unpack',
+    'unpack',
+    'unpack',
+  ]);
+});
+
+test('a wheel in the cache that somebody has exchanged is thrown away, though its own list is in order', async () => {
+  const name = `torch-${VERSION}-py3-none-any.whl`;
+  const good = readFileSync(join(machine.root, 'index', name));
+  const hashes = new Map([[name, createHash('sha256').update(good).digest('hex')]]);
+  publishWheels(machine, VERSION, 'cache');
+  const wheels = join(machine.places.cacheDir, 'wheels');
+  const files = { ...torchFiles(VERSION), 'torch/lib/libc10.so': 'evil' };
+  writeWheel(wheels, { name: 'torch', version: VERSION, tag: 'py3-none-any', files });
+  await fetchLibtorch({ places: machine.places, env: machine.env, progress: heard, hashes });
+  expect(readFileSync(join(machine.places.libtorchDir, 'torch/lib/libc10.so'), 'utf8')).not.toBe('evil');
+  expect(heard.said.some((line) => /has SHA-256 \w+, but \w+ was published: downloading it again/.test(line))).toBe(
+    true,
+  );
+  expect(readFileSync(join(wheels, name)).equals(good)).toBe(true);
+  // From the index, too: then it is an error, and nothing of it is kept.
+  writeWheel(join(machine.root, 'index'), { name: 'torch', version: VERSION, tag: 'py3-none-any', files });
+  rmSync(join(wheels, name));
+  rmSync(machine.places.libtorchDir, { recursive: true });
+  const again = fetchLibtorch({ places: machine.places, env: machine.env, progress: heard, hashes });
+  await expect(again).rejects.toMatchObject({ code: 'WHEEL_CORRUPT' });
+  expect(existsSync(join(wheels, name))).toBe(false);
 });
 
 test('a file that was damaged after unpacking is found by --verify and repaired; a cut library at once', async () => {

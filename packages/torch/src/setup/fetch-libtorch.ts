@@ -23,12 +23,15 @@ import { DEFAULT_TORCH, parseVersionPy, STAMP_FILE } from './find-libtorch.ts';
 import { cudaWheels, type LibtorchPart, torchWheel, type WheelNeed } from './libtorch-parts.ts';
 import { withLock } from './lock.ts';
 import { type RecordLine, Wheel } from './wheel.ts';
+import { WHEEL_HASHES } from './wheel-hashes.ts';
 
 export interface FetchOptions extends DownloadOptions {
   /** Which torch; the tested default unless told. */
   readonly version?: string;
   /** What is wanted beside the libraries; the headers unless told. */
   readonly parts?: readonly LibtorchPart[];
+  /** The hashes of known wheels by file name; those of wheel-hashes.ts unless told. */
+  readonly hashes?: ReadonlyMap<string, string>;
   /** Hash every unpacked file again instead of looking at sizes only. */
   readonly verify?: boolean;
 }
@@ -191,6 +194,7 @@ async function unpackWheel(need: WheelNeed, target: Target, options: FetchOption
 }
 
 async function unpackFrom(path: string, need: WheelNeed, target: Target, options: FetchOptions): Promise<Unpacked> {
+  await checkHash(path, options);
   const wheel = await Wheel.open(path);
   const label = `unpack ${basename(path)}`;
   const files: Record<string, RecordLine> = {};
@@ -217,6 +221,23 @@ async function unpackFrom(path: string, need: WheelNeed, target: Target, options
     options.progress.end(label);
   }
   return { wheel: basename(path), files };
+}
+
+/** The whole wheel against the hash in our list. One that is not listed is checked against its own list only, and that is said. */
+async function checkHash(path: string, { hashes = WHEEL_HASHES, progress }: FetchOptions): Promise<void> {
+  const expected = hashes.get(basename(path));
+  if (expected === undefined) {
+    progress.say(
+      `${basename(path)} is not among the wheels with a known hash; its files are checked against its own list`,
+    );
+    return;
+  }
+  const sha256 = await hashFile(path);
+  if (sha256 !== expected)
+    throw new AddonError(
+      'WHEEL_CORRUPT',
+      `fetchLibtorch: ${path} has SHA-256 ${sha256}, but ${expected} was published; delete it and run: npx pipewright setup`,
+    );
 }
 
 /** Between the two renames there is no folder; whoever is killed there finds none and unpacks again. */

@@ -31,7 +31,7 @@ export interface FindResult {
 }
 
 /** The sources are built and tested against these two ends of the range. */
-export const OLDEST_TORCH = '2.11.0';
+const OLDEST_TORCH = '2.11.0';
 export const DEFAULT_TORCH = '2.15.0';
 
 /** Written last into the folder of a set-up: without it the folder is half-made. */

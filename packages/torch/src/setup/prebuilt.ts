@@ -10,6 +10,7 @@ import {
   writeFileSync,
 } from 'node:fs';
 import { join } from 'node:path';
+import { AddonError } from './addon-error.ts';
 import {
   ADDON_FILE,
   type AddonKey,
@@ -38,18 +39,24 @@ export function findPrebuilt(places: Places, version: string): BuiltAddon | null
   return fitting ?? null;
 }
 
-/** Puts the package's addon beside the built ones; null where it does not fit this libtorch. */
-export function installPrebuilt(places: Places, libtorch: Libtorch): BuiltAddon | null {
+/** Puts the package's addon beside the built ones; null where it does not fit this libtorch or does not pass the check. */
+export function installPrebuilt(places: Places, libtorch: Libtorch, check?: (file: string) => void): BuiltAddon | null {
   const prebuilt = findPrebuilt(places, libtorch.version);
   if (prebuilt === null) return null;
   const here = libtorchKey(libtorch);
   if (here.libtorchBytes !== prebuilt.stamp.key.libtorchBytes) return null;
   const stamp = { ...prebuilt.stamp, key: { ...prebuilt.stamp.key, ...here }, libtorchSource: libtorch.source };
   const cuda = join(prebuilt.dir, CUDA_ADDON_FILE);
-  return placeAddon(places, stamp, {
-    addon: join(prebuilt.dir, ADDON_FILE),
-    cuda: existsSync(cuda) ? cuda : null,
-  });
+  try {
+    return placeAddon(places, stamp, {
+      addon: join(prebuilt.dir, ADDON_FILE),
+      cuda: existsSync(cuda) ? cuda : null,
+      ...(check === undefined ? {} : { check }),
+    });
+  } catch (error) {
+    if (error instanceof AddonError) return null; // made for a newer C library, for example: it is compiled here
+    throw error;
+  }
 }
 
 export interface AddonFiles {
@@ -85,6 +92,6 @@ export function placeAddon(places: Places, stamp: AddonStamp, files: AddonFiles)
   }
 }
 
-export function addonFolder(places: Places, key: AddonKey): string {
+function addonFolder(places: Places, key: AddonKey): string {
   return join(places.addonDir, keyName(key));
 }

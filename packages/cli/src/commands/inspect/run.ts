@@ -4,7 +4,7 @@ import { writeResult } from '../../shared/output.ts';
 import { colors, formatTable } from '../../shared/term.ts';
 
 /** What `inspect` can write. */
-export const inspectFormats = ['table', 'json', 'graph'] as const;
+const inspectFormats = ['table', 'json', 'graph'] as const;
 
 /** The flags of the command. */
 export interface InspectFlags {

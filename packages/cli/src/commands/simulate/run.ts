@@ -8,7 +8,7 @@ import { loadSchedule, type SourceFlags } from '../../shared/source.ts';
 import { colors, formatTable, lineWidth } from '../../shared/term.ts';
 
 /** What `simulate` can write. */
-export const simulateFormats = ['text', 'json', 'timeline', 'svg', 'trace'] as const;
+const simulateFormats = ['text', 'json', 'timeline', 'svg', 'trace'] as const;
 
 /** The flags of the command. */
 export interface SimulateFlags extends SourceFlags, CostFlags, OutputFlags {

@@ -50,7 +50,7 @@ export const interleavedZeroBubble: ScheduleDefinition = {
 };
 
 /** The reference's lock-step replay: a forward waits for the stage before it, nothing else waits. */
-export function addBubblesToActions(schedule: Schedule): Schedule {
+function addBubblesToActions(schedule: Schedule): Schedule {
   const { rows, layout, stages, microbatches, ranks } = schedule;
   const done = new Uint8Array(stages * microbatches);
   const cursor = new Int32Array(ranks);
