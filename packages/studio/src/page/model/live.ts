@@ -25,7 +25,7 @@ export interface LiveState {
 }
 
 /** Compute time of every rank in a recorded step, in milliseconds. */
-export function computeTimes(recording: Recording): number[] {
+function computeTimes(recording: Recording): number[] {
   const times = new Array<number>(recording.ranks.length).fill(0);
   for (const { rank, action, start, end } of recordedActions(recording))
     if (['F', 'B', 'I', 'W'].includes(action.kind)) times[rank] = (times[rank] ?? 0) + end - start;
@@ -52,7 +52,7 @@ export function sayLive(state: LiveState): string[] {
 }
 
 /** Which ranks compute longer than the others. */
-export function sayStragglers(recording: Recording): string[] {
+function sayStragglers(recording: Recording): string[] {
   const times = computeTimes(recording);
   const sorted = times.toSorted((a, b) => a - b);
   const median = sorted[sorted.length >> 1] ?? 0;

@@ -87,7 +87,7 @@ function openTrace(name: string, trace: ReadTrace): OpenedRun {
 }
 
 /** A picture of actions whose times are known. */
-export function pictureOfActions(schedule: Schedule, actions: readonly TracedAction[]): Picture {
+function pictureOfActions(schedule: Schedule, actions: readonly TracedAction[]): Picture {
   const place = new Map<string, number>();
   schedule.order.forEach((row, rank) =>
     row.forEach((action, slot) => {
