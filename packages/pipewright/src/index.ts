@@ -20,6 +20,7 @@ export * from './graph/validate.ts';
 export { tensorBytes, type ValueMemory, valueMemory } from './graph/value-memory.ts';
 export * from './launch/index.ts';
 export * from './microbatch/index.ts';
+export * from './parallel/index.ts';
 export { DetachExecutor, nullCoalesceAdd, PipeExecutor, stageBackward } from './pipe/executor.ts';
 export {
   findLossOutput,

@@ -17,6 +17,8 @@ export interface Preparing {
   readonly options: AnyRuntimeOptions;
   readonly loss: LossCaller | null;
   readonly training: boolean;
+  /** The rows of all replicas, from those of this one. */
+  readonly totalRows: (rows: number) => number;
 }
 
 /** Cuts and checks what a step was given, before anything runs. What this rank's stages do not use is left alone. */
@@ -66,9 +68,10 @@ function cut({ args, options }: StepInput, { where, microbatches: count, options
 function weightsOf(
   sizes: readonly number[],
   divisor: number | undefined,
-  { microbatches, options }: Preparing,
+  { microbatches, options, training, totalRows }: Preparing,
 ): number[] {
-  const rows = sizes.reduce((sum, size) => sum + size, 0);
+  const own = sizes.reduce((sum, size) => sum + size, 0);
+  const rows = training && divisor === undefined && options.scaleGrads !== false ? totalRows(own) : own;
   return Array.from({ length: microbatches }, (_, m) => {
     if (divisor !== undefined) return 1 / divisor;
     if (options.scaleGrads === false) return 1;

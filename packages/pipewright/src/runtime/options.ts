@@ -111,6 +111,8 @@ export interface StepOptions<
   readonly divisor?: number | undefined;
   /** What `lossFn` gets as its third argument. */
   readonly lossKwargs?: LossOptions | undefined;
+  /** Whether gradients are summed over replicas in this step (default), or a later one sums them: all replicas say the same. */
+  readonly sync?: boolean | undefined;
 }
 
 /** What a custom function is given besides the action. */
@@ -162,6 +164,7 @@ const stepOptionNames = [
   'onOutput',
   'divisor',
   'lossKwargs',
+  'sync',
 ];
 export const customKinds: readonly string[] = ['F', 'B', 'I', 'W', 'OVERLAP_F_B', 'UNSHARD', 'RESHARD', 'REDUCE_GRAD'];
 
@@ -220,6 +223,8 @@ export function splitInput(where: string, input: readonly Value[]): [readonly Va
       'BAD_INPUT',
       `${where}: returnOutputs is ${show(options.returnOutputs)}; give true, false or 'everywhere'`,
     );
+  if (options.sync !== undefined && typeof options.sync !== 'boolean')
+    throw new PipelineError('BAD_INPUT', `${where}: sync is ${show(options.sync)}; give true or false`);
   if (options.onOutput !== undefined && typeof options.onOutput !== 'function')
     throw new PipelineError('BAD_INPUT', `${where}: onOutput is ${show(options.onOutput)}; give a function`);
   const args = input.slice(0, -1);

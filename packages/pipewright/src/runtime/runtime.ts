@@ -8,6 +8,7 @@ import { checkOptions, show } from '../base/checks.ts';
 import { PipelineError } from '../base/errors.ts';
 import type { Value } from '../base/value.ts';
 import { mergeChunks } from '../microbatch/index.ts';
+import { GradientReduction } from '../parallel/gradient-reduction.ts';
 import { isWatched } from '../recording/live-feed.ts';
 import { Recorder } from '../recording/recorder.ts';
 import type { PipelineStage } from '../stage/pipeline-stage.ts';
@@ -72,6 +73,7 @@ export class PipelineRuntime<
   private readonly customFunctions = new Map<Action['kind'], CustomFunction>();
   private readonly context: RankContext;
   private readonly loss: LossCaller | null;
+  private readonly reduction: GradientReduction | null;
   private lowered: Schedule | null = null;
   private plan: Plan | null = null;
   /** What steps and evaluations walk; compiled again when hooks or custom functions change. */
@@ -101,6 +103,7 @@ export class PipelineRuntime<
     this.recorder = recorderOf(options.record);
     this.overlap = deviceOf(this.stages).startsWith('cuda') ? new StreamOverlap() : new ThreadOverlap();
     this.transport = openTransport(this.group);
+    this.reduction = GradientReduction.of(this.stages);
     const { loss, transport, recorder, hooks, lossGrads, overlap } = this;
     const received = (): void => overlap.received?.();
     this.context = { rank: this.rank, options, loss, transport, recorder, hooks, lossGrads, received };
@@ -228,6 +231,7 @@ export class PipelineRuntime<
     this.device = deviceOf(this.stages);
     const { lowered: schedule, group, plan, device, rank, stages, transport } = this;
     this.ties = new Ties({ rank, stages, descriptions, schedule, transport });
+    this.reduction?.prepare(this.ties.parameters());
     this.recorder?.attach({ schedule, group, device, actions: plan.count });
     return this.plan;
   }
@@ -236,7 +240,7 @@ export class PipelineRuntime<
   private compiledRows(): NonNullable<typeof this.rows> {
     if (this.rows !== null) return this.rows;
     const plan = this.prepare();
-    const builtIn = builtInExecutors(this.overlap);
+    const builtIn = builtInExecutors(this.overlap, this.reduction);
     const custom = [...this.customFunctions].map(([kind, f]) => [kind, customExecutor(this, f, builtIn[kind])]);
     const executors: Executors = { ...builtIn, ...Object.fromEntries(custom) };
     // Hooks and custom functions see whole backwards.
@@ -270,9 +274,11 @@ export class PipelineRuntime<
           this.recorder?.beginStep(training);
           for (const hook of this.hooks) hook.beforeStep?.(where, this.steps);
           this.transport?.beginStep?.(training);
+          if (training) this.reduction?.begin();
           if (training) this.ties?.begin();
           walk(training ? rows.training : rows.forward, step);
           if (training) this.ties?.reduce();
+          if (training && step.options.sync !== false) this.reduction?.finish();
           this.transport?.endStep?.(false);
           for (const hook of this.hooks) hook.afterStep?.(where, this.steps);
           this.recorder?.endStep(() => meanOf(step.losses));
@@ -302,6 +308,7 @@ export class PipelineRuntime<
   private captureObstacle(): string | null {
     if (this.group !== null) return `the step exchanges messages with ${this.group.size - 1} other ranks`;
     if (this.hooks.length > 0 || this.customFunctions.size > 0) return 'hooks and custom functions run in every step';
+    if (this.reduction !== null) return 'gradients are summed over replicas in every step';
     if (this.recorder !== null) return 'the recorder times every action';
     if (this.options.scaler !== undefined) return 'a gradient scaler decides anew in every step';
     return null;
@@ -310,18 +317,21 @@ export class PipelineRuntime<
   private begin(where: 'step' | 'eval', input: StepInput, training: boolean): StepState {
     for (const stage of this.stages) stage.clearRuntimeStates();
     this.overlap.reset?.();
-    const { rank, stages, microbatches, options, loss } = this;
-    const preparing = { where, rank, stages, microbatches, options, loss, training };
+    const { rank, stages, microbatches, options, loss, reduction } = this;
+    const totalRows = (rows: number): number => reduction?.totalRows(rows) ?? rows;
+    const preparing = { where, rank, stages, microbatches, options, loss, training, totalRows };
     return new StepState(this.context, prepareWork(input, preparing));
   }
 
   /** After a failure in a step: forgets what is held, and tells the ranks that wait for what will not come. */
   private giveUp(error: unknown): void {
     for (const stage of this.stages) stage.clearRuntimeStates();
-    if (this.group === null) return;
+    const cause = error instanceof Error ? error : new Error(String(error));
+    this.reduction?.abandon(cause.message);
+    if (this.group === null && this.reduction === null) return;
     this.transport?.endStep?.(true);
-    this.broken = error instanceof Error ? error : new Error(String(error));
-    this.group.abort(this.broken.message);
+    this.broken = cause;
+    this.group?.abort(cause.message);
   }
 
   private finish(where: string, step: StepState): StepResult {

@@ -77,6 +77,11 @@ export class Ties {
     return found;
   }
 
+  /** All copies of this rank. */
+  parameters(): Set<Tensor> {
+    return this.copies();
+  }
+
   /** Puts aside what earlier steps have accumulated, so that it is not summed again. */
   begin(): void {
     for (const parameter of this.copies()) {

@@ -1,0 +1,165 @@
+/**
+ * @file The gradients of a rank's stages, summed over replicas. A stage's reduction begins where REDUCE_GRAD stands in the row
+ * and runs under the computing that follows; the end of the step waits for it.
+ */
+
+import type { nn } from '@pipewright/torch';
+import { type distributed, noGrad, scope, type Tensor, tensor, unscoped } from '@pipewright/torch';
+import { PipelineError } from '../base/errors.ts';
+import { type Bucket, bucketsOf, pack, unpack } from './buckets.ts';
+import { equalize, equalizeBuffers, type Replication, replicationOf } from './replicate.ts';
+
+/** A stage, as far as its parameters go. */
+export interface ReducedStage {
+  readonly stageIndex: number;
+  readonly module: nn.Module;
+  readonly isLast: boolean;
+}
+
+/** A bucket on its way. */
+interface Reduction {
+  readonly bucket: Bucket;
+  readonly packed: Tensor;
+  readonly work: distributed.Work;
+}
+
+/** The stages of one rank whose modules are replicated. */
+export class GradientReduction {
+  private readonly replications: ReadonlyMap<number, { stage: ReducedStage; replication: Replication }>;
+  /** Parameters that other stages hold too: reduced at the end, when they have been summed over those. */
+  private tied: ReadonlySet<Tensor> = new Set();
+  private readonly buckets = new Map<number, Bucket[]>();
+  private readonly underWay: Reduction[] = [];
+  /** Parameters whose gradient is the sum over all replicas already. */
+  private readonly reduced = new WeakSet<Tensor>();
+  /** Such gradients, put aside while others are summed. */
+  private readonly aside = new Map<Tensor, Tensor>();
+  /** Reductions that were begun, by stage; for tests and reports. */
+  readonly counts: Map<number, number> = new Map();
+
+  /** The reductions of these stages; null where no module is replicated. */
+  static of(stages: readonly ReducedStage[]): GradientReduction | null {
+    const found = new Map<number, { stage: ReducedStage; replication: Replication }>();
+    for (const stage of stages) {
+      const replication = replicationOf(stage.module);
+      if (replication !== null && replication.group.size > 1) found.set(stage.stageIndex, { stage, replication });
+    }
+    if (found.size > 0 && found.size < stages.length) {
+      const missing = stages.find(({ stageIndex }) => !found.has(stageIndex)) as ReducedStage;
+      throw new PipelineError(
+        'BAD_OPTION',
+        `PipelineRuntime: stage ${missing.stageIndex} is not replicated, but other stages of this rank are; replicate all of them, or none`,
+        { stage: missing.stageIndex },
+      );
+    }
+    return found.size === 0 ? null : new GradientReduction(found);
+  }
+
+  private constructor(replications: ReadonlyMap<number, { stage: ReducedStage; replication: Replication }>) {
+    this.replications = replications;
+  }
+
+  /** Before the first step: all replicas begin equal. */
+  prepare(tied: ReadonlySet<Tensor>): void {
+    this.tied = tied;
+    for (const { stage, replication } of this.replications.values()) equalize(stage.module, replication);
+  }
+
+  /** The rows of all replicas of the last stage; as given where this rank does not hold it. */
+  totalRows(rows: number): number {
+    const last = [...this.replications.values()].find(({ stage }) => stage.isLast);
+    if (last === undefined) return rows;
+    return scope(() => {
+      const { group } = last.replication;
+      const sum = tensor([rows], { dtype: 'float64', device: group.backend === 'nccl' ? 'cuda' : 'cpu' });
+      group.allReduce(sum);
+      return Number(sum.item());
+    });
+  }
+
+  /** A training step begins: what was summed by an earlier one is not summed again. */
+  begin(): void {
+    for (const { stage, replication } of this.replications.values()) {
+      if (replication.broadcastBuffers) equalizeBuffers(stage.module, replication);
+      for (const parameter of stage.module.parameters()) {
+        if (!this.reduced.has(parameter)) continue;
+        this.reduced.delete(parameter);
+        const before = unscoped(() => parameter.grad);
+        if (before === null || this.tied.has(parameter)) continue;
+        this.aside.set(parameter, before);
+        parameter.grad = null;
+      }
+    }
+  }
+
+  /** Begins the reduction of a stage. */
+  reduce(stageIndex: number): void {
+    const found = this.replications.get(stageIndex);
+    if (found === undefined) return;
+    this.counts.set(stageIndex, (this.counts.get(stageIndex) ?? 0) + 1);
+    for (const bucket of this.bucketsOf(stageIndex)) this.start(bucket, found.replication.group);
+  }
+
+  /** The end of a step: parameters held by several stages are reduced too, and all gradients are what they should be. */
+  finish(): void {
+    for (const { stage, replication } of this.replications.values()) {
+      const own = [...new Set<Tensor>(stage.module.parameters())].filter(
+        (parameter) => this.tied.has(parameter) && parameter.requiresGrad,
+      );
+      for (const bucket of bucketsOf(own, replication.bucketBytes)) this.start(bucket, replication.group);
+    }
+    noGrad(() =>
+      scope(() => {
+        for (const { bucket, packed, work } of this.underWay.splice(0)) {
+          work.wait();
+          unpack(bucket, packed);
+          packed.dispose();
+          for (const parameter of bucket.parameters) this.reduced.add(parameter);
+        }
+        for (const [parameter, before] of this.aside) {
+          const { grad } = parameter;
+          parameter.grad = grad === null ? before : grad.add(before);
+          before.dispose();
+        }
+        this.aside.clear();
+      }),
+    );
+  }
+
+  /** After a failure: what earlier steps have left is as it was, and replicas that wait are told. */
+  abandon(reason: string): void {
+    for (const { packed } of this.underWay.splice(0)) packed.dispose();
+    for (const [parameter, before] of this.aside) {
+      parameter.grad = before;
+      before.dispose();
+      this.reduced.add(parameter);
+    }
+    this.aside.clear();
+    for (const group of new Set([...this.replications.values()].map(({ replication }) => replication.group)))
+      group.abort(reason);
+  }
+
+  private bucketsOf(stageIndex: number): Bucket[] {
+    let found = this.buckets.get(stageIndex);
+    if (found === undefined) {
+      const { stage, replication } = this.replications.get(stageIndex) as {
+        stage: ReducedStage;
+        replication: Replication;
+      };
+      const parameters = [...new Set<Tensor>(stage.module.parameters())].filter(
+        (parameter) => parameter.requiresGrad && !this.tied.has(parameter),
+      );
+      this.buckets.set(stageIndex, (found = bucketsOf(parameters, replication.bucketBytes)));
+    }
+    return found;
+  }
+
+  private start(bucket: Bucket, group: distributed.ProcessGroup): void {
+    noGrad(() =>
+      scope(() => {
+        const packed = pack(bucket);
+        this.underWay.push({ bucket, packed, work: group.allReduce(packed, { asyncOp: true }) });
+      }),
+    );
+  }
+}

@@ -1,0 +1,81 @@
+/**
+ * @file Replicas: several ranks hold the same module and train it on different rows. Their gradients are summed once per step,
+ * where the schedule says REDUCE_GRAD; nothing is divided here, because losses are weighted by the rows of all replicas.
+ */
+import { type distributed, nn, noGrad, scope, type Tensor } from '@pipewright/torch';
+import { checkOptions, show } from '../base/checks.ts';
+import { PipelineError } from '../base/errors.ts';
+import { DeviceMesh } from './device-mesh.ts';
+
+/** How a module is replicated. */
+export interface ReplicateOptions {
+  /** The replicas: a mesh of one dimension. */
+  readonly mesh?: DeviceMesh | undefined;
+  /** The replicas, as a group. */
+  readonly group?: distributed.ProcessGroup | undefined;
+  /** Gradients are reduced in pieces of about so many MiB; default 25. */
+  readonly bucketCapMb?: number | undefined;
+  /** Whether every step begins with the buffers of the first replica; default false: every replica has its own. */
+  readonly broadcastBuffers?: boolean | undefined;
+}
+
+/** What is known of a replicated module. */
+export interface Replication {
+  readonly group: distributed.ProcessGroup;
+  readonly bucketBytes: number;
+  readonly broadcastBuffers: boolean;
+}
+
+const replicated = new WeakMap<nn.Module, Replication>();
+
+/**
+ * Makes a module one of several replicas; a runtime that gets it in a stage sums its gradients over them. All replicas call
+ * it. Returns the module.
+ *
+ * @example const stage = new PipelineStage(replicate(blocks, { mesh: mesh.get('dp') }), mesh.getLocalRank('pp'), 2)
+ */
+export function replicate<Module extends nn.Module>(module: Module, options: ReplicateOptions): Module {
+  checkOptions('replicate', options, ['mesh', 'group', 'bucketCapMb', 'broadcastBuffers']);
+  if (!(module instanceof nn.Module))
+    throw new PipelineError('BAD_INPUT', `replicate: the first argument is ${show(module)}; give a module`);
+  const { mesh, bucketCapMb = 25, broadcastBuffers = false } = options;
+  if (mesh !== undefined && (!(mesh instanceof DeviceMesh) || mesh.ndim !== 1))
+    throw new PipelineError(
+      'BAD_OPTION',
+      `replicate: the mesh is ${mesh instanceof DeviceMesh ? String(mesh) : show(mesh)}; give one dimension of it, such as mesh.get('dp')`,
+    );
+  const group = options.group ?? mesh?.getGroup();
+  if (group === undefined)
+    throw new PipelineError('BAD_OPTION', "replicate: say which ranks are the replicas: { mesh: mesh.get('dp') }");
+  if (!(typeof bucketCapMb === 'number' && bucketCapMb > 0))
+    throw new PipelineError('BAD_OPTION', `replicate: bucketCapMb is ${show(bucketCapMb)}; give a number above 0`);
+  replicated.set(module, { group, bucketBytes: bucketCapMb * 2 ** 20, broadcastBuffers });
+  return module;
+}
+
+/** PyTorch's name for a replicated module: the module itself is what is used afterwards. */
+export const DistributedDataParallel: typeof replicate = replicate;
+
+/** How a module is replicated; null where it is not. */
+export function replicationOf(module: nn.Module): Replication | null {
+  return replicated.get(module) ?? null;
+}
+
+/** Gives all replicas the parameters and buffers of the first one. */
+export function equalize(module: nn.Module, { group }: Replication): void {
+  noGrad(() => scope(() => spread([...module.parameters(), ...module.buffers()], group)));
+}
+
+/** Gives all replicas the buffers of the first one. */
+export function equalizeBuffers(module: nn.Module, { group }: Replication): void {
+  noGrad(() => scope(() => spread(module.buffers(), group)));
+}
+
+function spread(tensors: Iterable<Tensor>, group: distributed.ProcessGroup): void {
+  for (const tensor of new Set(tensors)) {
+    if (tensor.numel() === 0) continue;
+    const whole = tensor.detach().contiguous();
+    group.broadcast(whole, 0);
+    tensor.copy_(whole);
+  }
+}

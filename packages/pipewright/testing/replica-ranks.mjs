@@ -1,0 +1,155 @@
+// @ts-check
+/**
+ * @file Ranks of tests with replicas: a small model in stages on a mesh of pipeline and data, trained by AdamW in float64, and
+ * the same training of the whole model on the whole batch.
+ */
+
+import { buildSchedule, Schedule } from '@pipewright/schedule';
+import { distributed, manualSeed, nn, noGrad, optim, randn, scope, setDefaultDtype } from '@pipewright/torch';
+import { initDeviceMesh, PipelineRuntime, PipelineStage, replicate } from '../dist/index.js';
+import { runAsProgram } from './rank-program.mjs';
+
+const WIDTH = 5;
+
+/** A stage: one part is frozen, one is used by nobody, one is tied to other stages. */
+class Part extends nn.Module {
+  /** @param {number} index */
+  constructor(index) {
+    super();
+    manualSeed(100 + index);
+    this.linear = new nn.Linear(WIDTH, WIDTH);
+    this.frozen = new nn.Parameter(randn([WIDTH]), { requiresGrad: false });
+    this.unused = new nn.Parameter(randn([3]));
+    manualSeed(7);
+    this.shared = new nn.Parameter(randn([WIDTH]));
+  }
+  /** @param {import('@pipewright/torch').Tensor} x */
+  forward(x) {
+    return this.linear.forward(x).tanh().add(this.frozen).mul(this.shared);
+  }
+}
+
+/**
+ * @typedef {{ schedule: string, pp: number, dp: number, stages: number, microbatches: number, rows: number[], accumulate: number,
+ *   clip?: number, order?: object, checkpoint?: boolean, bucketCapMb?: number, evaluate?: boolean, divisor?: boolean, plain?: boolean }} Case
+ */
+
+/** @param {Case} one @param {number} step */
+function batchOf(one, step) {
+  manualSeed(1000 + step);
+  const total = one.rows.reduce((a, b) => a + b, 0);
+  return { x: randn([total, WIDTH]), y: randn([total, WIDTH]) };
+}
+
+/** @param {import('@pipewright/torch').Tensor} output @param {import('@pipewright/torch').Tensor} target */
+const meanLoss = (output, target) => nn.functional.mseLoss(output, target);
+/** @param {import('@pipewright/torch').Tensor} output @param {import('@pipewright/torch').Tensor} target */
+const sumLoss = (output, target) => nn.functional.mseLoss(output, target, { reduction: 'sum' });
+
+/** @param {Case} one */
+function scheduleOf(one) {
+  return one.order
+    ? Schedule.from(/** @type {any} */ (one.order))
+    : buildSchedule(one.schedule, { ranks: one.pp, stages: one.stages, microbatches: one.microbatches });
+}
+
+/** @param {Record<string, number[] | null>} into @param {string} prefix @param {nn.Module} module @param {boolean} grads */
+function collect(into, prefix, module, grads) {
+  for (const [name, parameter] of module.namedParameters()) {
+    const value = grads ? parameter.grad : parameter;
+    into[`${prefix}.${name}`] =
+      value === null ? null : /** @type {number[]} */ (value.detach().reshape([-1]).toArray());
+  }
+}
+
+/** Plain training on the whole batch. @param {Case} one */
+function plain(one) {
+  setDefaultDtype('float64');
+  const parts = Array.from({ length: one.stages }, (_, i) => new Part(i));
+  const [first] = parts;
+  for (const part of parts) part.shared = /** @type {Part} */ (first).shared;
+  const model = new nn.Sequential(...parts);
+  const optimizer = new optim.AdamW(
+    model.parameters().filter((p) => p.requiresGrad),
+    { lr: 0.05, weightDecay: 0.1 },
+  );
+  /** @type {Record<string, number[] | null>} */
+  const grads = {};
+  const norms = [];
+  for (let step = 0; step < 3; step++) {
+    optimizer.zeroGrad();
+    for (let part = 0; part < one.accumulate; part++) {
+      const { x, y } = batchOf(one, step * one.accumulate + part);
+      const output = model.forward(x);
+      const loss = one.divisor ? sumLoss(output, y).div(one.rows.reduce((a, b) => a + b, 0) * 3) : meanLoss(output, y);
+      loss.backward();
+    }
+    if (one.clip !== undefined) norms.push(nn.utils.clipGradNorm_(model.parameters(), one.clip).item());
+    if (step === 2) parts.forEach((part, i) => collect(grads, String(i), part, true));
+    optimizer.step();
+  }
+  /** @type {Record<string, number[] | null>} */
+  const weights = {};
+  parts.forEach((part, i) => collect(weights, String(i), part, false));
+  return { grads, weights, norms };
+}
+
+/** @param {Case} one */
+function train(one) {
+  setDefaultDtype('float64');
+  const mesh = initDeviceMesh('cpu', [one.pp, one.dp], ['pp', 'dp']);
+  const schedule = scheduleOf(one);
+  const replica = mesh.getLocalRank('dp');
+  const stages = schedule.stagesOf(mesh.getLocalRank('pp')).map((index) => {
+    const part = new Part(index);
+    if (replica > 0) noGrad(() => part.linear.weight.mul_(0)); // the first replica's values count
+    const module = replicate(part, {
+      mesh: mesh.get('dp'),
+      ...(one.bucketCapMb !== undefined && { bucketCapMb: one.bucketCapMb }),
+    });
+    return new PipelineStage(module, index, one.stages, {
+      group: mesh.getGroup('pp'),
+      ties: { shared: 'shared' },
+      checkpoint: one.checkpoint === true,
+    });
+  });
+  const runtime = new PipelineRuntime(stages, schedule, { lossFn: one.divisor ? sumLoss : meanLoss });
+  const parameters = stages.flatMap((stage) => stage.module.parameters());
+  const optimizer = new optim.AdamW(
+    parameters.filter((p) => p.requiresGrad),
+    { lr: 0.05, weightDecay: 0.1 },
+  );
+  const from = one.rows.slice(0, replica).reduce((a, b) => a + b, 0);
+  const rows = `${from}:${from + /** @type {number} */ (one.rows[replica])}`;
+  const total = one.rows.reduce((a, b) => a + b, 0);
+  /** @type {Record<string, number[] | null>} */
+  const grads = {};
+  const norms = [];
+  for (let step = 0; step < 3; step++)
+    scope(() => {
+      optimizer.zeroGrad();
+      for (let part = 0; part < one.accumulate; part++) {
+        const { x, y } = batchOf(one, step * one.accumulate + part);
+        const sync = part === one.accumulate - 1;
+        runtime.step(x.at(rows), { target: y.at(rows), sync, ...(one.divisor && { divisor: total * 3 }) });
+        if (one.evaluate) runtime.eval(x.at(rows), { target: y.at(rows) });
+      }
+      if (one.clip !== undefined) norms.push(runtime.clipGradNorm_(one.clip));
+      if (step === 2) for (const stage of stages) collect(grads, String(stage.stageIndex), stage.module, true);
+      optimizer.step();
+    });
+  /** @type {Record<string, number[] | null>} */
+  const weights = {};
+  for (const stage of stages) collect(weights, String(stage.stageIndex), stage.module, false);
+  const reductions = [.../** @type {any} */ (runtime.reduction?.counts ?? [])];
+  runtime.dispose();
+  return { grads, weights, norms, reductions, mesh: String(mesh) };
+}
+
+/** @param {Case[]} cases */
+export function main(cases) {
+  distributed.isInitialized() || distributed.initProcessGroup();
+  return cases.map((one) => (one.plain ? plain(one) : train(one)));
+}
+
+await runAsProgram(import.meta.url, main);
