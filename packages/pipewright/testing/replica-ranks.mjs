@@ -148,7 +148,7 @@ function train(one) {
 
 /** @param {Case[]} cases */
 export function main(cases) {
-  distributed.isInitialized() || distributed.initProcessGroup();
+  if (!distributed.isInitialized()) distributed.initProcessGroup();
   return cases.map((one) => (one.plain ? plain(one) : train(one)));
 }
 

@@ -11,7 +11,7 @@ import type { Overlap } from './overlap/overlap.ts';
 import type { Executors } from './row/planned-action.ts';
 
 /** What the runtime itself does for each kind of action. */
-export function builtInExecutors(overlap: Overlap, reduction: GradientReduction | null): Executors {
+export function builtInExecutors(overlap: Overlap, reduction: GradientReduction | null = null): Executors {
   return {
     F: forward,
     B: backward,
