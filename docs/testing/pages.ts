@@ -21,7 +21,7 @@ export interface Block {
 
 /** The pages, as paths from the root: all in docs/, and those of the root. */
 export const pages: readonly string[] = [
-  ...['README.md', 'CONTRIBUTING.md', 'CHANGELOG.md'],
+  ...['README.md', 'CONTRIBUTING.md', 'CHANGELOG.md', 'examples/README.md', 'bench/RESULTS.md'],
   ...readdirSync(`${root}docs`, { recursive: true, encoding: 'utf8' })
     .map((path) => `docs/${path.replaceAll('\\', '/')}`)
     .filter((path) => path.endsWith('.md') && !path.startsWith('docs/reference/api/'))

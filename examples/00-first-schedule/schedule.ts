@@ -1,5 +1,5 @@
 /**
- * @file A schedule as data: build one, play it, change it by hand, let the rule book judge the change. No libtorch needed.
+ * @file A schedule as data: build one, simulate it, change it by hand, and check the change against the rules. No libtorch needed.
  * Run: node examples/dist/00-first-schedule/schedule.js
  */
 import { buildSchedule, lower, renderTimeline, Schedule, simulate, validate } from '@pipewright/schedule';
