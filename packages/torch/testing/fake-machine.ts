@@ -136,6 +136,8 @@ export interface WheelContents {
   readonly version: string;
   readonly tag: string;
   readonly files: Readonly<Record<string, string>>;
+  /** Further lines of METADATA, such as `Requires-Dist: …`. */
+  readonly metadata?: string;
   /** RECORD claims the hash of something else for these. */
   readonly lieAbout?: readonly string[];
 }
@@ -144,7 +146,7 @@ export function writeWheel(dir: string, wheel: WheelContents): string {
   const info = `${wheel.name}-${wheel.version}.dist-info`;
   const files: Record<string, string> = {
     ...wheel.files,
-    [`${info}/METADATA`]: `Metadata-Version: 2.1\nName: ${wheel.name.replaceAll('_', '-')}\nVersion: ${wheel.version}\n`,
+    [`${info}/METADATA`]: `Metadata-Version: 2.1\nName: ${wheel.name.replaceAll('_', '-')}\nVersion: ${wheel.version}\n${wheel.metadata ?? ''}`,
     [`${info}/WHEEL`]: `Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: ${wheel.tag}\n`,
   };
   const record = Object.entries(files).map(([name, text]) => {

@@ -40,6 +40,8 @@ export interface BuildOptions {
   readonly progress: Progress;
   /** Build although an addon with this key is there. */
   readonly force?: boolean;
+  /** Only one with the CUDA addon beside it will do. */
+  readonly cuda?: boolean;
 }
 
 export interface BuildResult extends BuiltAddon {
@@ -60,10 +62,10 @@ const MONTH_MS = 30 * DAY_MS;
 /** The addon for this libtorch and these sources: the package's own, one that was built before, or built now. */
 export async function buildAddon(libtorch: Libtorch, options: BuildOptions): Promise<BuildResult> {
   const { places, env, progress } = options;
-  const ready = options.force
-    ? null
-    : (findBuilt(libtorch, options) ?? installPrebuilt(places, libtorch, (file) => tryLoad(file, options)));
-  if (ready !== null) return use(ready, false, places);
+  const will = (addon: BuiltAddon): boolean => !options.cuda || addon.stamp.withoutCuda === null;
+  const find = (): BuiltAddon | null => (options.force ? null : findBuilt(libtorch, options));
+  const ready = options.force ? null : (find() ?? installPrebuilt(places, libtorch, (file) => tryLoad(file, options)));
+  if (ready !== null && will(ready)) return use(ready, false, places);
   const { compiler } = requireTools(env);
   const onWait = (message: string): void => progress.say(message);
   return withLock(places.lockFile, { what: 'building the addon', onWait }, async () => {
@@ -72,8 +74,8 @@ export async function buildAddon(libtorch: Libtorch, options: BuildOptions): Pro
     // Another project of the user may be building the very same.
     const shared = join(places.addonDir, `${HIDDEN}${keyName(key)}.lock`);
     return withLock(shared, { what: `building the addon from ${places.nativeDir}`, onWait }, async () => {
-      const other = options.force ? null : findBuilt(libtorch, options); // built by the process we waited for
-      if (other !== null) return use(other, false, places);
+      const other = find(); // built by the process we waited for
+      if (other !== null && will(other)) return use(other, false, places);
       const built = await build({ libtorch, compiler, options });
       removeOld(places);
       return use(built, true, places);
@@ -155,7 +157,12 @@ async function build(make: MakeRun): Promise<BuiltAddon> {
     builtFrom: places.nativeDir,
   };
   const check = (file: string): void => tryLoad(file, options);
-  return placeAddon(places, stamp, { addon, cuda: cuda.file, check, replace: options.force === true });
+  return placeAddon(places, stamp, {
+    addon,
+    cuda: cuda.file,
+    check,
+    replace: options.force === true || options.cuda === true,
+  });
 }
 
 interface Target {

@@ -27,6 +27,7 @@ function stable(text: string): string {
     .replace(/(Node +)v.*/, '$1(this one)')
     .replace(/(CUDA driver +).*/, '$1(any)')
     .replace(/(absent|ok) +(CUDA driver)/, 'absent   $2')
+    .replace(/(absent|ok) +(CUDA  +).*\n( +bring it with: npx pipewright setup --cuda\n)?/, 'absent   $2(any)\n')
     .replace(/(cores +)\d+/, '$1(any)')
     .replace(/(memory +).*/, '$1(any)');
 }
@@ -53,6 +54,7 @@ test('a machine with nothing: every missing part has its command', () => {
     absent   CUDA driver    (any)
     missing  addon          not built
                             bring it with: npx pipewright setup
+    absent   CUDA           (any)
     info     cores          (any)
     info     memory         (any)
     info     threads        OMP_NUM_THREADS=1 MKL_NUM_THREADS=(not set) OPENBLAS_NUM_THREADS=2

@@ -74,6 +74,7 @@ export function diagnose(options: DoctorOptions = {}): Report {
     libtorchFinding(search),
     ...cudaFindings(search.found, env),
     ...addonFindings(addon, { needsBuild, prebuilt, env, tryLoad: options.tryLoad !== false }),
+    cudaVerdict({ libtorch: search.found, addon, driver: cudaDriver(env) }),
     ...machineFindings(env),
   ];
   return { ok: findings.every(({ health }) => health !== 'missing'), findings };
@@ -173,11 +174,7 @@ function cudaFindings(libtorch: Libtorch | null, env: NodeJS.ProcessEnv): Findin
           part: 'libtorch CUDA',
           health: 'absent',
           value: 'this libtorch has no libtorch_cuda',
-          ...(driver === null
-            ? {}
-            : {
-                fix: `python3 -m pip install torch==${libtorch.version.replace(/\+.*/, '')}, then set PIPEWRIGHT_LIBTORCH to its folder`,
-              }),
+          ...(driver === null ? {} : { fix: `${SETUP} --cuda` }),
         },
   );
   if (libtorch.hasCuda) {
@@ -193,6 +190,24 @@ function cudaFindings(libtorch: Libtorch | null, env: NodeJS.ProcessEnv): Findin
     );
   }
   return findings;
+}
+
+interface CudaParts {
+  readonly libtorch: Libtorch | null;
+  readonly addon: BuiltAddon | null;
+  readonly driver: string | null;
+}
+
+/** Whether tensors can be on a GPU, and else the first reason why not. */
+function cudaVerdict({ libtorch, addon, driver }: CudaParts): Finding {
+  const part = 'CUDA';
+  if (driver === null) return { part, health: 'absent', value: 'not usable: this machine has no driver of NVIDIA' };
+  const fix = `${SETUP} --cuda`;
+  if (!libtorch?.hasCuda)
+    return { part, health: 'absent', value: 'not usable: libtorch is without its CUDA libraries', fix };
+  if (addon === null || !existsSync(join(addon.dir, CUDA_ADDON_FILE)))
+    return { part, health: 'absent', value: 'not usable: the CUDA addon is not built', fix };
+  return { part, health: 'ok', value: `usable, libtorch for CUDA ${libtorch.cudaVersion ?? 'unknown'}` };
 }
 
 function cudaDriver(env: NodeJS.ProcessEnv): string | null {

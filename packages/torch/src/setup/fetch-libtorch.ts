@@ -18,6 +18,7 @@ import { rm, writeFile } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
 import { pipeline } from 'node:stream/promises';
 import { AddonError } from './addon-error.ts';
+import { cudaRequirements, extraRequirements, listWheel, nvidiaWheel } from './cuda-wheels.ts';
 import { type DownloadOptions, downloadWheel, findWheel } from './download-wheel.ts';
 import { DEFAULT_TORCH, parseVersionPy, STAMP_FILE } from './find-libtorch.ts';
 import { cudaWheels, type LibtorchPart, torchWheel, type WheelNeed } from './libtorch-parts.ts';
@@ -51,8 +52,9 @@ export interface FetchResult {
   readonly fetched: boolean;
 }
 
-/** Room for the wheels and for the unpacked files, with some to spare. */
+/** Room for the wheels and for the unpacked files, with some to spare; NVIDIA's libraries take far more. */
 const BYTES_NEEDED = 700e6;
+const BYTES_NEEDED_CUDA = 9e9;
 /** Files unpacked at a time: most are small headers, and inflating and writing wait for different things. */
 const AT_ONCE = 8;
 
@@ -75,7 +77,8 @@ export async function fetchLibtorch(options: FetchOptions): Promise<FetchResult>
     const missing = missingParts(dir, wanted);
     if (problem === null && missing.length === 0) return ready;
     if (problem !== null && existsSync(dir)) progress.say(`libtorch is fetched again: ${problem}`);
-    for (const disk of [dirname(dir), places.cacheDir]) requireSpace(disk);
+    const bytes = missing.includes('cuda') ? BYTES_NEEDED_CUDA : BYTES_NEEDED;
+    for (const disk of [dirname(dir), places.cacheDir]) requireSpace(disk, bytes);
     const tempDir = `${dir}.tmp`;
     await rm(tempDir, { recursive: true, force: true });
     mkdirSync(tempDir, { recursive: true });
@@ -95,7 +98,8 @@ export async function fetchLibtorch(options: FetchOptions): Promise<FetchResult>
 function missingParts(dir: string, wanted: readonly LibtorchPart[]): LibtorchPart[] {
   const stamp = readStamp(dir);
   if (stamp === null) return [...wanted];
-  return stamp.parts === undefined ? [] : wanted.filter((part) => !stamp.parts?.includes(part));
+  const there = stamp.parts ?? ['runtime', 'headers'];
+  return wanted.filter((part) => !there.includes(part));
 }
 
 interface Addition {
@@ -113,7 +117,7 @@ async function addParts({ dir, tempDir, old, stamp }: Addition): Promise<void> {
   }
   const whole: LibtorchStamp = {
     version: old.version,
-    parts: [...(old.parts ?? []), ...(stamp.parts ?? [])],
+    parts: [...(old.parts ?? ['runtime', 'headers']), ...(stamp.parts ?? [])],
     wheels: [...new Set([...old.wheels, ...stamp.wheels])],
     files: { ...old.files, ...stamp.files },
   };
@@ -165,7 +169,39 @@ async function unpackAll(
       wheels.push(part.wheel);
     }
   }
-  return { version, parts, wheels, files };
+  if (parts.includes('cuda')) {
+    for (const need of await cudaNeeds(await downloadWheel(torchWheel(version), options), options)) {
+      const part = await unpackWheel(need, target, options);
+      Object.assign(files, part.files);
+      wheels.push(part.wheel);
+    }
+  }
+  return { version, parts, wheels: [...new Set(wheels)], files };
+}
+
+/** The wheels that the torch wheel requires of NVIDIA, those behind the toolkit's extras included. */
+async function cudaNeeds(torch: string, options: FetchOptions): Promise<WheelNeed[]> {
+  const needs: WheelNeed[] = [];
+  for (const requirement of cudaRequirements(await readMetadata(torch))) {
+    if (requirement.extras.length === 0) {
+      needs.push(nvidiaWheel(requirement));
+      continue;
+    }
+    const list = await downloadWheel(listWheel(requirement), options);
+    await checkHash(list, options);
+    needs.push(...extraRequirements(await readMetadata(list), requirement.extras).map(nvidiaWheel));
+  }
+  return needs;
+}
+
+async function readMetadata(path: string): Promise<string> {
+  const wheel = await Wheel.open(path);
+  try {
+    const name = [...wheel.entries.keys()].find((entry) => /^[^/]+\.dist-info\/METADATA$/.test(entry));
+    return name === undefined ? '' : (await wheel.read(name)).toString('utf8');
+  } finally {
+    await wheel.close();
+  }
 }
 
 interface Target {
@@ -246,13 +282,13 @@ function replaceFolder(from: string, to: string, aside: string): void {
   renameSync(from, to);
 }
 
-function requireSpace(dir: string): void {
+function requireSpace(dir: string, bytes: number): void {
   mkdirSync(dir, { recursive: true });
   const { bavail, bsize } = statfsSync(dir);
-  if (bavail * bsize < BYTES_NEEDED)
+  if (bavail * bsize < bytes)
     throw new AddonError(
       'DISK_TOO_FULL',
-      `fetchLibtorch: ${dir} has ${((bavail * bsize) / 1e6).toFixed(0)} MB free, ${BYTES_NEEDED / 1e6} MB are needed; ` +
+      `fetchLibtorch: ${dir} has ${((bavail * bsize) / 1e6).toFixed(0)} MB free, ${bytes / 1e6} MB are needed; ` +
         'free some, or set PIPEWRIGHT_HOME (libtorch) or PIPEWRIGHT_CACHE (downloads) to another disk',
     );
 }

@@ -1,8 +1,8 @@
-/** @file Which wheels, and which files of them, are needed: to run on the CPU, and to compile. */
+/** @file Which wheels, and which files of them, are needed: to run on the CPU, to compile, to use a GPU. */
 import { AddonError } from './addon-error.ts';
 
-/** `runtime` is always there; `headers` where something is compiled. */
-export type LibtorchPart = 'runtime' | 'headers';
+/** `runtime` is always there; `headers` where something is compiled; `cuda` where it was asked for. */
+export type LibtorchPart = 'runtime' | 'headers' | 'cuda';
 
 export interface WheelNeed {
   /** What pip is asked for. */
@@ -13,8 +13,9 @@ export interface WheelNeed {
   readonly partOf: (name: string) => LibtorchPart | null;
 }
 
-/** Libraries of the torch wheel that only a GPU or Python needs: more than half of it. */
-const UNNEEDED = /^lib(torch_cuda.*|c10_cuda|torch_nvshmem|torch_python|caffe2_nvrtc|torch_global_deps|shm)\.so/;
+/** Libraries of the torch wheel that only a GPU needs: more than half of it; and those that only Python needs. */
+const FOR_CUDA = /^lib(torch_cuda.*|c10_cuda|torch_nvshmem|caffe2_nvrtc)\.so/;
+const FOR_PYTHON = /^lib(torch_python|torch_global_deps|shm)\.so/;
 /** Counts up when other files are unpacked than before, so that folders of both kinds can be side by side. */
 export const SELECTION = 1;
 /** Headers for other devices and for Python, and those of single operators that only libtorch itself includes: half of all. */
@@ -28,10 +29,27 @@ export function torchWheel(version: string): WheelNeed {
     file: new RegExp(`^torch-${escapeRegExp(version)}(\\+[\\w.]+)?-.*(${machine()}|any)\\.whl$`),
     partOf: (name) => {
       const library = /^torch\/lib\/([^/]+)$/.exec(name)?.[1];
-      if (library !== undefined) return library.includes('.so') && !UNNEEDED.test(library) ? 'runtime' : null;
+      if (library !== undefined) return libraryPart(library);
       if (name.startsWith('torch/include/')) return UNNEEDED_HEADERS.test(name) ? null : 'headers';
       return name === 'torch/version.py' || name.startsWith('torch.libs/') ? 'runtime' : null;
     },
+  };
+}
+
+function libraryPart(library: string): LibtorchPart | null {
+  if (!library.includes('.so') || FOR_PYTHON.test(library)) return null;
+  return FOR_CUDA.test(library) ? 'cuda' : 'runtime';
+}
+
+/** A wheel by the name and the versions of a requirement: `==13.2.*`, `==9.26.0.51`, `<14,>=13.2.86` (any of that major). */
+export function wheelNeed(name: string, versions: string, partOf: WheelNeed['partOf']): WheelNeed {
+  const exact = /^==([\d.]+?)(\.\*)?$/.exec(versions);
+  const major = /[>~]=(\d+)\./.exec(versions)?.[1] ?? '\\d+';
+  const version = exact ? `${escapeRegExp(exact[1] ?? '')}${exact[2] ? '(\\.[\\d.]+)?' : ''}` : `${major}\\.[\\d.]+`;
+  return {
+    requirement: `${name}${versions}`,
+    file: new RegExp(`^${name.replaceAll('-', '_')}-${version}-.*(${machine()}|any)\\.whl$`),
+    partOf,
   };
 }
 

@@ -1,5 +1,6 @@
 /** @file The whole set-up: libtorch found or fetched, the addon built. Does nothing where nothing is missing. */
 import { AddonError } from './addon-error.ts';
+import type { BuiltAddon } from './addon-key.ts';
 import { type BuildResult, buildAddon, findBuilt, requireTools } from './build-addon.ts';
 import { requirePythonFor } from './download-wheel.ts';
 import { fetchLibtorch } from './fetch-libtorch.ts';
@@ -13,6 +14,8 @@ export interface SetupOptions {
   readonly env?: NodeJS.ProcessEnv;
   readonly places?: Places;
   readonly progress?: Progress;
+  /** Bring what a GPU needs too: the CUDA build of libtorch, NVIDIA's libraries and headers, the CUDA addon. */
+  readonly cuda?: boolean;
   /** Check every file of the project's libtorch by hash, and build the addon again. */
   readonly verify?: boolean;
 }
@@ -29,6 +32,7 @@ export async function runSetup(options: SetupOptions = {}): Promise<SetupResult>
   const places = options.places ?? findPlaces(env);
   const progress = options.progress ?? new LineProgress();
   const verify = options.verify === true;
+  const cuda = options.cuda === true;
 
   let { found, tried } = findLibtorch(places, { env });
   let fetched = false;
@@ -39,11 +43,17 @@ export async function runSetup(options: SetupOptions = {}): Promise<SetupResult>
         `Set it to a torch folder (with lib/ and include/) or unset it to have libtorch ${DEFAULT_TORCH} fetched.`,
     );
   if (found === null || found.source === 'set-up') {
-    const compiles = verify || needsCompiler(places, found, env);
+    const compiles = verify || needsCompiler({ places, libtorch: found, env, cuda });
     // Before anything is downloaded and unpacked.
     if (found === null) requirePythonFor(torchWheel(DEFAULT_TORCH), { places, env });
     if (compiles) requireTools(env);
-    ({ fetched } = await fetchLibtorch({ places, env, progress, verify, parts: compiles ? ['headers'] : [] }));
+    ({ fetched } = await fetchLibtorch({
+      places,
+      env,
+      progress,
+      verify,
+      parts: [...(compiles ? (['headers'] as const) : []), ...(cuda ? (['cuda'] as const) : [])],
+    }));
     ({ found, tried } = findLibtorch(places, { env }));
   }
   if (found === null)
@@ -51,12 +61,26 @@ export async function runSetup(options: SetupOptions = {}): Promise<SetupResult>
       'LIBTORCH_NOT_FOUND',
       `internal: libtorch was fetched but is not found:\n${formatTried(tried)}`,
     );
-  const addon = await buildAddon(found, { places, env, progress, force: verify });
+  if (cuda && !found.hasCuda)
+    throw new AddonError(
+      'LIBTORCH_NOT_FOUND',
+      `runSetup: libtorch ${found.version} in ${found.dir} has no libtorch_cuda.so, so --cuda cannot be done with it; ` +
+        'unset PIPEWRIGHT_LIBTORCH to have a CUDA build fetched',
+    );
+  const addon = await buildAddon(found, { places, env, progress, force: verify, cuda });
   return { libtorch: found, addon, changed: fetched || addon.built };
 }
 
+interface Wanted {
+  readonly places: Places;
+  readonly libtorch: Libtorch | null;
+  readonly env: NodeJS.ProcessEnv;
+  readonly cuda: boolean;
+}
+
 /** Whether the addon will have to be compiled: none came with the package, and none is there for these sources. */
-function needsCompiler(places: Places, libtorch: Libtorch | null, env: NodeJS.ProcessEnv): boolean {
-  if (findPrebuilt(places, libtorch?.version ?? DEFAULT_TORCH) !== null) return false;
-  return libtorch === null || findBuilt(libtorch, { places, env }) === null;
+function needsCompiler({ places, libtorch, env, cuda }: Wanted): boolean {
+  const prebuilt = findPrebuilt(places, libtorch?.version ?? DEFAULT_TORCH);
+  const will = (addon: BuiltAddon | null): boolean => addon !== null && (!cuda || addon.stamp.withoutCuda === null);
+  return !will(prebuilt) && (libtorch === null || !will(findBuilt(libtorch, { places, env })));
 }
