@@ -178,6 +178,39 @@ const scenarios = {
     return { sums, parts, header: message.header.name.length, empty: [empty.shape, empty.dtype.name], turned };
   },
 
+  /** Rank 0 sends all it has, then leaves as `how` says while rank 1 is still sending to it; rank 1 must get everything. */
+  async leaves(group, { how, count, bytes }) {
+    const peer = group.channel(1 - group.rank);
+    const size = bytes / 8;
+    if (group.rank === 0) {
+      // Both ends have received something, as in a step.
+      peer.recv(9);
+      for (let i = 0; i < count; i++) peer.send(i, callOp('aten::full', [[size], i], { dtype: 'float64' }));
+      if (how === 'abort') {
+        group.abort('the next step failed');
+        await new Promise((resolve) => setTimeout(resolve, 3000));
+      } else if (how === 'exit') process.exit(3);
+      else if (how === 'throw') throw new Error('the next step failed');
+      return how;
+    }
+    for (let i = 0; i < count; i++) peer.send(9, ones([size], { dtype: 'float64' }));
+    // Busy with something else for a while.
+    Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 1000);
+    const got = [];
+    let after = '';
+    try {
+      for (let i = 0; i < count; i++) got.push(peer.recv(i).sum().item() / size);
+    } catch (error) {
+      after = `lost after ${got.length}: ${error.message}`;
+    }
+    try {
+      if (after === '') peer.recv(count, { timeoutMs: 60_000 });
+    } catch (error) {
+      after = error.code;
+    }
+    return { right: got.every((value, i) => value === i), count: got.length, after };
+  },
+
   /** To itself, where gloo cannot. */
   self(group) {
     const own = group.channel(group.rank);

@@ -64,6 +64,9 @@ struct Endpoint {
   std::shared_ptr<Inbox> inbox;
   std::vector<std::unique_ptr<Outlet>> outlets;
   std::function<void(int)> open_source;  // starts receiving from a source; may be empty
+  // Tells whoever was sent something that nothing more will come, and returns when they have it all, or when the wait is over.
+  // May be empty: messages between threads are there at once.
+  std::function<void(const std::string& why, const Wait& wait)> farewell;
   std::function<void()> close;           // leaves the group; safe to call twice
 };
 

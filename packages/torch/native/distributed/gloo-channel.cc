@@ -5,6 +5,9 @@
 // Frame, little endian:  u32 magic  u8 space  u8 long  u16 tensors  i64 tag  u32 header bytes  u32 description bytes
 //   description, per tensor:  u8 defined  u8 dtype  u8 dims  u8 inline  i64 sizes[dims]
 //   header, then the inline tensors. A long frame is only its first 24 bytes: description and header follow on their own.
+//
+// A rank that leaves says so in a last frame and keeps its connections until all have taken it: a connection that is closed
+// while something comes the other way is reset, and what the receiver has not read is lost.
 #include "distributed/group.h"
 
 #include <ATen/ops/empty.h>
@@ -17,6 +20,7 @@ namespace {
 
 constexpr uint32_t kMagic = 0x315750ff;
 constexpr int kFrameTag = 0x7fff0001, kPayloadTag = 0x7fff0002;  // TypeScript keeps users' tags below 0x7fff0000
+enum LastWord : uint8_t { kFarewell = 254, kTaken = 255 };  // spaces of frames that are no messages
 constexpr size_t kHead = 24, kFrame = 64 << 10, kInline = 16 << 10;
 
 using Tensors = std::vector<at::Tensor>;
@@ -49,6 +53,9 @@ struct Link {
   std::mutex mutex;
   bool closed = false;
   std::vector<WorkPtr> waiting;  // what the threads are blocked in; to be interrupted by close()
+  std::condition_variable changed;
+  std::vector<bool> reading;     // by rank: a thread receives from there
+  std::vector<bool> settled;     // by rank: it has taken our last word, or is gone
   ~Link() { run_on_pool([doomed = std::move(backend)]() mutable { doomed.reset(); }); }
 
   WorkPtr send(at::Tensor tensor, int destination, int tag) {
@@ -88,6 +95,17 @@ struct Link {
     std::lock_guard<std::mutex> lock(mutex);
     closed = true;
     for (const WorkPtr& work : waiting) work->abort();
+    changed.notify_all();
+  }
+  void settle(int rank) {
+    std::lock_guard<std::mutex> lock(mutex);
+    settled[rank] = true;
+    changed.notify_all();
+  }
+  // Returns when `rank` is settled or the wait is over.
+  void await_settled(int rank, const Wait& wait) {
+    std::unique_lock<std::mutex> lock(mutex);
+    while (!settled[rank] && !closed && wait.check() == Stop::none) changed.wait_until(lock, wait.slice());
   }
 
  private:
@@ -103,6 +121,8 @@ struct Link {
     }
   }
 };
+
+void start_reading(const std::shared_ptr<Link>& link, int source);
 
 std::string text_of(const std::exception_ptr& error) {
   try {
@@ -123,12 +143,16 @@ class GlooOutlet final : public Outlet {
     state_->destination = destination;
   }
 
+  bool is_used() const { return state_->used; }
+
   void push(Message&& message, const Wait*) override {
     State& state = *state_;
     {
       std::lock_guard<std::mutex> lock(state.mutex);
       if (!state.broken.empty()) throw CodedError("PEER_LOST", state.broken);
     }
+    // Whoever is sent something usually answers, and may have to be told that this rank leaves.
+    if (!state.used.exchange(true)) start_reading(state.link, state.destination);
     Batch batch;
     std::string description, inlined;
     std::vector<at::Tensor> apart;
@@ -189,6 +213,7 @@ class GlooOutlet final : public Outlet {
     size_t under_way = 0;
     bool reaping = false;
     std::string broken;
+    std::atomic<bool> used{false};
   };
 
   static at::Tensor to_tensor(const std::string& bytes) {
@@ -270,12 +295,15 @@ class Reader {
         Message message;
         if (!unpack(frame.bytes, message)) break;
         post_frame();
-        link_->inbox->push(source_, std::move(message), nullptr);
+        if (message.space == kFarewell) take_leave(message.header);
+        else if (message.space == kTaken) link_->settle(source_);
+        else link_->inbox->push(source_, std::move(message), nullptr);
       }
       link_->inbox->lose(source_, "the group is closed");
     } catch (...) {
       link_->inbox->lose(source_, "the connection to rank " + std::to_string(source_) + " is lost: " + text_of(std::current_exception()));
     }
+    link_->settle(source_);
   }
 
  private:
@@ -289,6 +317,20 @@ class Reader {
     frame.bytes = byte_tensor(kFrame);
     frame.work = link_->receive(frame.bytes, source_, kFrameTag);
     frames_.push_back(std::move(frame));
+  }
+
+  // The other side leaves: everything it sent is here, which it is told.
+  void take_leave(const std::string& why) {
+    link_->inbox->lose(source_, "the connection to rank " + std::to_string(source_) + " is lost: " + why);
+    std::string head;
+    put<uint32_t>(head, kMagic);
+    put<uint8_t>(head, kTaken);
+    head.resize(kHead, '\0');
+    at::Tensor frame = byte_tensor(head.size());
+    std::memcpy(frame.data_ptr(), head.data(), head.size());
+    taken_ = link_->send(std::move(frame), source_, kFrameTag);
+    // What is still on its way there is no longer wanted.
+    link_->settle(source_);
   }
 
   bool fetch(at::Tensor& tensor) { return link_->wait(link_->receive(tensor, source_, kPayloadTag)); }
@@ -344,7 +386,18 @@ class Reader {
   std::shared_ptr<Link> link_;
   const int source_;
   std::deque<Frame> frames_;
+  WorkPtr taken_;
 };
+
+// Once for each source; from any thread.
+void start_reading(const std::shared_ptr<Link>& link, int source) {
+  {
+    std::lock_guard<std::mutex> lock(link->mutex);
+    if (link->closed || link->reading[source]) return;
+    link->reading[source] = true;
+  }
+  run_on_pool([link, source] { Reader(link, source).run(); });
+}
 
 }  // namespace
 
@@ -358,14 +411,41 @@ std::shared_ptr<Endpoint> make_gloo_endpoint(const std::shared_ptr<Group>& group
   endpoint->rank = group->rank();
   endpoint->size = group->size();
   endpoint->inbox = link->inbox;
+  link->reading.resize(endpoint->size);
+  link->settled.resize(endpoint->size);
+  std::vector<GlooOutlet*> outlets(endpoint->size);
   for (int rank = 0; rank < endpoint->size; ++rank) {
-    if (rank == endpoint->rank) endpoint->outlets.push_back(std::make_unique<LoopOutlet>(link->inbox, rank));
-    else endpoint->outlets.push_back(std::make_unique<GlooOutlet>(link, rank));
+    if (rank == endpoint->rank) {
+      endpoint->outlets.push_back(std::make_unique<LoopOutlet>(link->inbox, rank));
+      continue;
+    }
+    auto outlet = std::make_unique<GlooOutlet>(link, rank);
+    outlets[rank] = outlet.get();
+    endpoint->outlets.push_back(std::move(outlet));
   }
-  endpoint->open_source = [link, own = endpoint->rank, open = std::vector<bool>(endpoint->size)](int source) mutable {
-    if (open[source] || source == own) return;
-    open[source] = true;
-    run_on_pool([link, source] { Reader(link, source).run(); });
+  endpoint->open_source = [link, own = endpoint->rank](int source) {
+    if (source != own) start_reading(link, source);
+  };
+  // Called while the endpoint lives, which owns the outlets.
+  endpoint->farewell = [link, outlets](const std::string& why, const Wait& wait) {
+    std::vector<int> told;
+    for (int rank = 0; rank < static_cast<int>(outlets.size()); ++rank) {
+      if (outlets[rank] == nullptr || !outlets[rank]->is_used()) continue;
+      {
+        std::lock_guard<std::mutex> lock(link->mutex);
+        if (link->closed || link->settled[rank]) continue;
+      }
+      Message last;
+      last.space = kFarewell;
+      last.header = why;
+      try {
+        outlets[rank]->push(std::move(last), nullptr);
+        told.push_back(rank);
+      } catch (...) {
+        // it is gone
+      }
+    }
+    for (int rank : told) link->await_settled(rank, wait);
   };
   endpoint->close = [link] { link->close(); };
   return endpoint;

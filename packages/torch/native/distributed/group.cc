@@ -98,6 +98,7 @@ void Group::flush(const Wait& wait) {
   for (const auto& outlet : endpoint->outlets) {
     if (outlet) outlet->flush(wait);
   }
+  if (endpoint->farewell) endpoint->farewell("it has closed the group", wait);
 }
 
 bool Group::has_unfinished() {
@@ -119,6 +120,33 @@ void Group::shut(const std::string& why, bool broken) {
   } catch (...) {
     // the connections are gone already
   }
+}
+
+namespace {
+constexpr int64_t kLinger = 60000;  // how long a rank that failed waits until the others have what it sent, in milliseconds
+}
+
+void Group::abandon(const std::shared_ptr<Group>& group, const std::string& why) {
+  {
+    std::lock_guard<std::mutex> lock(group->abandon_mutex_);
+    if (group->abandoning_) return;
+    group->abandoning_ = true;
+  }
+  group->control->abort(why);
+  const auto finish = [group, why] {
+    if (group->endpoint && group->endpoint->farewell) group->endpoint->farewell(why, Wait(nullptr, nullptr, kLinger));
+    group->shut(why, true);
+    std::lock_guard<std::mutex> lock(group->abandon_mutex_);
+    group->abandoned_ = true;
+    group->abandon_changed_.notify_all();
+  };
+  if (group->endpoint && group->endpoint->farewell) run_on_pool(finish);
+  else finish();
+}
+
+void Group::await_abandoned(const Wait& wait) {
+  std::unique_lock<std::mutex> lock(abandon_mutex_);
+  while (abandoning_ && !abandoned_ && wait.check() == Stop::none) abandon_changed_.wait_until(lock, wait.slice());
 }
 
 // --- Pending --------------------------------------------------------------------------------------------------------------
@@ -380,9 +408,15 @@ PW_ENTRY(group_endpoint, 1) {
   return from_int32(args.napi, add_endpoint(*args.env, group->endpoint));
 }
 
-// (group, reason): for everybody, at once.
+// (group, reason): for everybody.
 PW_ENTRY(group_abort, 2) {
-  group_of(*args.env, args.int32(0))->shut(args.string(1), true);
+  Group::abandon(group_of(*args.env, args.int32(0)), args.string(1));
+  return nullptr;
+}
+
+// (group, timeoutMs): returns when the others have what was sent before an abort.
+PW_ENTRY(group_await_abort, 2) {
+  group_of(*args.env, args.int32(0))->await_abandoned(Wait(nullptr, nullptr, args.int64(1)));
   return nullptr;
 }
 
@@ -462,6 +496,7 @@ void init_group(Env& env, napi_value exports) {
     {"backendRegistry", registry_address},
     {"groupEndpoint", group_endpoint},
     {"groupAbort", group_abort},
+    {"groupAwaitAbort", group_await_abort},
     {"groupFlush", group_flush},
     {"groupClose", group_close},
     {"workWait", work_wait},

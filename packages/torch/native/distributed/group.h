@@ -23,10 +23,18 @@ struct Group {
   std::vector<std::weak_ptr<class Pending>> unfinished;
 
   void add(const std::shared_ptr<class Pending>& pending);
-  void flush(const Wait& wait);          // returns when everything sent has left
+  void flush(const Wait& wait);          // returns when everything sent has arrived, and the others know that nothing follows
   bool has_unfinished();
   // Ends all waits here. `broken`: also cuts the connections, so that the other ranks notice.
   void shut(const std::string& why, bool broken);
+  // The same for everybody, but what was sent arrives before. Waits here end at once, the rest happens on a helper thread.
+  static void abandon(const std::shared_ptr<Group>& group, const std::string& why);
+  void await_abandoned(const Wait& wait);  // returns when that is done, or the wait is over
+
+ private:
+  std::mutex abandon_mutex_;
+  std::condition_variable abandon_changed_;
+  bool abandoning_ = false, abandoned_ = false;
 };
 
 // An operation under way. It keeps its tensors until it is over, also when nobody waits for it.

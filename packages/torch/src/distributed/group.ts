@@ -5,6 +5,7 @@ import { callOp } from '../op/call.ts';
 import { Tensor } from '../tensor/tensor.ts';
 import { Channel, type ChannelEnd, type RecvOptions, type SendOptions } from './channel.ts';
 import { DistributedError, explain, type OperationDetails } from './errors.ts';
+import { forgetAtExit, leaveAtExit } from './exit.ts';
 import { type Json, toJson } from './json.ts';
 import { dist } from './native.ts';
 import type {
@@ -46,6 +47,8 @@ const reducible = new Set(
 const LARGEST_TAG = 0x7ffeffff;
 /** How long `close` waits, unless told otherwise, for messages that nobody has taken yet. */
 const CLOSE_MS = 10_000;
+/** How long a process that fails waits until the others have what it sent. */
+const LEAVE_MS = 5000;
 
 /** A process group over threads, gloo or NCCL. Make one with `initProcessGroup`, `threadGroup` or `glooGroup`. */
 export class Group implements ProcessGroup {
@@ -56,6 +59,7 @@ export class Group implements ProcessGroup {
   readonly timeoutMs: number;
   private readonly parts: GroupParts;
   private open = true;
+  private aborted = false;
   private endpoint: number | undefined;
   private readonly channels = new Map<number, Channel>();
   private subgroups = 0;
@@ -68,6 +72,7 @@ export class Group implements ProcessGroup {
     this.size = parts.size;
     this.timeoutMs = parts.timeoutMs;
     this.endpoint = parts.endpoint;
+    if (this.backend !== 'thread') leaveAtExit(this);
   }
 
   // --- point to point
@@ -285,16 +290,31 @@ export class Group implements ProcessGroup {
 
   abort(reason: string): void {
     if (!this.open) return;
+    this.aborted = true;
     dist.abortWaits(this.name, -1, reason);
     dist.groupAbort(this.parts.handle, reason);
     this.parts.companion?.abort(reason);
   }
 
+  /** The process ends: what was sent arrives, also where this rank has failed. */
+  leave(exitCode: number): void {
+    if (exitCode === 0 && !this.aborted) return this.close();
+    this.abort(`it ended with exit code ${exitCode}`);
+    dist.groupAwaitAbort(this.handle, LEAVE_MS);
+    return undefined;
+  }
+
   close(options?: WaitOptions): void {
     checkOptions('close', options, ['timeoutMs']);
     if (!this.open) return;
+    forgetAtExit(this);
     try {
-      dist.groupFlush(this.parts.handle, checkTimeout('close', options?.timeoutMs, Math.min(this.timeoutMs, CLOSE_MS)));
+      if (this.aborted) dist.groupAwaitAbort(this.parts.handle, CLOSE_MS);
+      else
+        dist.groupFlush(
+          this.parts.handle,
+          checkTimeout('close', options?.timeoutMs, Math.min(this.timeoutMs, CLOSE_MS)),
+        );
     } catch (error) {
       const code = error instanceof TorchError ? error.code : '';
       // Whoever is gone or aborted takes no more messages.

@@ -82,6 +82,7 @@ export interface NativeDistributed {
   backendRegistry(): bigint;
   groupEndpoint(group: number): number;
   groupAbort(group: number, reason: string): void;
+  groupAwaitAbort(group: number, timeoutMs: number): void;
   groupFlush(group: number, timeoutMs: number): void;
   groupClose(group: number): void;
   groupSend(group: number, tensor: number, peer: number, tag: number): number;

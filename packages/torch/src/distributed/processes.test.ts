@@ -43,3 +43,13 @@ test('a rank that never comes: the others say so', async () => {
     /not all of 2 ranks came to 127\.0\.0\.1:\d+ within 1500 ms; are all ranks running, with the same address\?/,
   );
 });
+
+describe('what a rank has sent arrives', () => {
+  test.each(['abort', 'exit', 'throw', 'close'])('also when it then leaves: %s', async (how) => {
+    for (const bytes of [64, 64 << 10]) {
+      const [first, second] = await runProcesses(2, { scenario: 'leaves', how, count: 200, bytes });
+      expect(second?.result, second?.stderr).toEqual({ right: true, count: 200, after: 'PEER_LOST' });
+      expect(first?.code).toBe({ abort: 0, close: 0, exit: 3, throw: 1 }[how]);
+    }
+  });
+});
