@@ -1,6 +1,7 @@
 /** @file What ranks do in the tests of launching: one scenario of many, given as data or as an argument in JSON. */
 import { spawn } from 'node:child_process';
 import { existsSync, writeFileSync } from 'node:fs';
+import { isMainThread, parentPort } from 'node:worker_threads';
 import type { distributed as Distributed } from '@pipewright/torch';
 import type { rankStatus as RankStatus } from 'pipewright';
 
@@ -10,6 +11,8 @@ export interface Task {
   readonly who?: number;
   /** A file for what the test wants to know. */
   readonly file?: string;
+  /** In which way. */
+  readonly how?: string;
   /** A file to wait for before waiting for another rank. */
   readonly go?: string;
 }
@@ -124,6 +127,52 @@ const scenarios = {
     while (isLast) rankStatus.set({ slot: 12, action: '2F1' });
     while (go !== undefined && !existsSync(go)) pause(10);
     return receive(group, next);
+  },
+
+  /** Prints much more than anybody can read at once, then fails as `how` says. */
+  prints({ how }: Task): unknown {
+    for (let i = 0; i < 2000; i++) console.log(`line ${i} ${'x'.repeat(100)}`);
+    console.error('last words');
+    if (how === 'exit') process.exit(7);
+    throw new Error('after printing');
+  },
+
+  /** One rank throws an error that is hard to read, the others wait for it. */
+  async throwsOdd({ who, how }: Task): Promise<unknown> {
+    const { group, rankStatus } = await engine();
+    if (group.rank !== who) return waitFor({ group, rankStatus }, who ?? 0);
+    awaitOthers(group);
+    const error = new Error('an odd error');
+    if (how === 'own cause') error.cause = error;
+    else
+      Object.defineProperty(error, 'message', {
+        get() {
+          throw new Error('no message');
+        },
+      });
+    throw error;
+  },
+
+  /** One rank comes to a good end although the others wait for it: before they have joined, or afterwards. */
+  async leaves({ who, how }: Task): Promise<unknown> {
+    if (how === 'before' && Number(process.env['RANK']) === who) return undefined;
+    const { group, rankStatus } = await engine();
+    if (group.rank !== who) return waitFor({ group, rankStatus }, who ?? 0);
+    awaitOthers(group);
+    return how === 'exit' ? process.exit(0) : undefined;
+  },
+
+  exits256(): unknown {
+    return process.exit(256);
+  },
+
+  /** Messages of the script's own are not the launcher's business. */
+  chats(): unknown {
+    for (const message of [null, 3, 'text', { kind: 'error' }, { kind: 'result' }, []])
+      if (isMainThread) process.send?.(message);
+      else if (typeof message !== 'object' || message === null || !('kind' in message))
+        parentPort?.postMessage(message);
+    return 'done';
   },
 
   returnsOdd(): unknown {

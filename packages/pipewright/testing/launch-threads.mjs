@@ -19,7 +19,8 @@ for (const { interrupt, ...options } of JSON.parse(process.argv[2] ?? '')) {
   const outcome = await ranks.done.then(
     (values) => ({ values }),
     (error) => ({
-      error: { ...error, message: error.message },
+      // Fields of errors are hidden where they are printed.
+      error: Object.fromEntries(Object.getOwnPropertyNames(error).map((name) => [name, error[name]])),
       report: error instanceof LaunchError ? error.report() : '',
     }),
   );

@@ -1,6 +1,7 @@
 /** @file Starts ranks, ends all when one fails, and says which one was the cause and where the others were. */
 import { freePort } from '@pipewright/torch/environment';
 import { PipelineError } from '../base/errors.ts';
+import { steadyMs } from '../base/steady-clock.ts';
 import { processBoard, type StatusBoard, threadBoard } from '../status/board.ts';
 import { formatDigest } from '../status/digest.ts';
 import { STATUS_FILE } from '../status/layout.ts';
@@ -11,8 +12,16 @@ import { openGuest } from './machines/guest.ts';
 import { openHub } from './machines/hub.ts';
 import type { Link, LinkOptions } from './machines/link.ts';
 import { makeSecret, proofOf, secretFromFile } from './machines/secret.ts';
+import { JOINING, NEVER_JOINED } from './ranks/joining.ts';
 import { startProcesses } from './ranks/process-ranks.ts';
-import { failedInWait, LaunchError, type RankFailure, STOPPED, stoppedFailure } from './ranks/rank-failure.ts';
+import {
+  failedInWait,
+  LaunchError,
+  leftFailure,
+  type RankFailure,
+  STOPPED,
+  stoppedFailure,
+} from './ranks/rank-failure.ts';
 import { printLine } from './ranks/rank-output.ts';
 import type { RankEvents, StartedRanks } from './ranks/started-ranks.ts';
 import { startThreads } from './ranks/thread-ranks.ts';
@@ -39,6 +48,8 @@ export interface Launched {
 const KILL_MS = 1000;
 /** The time limit where none is given: of machines that wait for each other, of ranks that are stopped. */
 const LIMIT_MS = 300_000;
+/** How often to look whether ranks wait for one that will never join. */
+const JOIN_LOOK_MS = 250;
 
 /**
  * Starts ranks on this machine, as processes or threads. Each finds its place in RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR
@@ -70,6 +81,8 @@ class Launcher {
   private started: StartedRanks | undefined;
   private readonly values: unknown[] = [];
   private readonly over = new Set<number>();
+  /** When ranks ended. */
+  private readonly ends = new Map<number, number>();
   private failures: readonly RankFailure[] = [];
   private link: Link | undefined;
   private secretOfRun: string = makeSecret();
@@ -148,6 +161,7 @@ class Launcher {
       this.started = this.plan.mode === 'threads' ? await startThreads(start, events) : startProcesses(start, events);
       if (this.signalled !== undefined) this.started.signal(this.signalled);
       this.watchStopped();
+      this.watchJoining();
       await ended;
       await this.gatherMachines();
     } finally {
@@ -157,6 +171,7 @@ class Launcher {
       this.board.close();
     }
     this.checkSignal();
+    this.blameEarly();
     if (this.failures.length > 0) throw new LaunchError(this.failures, this.markFailed(this.snapshot ?? []));
     return this.values;
   }
@@ -174,6 +189,33 @@ class Launcher {
     this.failures = [...this.failures, failure];
     if (this.snapshot === undefined || !failedInWait(failure)) this.link?.failed(failure);
     this.endAll();
+  }
+
+  /** Where ranks failed only because they lost another one that had come to a good end, that was too early, and is the cause. */
+  private blameEarly(): void {
+    const [victim] = this.failures.filter(({ code }) => code === 'PEER_LOST');
+    if (victim === undefined || !this.failures.every(failedInWait)) return;
+    const early = [...this.ends].filter(([rank]) => !this.failures.some((failure) => failure.rank === rank));
+    const awaited = this.snapshot?.find(({ rank }) => rank === victim.rank)?.waitingFor;
+    const [rank, atMs] = early.find(([one]) => one === awaited) ?? early[0] ?? [];
+    if (rank === undefined || atMs === undefined) return;
+    this.failures = [...this.failures, leftFailure(rank, { atMs, needs: `rank ${victim.rank} waited for it` })];
+  }
+
+  /** Ranks that ended well without joining, while others wait for all to join: they would wait out their time limit. */
+  private watchJoining(): void {
+    const look = (): void => {
+      if (this.failures.length > 0) return;
+      const places = this.board.places();
+      const never = places.find(({ rank, action }) => action === NEVER_JOINED && this.over.has(rank));
+      const waiting = places.find(
+        ({ rank, action, state }) => action === JOINING && state === 'waiting' && !this.over.has(rank),
+      );
+      if (never === undefined || waiting === undefined) return;
+      const needs = `rank ${waiting.rank} waits for it in initProcessGroup`;
+      this.failed(leftFailure(never.rank, { atMs: this.ends.get(never.rank) ?? steadyMs(), needs }));
+    };
+    if (this.plan.mode === 'processes') this.timers.push(setInterval(look, JOIN_LOOK_MS));
   }
 
   /** A rank has failed, here or elsewhere. */
@@ -216,6 +258,7 @@ class Launcher {
 
   private ended(rank: number, value: unknown): void {
     this.over.add(rank);
+    this.ends.set(rank, steadyMs());
     this.values[rank - this.first] = value;
     if (this.over.size === this.plan.ranks) this.allOver();
     else this.killStopped();

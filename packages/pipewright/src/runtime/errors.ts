@@ -1,6 +1,7 @@
 /** @file What went wrong in a step: which rank, which slot, which action, and why. */
 import { type Action, formatAction } from '@pipewright/schedule';
 import { distributed } from '@pipewright/torch';
+import { firstCause, packThrown } from '@pipewright/torch/environment';
 import { PipelineError } from '../base/errors.ts';
 
 /**
@@ -21,7 +22,7 @@ export class StepError extends PipelineError {
     waitingFor: string | null = null,
   ) {
     const text = formatAction(action);
-    const why = cause instanceof Error ? cause.message : String(cause);
+    const why = packThrown(cause).message;
     const code = cause instanceof distributed.DistributedError ? cause.code : 'STEP_FAILED';
     const waiting = waitingFor === null ? '' : ` waiting for ${waitingFor}`;
     super(code, `rank ${rank}, slot ${slot} (${text})${waiting}: ${why}`, { rank, slot, action: text }, { cause });
@@ -36,7 +37,5 @@ export class StepError extends PipelineError {
 
 /** The lines of the stack of the first error in a chain of causes. */
 function framesOf(error: unknown): string | undefined {
-  let first = error;
-  while (first instanceof Error && first.cause instanceof Error) first = first.cause;
-  return first instanceof Error ? /^ +at .*/ms.exec(first.stack ?? '')?.[0] : undefined;
+  return /^ +at .*/ms.exec(packThrown(firstCause(error)).stack ?? '')?.[0];
 }

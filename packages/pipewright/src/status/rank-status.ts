@@ -2,65 +2,10 @@
 import { statSync } from 'node:fs';
 import { getEnvironmentData } from 'node:worker_threads';
 import { callOp, type Tensor, unscoped } from '@pipewright/torch';
-import { EVERYBODY, NOBODY, NONE, RECORD_WORDS, STATUS_FILE, STATUS_KEY, State, TEXT_LENGTH, Word } from './layout.ts';
-import { formatPlace, type RankPlace, readPlace } from './place.ts';
+import { RECORD_WORDS, STATUS_FILE, STATUS_KEY } from './layout.ts';
+import { RankStatus } from './record.ts';
 
-/** Where a rank is. */
-export interface Place {
-  /** Position in this rank's row of the schedule. */
-  readonly slot?: number | undefined;
-  /** What is done there, such as `3RECV_B1`; any short text. */
-  readonly action: string;
-  /** The rank that is waited for, or `all`; absent while the rank works. */
-  readonly waitingFor?: number | 'all' | undefined;
-  /** Which step of the training. */
-  readonly step?: number | undefined;
-}
-
-/**
- * One rank's record. `set` costs a few dozen nanoseconds; the launcher reads the record when a rank fails or a wait
- * takes too long.
- *
- * @example rankStatus.set({ slot: 17, action: '3RECV_B1', waitingFor: 3 })
- */
-export class RankStatus {
-  readonly rank: number;
-  private readonly words: Int32Array;
-  private readonly text: Uint8Array;
-
-  /** A record at the beginning of `words`, which others may see. */
-  constructor(rank: number, words: Int32Array) {
-    this.rank = rank;
-    this.words = words;
-    const { buffer, byteOffset } = words;
-    this.text = new Uint8Array(buffer, byteOffset + Word.Text * 4, TEXT_LENGTH);
-  }
-
-  /** Says what this rank does from now on. */
-  set(place: Place): void {
-    const { words, text } = this;
-    const { slot, action, waitingFor, step } = place;
-    words[Word.Sequence] = (words[Word.Sequence] as number) + 1;
-    words[Word.State] = waitingFor === undefined ? State.Working : State.Waiting;
-    words[Word.Slot] = slot ?? NONE;
-    if (step !== undefined) words[Word.Step] = step + 1;
-    words[Word.Peer] = waitingFor === undefined ? NOBODY : waitingFor === 'all' ? EVERYBODY : waitingFor;
-    const length = Math.min(action.length, TEXT_LENGTH);
-    for (let i = 0; i < length; i++) text[i] = action.charCodeAt(i);
-    words[Word.Length] = length;
-    words[Word.Sequence] = (words[Word.Sequence] as number) + 1;
-  }
-
-  /** What was said last. */
-  get(): RankPlace {
-    return readPlace(this.rank, () => this.words);
-  }
-
-  /** The same in words: `rank 2 waits at slot 17 (3RECV_B1) for rank 3`. */
-  describe(): string {
-    return formatPlace(this.get());
-  }
-}
+export { type Place, RankStatus } from './record.ts';
 
 let own: RankStatus | undefined;
 

@@ -1,7 +1,8 @@
 /**
  * @file Who a process is among the ranks, from the variables that launchers set: torchrun's, else those of Slurm, Open MPI
- * or other MPI launchers; and what those who launch need: a port, addresses and interfaces.
+ * or other MPI launchers; and what those who launch need without the engine: a port, addresses, interfaces, errors as texts.
  */
+export { firstCause, packThrown, type Thrown } from '../base/thrown.ts';
 export { freePort } from './free-port.ts';
 export { addressOf, interfaceOf, isLoopback, loopbackInterface } from './network.ts';
 

@@ -76,7 +76,9 @@ export function initProcessGroup(options: InitOptions = {}): ProcessGroup {
     const make = backend === 'gloo' ? glooGroup : ncclGroup;
     const group = checkGroup('initProcessGroup', { name: options.name, rank, size, timeoutMs });
     const networkInterface = options.networkInterface ?? interfaceFromEnvironment(options);
-    world = make(rendezvous(options, { backend, networkInterface, ...group }), { ...group, networkInterface });
+    world = joining(() =>
+      make(rendezvous(options, { backend, networkInterface, ...group }), { ...group, networkInterface }),
+    );
   } else {
     throw new TorchError(
       'BAD_ARGUMENT',
@@ -140,6 +142,23 @@ export function destroyProcessGroup(group: ProcessGroup | undefined = world): vo
       worldStore?.close();
       worldStore = undefined;
     }
+  }
+}
+
+/** Whoever started this rank can see that it waits for the others to join. */
+function joining(body: () => ProcessGroup): ProcessGroup {
+  const tell = (globalThis as Record<symbol, unknown>)[Symbol.for('pipewright.joining')];
+  const say = (state: 'begin' | 'end' | 'failed'): void => {
+    if (typeof tell === 'function') (tell as (state: string) => void)(state);
+  };
+  say('begin');
+  try {
+    const group = body();
+    say('end');
+    return group;
+  } catch (error) {
+    say('failed');
+    throw error;
   }
 }
 

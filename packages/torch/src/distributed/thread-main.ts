@@ -1,6 +1,7 @@
 /** @file What a thread of `spawnThreads` runs: settings, the user's module, its `main`, and a report at the end. */
 import { parentPort, workerData } from 'node:worker_threads';
 import { native } from '../base/addon.ts';
+import { packThrown } from '../base/thrown.ts';
 import { destroyProcessGroup } from './init.ts';
 import { setNumThreads } from './thread-settings.ts';
 import type { ThreadReport, ThreadStart } from './threads.ts';
@@ -23,10 +24,7 @@ async function run(): Promise<unknown> {
 try {
   report({ kind: 'result', value: await run() });
 } catch (thrown) {
-  const error = thrown instanceof Error ? thrown : new Error(String(thrown));
-  const code = 'code' in error && typeof error.code === 'string' ? { code: error.code } : {};
-  const stack = error.stack === undefined ? {} : { stack: error.stack };
-  report({ kind: 'error', error: { name: error.name, message: error.message, ...code, ...stack } });
+  report({ kind: 'error', error: packThrown(thrown) });
   // Whatever the module left running would keep a failed rank alive.
   setImmediate(() => process.exit(1));
 }

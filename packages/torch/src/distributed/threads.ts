@@ -1,6 +1,7 @@
 /** @file Ranks as worker threads of this process. */
 import { Worker } from 'node:worker_threads';
 import { checkOptions, TorchError } from '../base/errors.ts';
+import type { Thrown } from '../base/thrown.ts';
 import { dist } from './native.ts';
 import { threadsPerRank } from './thread-settings.ts';
 
@@ -26,7 +27,7 @@ export interface ThreadStart {
 /** What a thread reports at its end. */
 export type ThreadReport =
   | { readonly kind: 'result'; readonly value: unknown }
-  | { readonly kind: 'error'; readonly error: { name: string; message: string; code?: string; stack?: string } };
+  | { readonly kind: 'error'; readonly error: Thrown };
 
 /**
  * A rank that failed. `rank` says which, `cause` is its error; `others` are the errors of ranks that failed after it.
@@ -185,7 +186,7 @@ function isReport(message: unknown): message is ThreadReport {
   return message.kind === 'result' || message.kind === 'error';
 }
 
-function revive(error: { name: string; message: string; code?: string; stack?: string }): Error {
+function revive(error: Thrown): Error {
   const made = new TorchError(error.code ?? 'RANK_FAILED', error.message);
   if (error.stack !== undefined) made.stack = error.stack;
   return made;

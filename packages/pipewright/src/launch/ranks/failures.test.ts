@@ -1,5 +1,6 @@
 /** @file Ranks as processes that fail, in every way: the cause is told first, all end, nothing is left. */
 import { join } from 'node:path';
+import { inspect } from 'node:util';
 import { describe, expect, test } from 'vitest';
 import { folder, isAlive, numbersOf, patient, rejection, script, until } from '../../../testing/processes.ts';
 import { LaunchError, launch } from '../index.ts';
@@ -54,6 +55,67 @@ describe('a rank that fails', () => {
     const error = await rejection<LaunchError>(ranks.done);
     expect(error.message).toBe('rank 1 failed: one of them failed');
     await until(() => [...ranks.pids(), ...children].every((pid) => !isAlive(pid)));
+  });
+
+  test.each([
+    ['error', 'rank 0 failed: after printing', 1],
+    ['exit', 'rank 0 failed: it exited with code 7', 7],
+  ])('after it has printed a lot, by an %s: every line arrives', async (how, message, exitCode) => {
+    const lines: string[] = [];
+    const error = await rejection<LaunchError>(
+      launch({
+        ranks: 1,
+        script,
+        data: { scenario: 'prints', how },
+        onLine: (line) => {
+          lines.push(line);
+          // A slow reader.
+          if (lines.length % 500 === 0) Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 20);
+        },
+        ...patient,
+      }).done,
+    );
+    expect([error.message, error.exitCode]).toEqual([message, exitCode]);
+    expect(lines.filter((line) => line.startsWith('line '))).toHaveLength(2000);
+    expect(lines).toContain('last words');
+  });
+
+  test.each([
+    ['own cause', 'rank 1 failed: an odd error'],
+    ['no message', 'rank 1 failed: an error whose message cannot be read'],
+  ])('by an error that is hard to read (%s): it is the cause all the same', async (how, message) => {
+    const error = await rejection<LaunchError>(
+      launch({ ranks: 2, script, data: { scenario: 'throwsOdd', who: 1, how }, ...patient }).done,
+    );
+    expect([error.rank, error.message]).toEqual([1, message]);
+  });
+
+  test.each(['returns', 'exit'])('by ending too early (%s), with others waiting for it: it is named', async (how) => {
+    const error = await rejection<LaunchError>(
+      launch({ ranks: 2, script, data: { scenario: 'leaves', who: 1, how }, ...patient }).done,
+    );
+    expect([error.rank, error.code, error.exitCode]).toEqual([1, 'LEFT_EARLY', 1]);
+    expect(error.message).toMatch(/^rank 1 failed: it ended with exit code 0, too early: rank 0 waited for it$/);
+    expect(error.report()).toMatch(/^Then rank 0 failed: Channel\.recv/m);
+  });
+
+  test('by ending before the others have found it: nobody waits out the time limit', async () => {
+    const error = await rejection<LaunchError>(
+      launch({ ranks: 2, script, data: { scenario: 'leaves', who: 1, how: 'before' }, timeoutMs: 3_600_000 }).done,
+    );
+    expect([error.rank, error.code]).toEqual([1, 'LEFT_EARLY']);
+    expect(error.message).toContain('too early: rank 0 waits for it in initProcessGroup');
+    expect(error.report()).toMatch(/Ended for that reason: rank 0$/);
+  });
+
+  test('with exit code 256: it is no success', async () => {
+    const error = await rejection<LaunchError>(launch({ ranks: 1, script, data: { scenario: 'exits256' } }).done);
+    expect([error.rank, error.exitCode]).toEqual([0, 1]);
+  });
+
+  test('is printed in one line, not as an object', async () => {
+    const error = await rejection<LaunchError>(launch({ ranks: 1, script, data: { scenario: 'exits256' } }).done);
+    expect(inspect(error)).toMatch(/^\[?LaunchError: rank 0 failed: it exited with code 1\]?$/);
   });
 
   test('by a result that cannot be sent', async () => {

@@ -1,15 +1,17 @@
 /** @file What a process of `launch` runs: the script, and a report to the launcher at its end. */
 
+import { packThrown } from '@pipewright/torch/environment';
 import { steadyMs } from '../../base/steady-clock.ts';
+import { watchJoining } from './joining.ts';
 import { errorReport, type ProcessReport, resultReport } from './report.ts';
-import { endGroup, packError, runScript, type ScriptStart } from './run-script.ts';
+import { endGroup, runScript, type ScriptStart } from './run-script.ts';
 
 let over = false;
 
 function fail(thrown: unknown): void {
   if (over) return;
   over = true;
-  send(errorReport(packError(thrown), steadyMs()), () => process.exit(1));
+  send(errorReport(packThrown(thrown), steadyMs()), () => process.exit(1));
 }
 
 function succeed(value: unknown): void {
@@ -31,6 +33,16 @@ function send(report: ProcessReport, sent: (error: Error | null) => void): void 
   }
 }
 
+/** A rank that ends at once would lose what it has printed and nobody has read yet. */
+function printAtOnce(): void {
+  for (const stream of [process.stdout, process.stderr]) {
+    const { _handle: handle } = stream as unknown as { readonly _handle?: { setBlocking?(on: boolean): void } | null };
+    handle?.setBlocking?.(true);
+  }
+}
+
+printAtOnce();
+const joining = watchJoining();
 // Without its launcher a rank must not go on. One that is blocked is ended by the launcher's guard.
 process.on('disconnect', () => process.kill(process.pid, 'SIGKILL'));
 process.on('uncaughtException', (error) => {
@@ -38,6 +50,9 @@ process.on('uncaughtException', (error) => {
   if (process.listenerCount('uncaughtException') === 1) fail(error);
 });
 process.on('exit', (code) => {
+  if (code === 0) joining.endedWell();
+  // The system keeps eight bits of an exit code: 256 is not a success.
+  if (code % 256 === 0 && code !== 0) process.exitCode = 1;
   // The script called process.exit: its last messages shall arrive all the same.
   if (code === 0 && !over) endGroup();
 });

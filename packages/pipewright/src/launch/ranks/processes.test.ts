@@ -39,6 +39,10 @@ describe('ranks that do their work', () => {
     }
   });
 
+  test('may send messages of their own, which the launcher leaves alone', async () => {
+    expect(await launch({ ranks: 1, script, data: { scenario: 'chats' } }).done).toEqual(['done']);
+  });
+
   test('may end by process.exit(0); their last messages arrive', async () => {
     expect(await launch({ ranks: 2, script, data: { scenario: 'exitsWell' } }).done).toEqual([undefined, undefined]);
   });

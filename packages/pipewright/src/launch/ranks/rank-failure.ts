@@ -1,10 +1,10 @@
 /** @file Ranks that failed: which one is the cause, and how it is told. */
 import { constants } from 'node:os';
+import type { Thrown } from '@pipewright/torch/environment';
 import { PipelineError } from '../../base/errors.ts';
 import { steadyMs } from '../../base/steady-clock.ts';
 import { formatDigest } from '../../status/digest.ts';
 import { formatPlace, type RankPlace } from '../../status/place.ts';
-import type { SentError } from './run-script.ts';
 
 /** How a rank failed. */
 export interface RankFailure {
@@ -71,7 +71,7 @@ export class LaunchError extends PipelineError {
 }
 
 /** A failure from the error that a rank sent. */
-export function failureOf(rank: number, error: SentError, atMs: number): RankFailure {
+export function failureOf(rank: number, error: Thrown, atMs: number): RankFailure {
   return {
     rank,
     message: error.message,
@@ -92,7 +92,18 @@ export function silentFailure(
   const number = signal === null ? 0 : (constants.signals[signal as NodeJS.Signals] ?? 0);
   const hint = signal === 'SIGKILL' && !ended ? ': by hand, or for lack of memory' : '';
   const message = signal === null ? `it exited with code ${code ?? 1}` : `the signal ${signal} ended it${hint}`;
-  return { rank, message, exitCode: signal === null ? (code ?? 1) : 128 + number, atMs: steadyMs(), ended };
+  // The system keeps eight bits: what would look like success there is not.
+  const exitCode = signal === null ? (code ?? 1) % 256 || 1 : 128 + number;
+  return { rank, message, exitCode, atMs: steadyMs(), ended };
+}
+
+/** A failure of a rank that came to a good end while another one still needed it. */
+export function leftFailure(
+  rank: number,
+  { atMs, needs }: { readonly atMs: number; readonly needs: string },
+): RankFailure {
+  const message = `it ended with exit code 0, too early: ${needs}`;
+  return { rank, message, code: LEFT_EARLY, exitCode: 1, atMs, ended: false };
 }
 
 /** A failure of a process that is stopped while the others wait for it, or longer than the time limit. */
@@ -100,6 +111,9 @@ export function stoppedFailure(rank: number): RankFailure {
   const message = 'it is stopped, as by SIGSTOP, and nobody let it go on';
   return { rank, message, code: STOPPED, exitCode: 128 + constants.signals.SIGSTOP, atMs: steadyMs(), ended: false };
 }
+
+/** The code of a failure by ending too early. */
+export const LEFT_EARLY = 'LEFT_EARLY';
 
 /** The code of a failure by being stopped. */
 export const STOPPED = 'STOPPED';

@@ -1,5 +1,5 @@
 /** @file How a rank tells its launcher that its work is over. */
-import type { SentError } from './run-script.ts';
+import type { Thrown } from '@pipewright/torch/environment';
 
 /** What marks a message as ours: scripts may send messages too. */
 const MARK = 'pipewright.report';
@@ -7,7 +7,7 @@ const MARK = 'pipewright.report';
 /** What a rank that is a process reports. */
 export type ProcessReport =
   | { readonly mark: typeof MARK; readonly kind: 'result'; readonly value: unknown; readonly atMs: number }
-  | { readonly mark: typeof MARK; readonly kind: 'error'; readonly error: SentError; readonly atMs: number };
+  | { readonly mark: typeof MARK; readonly kind: 'error'; readonly error: Thrown; readonly atMs: number };
 
 /** The result of a rank's `main`. */
 export function resultReport(value: unknown, atMs: number): ProcessReport {
@@ -15,7 +15,7 @@ export function resultReport(value: unknown, atMs: number): ProcessReport {
 }
 
 /** The error of a rank. */
-export function errorReport(error: SentError, atMs: number): ProcessReport {
+export function errorReport(error: Thrown, atMs: number): ProcessReport {
   return { mark: MARK, kind: 'error', error, atMs };
 }
 

@@ -27,19 +27,3 @@ export function endGroup(): void {
   const end = (globalThis as Record<symbol, unknown>)[Symbol.for('pipewright.destroyProcessGroup')];
   if (typeof end === 'function') (end as () => void)();
 }
-
-/** An error as it travels from a rank to its launcher. */
-export interface SentError {
-  readonly name: string;
-  readonly message: string;
-  readonly code?: string;
-  readonly stack?: string;
-}
-
-/** Whatever was thrown, in a form that travels. */
-export function packError(thrown: unknown): SentError {
-  const error = thrown instanceof Error ? thrown : new Error(String(thrown));
-  const { name, message, stack } = error;
-  const code = 'code' in error && typeof error.code === 'string' ? { code: error.code } : {};
-  return { name, message, ...code, ...(stack === undefined ? {} : { stack }) };
-}

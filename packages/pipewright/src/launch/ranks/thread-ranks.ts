@@ -1,5 +1,6 @@
 /** @file Ranks as threads of this process. */
 import { setEnvironmentData } from 'node:worker_threads';
+import { packThrown, type Thrown } from '@pipewright/torch/environment';
 import { steadyMs } from '../../base/steady-clock.ts';
 import { STATUS_KEY } from '../../status/layout.ts';
 import { compiledUrl } from './module-url.ts';
@@ -28,7 +29,7 @@ export async function startThreads(options: StartOptions, events: RankEvents): P
       stderr: new LineCutter((line) => events.line(line, { rank, stream: 'stderr' })),
     };
     let told = false;
-    const fail = (error: { name: string; message: string; code?: string; stack?: string }): void => {
+    const fail = (error: Thrown): void => {
       if (!told) events.failed(failureOf(rank, error, steadyMs()));
       told = true;
     };
@@ -42,7 +43,7 @@ export async function startThreads(options: StartOptions, events: RankEvents): P
         values[rank] = message.value;
       }
     });
-    worker.on('error', (error: Error) => fail(error));
+    worker.on('error', (error: unknown) => fail(packThrown(error)));
     worker.on('exit', (code) => {
       for (const output of Object.values(outputs)) output.end();
       if (!told) events.failed(silentFailure(rank, { code, signal: null, ended: threads.terminated.has(rank) }));
@@ -64,4 +65,4 @@ export async function startThreads(options: StartOptions, events: RankEvents): P
 type ThreadMessage =
   | ThreadOutput
   | { readonly kind: 'result'; readonly value: unknown }
-  | { readonly kind: 'error'; readonly error: { name: string; message: string; code?: string; stack?: string } };
+  | { readonly kind: 'error'; readonly error: Thrown };

@@ -61,6 +61,16 @@ describe('a rank that fails', () => {
     ]);
     expect(thrown!.report).toMatch(/At that moment: .*rank 1 failed in step 3 at slot 1 \(1F0\)/);
     expect(exited!.error).toMatchObject({ message: 'rank 1 failed: it exited with code 7', exitCode: 7 });
+    const [odd, early, code, chat] = await outcomes([
+      { ranks: 2, data: { scenario: 'throwsOdd', who: 1, how: 'no message' }, ...patient },
+      { ranks: 2, data: { scenario: 'leaves', who: 1, how: 'exit' }, ...patient },
+      { ranks: 1, data: { scenario: 'exits256' } },
+      { ranks: 1, data: { scenario: 'chats' } },
+    ]);
+    expect(odd!.error!.message).toBe('rank 1 failed: an error whose message cannot be read');
+    expect(early!.error).toMatchObject({ rank: 1, code: 'LEFT_EARLY', exitCode: 1 });
+    expect(code!.error).toMatchObject({ rank: 0, exitCode: 1 });
+    expect(chat!.values).toEqual(['done']);
     expect(spinning!.report).toMatch(/^rank 1 failed: one of them failed[^]*Ended for that reason: rank 0$/);
   });
 });
