@@ -94,7 +94,7 @@ class SecretStoreServer::Loop {
       Client& client = clients_.back();
       client.socket = std::move(socket);
       client.nonce = random_bytes(kNonce);
-      client.out = kMagic + client.nonce;
+      client.out = kGreeting + client.nonce;
       flush(client);
       drop_oldest_stranger();
     }
@@ -194,8 +194,8 @@ class SecretStoreServer::Loop {
       else if (taken) verdict = Verdict::rank_taken, value = rank;
     }
     std::string head;
-    put<uint8_t>(head, static_cast<uint8_t>(verdict));
-    put<uint32_t>(head, value);
+    put_number<uint8_t>(head, static_cast<uint8_t>(verdict));
+    put_number<uint32_t>(head, value);
     client.out += head + proof(secret_, "server", nonces + head);
     flush(client);
     client.gone = client.gone || verdict != Verdict::welcome;
@@ -207,7 +207,7 @@ class SecretStoreServer::Loop {
   }
 
   void answer(Client& client, const std::string& bytes) {
-    put<uint32_t>(client.out, static_cast<uint32_t>(bytes.size()));
+    put_number<uint32_t>(client.out, static_cast<uint32_t>(bytes.size()));
     client.out += bytes;
     client.out += client.sign.sign(bytes);
     flush(client);
@@ -266,7 +266,7 @@ class SecretStoreServer::Loop {
         const int64_t sum = static_cast<int64_t>(static_cast<uint64_t>(before) + static_cast<uint64_t>(fields.get<int64_t>()));
         value = std::to_string(sum);
         std::string text;
-        put<int64_t>(text, sum);
+        put_number<int64_t>(text, sum);
         answer(client, text);
         return changed();
       }
@@ -274,7 +274,7 @@ class SecretStoreServer::Loop {
       case Op::check: return answer(client, has_all(list()));
       case Op::count: {
         std::string text;
-        put<int64_t>(text, static_cast<int64_t>(values_.size()));
+        put_number<int64_t>(text, static_cast<int64_t>(values_.size()));
         return answer(client, text);
       }
       case Op::wait: {

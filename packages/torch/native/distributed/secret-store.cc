@@ -58,14 +58,14 @@ std::string receive(const Socket& socket, size_t count, Steady::time_point deadl
 
 std::string keys_text(const std::vector<std::string>& keys) {
   std::string text;
-  put<uint32_t>(text, static_cast<uint32_t>(keys.size()));
+  put_number<uint32_t>(text, static_cast<uint32_t>(keys.size()));
   for (const std::string& key : keys) put_text(text, key);
   return text;
 }
 
 std::string request(Op op, const std::string& key = "") {
   std::string text;
-  put<uint8_t>(text, static_cast<uint8_t>(op));
+  put_number<uint8_t>(text, static_cast<uint8_t>(op));
   if (op != Op::count) put_text(text, key);
   return text;
 }
@@ -86,7 +86,7 @@ struct SecretStore::Connection {
     broken = true;  // until the whole answer is here
     const Steady::time_point deadline = Steady::now() + limit;
     std::string head;
-    put<uint32_t>(head, static_cast<uint32_t>(bytes.size()));
+    put_number<uint32_t>(head, static_cast<uint32_t>(bytes.size()));
     send_all(socket, head + bytes + out.sign(bytes), deadline);
     const std::string length = receive(socket, 4, deadline);
     const uint32_t size = Fields(length).get<uint32_t>();
@@ -104,12 +104,12 @@ struct SecretStore::Connection {
     std::string first, verdict;
     const std::string own = random_bytes(kNonce);
     try {
-      first = receive(socket, kMagicBytes + kNonce, deadline);
-      if (first.compare(0, kMagicBytes, kMagic) != 0) throw CodedError("REFUSED", "what answers at " + where + " is not a store with a secret; another program, or a run without one, uses the port");
-      const std::string nonces = first.substr(kMagicBytes) + own;
+      first = receive(socket, kGreetingBytes + kNonce, deadline);
+      if (first.compare(0, kGreetingBytes, kGreeting) != 0) throw CodedError("REFUSED", "what answers at " + where + " is not a store with a secret; another program, or a run without one, uses the port");
+      const std::string nonces = first.substr(kGreetingBytes) + own;
       std::string who;
-      put<uint32_t>(who, options.rank);
-      put<uint32_t>(who, options.size);
+      put_number<uint32_t>(who, options.rank);
+      put_number<uint32_t>(who, options.size);
       send_all(socket, own + who + proof(options.secret, "client", nonces + who), deadline);
       verdict = receive(socket, kVerdict, deadline);
       const std::string head = verdict.substr(0, 5);
@@ -171,7 +171,7 @@ std::vector<uint8_t> SecretStore::get(const std::string& key) {
 
 int64_t SecretStore::add(const std::string& key, int64_t value) {
   std::string text = request(Op::add, key);
-  put<int64_t>(text, value);
+  put_number<int64_t>(text, value);
   const std::string answer = connection_->ask(text);
   if (answer.size() != sizeof(int64_t)) throw CodedError("BAD_ARGUMENT", "the value of " + key + " is not a number");
   return Fields(answer).get<int64_t>();
@@ -181,7 +181,7 @@ bool SecretStore::deleteKey(const std::string& key) { return connection_->ask(re
 
 bool SecretStore::check(const std::vector<std::string>& keys) {
   std::string text;
-  put<uint8_t>(text, static_cast<uint8_t>(Op::check));
+  put_number<uint8_t>(text, static_cast<uint8_t>(Op::check));
   return connection_->ask(text + keys_text(keys)) == std::string(1, '\1');
 }
 
@@ -200,8 +200,8 @@ void SecretStore::wait(const std::vector<std::string>& keys, const milliseconds&
     const auto left = std::chrono::duration_cast<milliseconds>(deadline - Steady::now());
     const milliseconds turn = std::clamp(left, milliseconds(0), slice);
     std::string text;
-    put<uint8_t>(text, static_cast<uint8_t>(Op::wait));
-    put<uint32_t>(text, static_cast<uint32_t>(turn.count()));
+    put_number<uint8_t>(text, static_cast<uint8_t>(Op::wait));
+    put_number<uint32_t>(text, static_cast<uint32_t>(turn.count()));
     if (connection_->ask(text + list, turn + kAnswer) == std::string(1, '\1')) return;
     if (Steady::now() >= deadline) C10_THROW_ERROR(DistStoreError, "the wait for keys timed out after " + std::to_string(timeout.count()) + " ms");
     slice = std::min(slice * 2, kLongWait);

@@ -23,8 +23,8 @@ namespace pw {
 
 namespace secret_store {
 
-constexpr char kMagic[] = "PWSTORE1";
-constexpr size_t kMagicBytes = 8, kNonce = 32, kProof = 32;
+constexpr char kGreeting[] = "PWSTORE1";
+constexpr size_t kGreetingBytes = 8, kNonce = 32, kProof = 32;
 constexpr size_t kHello = kNonce + 8 + kProof, kVerdict = 5 + kProof;
 constexpr size_t kLargest = 16 << 20;  // bytes of one message
 constexpr uint32_t kNobody = 0xffffffff;
@@ -33,9 +33,9 @@ enum class Verdict : uint8_t { welcome, wrong_secret, other_size, rank_taken, no
 enum class Op : uint8_t { set = 1, compare_set, get, add, remove, check, count, wait };
 
 template <typename T>
-void put(std::string& out, T value) { out.append(reinterpret_cast<const char*>(&value), sizeof(T)); }
+void put_number(std::string& out, T value) { out.append(reinterpret_cast<const char*>(&value), sizeof(T)); }
 inline void put_text(std::string& out, const std::string& text) {
-  put<uint32_t>(out, static_cast<uint32_t>(text.size()));
+  put_number<uint32_t>(out, static_cast<uint32_t>(text.size()));
   out += text;
 }
 
@@ -70,7 +70,7 @@ class Seal {
       : key_(as_text(hmac_sha256(secret, std::string("messages of the ") + direction + nonces))) {}
   std::string sign(const std::string& bytes) {
     std::string text;
-    put<uint64_t>(text, number_++);
+    put_number<uint64_t>(text, number_++);
     return as_text(hmac_sha256(key_, text + bytes));
   }
 
