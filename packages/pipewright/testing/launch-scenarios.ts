@@ -11,6 +11,8 @@ export interface Task {
   readonly who?: number;
   /** A file for what the test wants to know. */
   readonly file?: string;
+  /** How often it fails. */
+  readonly times?: number;
   /** In which way. */
   readonly how?: string;
   /** A file to wait for before waiting for another rank. */
@@ -162,6 +164,40 @@ const scenarios = {
     return how === 'exit' ? process.exit(0) : undefined;
   },
 
+  /** Waits in its first attempt until a machine is lost, and adds up the numbers of all ranks in the next one. */
+  async survives({ file }: Task): Promise<unknown> {
+    const { group, rankStatus, tensor } = await engine();
+    const isFirst = !existsSync(`${file}.first.${group.rank}`);
+    if (isFirst) {
+      group.barrier();
+      writeFileSync(`${file}.first.${group.rank}`, String(process.pid));
+      return receiveFrom({ group, rankStatus });
+    }
+    const total = tensor([group.rank + 1]);
+    group.allReduce(total);
+    writeFileSync(`${file}.sum.${group.rank}`, String(total.item()));
+    return total.item();
+  },
+
+  /** Fails in its first attempts, each time in another way, and then adds up the numbers of all ranks. */
+  async flaky({ who, times, file }: Task): Promise<unknown> {
+    const { group, rankStatus, tensor } = await engine();
+    const count = Number(process.env['TORCHELASTIC_RESTART_COUNT']);
+    rankStatus.set({ step: 5, slot: 7, action: `${group.rank}F1` });
+    group.barrier();
+    if (file !== undefined) writeFileSync(`${file}.${count}.${group.rank}`, String(process.pid));
+    if (count < (times ?? 0)) {
+      if (group.rank !== who) return waitFor({ group, rankStatus }, who ?? 0);
+      awaitOthers(group);
+      if (count === 1) process.kill(process.pid, 'SIGKILL');
+      throw new Error(`attempt ${count} failed`);
+    }
+    const total = tensor([group.rank + 1]);
+    group.allReduce(total);
+    const { TORCHELASTIC_MAX_RESTARTS: most, TORCHELASTIC_RUN_ID: id, GROUP_WORLD_SIZE: machines } = process.env;
+    return { sum: total.item(), count, most, machines, hasId: (id ?? '').length > 8 };
+  },
+
   exits256(): unknown {
     return process.exit(256);
   },
@@ -179,6 +215,11 @@ const scenarios = {
     return () => 1;
   },
 } satisfies Record<string, (task: Task) => unknown>;
+
+/** Waits for the other of two ranks in vain. */
+function receiveFrom({ group }: Pick<Engine, 'group' | 'rankStatus'>): unknown {
+  return receive(group, 1 - group.rank);
+}
 
 /** Waits for a rank in vain, and tells it so before: see `awaitOthers`. */
 function waitFor({ group, rankStatus }: Pick<Engine, 'group' | 'rankStatus'>, peer: number): unknown {

@@ -1,17 +1,16 @@
-/** @file Starts ranks, ends all when one fails, and says which one was the cause and where the others were. */
+/** @file One start of all ranks: ends all when one fails, and says which one was the cause and where the others were. */
 import { freePort } from '@pipewright/torch/environment';
 import { PipelineError } from '../base/errors.ts';
 import { steadyMs } from '../base/steady-clock.ts';
 import { processBoard, type StatusBoard, threadBoard } from '../status/board.ts';
-import { formatDigest } from '../status/digest.ts';
 import { STATUS_FILE } from '../status/layout.ts';
 import type { RankPlace } from '../status/place.ts';
-import { type LaunchOptions, type LaunchPlan, planLaunch } from './launch-options.ts';
+import type { LaunchPlan } from './launch-options.ts';
 import { interfaceTowards } from './machines/address.ts';
 import { openGuest } from './machines/guest.ts';
 import { openHub } from './machines/hub.ts';
 import type { Link, LinkOptions } from './machines/link.ts';
-import { makeSecret, proofOf, secretFromFile } from './machines/secret.ts';
+import { proofOf } from './machines/secret.ts';
 import { JOINING, NEVER_JOINED } from './ranks/joining.ts';
 import { startProcesses } from './ranks/process-ranks.ts';
 import {
@@ -22,62 +21,42 @@ import {
   STOPPED,
   stoppedFailure,
 } from './ranks/rank-failure.ts';
-import { printLine } from './ranks/rank-output.ts';
 import type { RankEvents, StartedRanks } from './ranks/started-ranks.ts';
 import { startThreads } from './ranks/thread-ranks.ts';
-
-/** Ranks under way. */
-export interface Launched {
-  /** What `main` of each rank of this machine returned, in order. Rejects with a `LaunchError` when a rank has failed and all have ended. */
-  readonly done: Promise<unknown[]>;
-  /** Where each rank is now. */
-  places(): RankPlace[];
-  /** Who waits for whom now, in one line. */
-  digest(): string;
-  /** The processes of the ranks, in order; empty for threads, and before they are started. */
-  pids(): readonly number[];
-  /** Sends a signal to all ranks; those that then do not end in `graceMs` are killed. A second call kills at once. */
-  end(signal?: NodeJS.Signals): void;
-  /** Stops the processes of all ranks, or lets them go on. */
-  pause(on: boolean): void;
-  /** The secret that machine 0 has made because none was given: the other machines need it. */
-  readonly madeSecret: string | undefined;
-}
 
 /** How long after the polite signal a rank is killed. */
 const KILL_MS = 1000;
 /** The time limit where none is given: of machines that wait for each other, of ranks that are stopped. */
-const LIMIT_MS = 300_000;
+export const LIMIT_MS = 300_000;
 /** How often to look whether ranks wait for one that will never join. */
 const JOIN_LOOK_MS = 250;
 
-/**
- * Starts ranks on this machine, as processes or threads. Each finds its place in RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR
- * and MASTER_PORT, imports the script and calls its `main`, where it exports one.
- *
- * @example const losses = await launch({ ranks: 4, script: new URL('./train.ts', import.meta.url), data: { steps: 10 } }).done
- */
-export function launch(options: LaunchOptions): Launched {
-  const plan = planLaunch(options);
-  const launcher = new Launcher(plan, options.onLine ?? printLine);
-  return {
-    done: launcher.done,
-    places: () => launcher.places(),
-    digest: () => formatDigest(launcher.places()),
-    pids: () => launcher.pids(),
-    end: (signal) => launcher.end(signal ?? 'SIGTERM'),
-    pause: (on) => launcher.pause(on),
-    madeSecret: launcher.madeSecret,
-  };
+/** What is the same for all attempts of a launch, and which one this is. */
+export interface AttemptOptions {
+  readonly line: RankEvents['line'];
+  /** What all machines of this launch know. */
+  secret(): Promise<string>;
+  /** A number for the whole launch, the same for all its attempts. */
+  readonly id: string;
+  /** How often ranks were started before. */
+  readonly restarts: number;
+  /** Whether they are started again if this attempt fails. */
+  mayRestart(): boolean;
 }
 
-class Launcher {
+/** When the first failure was noticed, and when all ranks had ended. */
+export interface AttemptTimes {
+  readonly noticedMs: number | undefined;
+  readonly endedMs: number | undefined;
+}
+
+/** All ranks of this machine, from their start to the end of the last one. */
+export class Attempt {
   readonly done: Promise<unknown[]>;
-  readonly madeSecret: string | undefined;
   private readonly plan: LaunchPlan;
+  private readonly options: AttemptOptions;
   private readonly board: StatusBoard;
   private readonly first: number;
-  private readonly line: RankEvents['line'];
   private started: StartedRanks | undefined;
   private readonly values: unknown[] = [];
   private readonly over = new Set<number>();
@@ -85,7 +64,11 @@ class Launcher {
   private readonly ends = new Map<number, number>();
   private failures: readonly RankFailure[] = [];
   private link: Link | undefined;
-  private secretOfRun: string = makeSecret();
+  private noticed: number | undefined;
+  private allEnded: number | undefined;
+  /** How often all machines have started ranks before, as machine 0 counts. */
+  private restarts: number;
+  private again = false;
   /** Where all were when the first one failed. */
   private snapshot: readonly RankPlace[] | undefined;
   private signalled: NodeJS.Signals | undefined;
@@ -95,12 +78,11 @@ class Launcher {
   /** Ends the wait for other machines. */
   private interrupt: () => void = () => undefined;
 
-  constructor(plan: LaunchPlan, line: RankEvents['line']) {
+  constructor(plan: LaunchPlan, options: AttemptOptions) {
     this.plan = plan;
-    this.line = line;
+    this.options = options;
+    this.restarts = options.restarts;
     this.first = plan.nodeRank * plan.ranks;
-    const { nnodes, secret, secretFile } = plan;
-    this.madeSecret = nnodes > 1 && secret === undefined && secretFile === undefined ? makeSecret() : undefined;
     this.board = plan.mode === 'threads' ? threadBoard(plan.ranks) : processBoard(plan.ranks, this.first);
     this.done = this.run();
     this.done.catch(() => undefined);
@@ -123,6 +105,15 @@ class Launcher {
     return places.map((place) =>
       failed.has(place.rank) ? { ...place, state: 'failed', waitingFor: undefined } : place,
     );
+  }
+
+  get times(): AttemptTimes {
+    return { noticedMs: this.noticed, endedMs: this.allEnded };
+  }
+
+  /** After its end: whether all machines start their ranks again. */
+  get startsAgain(): boolean {
+    return this.again;
   }
 
   pids(): readonly number[] {
@@ -150,7 +141,7 @@ class Launcher {
       const { ranks: count, script, args, data, graceMs, threadsPerRank } = this.plan;
       const ended = new Promise<void>((resolve) => (this.allOver = resolve));
       const events: RankEvents = {
-        line: this.line,
+        line: this.options.line,
         failed: (failure) => this.failed(failure),
         ended: (rank, value) => this.ended(rank, value),
       };
@@ -163,6 +154,7 @@ class Launcher {
       this.watchStopped();
       this.watchJoining();
       await ended;
+      this.allEnded = steadyMs();
       await this.gatherMachines();
     } finally {
       this.link?.close();
@@ -221,6 +213,7 @@ class Launcher {
   /** A rank has failed, here or elsewhere. */
   private endAll(): void {
     if (this.snapshot !== undefined) return;
+    this.noticed = steadyMs();
     this.snapshot = this.places();
     if (this.signalled !== undefined) return;
     // Others wait in vain for those that are stopped.
@@ -270,30 +263,28 @@ class Launcher {
     if (nnodes === 1) return undefined;
     const interrupted = new Promise<undefined>((resolve) => (this.interrupt = () => resolve(undefined)));
     const joinMs = timeoutMs ?? LIMIT_MS;
-    const secret = await Promise.race([this.secret(joinMs), interrupted]);
+    const secret = await Promise.race([this.options.secret(), interrupted]);
     if (secret === undefined) return undefined;
-    this.secretOfRun = secret;
     const options: LinkOptions = {
-      ...{ nnodes, nodeRank, ranks, host, port: masterPort + 1, secret, joinMs },
+      ...{ nnodes, nodeRank, ranks, host, port: masterPort + 1, secret, joinMs, restarts: this.restarts },
       networkInterface: this.plan.networkInterface ?? (process.env['GLOO_SOCKET_IFNAME'] || undefined),
       endMs: graceMs + 3 * KILL_MS,
     };
     const events = { failed: () => this.endAll() };
     const link = nodeRank === 0 ? openHub(options, events) : openGuest(options, events);
-    return Promise.race([link, interrupted]);
-  }
-
-  private async secret(limitMs: number): Promise<string> {
-    const { secret, secretFile, nodeRank } = this.plan;
-    if (secretFile !== undefined) return secretFromFile(secretFile, nodeRank === 0, limitMs);
-    return secret ?? this.madeSecret ?? makeSecret();
+    const joined = await Promise.race([link, interrupted]);
+    this.restarts = joined?.restarts ?? this.restarts;
+    return joined;
   }
 
   /** With several machines: what happened on all of them. */
   private async gatherMachines(): Promise<void> {
+    this.again = this.signalled === undefined && this.failures.length > 0 && this.options.mayRestart();
     if (this.link === undefined) return;
     const own = { failures: this.failures, places: this.snapshot ?? [] };
-    const { failures, places } = await this.link.over(own);
+    const mayRestart = this.signalled === undefined && this.options.mayRestart();
+    const { failures, places, again } = await this.link.over(own, mayRestart);
+    this.again = again;
     this.failures = failures;
     this.snapshot = places.toSorted((a, b) => a.rank - b.rank);
   }
@@ -314,23 +305,33 @@ class Launcher {
   private async environment(network: string | undefined): Promise<(local: number) => Readonly<Record<string, string>>> {
     const { ranks, mode, nnodes, nodeRank, masterAddr, timeoutMs, env } = this.plan;
     const limit = timeoutMs === undefined ? {} : { PIPEWRIGHT_TIMEOUT_MS: String(timeoutMs) };
-    if (mode === 'threads') return () => ({ ...limit, ...env });
+    const elastic = {
+      TORCHELASTIC_RESTART_COUNT: String(this.restarts),
+      TORCHELASTIC_MAX_RESTARTS: String(this.plan.maxRestarts),
+      TORCHELASTIC_RUN_ID: this.options.id,
+    };
+    if (mode === 'threads') return () => ({ ...limit, ...elastic, ...env });
     const masterPort = this.plan.masterPort ?? (await freePort());
+    const secret = await this.options.secret();
     const { NCCL_SOCKET_IFNAME = network } = process.env;
     return (local) => ({
       ...limit,
       ...(network === undefined ? {} : { GLOO_SOCKET_IFNAME: network }),
       ...(NCCL_SOCKET_IFNAME === undefined ? {} : { NCCL_SOCKET_IFNAME }),
+      ...elastic,
       ...env,
       RANK: String(this.first + local),
       WORLD_SIZE: String(nnodes * ranks),
       LOCAL_RANK: String(local),
       LOCAL_WORLD_SIZE: String(ranks),
       GROUP_RANK: String(nodeRank),
+      GROUP_WORLD_SIZE: String(nnodes),
+      ROLE_RANK: String(this.first + local),
+      ROLE_WORLD_SIZE: String(nnodes * ranks),
       MASTER_ADDR: masterAddr,
       MASTER_PORT: String(masterPort),
       // Of this run alone: ranks of another one with the same secret of the machines are refused.
-      PIPEWRIGHT_SECRET: proofOf(this.secretOfRun, 'ranks', this.link?.run ?? ''),
+      PIPEWRIGHT_SECRET: proofOf(secret, 'ranks', this.link?.run ?? '', this.restarts),
       [STATUS_FILE]: this.board.shared as string,
     });
   }

@@ -5,6 +5,7 @@ import { PipelineError } from '../base/errors.ts';
 import { checkSecret } from './machines/secret.ts';
 import type { LineSink } from './ranks/rank-output.ts';
 import { scriptUrl } from './ranks/script-url.ts';
+import type { Restart } from './restart.ts';
 
 /** How to start ranks. */
 export interface LaunchOptions {
@@ -38,6 +39,10 @@ export interface LaunchOptions {
   readonly timeoutMs?: number | undefined;
   /** How long ranks may take to end after one has failed, before they are ended. Default 2 seconds. */
   readonly graceMs?: number | undefined;
+  /** How often all ranks are started again after a failure; they find the number in TORCHELASTIC_RESTART_COUNT. Default 0. */
+  readonly maxRestarts?: number | undefined;
+  /** Called before ranks are started again. */
+  readonly onRestart?: ((restart: Restart) => void) | undefined;
   /** Cores for the operators of each rank. Default: PIPEWRIGHT_THREADS, or the cores divided by the ranks. */
   readonly threadsPerRank?: number | undefined;
   /** Takes each line that a rank prints. Default: it is printed with `[rank 2] ` in front. */
@@ -61,12 +66,23 @@ export interface LaunchPlan {
   readonly secretFile: string | undefined;
   readonly timeoutMs: number | undefined;
   readonly graceMs: number;
+  readonly maxRestarts: number;
   readonly threadsPerRank: number;
 }
 
 const known = [
   ...['ranks', 'script', 'mode', 'args', 'data', 'env', 'nnodes', 'nodeRank', 'masterAddr', 'masterPort'],
-  ...['networkInterface', 'secret', 'secretFile', 'timeoutMs', 'graceMs', 'threadsPerRank', 'onLine'],
+  ...[
+    'networkInterface',
+    'secret',
+    'secretFile',
+    'timeoutMs',
+    'graceMs',
+    'maxRestarts',
+    'onRestart',
+    'threadsPerRank',
+    'onLine',
+  ],
 ];
 
 /** Checks options and completes them. */
@@ -107,6 +123,7 @@ export function planLaunch(options: LaunchOptions): LaunchPlan {
     ...secretOf(options, nnodes),
     timeoutMs,
     graceMs: checkCount(where, 'graceMs', options.graceMs ?? 2000, 0),
+    maxRestarts: checkCount(where, 'maxRestarts', options.maxRestarts ?? 0, 0),
     threadsPerRank: checkCount(where, 'threadsPerRank', options.threadsPerRank ?? share(ranks)),
   };
 }

@@ -1,6 +1,7 @@
 /** @file Making groups: of threads by name, of processes through a store. */
 import { checkOptions, TorchError } from '../base/errors.ts';
 import { loadCudaAddon } from '../setup/load-addon.ts';
+import { rankEnvironment } from './environment.ts';
 import { DistributedError, withoutNoise } from './errors.ts';
 import { Group } from './group.ts';
 import { dist } from './native.ts';
@@ -106,7 +107,7 @@ export function glooGroup(store: Store, options: GlooGroupOptions): Group {
 export function ncclGroup(store: Store, options: NcclGroupOptions): Group {
   checkOptions('ncclGroup', options, ['name', 'rank', 'size', 'timeoutMs', 'networkInterface', 'host', 'device']);
   const { name, rank, size, timeoutMs } = checkGroup('ncclGroup', options);
-  const { device = Number(process.env['LOCAL_RANK'] ?? 0), ...rest } = options;
+  const { device = Number(rankEnvironment().LOCAL_RANK ?? 0), ...rest } = options;
   installNccl();
   const companion = glooGroup(store.prefix('companion/'), { ...rest, name: `${name}/companion` });
   return explained('ncclGroup', { name, rank }, () => {

@@ -19,17 +19,22 @@ export interface RunFlags extends WatchFlags {
   readonly timeout?: number;
   readonly grace?: number;
   readonly cores?: number;
+  readonly maxRestarts?: number;
 }
 
 /** Runs the command; returns the exit code: 0, that of the first rank that failed, or 128 and the number of the signal. */
 export async function run(script: string, args: readonly string[], flags: RunFlags): Promise<number> {
-  const { isRank, LaunchError, launch, runRank } = await import('pipewright/launch');
+  const { formatRestart, isRank, LaunchError, launch, runRank } = await import('pipewright/launch');
   if (flags.ranks === undefined) {
     if (!isRank()) throw new UsageError('say how many ranks, for example: pipewright run -n 4 train.ts');
     await runRank(script, { args });
     return Number(process.exitCode ?? 0);
   }
-  const options = launchOptions(script, args, flags);
+  const onRestart: LaunchOptions['onRestart'] = (restart) => {
+    console.error(`pipewright: ${restart.report}`);
+    console.error(`pipewright: ${formatRestart(restart)}`);
+  };
+  const options = { ...launchOptions(script, args, flags), onRestart };
   const watch = await openWatch(flags);
   const ranks = start(() => launch(options));
   watch?.follow(ranks);
@@ -83,6 +88,7 @@ function launchOptions(script: string, args: readonly string[], flags: RunFlags)
     timeoutMs: timeout === undefined ? undefined : timeout * 1000,
     graceMs: grace === undefined ? undefined : Math.round(grace * 1000),
     threadsPerRank: cores,
+    maxRestarts: flags.maxRestarts,
     ...(nnodes === 1 ? { masterPort: flags.masterPort, masterAddr: flags.masterAddr } : several(flags)),
     nodeRank: flags.nodeRank ?? (nnodes === 1 ? 0 : nodeRank(process.env)),
   };

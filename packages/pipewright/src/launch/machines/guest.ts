@@ -5,7 +5,14 @@ import { steadyMs } from '../../base/steady-clock.ts';
 import type { RankFailure } from '../ranks/rank-failure.ts';
 import type { Connection } from './connection.ts';
 import { respond } from './handshake.ts';
-import { type Link, type LinkEvents, type LinkOptions, lostMachine, type MachineReport } from './link.ts';
+import {
+  type Link,
+  type LinkEvents,
+  type LinkOptions,
+  lostMachine,
+  type MachineReport,
+  type WholeReport,
+} from './link.ts';
 import { type Fields, hubMessage } from './messages.ts';
 
 const RETRY_MS = 200;
@@ -61,6 +68,7 @@ function late({ host, port, joinMs }: LinkOptions, why: string): PipelineError {
 
 class Guest implements Link {
   run = '';
+  restarts = 0;
   readonly complete: Promise<void>;
   giveUp: (error: PipelineError) => void = () => undefined;
   private allHere: () => void = () => undefined;
@@ -68,7 +76,8 @@ class Guest implements Link {
   private readonly options: LinkOptions;
   private readonly events: LinkEvents;
   private gone: RankFailure | undefined;
-  private finish: (report: MachineReport) => void = () => undefined;
+  private finish: (report: WholeReport) => void = () => undefined;
+  private mayRestart = false;
   private own: MachineReport = { failures: [], places: [] };
 
   constructor(options: LinkOptions, events: LinkEvents) {
@@ -94,8 +103,9 @@ class Guest implements Link {
     this.connection?.send({ kind: 'failed', failure });
   }
 
-  over(report: MachineReport): Promise<MachineReport> {
+  over(report: MachineReport, mayRestart = false): Promise<WholeReport> {
     this.own = report;
+    this.mayRestart = mayRestart;
     this.connection?.send({ kind: 'over', ...report });
     return new Promise((resolve) => {
       this.finish = resolve;
@@ -112,9 +122,10 @@ class Guest implements Link {
     const heard = hubMessage(message, { first: 0, count: nnodes * ranks });
     if (heard.kind === 'go') {
       this.run = heard.run;
+      this.restarts = heard.restarts;
       this.allHere();
     } else if (heard.kind === 'failed') this.events.failed(heard.failure);
-    else if (heard.kind === 'report') this.finish({ failures: heard.failures, places: heard.places });
+    else if (heard.kind === 'report') this.finish(heard);
   }
 
   lost(why: string): void {
@@ -125,7 +136,9 @@ class Guest implements Link {
   }
 
   /** What is known where machine 0 can tell no more. */
-  private withLoss(): MachineReport {
-    return { failures: [...this.own.failures, this.gone as RankFailure], places: this.own.places };
+  private withLoss(): WholeReport {
+    const failures = [...this.own.failures, this.gone as RankFailure];
+    // Machine 0 may be started again.
+    return { failures, places: this.own.places, again: this.mayRestart };
   }
 }

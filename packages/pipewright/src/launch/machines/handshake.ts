@@ -11,6 +11,9 @@ const VERSION = 1;
 const LIMIT_MS = 10_000;
 const LONGEST = 200;
 
+/** Why a machine is sent away that may come again. */
+export const LATER = 'the ranks of the others are under way';
+
 /** A machine that has shown the secret. */
 export interface Arrival {
   readonly machine: number;
@@ -78,7 +81,7 @@ export function respond(socket: Socket, options: LinkOptions, events: Connection
     }, LIMIT_MS);
     const settle = (entry: Entry): void => {
       clearTimeout(timer);
-      if ('refused' in entry) connection.drop();
+      if (!('connection' in entry)) connection.drop();
       resolve(entry);
     };
     const connection: Connection = new Connection(socket, {
@@ -88,7 +91,8 @@ export function respond(socket: Socket, options: LinkOptions, events: Connection
           said = [text(message['nonce'], LONGEST), own, nodeRank, nnodes, ranks];
           const proof = proofOf(secret, 'guest', ...said);
           connection.send({ kind: 'hello', version: VERSION, node: nodeRank, nnodes, ranks, nonce: own, proof });
-        } else if (message['kind'] === 'refused') settle({ refused: text(message['why'], LONGEST) });
+        } else if (message['kind'] === 'refused')
+          settle(message['why'] === LATER ? { lost: LATER } : { refused: text(message['why'], LONGEST) });
         else if (message['kind'] === 'welcome' && said !== undefined) {
           if (!isProof(message['proof'], proofOf(secret, 'hub', ...said)))
             return settle({ refused: 'what answers there does not know the secret of this run' });

@@ -5,7 +5,7 @@ import { PipelineError } from '../../base/errors.ts';
 import type { RankFailure } from '../ranks/rank-failure.ts';
 import { listenAddress } from './address.ts';
 import type { Connection, ConnectionEvents } from './connection.ts';
-import { type Arrival, challenge } from './handshake.ts';
+import { type Arrival, challenge, LATER } from './handshake.ts';
 import {
   type HubMessage,
   type Link,
@@ -13,6 +13,7 @@ import {
   type LinkOptions,
   lostMachine,
   type MachineReport,
+  type WholeReport,
 } from './link.ts';
 import { type Fields, guestMessage } from './messages.ts';
 import { makeSecret } from './secret.ts';
@@ -59,6 +60,8 @@ export async function openHub(options: LinkOptions, events: LinkEvents): Promise
 
 class Hub implements Link {
   readonly run: string = makeSecret();
+  readonly restarts: number;
+  private begun = false;
   /** All machines are there. */
   readonly complete: Promise<void>;
   giveUp: (error: PipelineError) => void = () => undefined;
@@ -74,6 +77,7 @@ class Hub implements Link {
 
   constructor(options: LinkOptions, events: LinkEvents, server: Server) {
     this.options = options;
+    this.restarts = options.restarts ?? 0;
     this.events = events;
     this.server = server;
     this.complete = new Promise((resolve, reject) => {
@@ -96,6 +100,8 @@ class Hub implements Link {
       admit: (arrival, connection) => {
         const problem = this.problemOf(arrival);
         if (problem !== undefined) return problem;
+        // A machine that was lost and has come back: it can join when the ranks are started again.
+        if (this.begun) return LATER;
         forget();
         return this.enter(arrival.machine, connection);
       },
@@ -111,7 +117,7 @@ class Hub implements Link {
     this.tellAll({ kind: 'failed', failure });
   }
 
-  async over(report: MachineReport): Promise<MachineReport> {
+  async over(report: MachineReport, mayRestart = false): Promise<WholeReport> {
     this.reports.set(0, report);
     const { nnodes, ranks, endMs } = this.options;
     await new Promise<void>((resolve) => {
@@ -124,7 +130,9 @@ class Hub implements Link {
       if (!this.reports.has(machine))
         this.reports.set(machine, { failures: [lostMachine(machine, ranks, 'it did not end')], places: [] });
     const all = [...this.reports.values()];
-    const whole = { failures: all.flatMap(({ failures }) => failures), places: all.flatMap(({ places }) => places) };
+    const failures = all.flatMap((one) => one.failures);
+    const places = all.flatMap((one) => one.places);
+    const whole = { failures, places, again: mayRestart && failures.length > 0 };
     this.tellAll({ kind: 'report', ...whole });
     return whole;
   }
@@ -152,8 +160,9 @@ class Hub implements Link {
     const range = { first: machine * this.options.ranks, count: this.options.ranks };
     // The welcome goes first.
     setImmediate(() => {
-      if (this.machines.size < this.options.nnodes - 1) return;
-      this.tellAll({ kind: 'go', run: this.run });
+      if (this.begun || this.machines.size < this.options.nnodes - 1) return;
+      this.begun = true;
+      this.tellAll({ kind: 'go', run: this.run, restarts: this.restarts });
       this.allHere();
     });
     return {

@@ -17,6 +17,8 @@ export interface LinkOptions {
   readonly secret: string;
   /** The network interface on which machine 0 listens, where that does not follow from `host`. */
   readonly networkInterface?: string | undefined;
+  /** How often ranks were started before; that of machine 0 counts. */
+  readonly restarts?: number | undefined;
   /** How long to wait for the others. */
   readonly joinMs: number;
   /** How long a machine may take to end after a failure, before it is counted as gone. */
@@ -30,6 +32,12 @@ export interface MachineReport {
   readonly places: readonly RankPlace[];
 }
 
+/** How all machines have ended. */
+export interface WholeReport extends MachineReport {
+  /** All start their ranks again. */
+  readonly again: boolean;
+}
+
 /** What a launcher hears from other machines. */
 export interface LinkEvents {
   /** A rank of another machine has failed, or a machine is gone. */
@@ -40,10 +48,12 @@ export interface LinkEvents {
 export interface Link {
   /** A number that this run alone has, the same on all machines. */
   readonly run: string;
+  /** How often ranks were started before, as machine 0 counts. */
+  readonly restarts: number;
   /** Tells the others that a rank failed here. */
   failed(failure: RankFailure): void;
   /** All ranks of this machine have ended; returns when those of all machines have. */
-  over(report: MachineReport): Promise<MachineReport>;
+  over(report: MachineReport, mayRestart?: boolean): Promise<WholeReport>;
   close(): void;
 }
 
@@ -56,9 +66,9 @@ export type GuestMessage =
 /** From machine 0 to the others. */
 export type HubMessage =
   | { readonly kind: 'beat' }
-  | { readonly kind: 'go'; readonly run: string }
+  | { readonly kind: 'go'; readonly run: string; readonly restarts: number }
   | { readonly kind: 'failed'; readonly failure: RankFailure }
-  | ({ readonly kind: 'report' } & MachineReport);
+  | ({ readonly kind: 'report' } & WholeReport);
 
 /** The failure of a machine that is gone, under the number of its first rank. */
 export function lostMachine(machine: number, ranks: number, why: string): RankFailure {

@@ -24,9 +24,10 @@ export function guestMessage(value: Fields, ranks: RankRange): GuestMessage {
 /** A message of machine 0. Throws where it is none. */
 export function hubMessage(value: Fields, ranks: RankRange): HubMessage {
   if (value['kind'] === 'beat') return { kind: 'beat' };
-  if (value['kind'] === 'go') return { kind: 'go', run: text(value['run'], LONGEST.word) };
+  if (value['kind'] === 'go')
+    return { kind: 'go', run: text(value['run'], LONGEST.word), restarts: whole(value['restarts'], 0, 1e9) };
   if (value['kind'] === 'failed') return { kind: 'failed', failure: failure(value['failure'], ranks) };
-  if (value['kind'] === 'report') return { kind: 'report', ...report(value, ranks) };
+  if (value['kind'] === 'report') return { kind: 'report', ...report(value, ranks), again: value['again'] === true };
   throw new TypeError('kind');
 }
 

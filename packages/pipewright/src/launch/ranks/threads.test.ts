@@ -61,6 +61,11 @@ describe('a rank that fails', () => {
     ]);
     expect(thrown!.report).toMatch(/At that moment: .*rank 1 failed in step 3 at slot 1 \(1F0\)/);
     expect(exited!.error).toMatchObject({ message: 'rank 1 failed: it exited with code 7', exitCode: 7 });
+    const [again] = await outcomes([
+      { ranks: 2, data: { scenario: 'flaky', who: 1, times: 1 }, maxRestarts: 1, ...patient },
+    ]);
+    const sum = { sum: 3, count: 1, most: '1', hasId: true };
+    expect(again!.values).toEqual([sum, sum]);
     const [odd, early, code, chat] = await outcomes([
       { ranks: 2, data: { scenario: 'throwsOdd', who: 1, how: 'no message' }, ...patient },
       { ranks: 2, data: { scenario: 'leaves', who: 1, how: 'exit' }, ...patient },
