@@ -67,6 +67,12 @@ export { Schedule } from './model/schedule.ts';
 export { StageGraph } from './model/stage-graph.ts';
 export type { DataParallelRules, Residency, ShardingLevel } from './parallel/data-parallel.ts';
 export { shardingLevels } from './parallel/data-parallel.ts';
+export type {
+  ActivationGranularity,
+  ActivationLivenessOptions,
+  PipelineActivationLiveness,
+} from './pytorch/activation-liveness.ts';
+export { analyzePipelineActivationLiveness } from './pytorch/activation-liveness.ts';
 export { simulateSteps } from './pytorch/dry-run.ts';
 export type { ScheduleOpsOptions } from './pytorch/visualizer.ts';
 export { addScheduleOpSpacing, getScheduleOps, visualizeSchedule } from './pytorch/visualizer.ts';

@@ -18,8 +18,8 @@ export interface BuildScheduleOptions {
   /** All stages, instead of `stagesPerRank`; every rank gets as many, so it is a multiple of `ranks`. */
   readonly stages?: number;
   readonly microbatches: number;
-  /** `torch`: exactly PyTorch's order, its faults and refusals included. */
-  readonly compat?: 'torch';
+  /** `torch`: exactly PyTorch's order, its faults and refusals included; `torch-2.15` is the same. */
+  readonly compat?: 'torch' | 'torch-2.15';
   /** Durations, for schedules that depend on them; default F = I = W = 1. */
   readonly costs?: Costs;
   /**
@@ -44,7 +44,8 @@ export function buildSchedule(name: string, options: BuildScheduleOptions): Sche
     );
   }
   checkOptions('buildSchedule', options, optionNames);
-  checkChoice('buildSchedule', 'compat', options.compat, ['torch']);
+  checkChoice('buildSchedule', 'compat', options.compat, ['torch', 'torch-2.15']);
+  const compat = options.compat === undefined ? undefined : 'torch'; // the orders are the same in both
   const ranks = checkCount('buildSchedule', 'ranks', options.ranks);
   const microbatches = checkCount('buildSchedule', 'microbatches', options.microbatches);
   const stagesPerRank = stagesPerRankOf(options) ?? definition.stagesPerRank.default;
@@ -54,11 +55,11 @@ export function buildSchedule(name: string, options: BuildScheduleOptions): Sche
     stagesPerRank,
     stages: ranks * stagesPerRank,
     microbatches,
-    compat: options.compat,
+    compat,
     costs: options.costs,
     memoryLimit: options.memoryLimit,
   };
-  if (options.compat === 'torch' && !definition.inTorch) {
+  if (compat === 'torch' && !definition.inTorch) {
     throw new ScheduleError('UNSUPPORTED', `buildSchedule: PyTorch has no ${definition.name}; leave compat out`, {
       name: definition.name,
     });
@@ -76,7 +77,7 @@ export function buildSchedule(name: string, options: BuildScheduleOptions): Sche
   }
   const schedule = definition.generate(shape);
   if (!definition.usesMemoryLimit && definition.hasBackward) checkPeak(shape, schedule);
-  if (options.compat === 'torch') return schedule;
+  if (compat === 'torch') return schedule;
   return markLegal(new Schedule(schedule, () => alignWithin(schedule, claimed(schedule)).rows));
 }
 

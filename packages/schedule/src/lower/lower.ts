@@ -12,6 +12,7 @@ import { simulate } from '../simulate/simulate.ts';
 import { CellCheck } from '../validate/cells.ts';
 import { isKnownLegal } from '../validate/known-legal.ts';
 import { ViolationList } from '../validate/violation.ts';
+import { deferReceives } from './defer-receives.ts';
 import { addLocalActions, type ReduceGradPlacement, type UnshardWindow } from './local-actions.ts';
 import { mergeBackward } from './merge-backward.ts';
 import { placeCommunication } from './place-communication.ts';
@@ -19,8 +20,10 @@ import { sendRecvRows } from './torch-send-recv.ts';
 
 /** How a compute order is lowered. */
 export interface LowerOptions {
-  /** `torch`: equal to PyTorch's lowering action for action. */
-  readonly compat?: 'torch';
+  /** `torch`: equal to PyTorch's lowering action for action; `torch-2.15`: to that of 2.15, whose waits `formatCsv` writes. */
+  readonly compat?: 'torch' | 'torch-2.15';
+  /** With `compat`: receives right before their use, as PyTorch's `defer_pp_recv`. Otherwise they stand there anyway. */
+  readonly deferReceives?: boolean;
   /** How far ahead stages are unsharded: so many stages (default 3), as many as fit `{ bytes, stageBytes }`, or false: not at all. */
   readonly unshardWindow?: UnshardWindow | false;
   /** `early` (default): after a stage's last backward; `end`: at the end of the row; `none`. */
@@ -44,7 +47,7 @@ export interface DataParallelPlan extends DataParallelRules {
   readonly maxActiveStages?: number;
 }
 
-const optionNames = ['compat', 'unshardWindow', 'reduceGrad', 'dataParallel', 'merge', 'edges'];
+const optionNames = ['compat', 'deferReceives', 'unshardWindow', 'reduceGrad', 'dataParallel', 'merge', 'edges'];
 const planNames = [...ruleNames, 'costs', 'maxActiveStages'];
 
 /**
@@ -54,10 +57,10 @@ const planNames = [...ruleNames, 'costs', 'maxActiveStages'];
  */
 export function lower(input: Schedule | ScheduleData, options: LowerOptions = {}): Schedule {
   checkOptions('lower', options, optionNames);
-  checkChoice('lower', 'compat', options.compat, ['torch']);
+  checkChoice('lower', 'compat', options.compat, ['torch', 'torch-2.15']);
   checkChoice('lower', 'reduceGrad', options.reduceGrad, ['early', 'end', 'none']);
   checkPlan(options);
-  const torch = options.compat === 'torch';
+  const torch = options.compat !== undefined;
   let schedule = Schedule.from(input);
   if (options.edges !== undefined) {
     if (torch)
@@ -78,7 +81,8 @@ export function lower(input: Schedule | ScheduleData, options: LowerOptions = {}
     reduceGrad: options.reduceGrad ?? 'early',
     stages: schedule.stages,
   });
-  return withMessages(schedule, torch);
+  const lowered = withMessages(schedule, torch);
+  return torch && options.deferReceives === true ? lowered.with({ rows: deferReceives(lowered) }) : lowered;
 }
 
 function withMessages(schedule: Schedule, torch: boolean): Schedule {
@@ -96,7 +100,7 @@ function checkPlan(options: LowerOptions): void {
     );
   if (plan.maxActiveStages === undefined) return;
   checkCount('lower', 'dataParallel.maxActiveStages', plan.maxActiveStages);
-  if (options.compat !== 'torch')
+  if (options.compat === undefined)
     throw new ScheduleError(
       'BAD_OPTION',
       `lower: dataParallel.maxActiveStages is PyTorch's way to limit memory; add compat: 'torch', or give memoryLimit in bytes`,

@@ -4,13 +4,14 @@
  * Three formats: PyTorch's `compute_only` (compute and bubbles) and `compute_comms` (lowered, no bubbles), which have no
  * header, and `pipewright`, either of them below one line that names the schedule and its numbers. PyTorch 2.15 also writes
  * where a rank waits for its sends (`2WAIT_SEND_F0`, `2WAIT_REDUCE_GRAD`): such cells are passed over, as our runtime reaps what
- * it sent by itself.
+ * it sent by itself, and written with `compat: 'torch-2.15'`.
  */
 
 import { type Action, parseAction } from './action.ts';
 import { checkChoice, checkOptions, ScheduleError, show } from './errors.ts';
 import { Code, isComposite, wordCode } from './packed.ts';
 import { Schedule, type ScheduleData, type StageEdge } from './schedule.ts';
+import { rowsWithTorchWaits } from './torch-waits.ts';
 
 /** How a schedule stands in CSV. */
 export type CsvFormat = 'compute_only' | 'compute_comms' | 'pipewright';
@@ -19,6 +20,8 @@ export type CsvFormat = 'compute_only' | 'compute_comms' | 'pipewright';
 export interface FormatCsvOptions {
   /** Default: `compute_only` or `compute_comms`, whichever the schedule is. */
   readonly format?: CsvFormat;
+  /** `torch-2.15`: with the waits for sends and reductions that PyTorch wants from 2.15 on in a lowered file. */
+  readonly compat?: 'torch-2.15';
 }
 
 /** How `parseCsv` reads; numbers that are left out are read off the cells or the header. */
@@ -42,10 +45,21 @@ const waiting = /^\s*\d+WAIT_(?:SEND_[FB]\d+|REDUCE_GRAD\d*)\s*$/;
  * @example formatCsv(Schedule.from({ order: [['0F0', null, '0B0']] })) // '0F0,,0B0\r\n'
  */
 export function formatCsv(input: Schedule | ScheduleData, options: FormatCsvOptions = {}): string {
-  checkOptions('formatCsv', options, ['format']);
+  checkOptions('formatCsv', options, ['format', 'compat']);
   checkChoice('formatCsv', 'format', options.format, formats);
+  checkChoice('formatCsv', 'compat', options.compat, ['torch-2.15']);
   const schedule = Schedule.from(input);
   if (options.format !== undefined) checkContent('formatCsv', schedule, options.format);
+  if (options.compat !== undefined) {
+    if (options.format === 'pipewright')
+      throw new ScheduleError(
+        'BAD_OPTION',
+        `formatCsv: compat is for PyTorch's formats; leave format: 'pipewright' out`,
+      );
+    return rowsWithTorchWaits(schedule)
+      .map((texts) => `${texts.length === 1 && texts[0] === '' ? '""' : texts.join(',')}\r\n`)
+      .join('');
+  }
   const lines = schedule.rows.map((row) =>
     row.length === 1 && row[0] === 0 ? '""' : Array.from(row, (word) => schedule.format(word)).join(','),
   );

@@ -1,4 +1,4 @@
-/** @file PyTorch's schedule visualizer: a schedule's rows by name, spaced by dependencies, drawn. Its faults are mended. */
+/** @file PyTorch's schedule visualizer: a schedule's rows by name, spaced by dependencies, drawn. Its faults are corrected. */
 
 import { computationVisuals } from '../draw/palette.ts';
 import { pictureOfRows } from '../draw/picture.ts';
@@ -18,6 +18,8 @@ export interface ScheduleOpsOptions {
   readonly addSpacing?: boolean;
   /** Rows with sends, receives and sharding. */
   readonly withComms?: boolean;
+  /** With `withComms`: PyTorch's rows, each receive right before the compute that uses it. */
+  readonly deferPpRecv?: boolean;
 }
 
 /**
@@ -30,17 +32,20 @@ export function getScheduleOps(
   numMicrobatches: number,
   options: ScheduleOpsOptions = {},
 ): ScheduleOrder {
-  checkOptions('getScheduleOps', options, ['numStagesPerRank', 'addSpacing', 'withComms']);
+  checkOptions('getScheduleOps', options, ['numStagesPerRank', 'addSpacing', 'withComms', 'deferPpRecv']);
   if (options.addSpacing === true && options.withComms === true) {
     throw new ScheduleError('BAD_OPTION', 'getScheduleOps: addSpacing and withComms exclude each other; choose one');
   }
   const { name } = findSchedule(schedule);
   const stagesPerRank = options.numStagesPerRank;
+  const deferred = options.withComms === true && options.deferPpRecv === true;
   const built = buildSchedule(name, {
+    ...(deferred && !isPlain(name) ? { compat: 'torch-2.15' } : {}),
     ranks: ppDegree,
     microbatches: numMicrobatches,
     ...(stagesPerRank === undefined ? {} : { stagesPerRank }),
   });
+  if (deferred) return lower(built, { compat: 'torch-2.15', deferReceives: true }).order;
   if (options.withComms === true) return lower(built).order;
   return options.addSpacing === true ? addScheduleOpSpacing(built) : built.order;
 }
@@ -68,6 +73,12 @@ export function addScheduleOpSpacing(schedule: Schedule | ScheduleData | Schedul
  */
 export function visualizeSchedule(schedule: Schedule | ScheduleData | ScheduleOrder, options: SvgOptions = {}): string {
   return drawSvg(pictureOfRows(readSchedule(schedule)), options, 'visualizeSchedule');
+}
+
+/** PyTorch's orders of one stage per rank have REDUCE_GRAD in them and a misnumbered forward, so they cannot be lowered. */
+function isPlain(name: string): boolean {
+  const { inTorch, stagesPerRank } = findSchedule(name);
+  return !inTorch || stagesPerRank.most === 1;
 }
 
 function readSchedule(schedule: Schedule | ScheduleData | ScheduleOrder): Schedule {
