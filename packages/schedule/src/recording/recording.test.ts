@@ -8,7 +8,7 @@ import { buildSchedule } from '../generate/build-schedule.ts';
 import { lower } from '../lower/lower.ts';
 import { formatAction } from '../model/action.ts';
 import { ScheduleError } from '../model/errors.ts';
-import type { Schedule } from '../model/schedule.ts';
+import { Schedule } from '../model/schedule.ts';
 import { simulate } from '../simulate/simulate.ts';
 import type { Simulation } from '../simulate/simulation.ts';
 import { meanCosts, type RankRecord, type Recording, recordedActions, recordedPlaces } from './recording.ts';
@@ -266,4 +266,42 @@ test('what is no recording is refused', () => {
   const recording = recordingOf(cases[0][1], uneven);
   expect(() => recordedSimulation({ ...recording, format: 'x' } as unknown as Recording)).toThrow(ScheduleError);
   expect(() => recordedSimulation(recording, 7)).toThrow('the recording has 3 steps, and none at 7');
+});
+
+test('a stage that is unsharded twice has two times, and the costs of its collectives are the means', () => {
+  const schedule = Schedule.from({
+    order: [['0UNSHARD', '0F0', '0RESHARD', '0UNSHARD', '0B0', '0REDUCE_GRAD', '0RESHARD']],
+  });
+  const start = [0, 2, 3, 3, 7, 9, 12];
+  const stop = [2, 3, 3, 7, 9, 12, 12];
+  const recording: Recording = {
+    format: 'pipewright-recording',
+    version: 1,
+    schedule: JSON.parse(JSON.stringify(schedule)) as Recording['schedule'],
+    tokensPerStep: null,
+    ranks: [{ rank: 0, process: 'host:1', device: 'cpu', peakProcessBytes: 1, peakDeviceBytes: null }],
+    steps: [
+      {
+        step: 1,
+        training: true,
+        ranks: [
+          {
+            begin: 0,
+            end: 12,
+            start,
+            stop,
+            ready: start.map(() => -1),
+            bytes: start.map(() => 0),
+            tensors: start.map(() => 0),
+            processBytes: 1,
+            deviceBytes: null,
+          },
+        ],
+      },
+    ],
+  };
+  const recorded = recordedSimulation(recording);
+  expect(Array.from(recorded.start)).toEqual(start);
+  expect(Array.from(recorded.end)).toEqual(stop);
+  expect(meanCosts(recording)).toMatchObject({ F: [1], B: [2], unshard: [3], reshard: [0], reduceGrad: [3] });
 });

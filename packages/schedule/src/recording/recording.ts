@@ -224,12 +224,15 @@ function sharesOf(places: readonly RecordedPlace[], record: RankRecord): Map<num
 function findCosts(recording: Recording): Costs {
   const schedule = recordedSchedule(recording);
   const places = schedule.order.map((row) => recordedPlaces(row));
-  const kinds = ['F', 'B', 'I', 'W'] as const;
-  const sums = { F: zeros(), B: zeros(), I: zeros(), W: zeros() };
-  const counts = { F: zeros(), B: zeros(), I: zeros(), W: zeros() };
-  function zeros(): number[] {
-    return new Array<number>(schedule.stages).fill(0);
-  }
+  const kinds = ['F', 'B', 'I', 'W', 'UNSHARD', 'RESHARD', 'REDUCE_GRAD'] as const;
+  type Measured = (typeof kinds)[number];
+  const zeros = (): Record<Measured, number[]> =>
+    Object.fromEntries(kinds.map((kind) => [kind, new Array<number>(schedule.stages).fill(0)])) as Record<
+      Measured,
+      number[]
+    >;
+  const sums = zeros();
+  const counts = zeros();
   for (const step of steadySteps(recording)) {
     step.ranks.forEach((record, rank) => {
       const shares = sharesOf(places[rank]!, record);
@@ -242,15 +245,20 @@ function findCosts(recording: Recording): Costs {
       }
     });
   }
-  const mean = (kind: (typeof kinds)[number]): (number | null)[] =>
+  const mean = (kind: Measured): (number | null)[] =>
     counts[kind].map((count, stage) => (count === 0 ? null : sums[kind][stage]! / count));
-  const [F, B, I, W] = kinds.map(mean) as [(number | null)[], (number | null)[], (number | null)[], (number | null)[]];
+  const [F, B, I, W] = [mean('F'), mean('B'), mean('I'), mean('W')];
+  const collective = (name: 'unshard' | 'reshard' | 'reduceGrad', kind: Measured): Costs =>
+    counts[kind].every((count) => count === 0) ? {} : { [name]: mean(kind).map((value) => value ?? 0) };
   const half = (stage: number): number => (B[stage] ?? 0) / 2;
   return {
     F: F.map((value) => value ?? 0),
     I: I.map((value, stage) => value ?? half(stage)),
     W: W.map((value, stage) => value ?? half(stage)),
     B: B.map((value, stage) => value ?? (I[stage] ?? 0) + (W[stage] ?? 0)),
+    ...collective('unshard', 'UNSHARD'),
+    ...collective('reshard', 'RESHARD'),
+    ...collective('reduceGrad', 'REDUCE_GRAD'),
     overlap: 'parts',
   };
 }

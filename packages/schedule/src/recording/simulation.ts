@@ -23,7 +23,12 @@ import {
 export function recordedSimulation(recording: Recording, at: number = -1): Simulation {
   const whole = recordedSchedule(recording);
   const step = recordedStepAt(recording, at);
-  const recorded = new Map(recordedActions(recording, at).map((event) => [formatAction(event.action), event]));
+  const recorded = new Map<string, RecordedAction[]>();
+  for (const event of recordedActions(recording, at)) {
+    const events = recorded.get(formatAction(event.action));
+    if (events === undefined) recorded.set(formatAction(event.action), [event]);
+    else events.push(event);
+  }
   const isForward =
     !step.training && whole.order.some((row) => row.some((cell) => cell?.kind === 'B' || cell?.kind === 'W'));
   const schedule = isForward ? forwardsOf(whole) : whole;
@@ -45,15 +50,17 @@ function forwardsOf(schedule: Schedule): Schedule {
 /** Fills the columns of a simulated step with recorded times. */
 class RecordedTimes {
   private readonly planned: Simulation;
-  /** By the text of the action. */
-  private readonly recorded: ReadonlyMap<string, RecordedAction>;
+  /** By the text of the action, in the order of the row: a stage may be unsharded and resharded several times. */
+  private readonly recorded: ReadonlyMap<string, readonly RecordedAction[]>;
+  /** How many of them have been placed. */
+  private readonly placed: Map<string, number> = new Map();
   /** When the step began. */
   private readonly zero: number;
   private readonly start: Float64Array;
   private readonly end: Float64Array;
   private readonly partTimes: Map<number, Float64Array> = new Map();
 
-  constructor(planned: Simulation, recorded: ReadonlyMap<string, RecordedAction>, zero: number) {
+  constructor(planned: Simulation, recorded: ReadonlyMap<string, readonly RecordedAction[]>, zero: number) {
     this.planned = planned;
     this.recorded = recorded;
     this.zero = zero;
@@ -81,7 +88,10 @@ class RecordedTimes {
   }
 
   private timesOf(action: Action): [number, number] | undefined {
-    const event = this.recorded.get(formatAction(action));
+    const text = formatAction(action);
+    const placed = this.placed.get(text) ?? 0;
+    this.placed.set(text, placed + 1);
+    const event = this.recorded.get(text)?.[placed];
     return event === undefined ? undefined : [event.start - this.zero, event.end - this.zero];
   }
 
@@ -96,7 +106,7 @@ class RecordedTimes {
       const backward = key >= graph.edgeCount * microbatches;
       const edge = Math.floor(key / microbatches) - (backward ? graph.edgeCount : 0);
       const receiver = backward ? graph.from[edge]! : graph.to[edge]!;
-      const received = this.recorded.get(`${receiver}${backward ? 'RECV_B' : 'RECV_F'}${key % microbatches}`);
+      const received = this.recorded.get(`${receiver}${backward ? 'RECV_B' : 'RECV_F'}${key % microbatches}`)?.[0];
       departures[key] = this.start[sender]!;
       arrivals[key] = received === undefined ? this.end[sender]! : received.end - this.zero;
     });
