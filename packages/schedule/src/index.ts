@@ -26,8 +26,13 @@ export { renderTimeline } from './draw/timeline.ts';
 export { alignSlots } from './generate/align.ts';
 export type { BuildScheduleOptions } from './generate/build-schedule.ts';
 export { buildSchedule } from './generate/build-schedule.ts';
-export type { ScheduleAlias, ScheduleDefinition, ScheduleName, ScheduleShape } from './generate/definition.ts';
 export { findSchedule, scheduleDefinitions, scheduleNames } from './generate/registry.ts';
+export type {
+  ScheduleAlias,
+  ScheduleDefinition,
+  ScheduleName,
+  ScheduleShape,
+} from './generate/schedules/definition.ts';
 export type { ReduceGradPlacement, UnshardWindow } from './lower/local-actions.ts';
 export { addReduceGrad, addUnshardReshard } from './lower/local-actions.ts';
 export type { DataParallelPlan, LowerOptions } from './lower/lower.ts';

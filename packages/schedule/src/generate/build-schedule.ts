@@ -6,9 +6,9 @@ import { claimed } from '../model/extent.ts';
 import { Schedule } from '../model/schedule.ts';
 import { markLegal } from '../validate/known-legal.ts';
 import { alignWithin } from './align.ts';
-import { refuseShape, type ScheduleShape } from './definition.ts';
 import { checkPeak } from './peak-check.ts';
 import { findSchedule } from './registry.ts';
+import { refuseShape, type ScheduleShape } from './schedules/definition.ts';
 
 /** The shape of a schedule. */
 export interface BuildScheduleOptions {

@@ -4,7 +4,7 @@ import { type CostTable, resolveCosts } from '../costs/costs.ts';
 import { fits, limitTooLow, resolveMemoryLimit } from '../costs/memory-limit.ts';
 import { Code, wordCode } from '../model/packed.ts';
 import type { Schedule } from '../model/schedule.ts';
-import type { ScheduleShape } from './definition.ts';
+import type { ScheduleShape } from './schedules/definition.ts';
 
 /** Most activation memory each rank holds at once. */
 function activationPeaks(schedule: Schedule, costs: CostTable): Float64Array {

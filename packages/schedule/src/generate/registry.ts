@@ -1,8 +1,8 @@
 /** @file Every schedule there is, found by name. A new generator is one file in schedules/ and one line here. */
 
 import { nearest, ScheduleError, show } from '../model/errors.ts';
-import type { ScheduleDefinition, ScheduleName } from './definition.ts';
 import { adaptiveV } from './schedules/adaptive-v.ts';
+import type { ScheduleDefinition, ScheduleName } from './schedules/definition.ts';
 import { dualPipeV } from './schedules/dualpipe-v.ts';
 import { forwardOnly } from './schedules/forward-only.ts';
 import { gpipe } from './schedules/gpipe.ts';

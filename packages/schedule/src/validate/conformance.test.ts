@@ -1,7 +1,7 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { buildSchedule } from '../generate/build-schedule.ts';
-import type { ScheduleDefinition } from '../generate/definition.ts';
+import type { ScheduleDefinition } from '../generate/schedules/definition.ts';
 import { scheduleDefinitions } from '../generate/registry.ts';
 import { lower } from '../lower/lower.ts';
 import { mergeBackward } from '../lower/merge-backward.ts';

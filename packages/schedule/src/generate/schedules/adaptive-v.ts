@@ -6,7 +6,7 @@ import { fits, limitTooLow, memorySlack, resolveMemoryLimit } from '../../costs/
 import { OrderGraph } from '../../costs/order-graph.ts';
 import type { Layout } from '../../model/packed.ts';
 import type { Schedule } from '../../model/schedule.ts';
-import type { ScheduleDefinition, ScheduleShape } from '../definition.ts';
+import type { ScheduleDefinition, ScheduleShape } from './definition.ts';
 import { buildingBlocks, type MeasuredBlock } from './v-blocks.ts';
 import type { VGrid } from './v-grid.ts';
 import { vHalf } from './v-half.ts';

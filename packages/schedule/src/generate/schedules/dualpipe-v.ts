@@ -3,7 +3,7 @@
 import { Code } from '../../model/packed.ts';
 import { stageToRank } from '../../model/placement.ts';
 import { ScheduleBuilder } from '../../model/schedule-builder.ts';
-import { refuseShape, type ScheduleDefinition, type ScheduleShape } from '../definition.ts';
+import { refuseShape, type ScheduleDefinition, type ScheduleShape } from './definition.ts';
 
 /** Planned for at least 2P microbatches; those beyond the real number are left out. */
 export const dualPipeV: ScheduleDefinition = {

@@ -3,7 +3,7 @@
 import { Code } from '../../model/packed.ts';
 import { stageToRank } from '../../model/placement.ts';
 import { ScheduleBuilder } from '../../model/schedule-builder.ts';
-import type { ScheduleDefinition } from '../definition.ts';
+import type { ScheduleDefinition } from './definition.ts';
 
 /** Inference: rank r runs its stages one after the other over all microbatches. */
 export const forwardOnly: ScheduleDefinition = {

@@ -3,7 +3,7 @@
 import { Code } from '../../model/packed.ts';
 import { stageToRank } from '../../model/placement.ts';
 import { ScheduleBuilder } from '../../model/schedule-builder.ts';
-import type { ScheduleDefinition } from '../definition.ts';
+import type { ScheduleDefinition } from './definition.ts';
 
 /** Stage = rank; the reference's order ends with REDUCE_GRAD and has lost its bubbles. */
 export const gpipe: ScheduleDefinition = {

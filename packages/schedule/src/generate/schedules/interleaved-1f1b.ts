@@ -3,7 +3,7 @@
 import { Code } from '../../model/packed.ts';
 import { stageToRank } from '../../model/placement.ts';
 import { ScheduleBuilder } from '../../model/schedule-builder.ts';
-import type { ScheduleDefinition } from '../definition.ts';
+import type { ScheduleDefinition } from './definition.ts';
 import { interleavedStreams, rankWarmupOps } from './interleaved-streams.ts';
 
 /** The more stages per rank, the shorter the warm-up in time and the more messages. */

@@ -1,7 +1,7 @@
 /** @file The order in which one rank meets its (stage, microbatch) pairs in the interleaved schedules. */
 
 import { type Layout } from '../../model/packed.ts';
-import { refuseShape, type ScheduleShape } from '../definition.ts';
+import { refuseShape, type ScheduleShape } from './definition.ts';
 
 /** Positions of rank 0; `layout.shifted(word, rank)` is the word of another rank. */
 export interface InterleavedStreams {

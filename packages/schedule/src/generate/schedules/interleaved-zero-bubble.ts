@@ -4,7 +4,7 @@ import { Code, withCode, wordCode } from '../../model/packed.ts';
 import { stageToRank } from '../../model/placement.ts';
 import type { Schedule } from '../../model/schedule.ts';
 import { ScheduleBuilder } from '../../model/schedule-builder.ts';
-import type { ScheduleDefinition } from '../definition.ts';
+import type { ScheduleDefinition } from './definition.ts';
 import { interleavedStreams, rankWarmupOps } from './interleaved-streams.ts';
 
 /** On rank r the weight work lags the input work by r actions. */

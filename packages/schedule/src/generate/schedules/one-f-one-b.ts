@@ -3,7 +3,7 @@
 import { Code } from '../../model/packed.ts';
 import { stageToRank } from '../../model/placement.ts';
 import { ScheduleBuilder } from '../../model/schedule-builder.ts';
-import { refuseShape, type ScheduleDefinition } from '../definition.ts';
+import { refuseShape, type ScheduleDefinition } from './definition.ts';
 
 /** Stage = rank; the reference numbers the last rank's forwards from 1 and refuses fewer microbatches than stages. */
 export const oneFOneB: ScheduleDefinition = {

@@ -1,6 +1,6 @@
 /** @file V-Half: V placement with half the memory of 1F1B. */
 
-import type { ScheduleDefinition } from '../definition.ts';
+import type { ScheduleDefinition } from './definition.ts';
 import { pulledPlan } from './v-plan.ts';
 
 /** Peak floor((p + 2) / 2) microbatches, that is twice as many chunks. */

@@ -4,7 +4,7 @@ import { Code } from '../../model/packed.ts';
 import { stageToRank } from '../../model/placement.ts';
 import type { Schedule } from '../../model/schedule.ts';
 import { ScheduleBuilder } from '../../model/schedule-builder.ts';
-import type { ScheduleShape } from '../definition.ts';
+import type { ScheduleShape } from './definition.ts';
 
 /** How far ahead a rank runs. */
 export interface HandcraftedDepth {

@@ -6,7 +6,7 @@ import { Code } from '../../model/packed.ts';
 import { stageToRank } from '../../model/placement.ts';
 import type { Schedule, StageEdge } from '../../model/schedule.ts';
 import { ScheduleBuilder } from '../../model/schedule-builder.ts';
-import type { ScheduleShape } from '../definition.ts';
+import type { ScheduleShape } from './definition.ts';
 
 /** The three choices of a plan. */
 interface Choices {

@@ -1,9 +1,9 @@
 /** @file What a schedule generator is: a name, the shapes it takes, and a function from shape to order. */
 
-import type { Costs } from '../costs/costs.ts';
-import { ScheduleError } from '../model/errors.ts';
-import type { PlacementStyle } from '../model/placement.ts';
-import type { Schedule } from '../model/schedule.ts';
+import type { Costs } from '../../costs/costs.ts';
+import { ScheduleError } from '../../model/errors.ts';
+import type { PlacementStyle } from '../../model/placement.ts';
+import type { Schedule } from '../../model/schedule.ts';
 
 /** The checked numbers a generator works from. */
 export interface ScheduleShape {
