@@ -1,8 +1,8 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { buildSchedule } from '../generate/build-schedule.ts';
-import type { ScheduleDefinition } from '../generate/schedules/definition.ts';
 import { scheduleDefinitions } from '../generate/registry.ts';
+import type { ScheduleDefinition } from '../generate/schedules/definition.ts';
 import { lower } from '../lower/lower.ts';
 import { mergeBackward } from '../lower/merge-backward.ts';
 import { isComputeOp } from '../model/action.ts';
