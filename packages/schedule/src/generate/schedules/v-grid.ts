@@ -268,35 +268,86 @@ function grown(row: Uint8Array, length: number): Uint8Array {
   return longer;
 }
 
+/** Numbers in blocks, so that a range is raised, and the last one that reaches a limit is found, without looking at each. */
+class BlockedCounts {
+  private readonly counts: Int32Array;
+  /** What has been added to a whole block, and the highest count of a block without it. */
+  private readonly added: Int32Array;
+  private readonly highest: Int32Array;
+
+  constructor(counts: Int32Array) {
+    const blocks = (counts.length >> blockBits) + 1;
+    this.counts = counts;
+    this.added = new Int32Array(blocks);
+    this.highest = new Int32Array(blocks);
+    for (let block = 0; block < blocks; block++) this.measure(block);
+  }
+
+  /** Adds to the counts from `from` on, before `end`. */
+  add(from: number, end: number, value: number): void {
+    const first = from >> blockBits;
+    const last = end >> blockBits;
+    for (let block = first; block <= last; block++) {
+      const start = Math.max(from, block << blockBits);
+      const stop = Math.min(end, (block + 1) << blockBits);
+      if (stop - start === blockSize) this.added[block]! += value;
+      else if (stop > start) {
+        for (let i = start; i < stop; i++) this.counts[i]! += value;
+        this.measure(block);
+      }
+    }
+  }
+
+  /** The last place before `end` and not before `from` whose count is at least `limit`; `from - 1` if there is none. */
+  lastAtLeast(limit: number, from: number, end: number): number {
+    for (let i = end - 1; i >= from; i--) {
+      const block = i >> blockBits;
+      if (this.highest[block]! + this.added[block]! < limit) i = block << blockBits;
+      else if (this.counts[i]! + this.added[block]! >= limit) return i;
+    }
+    return from - 1;
+  }
+
+  private measure(block: number): void {
+    let most = Number.MIN_SAFE_INTEGER;
+    const stop = Math.min(this.counts.length, (block + 1) << blockBits);
+    for (let i = block << blockBits; i < stop; i++) if (this.counts[i]! > most) most = this.counts[i]!;
+    this.highest[block] = Math.max(most, -(2 ** 30));
+  }
+}
+
+const blockBits = 6;
+const blockSize = 1 << blockBits;
+
 /** A row with its weight work in it, and the chunks held after each slot. */
 class HeldChunks {
   private readonly row: Uint8Array;
   private readonly cap: number;
-  private readonly held: Int32Array;
+  private readonly held: BlockedCounts;
 
   constructor(row: Uint8Array, cap: number) {
     this.row = row;
     this.cap = cap;
-    this.held = new Int32Array(row.length);
+    const held = new Int32Array(row.length);
     let now = 0;
     for (let slot = 0; slot < row.length; slot++) {
       now += chunksOf(row[slot]!);
-      this.held[slot] = now;
+      held[slot] = now;
     }
+    this.held = new BlockedCounts(held);
   }
 
   /** Moves a cell to the first empty slot from `from` on that keeps the cap, and says where it is then. */
   move(slot: number, from: number): number {
-    const { row, held } = this;
+    const { row } = this;
     const cell = row[slot]!;
     const adds = chunksOf(cell);
-    let to = from;
-    if (adds > 0) for (to = slot; to > from && held[to - 1]! < this.cap; ) to--;
+    let to = adds > 0 ? this.held.lastAtLeast(this.cap, from, slot) + 1 : from;
     while (to < slot && row[to] !== Cell.Empty) to++;
-    if (to === slot) return slot;
+    if (to >= slot) return slot;
     row[slot] = Cell.Empty;
     row[to] = cell;
-    for (let s = to; s < slot; s++) held[s]! += adds;
+    if (adds !== 0) this.held.add(to, slot, adds);
     return to;
   }
 }
