@@ -5,7 +5,8 @@ import { expect } from 'vitest';
 import type { Value } from '../src/base/value.ts';
 import type { RuntimeOptions } from '../src/runtime/options.ts';
 import { PipelineRuntime } from '../src/runtime/runtime.ts';
-import { PipelineStage, type PipelineStageOptions } from '../src/stage/pipeline-stage.ts';
+import { PipelineStage } from '../src/stage/pipeline-stage.ts';
+import type { PipelineStageOptions } from '../src/stage/stage-options.ts';
 
 /** Width of all layers. */
 export const WIDTH = 4;

@@ -41,7 +41,15 @@ export function prepareWork({ args, options }: StepInput, preparing: Preparing):
     );
   if (divisor !== undefined && !(typeof divisor === 'number' && divisor > 0 && Number.isFinite(divisor)))
     throw new PipelineError('BAD_INPUT', `${where}: divisor is ${show(divisor)}; give a number above 0`);
+  for (const stage of stages)
+    for (let m = 0; m < preparing.microbatches; m++) stage.checkGiven(batch.args[m], batch.kwargs[m]);
   return { training, batch, options, weights: weightsOf(batch.sizes, divisor, preparing) };
+}
+
+/** The work of a step that is refused: none. */
+export function noWork({ options }: StepInput, { training, microbatches }: Preparing): StepWork {
+  const batch: Microbatches = { args: [], kwargs: [], target: undefined, sizes: [] };
+  return { training, batch, options, weights: new Array<number>(microbatches).fill(0) };
 }
 
 function cut({ args, options }: StepInput, { where, microbatches: count, options: runtime }: Preparing): Microbatches {
@@ -49,11 +57,12 @@ function cut({ args, options }: StepInput, { where, microbatches: count, options
   const { kwargs, target } = options;
   if (args.length === 0 && target === undefined && Object.keys(kwargs ?? {}).length === 0)
     return { args: [], kwargs: [], target: undefined, sizes: [] };
-  const { argsChunkSpec, kwargsChunkSpec, targetChunkSpec } = runtime;
+  const { argsChunkSpec, kwargsChunkSpec, targetChunkSpec, lengths } = runtime;
   const specs = {
     ...(args.length > 0 && { argsChunkSpec }),
     kwargsChunkSpec,
     ...(target !== undefined && { targetChunkSpec }),
+    ...(lengths !== undefined && { lengths }),
   };
   const batch = splitBatch({ args, kwargs, target }, count, specs);
   if (batch.args.length !== count)

@@ -1,18 +1,143 @@
 /** @file Functions of the user's in place of what the runtime does for a kind of action. */
-import type { AnyRuntime, CustomFunction } from './options.ts';
-import type { Executor } from './row/planned-action.ts';
+import { type Action, formatAction } from '@pipewright/schedule';
+import { scope, Tensor } from '@pipewright/torch';
+import { show } from '../base/checks.ts';
+import { PipelineError } from '../base/errors.ts';
+import { giveInputGrads, takeOutputGrads } from './actions/backward.ts';
+import { giveOutputs, takeInputs } from './actions/forward.ts';
+import { keepLoss, lossGradOf, takeOutput } from './actions/loss.ts';
+import type { AnyRuntime, CustomFunction, PipelineContext } from './options.ts';
+import { perform } from './row/perform.ts';
+import type { Executor, PlannedAction } from './row/planned-action.ts';
+import type { StepState } from './row/step-state.ts';
+
+/** What must be called for a kind, where `run` is not. */
+const duties: Readonly<Record<string, string>> = { F: 'setOutput', B: 'setInputGrads', I: 'setInputGrads' };
 
 /** What performs a kind of action with a user's function; `builtIn` is what `context.run()` does. */
 export function customExecutor(runtime: AnyRuntime, custom: CustomFunction, builtIn: Executor | undefined): Executor {
   return (planned, step) => {
-    const { args, kwargs, target } = step.batch;
-    custom(planned.action, {
-      runtime,
-      args,
-      kwargs,
-      target,
-      losses: step.options.losses,
-      run: () => builtIn?.(planned, step),
-    });
+    const context = new ActionContext(runtime, planned, { step, builtIn });
+    custom(planned.action, context);
+    context.end();
   };
+}
+
+/** What a custom function works with. */
+class ActionContext implements PipelineContext {
+  readonly runtime: AnyRuntime;
+  readonly args: PipelineContext['args'];
+  readonly kwargs: PipelineContext['kwargs'];
+  readonly target: PipelineContext['target'];
+  readonly losses: PipelineContext['losses'];
+  readonly stage: PipelineContext['stage'];
+  readonly microbatch: number;
+  readonly training: boolean;
+  private readonly planned: PlannedAction;
+  private readonly step: StepState;
+  private readonly builtIn: Executor | undefined;
+  private taken = false;
+  private done = false;
+
+  constructor(
+    runtime: AnyRuntime,
+    planned: PlannedAction,
+    { step, builtIn }: { step: StepState; builtIn: Executor | undefined },
+  ) {
+    this.runtime = runtime;
+    this.planned = planned;
+    this.step = step;
+    this.builtIn = builtIn;
+    this.args = step.batch.args;
+    this.kwargs = step.batch.kwargs;
+    this.target = step.batch.target;
+    this.losses = step.options.losses;
+    this.stage = planned.links.stage;
+    this.microbatch = planned.microbatch;
+    this.training = step.training;
+  }
+
+  run(): void {
+    this.settle('run');
+    this.builtIn?.(this.planned, this.step);
+  }
+
+  inputs(): readonly unknown[] {
+    this.only('inputs', ['F']);
+    const { args, kwargs, microbatch: m } = this;
+    if (!this.taken) takeInputs(this.planned, this.step);
+    this.taken = true;
+    return this.stage.inputsOf(m, args[m], kwargs[m]);
+  }
+
+  setOutput(output: unknown): void {
+    this.only('setOutput', ['F']);
+    this.settle('setOutput');
+    scope(() => {
+      if (!this.taken) takeInputs(this.planned, this.step);
+      this.stage.endForward(this.microbatch);
+      if (this.stage.isLast) takeOutput(this.stage, this.microbatch, output, this.step);
+      giveOutputs(this.planned, output, this.step);
+    });
+  }
+
+  setLoss(loss: Tensor): void {
+    this.only('setLoss', ['F']);
+    if (!(loss instanceof Tensor) || loss.numel() !== 1)
+      throw this.wrong('BAD_LOSS', `setLoss was given ${show(loss)}; give a tensor of one element`);
+    scope(() => keepLoss(this.stage, this.microbatch, loss, this.step));
+  }
+
+  backward(): ReturnType<PipelineContext['backward']> {
+    this.only('backward', ['B', 'I']);
+    if (!this.taken) takeOutputGrads(this.planned, this.step);
+    this.taken = true;
+    return this.stage.backwardStart(this.microbatch, lossGradOf(this.stage, this.microbatch, this.step));
+  }
+
+  setInputGrads(grads: readonly (Tensor | null)[], weights?: () => void): void {
+    this.only('setInputGrads', ['B', 'I']);
+    this.settle('setInputGrads');
+    if (!this.taken) this.backward();
+    const later = this.planned.kind === 'I' ? (weights ?? ((): void => undefined)) : undefined;
+    scope(() => {
+      this.stage.endBackward(this.microbatch, grads, later);
+      giveInputGrads(this.planned);
+    });
+  }
+
+  perform(part: Action): void {
+    this.only('perform', ['OVERLAP_F_B']);
+    const planned = this.planned.parts.find(({ action }) => action === part);
+    if (planned === undefined)
+      throw this.wrong('BAD_INPUT', `${formatAction(part)} is no part of it; its parts are in action.parts`);
+    perform(planned, this.step);
+  }
+
+  /** After the function: whatever had to be done was done. */
+  end(): void {
+    const { kind } = this.planned;
+    const duty = duties[kind];
+    if (kind === 'W' && !this.done) this.stage.skipWeights(this.microbatch);
+    if (duty !== undefined && !this.done)
+      throw this.wrong(
+        'CUSTOM_FUNCTION',
+        `it called neither context.run() nor context.${duty}(); one of them must be called`,
+      );
+  }
+
+  private settle(name: string): void {
+    if (this.done) throw this.wrong('CUSTOM_FUNCTION', `context.${name}() comes second; the action was done already`);
+    this.done = true;
+  }
+
+  private only(name: string, kinds: readonly string[]): void {
+    if (!kinds.includes(this.planned.kind))
+      throw this.wrong('CUSTOM_FUNCTION', `context.${name}() is for ${kinds.join(' and ')}`);
+  }
+
+  private wrong(code: string, text: string): PipelineError {
+    const { kind, action } = this.planned;
+    return new PipelineError(code, `the custom function for ${kind}, at ${formatAction(action)}: ${text}`);
+  }
 }

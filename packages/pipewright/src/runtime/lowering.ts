@@ -1,12 +1,16 @@
 /** @file From the schedule that a user names to the order that ranks walk. */
 import { buildSchedule, lower, Schedule, type ScheduleData, validate } from '@pipewright/schedule';
-import { checkCount } from '../base/checks.ts';
+import { checkCount, show } from '../base/checks.ts';
 import { PipelineError } from '../base/errors.ts';
 import { edgesOf, isChain, type StageDescription } from '../stage/wiring.ts';
 import type { AnyRuntimeOptions } from './options.ts';
 
 /** The lowered order: as given where it has messages already, else lowered for the connections of the stages. */
-export function lowerFor(schedule: Schedule, descriptions: readonly StageDescription[]): Schedule {
+export function lowerFor(
+  schedule: Schedule,
+  descriptions: readonly StageDescription[],
+  { unshardWindow = false }: Pick<AnyRuntimeOptions, 'unshardWindow'> = {},
+): Schedule {
   const edges = edgesOf(descriptions);
   const chain = isChain(edges, schedule.stages);
   const hasMessages = schedule.order.some((row) =>
@@ -14,7 +18,7 @@ export function lowerFor(schedule: Schedule, descriptions: readonly StageDescrip
   );
   const lowered = hasMessages
     ? schedule
-    : lower(withoutReductions(schedule), { unshardWindow: false, ...(chain ? {} : { edges }) });
+    : lower(withoutReductions(schedule), { unshardWindow, ...(chain ? {} : { edges }) });
   const [first, ...more] = validate(lowered);
   if (first !== undefined)
     throw new PipelineError(
@@ -44,6 +48,11 @@ interface Frame {
 export function resolveSchedule(schedule: Schedule | ScheduleData | string, frame: Frame): Schedule {
   const { ranks, stages, options } = frame;
   const { microbatches, costs } = options;
+  if (schedule === null || (typeof schedule !== 'object' && typeof schedule !== 'string'))
+    throw new PipelineError(
+      'BAD_OPTION',
+      `PipelineRuntime: the schedule is ${show(schedule)}; give a name such as '1F1B', a Schedule or { order: [['0F0', …]] }`,
+    );
   if (typeof schedule !== 'string') {
     const given = Schedule.from(schedule);
     if (microbatches !== undefined && microbatches !== given.microbatches)
@@ -65,4 +74,27 @@ export function resolveSchedule(schedule: Schedule | ScheduleData | string, fram
     microbatches: microbatches as number,
     ...(costs === undefined ? {} : { costs }),
   });
+}
+
+/** Refuses a schedule whose forwards have no backwards, where a loss asks for gradients. */
+export function checkBackwards(schedule: Schedule): void {
+  const forwards: string[] = [];
+  const done = new Set<string>();
+  for (const cell of schedule.order.flatMap((row) =>
+    row.flatMap((each) => (each === null ? [] : (each.parts ?? [each]))),
+  )) {
+    const at = `${cell.stage} ${String(cell.microbatch)}`;
+    if (cell.kind === 'F') forwards.push(at);
+    else if (cell.kind === 'B') for (const half of ['I', 'W']) done.add(`${half} ${at}`);
+    else if (cell.kind === 'I' || cell.kind === 'W') done.add(`${cell.kind} ${at}`);
+  }
+  const missing = forwards.filter((at) => !done.has(`I ${at}`) || !done.has(`W ${at}`));
+  const [first] = missing;
+  if (first === undefined) return;
+  const [stage, m] = first.split(' ') as [string, string];
+  const more = missing.length > 1 ? ` (and ${missing.length - 1} more)` : '';
+  throw new PipelineError(
+    'NO_BACKWARD',
+    `step: there is a lossFn, but the schedule ${schedule.name} has no backward for ${stage}F${m}${more}; add ${stage}B${m}, or ${stage}I${m} and ${stage}W${m}, or leave lossFn out; eval computes losses without gradients`,
+  );
 }

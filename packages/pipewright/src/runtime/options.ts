@@ -1,14 +1,14 @@
 /** @file What a runtime and a step are given, and the checks of it. */
-import type { Action, Costs } from '@pipewright/schedule';
+import type { Action, Costs, LowerOptions } from '@pipewright/schedule';
 import { type AutocastOptions, type distributed, type GradScaler, nn, type Tensor } from '@pipewright/torch';
-import { didYouMean, show } from '../base/checks.ts';
+import { checkOptions, didYouMean, show } from '../base/checks.ts';
 import { PipelineError } from '../base/errors.ts';
 import { isPlainObject } from '../base/tree.ts';
 import type { Value } from '../base/value.ts';
 import { type GivenMicrobatches, isCut } from '../microbatch/given.ts';
 import type { SpecTree } from '../microbatch/index.ts';
 import type { Recorder } from '../recording/recorder.ts';
-import { PipelineStage } from '../stage/pipeline-stage.ts';
+import { type BackwardStart, PipelineStage } from '../stage/pipeline-stage.ts';
 import type { PipelineRuntime } from './runtime.ts';
 
 /** A loss as a function of one microbatch: of what the last stage returned, its target, and the step's `lossKwargs`. */
@@ -64,6 +64,10 @@ export interface RuntimeOptions<Target = Tensor, Output = Tensor, LossOptions = 
   readonly record?: boolean | Recorder | undefined;
   /** Costs of actions, for schedules that depend on them. */
   readonly costs?: Costs | undefined;
+  /** How far ahead stages are unsharded; false (default): the row has no UNSHARD and RESHARD. Custom functions execute them. */
+  readonly unshardWindow?: LowerOptions['unshardWindow'] | undefined;
+  /** `'any'`: inputs of different lengths are each cut by their own length; else they must be equally long. */
+  readonly lengths?: 'any' | undefined;
 }
 
 /** The types of a runtime that are not known: what all runtimes have in common. */
@@ -121,9 +125,27 @@ export interface PipelineContext {
   readonly args: readonly (readonly unknown[])[];
   readonly kwargs: readonly Record<string, unknown>[];
   readonly target: readonly unknown[] | undefined;
+  /** The array that the step was given; what is added to it stays there, before the losses of the runtime. */
   readonly losses: Tensor[] | undefined;
+  /** The stage of the action; of an overlapped one the stage of its first part. */
+  readonly stage: PipelineStage;
+  readonly microbatch: number;
+  /** Whether there will be a backward. */
+  readonly training: boolean;
   /** Does what the runtime would have done. */
   run(): void;
+  /** For F: what the module is called with; waits for what other ranks send. */
+  inputs(): readonly unknown[];
+  /** For F: what the stage gives to others. On the last stage the loss is computed from it, unless `setLoss` was called. */
+  setOutput(output: Value): void;
+  /** For F on the last stage: the loss of the microbatch. */
+  setLoss(loss: Tensor): void;
+  /** For B and I: what the backward begins with, its gradients, and the tensors whose gradients are wanted. */
+  backward(): BackwardStart;
+  /** For B and I: the gradients of `backward().inputs`; for I also what computes the weight half, at W. */
+  setInputGrads(grads: readonly (Tensor | null)[], weights?: () => void): void;
+  /** For OVERLAP_F_B: performs one of its parts. */
+  perform(part: Action): void;
 }
 
 /** What replaces the runtime's own way of doing a kind of action. */
@@ -152,6 +174,8 @@ export const runtimeOptionNames: readonly string[] = [
   'earlyGradients',
   'record',
   'costs',
+  'unshardWindow',
+  'lengths',
 ];
 const stepOptionNames = [
   'target',
@@ -183,6 +207,21 @@ export function lossCaller(lossFn: Loss | undefined): LossCaller | null {
     needsTarget: call.length > 1,
     call: (output, target, options) => (options === undefined ? call(output, target) : call(output, target, options)),
   };
+}
+
+const hookNames = ['before', 'after', 'beforeStep', 'afterStep'];
+
+/** Refuses what is no hook. */
+export function checkHook(hook: ActionHook): void {
+  if (!isPlainObject(hook))
+    throw new PipelineError(
+      'BAD_OPTION',
+      `addHook: the hook is ${show(hook)}; give an object with ${hookNames.join(', ')}`,
+    );
+  checkOptions('addHook', hook, hookNames);
+  for (const [name, value] of Object.entries(hook))
+    if (value !== undefined && typeof value !== 'function')
+      throw new PipelineError('BAD_OPTION', `addHook: ${name} is ${show(value)}; give a function`);
 }
 
 /** The stages of a rank as a list. */

@@ -14,17 +14,18 @@ import { Recorder } from '../recording/recorder.ts';
 import type { PipelineStage } from '../stage/pipeline-stage.ts';
 import { rankStatus } from '../status/rank-status.ts';
 import { agree } from './agreement.ts';
-import { prepareWork } from './batch.ts';
+import { noWork, prepareWork } from './batch.ts';
 import { StepCapture, type StepInput, type StepResult } from './capture.ts';
 import { customExecutor } from './custom.ts';
 import { debugHook } from './debug.ts';
 import { builtInExecutors } from './executors.ts';
 import { type ClipOptions, clipGradNorm } from './grad-norm.ts';
-import { lowerFor, resolveSchedule } from './lowering.ts';
+import { checkBackwards, lowerFor, resolveSchedule } from './lowering.ts';
 import {
   type ActionHook,
   type AnyRuntimeOptions,
   type CustomFunction,
+  checkHook,
   checkStages,
   customKinds,
   type Loss,
@@ -43,10 +44,12 @@ import { LossGrads } from './row/loss-grads.ts';
 import { walk } from './row/perform.ts';
 import { Plan } from './row/plan.ts';
 import type { Executors, PlannedAction } from './row/planned-action.ts';
+import { refusal, refusalIn, refuseRow, StepRefused } from './row/refusal.ts';
 import { type RankContext, StepState } from './row/step-state.ts';
 import { Ties } from './ties.ts';
 import { openTransport } from './transport/open.ts';
-import type { Transport } from './transport/transport.ts';
+import type { Payload, Transport } from './transport/transport.ts';
+import { packValues, unpackValues } from './transport/values.ts';
 
 /**
  * Runs a schedule on the stages of this rank. All ranks make one, with the same schedule, and call `step` together.
@@ -83,6 +86,8 @@ export class PipelineRuntime<
   private device = 'cpu';
   private ties: Ties | null = null;
   private broken: Error | null = null;
+  /** Whether the schedule is known to have what training needs. */
+  private hasBackwards = false;
   private capture: StepCapture | null = null;
   private steps = 0;
 
@@ -106,7 +111,8 @@ export class PipelineRuntime<
     this.reduction = GradientReduction.of(this.stages);
     const { loss, transport, recorder, hooks, lossGrads, overlap } = this;
     const received = (): void => overlap.received?.();
-    this.context = { rank: this.rank, options, loss, transport, recorder, hooks, lossGrads, received };
+    const mayRefuse = transport !== null && this.reduction === null;
+    this.context = { rank: this.rank, options, loss, transport, recorder, hooks, lossGrads, mayRefuse, received };
     const debug = debugHook(this.rank);
     if (debug !== null) this.hooks.push(debug);
   }
@@ -168,12 +174,18 @@ export class PipelineRuntime<
         'BAD_OPTION',
         `registerCustomFunction: ${show(kind)} cannot be replaced; give one of ${customKinds.join(', ')}`,
       );
+    if (typeof custom !== 'function')
+      throw new PipelineError(
+        'BAD_OPTION',
+        `registerCustomFunction: the function for ${kind} is ${show(custom)}; give a function (action, context) => …`,
+      );
     this.customFunctions.set(kind, custom);
     this.rows = null;
   }
 
   /** Calls something before and after every action, parts of overlapped ones included; the result removes it again. */
   addHook(hook: ActionHook): () => void {
+    checkHook(hook);
     this.hooks.push(hook);
     this.rows = null;
     return () => {
@@ -226,7 +238,7 @@ export class PipelineRuntime<
       this.stages.map((stage) => stage.describe()),
     );
     rankStatus.set({ action: 'preparing the first step' });
-    this.lowered = lowerFor(this.given, descriptions);
+    this.lowered = lowerFor(this.given, descriptions, this.options);
     this.plan = new Plan(this.lowered, this.rank, this.stages, descriptions);
     this.device = deviceOf(this.stages);
     const { lowered: schedule, group, plan, device, rank, stages, transport } = this;
@@ -264,19 +276,25 @@ export class PipelineRuntime<
         {},
         { cause: this.broken },
       );
-    const [args, options] = splitInput(where, input);
-    rankStatus.set({ action: `${where} begins`, step: this.steps });
     const rows = this.compiledRows();
+    if (training && !this.hasBackwards) checkBackwards(this.given);
+    if (training) this.hasBackwards = true;
+    const row = training ? rows.training : rows.forward;
+    rankStatus.set({ action: `${where} begins`, step: this.steps });
+    const { args, options, wrong } = this.read(where, input);
+    options.losses?.splice(0, options.losses.length);
     const run = (input: StepInput): StepResult =>
       scope(() => {
-        const step = this.begin(where, input, training);
+        const { step, refused: mine } = this.begin(where, input, { training, wrong });
+        let refused = mine;
         try {
           this.recorder?.beginStep(training);
           for (const hook of this.hooks) hook.beforeStep?.(where, this.steps);
           this.transport?.beginStep?.(training);
           if (training) this.reduction?.begin();
           if (training) this.ties?.begin();
-          walk(training ? rows.training : rows.forward, step);
+          if (refused === null) refused = walk(row, step);
+          else refuseRow(row, 0, step, this.reasonOf(refused));
           if (training) this.ties?.reduce();
           if (training && step.options.sync !== false) this.reduction?.finish();
           this.transport?.endStep?.(false);
@@ -286,17 +304,31 @@ export class PipelineRuntime<
           this.giveUp(error);
           throw error;
         }
-        return this.finish(where, step);
+        return this.finish(where, step, refused);
       });
-    const { outputs, losses } =
-      training && this.options.capture === true && options.onOutput === undefined
-        ? this.captureSteps().run({ args, options }, run)
-        : run({ args, options });
-    options.losses?.splice(0, options.losses.length, ...losses);
-    for (const loss of options.losses === undefined ? losses : []) loss.dispose();
-    this.steps++;
-    rankStatus.set({ action: `${where} ended` });
-    return outputs as Output | undefined;
+    try {
+      const { outputs, losses } =
+        training && this.options.capture === true && options.onOutput === undefined
+          ? this.captureSteps().run({ args, options }, run)
+          : run({ args, options });
+      options.losses?.splice(0, options.losses.length, ...losses);
+      for (const loss of options.losses === undefined ? losses : []) loss.dispose();
+      return outputs as Output | undefined;
+    } finally {
+      this.steps++;
+      rankStatus.set({ action: `${where} ended` });
+    }
+  }
+
+  /** What a step was called with; in a group a wrong call is kept for later, because the other ranks must learn of it. */
+  private read(where: string, input: readonly Value[]): StepInput & { readonly wrong: Error | null } {
+    try {
+      const [args, options] = splitInput(where, input);
+      return { args, options, wrong: null };
+    } catch (error) {
+      if (!this.context.mayRefuse) throw error;
+      return { args: [], options: {}, wrong: error as Error };
+    }
   }
 
   private captureSteps(): StepCapture {
@@ -314,18 +346,36 @@ export class PipelineRuntime<
     return null;
   }
 
-  private begin(where: 'step' | 'eval', input: StepInput, training: boolean): StepState {
+  private begin(
+    where: 'step' | 'eval',
+    input: StepInput,
+    { training, wrong }: { training: boolean; wrong: Error | null },
+  ): { step: StepState; refused: Error | null } {
     for (const stage of this.stages) stage.clearRuntimeStates();
     this.overlap.reset?.();
     const { rank, stages, microbatches, options, loss, reduction } = this;
     const totalRows = (rows: number): number => reduction?.totalRows(rows) ?? rows;
     const preparing = { where, rank, stages, microbatches, options, loss, training, totalRows };
-    return new StepState(this.context, prepareWork(input, preparing));
+    let refused = wrong;
+    let work = noWork(input, preparing);
+    try {
+      if (refused === null) work = prepareWork(input, preparing);
+    } catch (error) {
+      if (!this.context.mayRefuse || !(error instanceof Error)) throw error;
+      refused = error;
+    }
+    return { step: new StepState(this.context, work), refused };
+  }
+
+  /** Why this rank refuses a step, as other ranks are told. */
+  private reasonOf(error: Error): string {
+    return `rank ${this.rank}: ${error.message}`;
   }
 
   /** After a failure in a step: forgets what is held, and tells the ranks that wait for what will not come. */
   private giveUp(error: unknown): void {
     for (const stage of this.stages) stage.clearRuntimeStates();
+    this.ties?.giveBack();
     const cause = error instanceof Error ? error : new Error(String(error));
     this.reduction?.abandon(cause.message);
     if (this.group === null && this.reduction === null) return;
@@ -334,17 +384,32 @@ export class PipelineRuntime<
     this.group?.abort(cause.message);
   }
 
-  private finish(where: string, step: StepState): StepResult {
-    const { group, transport } = this;
-    const spreads = step.options.returnOutputs === 'everywhere' && group !== null && transport !== null;
-    const losses = step.losses.filter((loss) => loss !== undefined);
+  private finish(where: string, step: StepState, refused: Error | null): StepResult {
+    const { transport } = this;
+    const spreads = step.options.returnOutputs === 'everywhere' && transport !== null;
+    const losses = [...(step.options.losses ?? []), ...step.losses.filter((loss) => loss !== undefined)];
     try {
+      if (refused !== null) {
+        for (const stage of this.stages) stage.clearRuntimeStates();
+        if (spreads) spreadOutputs(refusal(this.reasonOf(refused)), this.schedule, this.rank, transport);
+        throw refused;
+      }
       const outputs = this.merge(where, step);
-      return { outputs: spreads ? spreadOutputs(outputs, this.schedule, group, transport) : outputs, losses };
+      if (!spreads) return { outputs, losses };
+      const [given] = noGrad(() => unpackValues(this.spread(packValues([outputs]))).values);
+      return { outputs: given, losses };
     } catch (error) {
-      if (spreads) this.giveUp(error); // else nobody waits for them
+      if (spreads && refused === null && !(error instanceof StepRefused)) this.giveUp(error); // else nobody waits for them
       throw error;
     }
+  }
+
+  /** What the rank of the last stage gives, on all ranks. */
+  private spread(payload: Payload): Payload {
+    const got = spreadOutputs(payload, this.schedule, this.rank, this.transport as Transport);
+    const refused = refusalIn(got);
+    if (refused !== null && got !== payload) throw new StepRefused(this.rank, refused);
+    return got;
   }
 
   private merge(where: string, { outputs, training }: StepState): unknown {

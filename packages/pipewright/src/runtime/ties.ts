@@ -100,6 +100,15 @@ export class Ties {
           const mine = this.sumOver(tie, (parameter) => parameter.grad);
           for (const parameter of copiesIn(tie)) parameter.grad = mine === null ? null : mine.clone();
         }
+        this.giveBack();
+      }),
+    );
+  }
+
+  /** After a step, also one that failed: adds what earlier steps have accumulated. */
+  giveBack(): void {
+    noGrad(() =>
+      scope(() => {
         for (const [parameter, before] of this.aside) {
           const { grad } = parameter;
           parameter.grad = grad === null ? before : grad.add(before);

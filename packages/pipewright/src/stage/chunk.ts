@@ -32,6 +32,8 @@ export class Chunk {
   loss: Tensor | null = null;
   /** The weight half that a split backward has left. */
   weights: WeightBackward | (() => void) | null = null;
+  /** Whether the forward has run. */
+  hasRun = false;
   /** Whether a backward has begun on a thread of its own. */
   started = false;
   /** That backward; null where there is nothing to compute. */

@@ -1,4 +1,5 @@
 /** @file Stages: pieces of the model. */
 export { debugInfo } from '../base/describe.ts';
-export { PipelineStage, type PipelineStageOptions, type StageBackwardOptions } from './pipeline-stage.ts';
+export { type BackwardStart, PipelineStage, type StageBackwardOptions } from './pipeline-stage.ts';
+export type { PipelineStageOptions } from './stage-options.ts';
 export type { StageInput } from './wiring.ts';

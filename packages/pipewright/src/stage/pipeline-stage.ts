@@ -7,50 +7,21 @@ import {
   type distributed,
   inputBackward,
   keep,
-  type nn,
+  nn,
   startBackward,
   Tensor,
 } from '@pipewright/torch';
-import { checkOptions } from '../base/checks.ts';
+import { checkCount, checkOptions, show } from '../base/checks.ts';
 import { debugInfo, describeTensor } from '../base/describe.ts';
 import { PipelineError } from '../base/errors.ts';
 import { tensorsIn } from '../base/tree.ts';
 import { Chunk, disposeAll } from './chunk.ts';
+import { checkStageOptions, type PipelineStageOptions, stageOptionNames } from './stage-options.ts';
+import { onceWithStatistics } from './statistics.ts';
 import { assemble, checkInputs, defaultInputs, type StageDescription, type StageInput, sourcesOf } from './wiring.ts';
 
-/** How a stage is connected and run. */
-export interface PipelineStageOptions {
-  /** Where the module lives; parameters and buffers are moved there. Default: where they are. */
-  readonly device?: Device | undefined;
-  /** The ranks of the pipeline. Default: the default group. */
-  readonly group?: distributed.ProcessGroup | undefined;
-  /** Where the positional inputs come from. Default: all that the stage before returns. */
-  readonly inputs?: readonly StageInput[] | undefined;
-  /** Which of the step's named inputs the module takes, as an object after the positional ones. Default: all given here. */
-  readonly kwargs?: readonly string[] | undefined;
-  /** Tensors (meta ones will do) like the inputs of one microbatch: whatever differs in type or shape is an error. */
-  readonly inputArgs?: Tensor | readonly Tensor[] | undefined;
-  /** Tensors like the outputs of one microbatch. */
-  readonly outputArgs?: Tensor | readonly Tensor[] | undefined;
-  /** Parameters that other stages hold as well: tie name by parameter name. Their gradients are summed over all holders. */
-  readonly ties?: Readonly<Record<string, string>> | undefined;
-  /** Keeps only the inputs of a microbatch and computes the rest again in its backward. */
-  readonly checkpoint?: boolean | undefined;
-  /** Called after each backward; what it returns computes the weight gradients that the module has put off. */
-  readonly dwBuilder?: (() => () => void) | undefined;
-}
-
-const optionNames = [
-  'device',
-  'group',
-  'inputs',
-  'kwargs',
-  'inputArgs',
-  'outputArgs',
-  'ties',
-  'checkpoint',
-  'dwBuilder',
-];
+/** The named inputs of `passStageAndMicrobatchIndices`. */
+const indexNames = ['pipelineStageIndex', 'pipelineMicrobatchIndex'] as const;
 
 /** What `backwardOneChunk` takes. */
 export interface StageBackwardOptions {
@@ -60,6 +31,16 @@ export interface StageBackwardOptions {
   readonly lossGrad?: Tensor | undefined;
   /** Called once, as soon as the gradients of the inputs are there; where that can be, before those of the weights are computed. */
   readonly inputsReady?: (() => void) | undefined;
+}
+
+/** What a backward computes with. */
+export interface BackwardStart {
+  /** The tensors that it begins with: what was sent to other stages, or the loss. */
+  readonly outputs: readonly Tensor[];
+  /** Their gradients. */
+  readonly outputGrads: readonly (Tensor | null)[];
+  /** The tensors whose gradients other stages wait for. */
+  readonly inputs: readonly Tensor[];
 }
 
 /** What `startBackward` takes. */
@@ -83,6 +64,7 @@ export class PipelineStage {
   readonly kwargs: readonly string[] | undefined;
   readonly ties: Readonly<Record<string, string>>;
   readonly checkpoint: boolean;
+  readonly passStageAndMicrobatchIndices: boolean;
   readonly dwBuilder: (() => () => void) | undefined;
   /** The stages that inputs come from, ascending. */
   readonly sources: readonly number[];
@@ -90,10 +72,15 @@ export class PipelineStage {
   private readonly outputArgs: readonly string[] | null;
   private readonly chunks = new Map<number, Chunk>();
 
-  constructor(module: nn.Module, stageIndex: number, numStages: number, options: PipelineStageOptions = {}) {
-    checkOptions('PipelineStage', options, optionNames);
-    if (typeof (module as { forward?: unknown } | null)?.forward !== 'function')
-      throw new PipelineError('BAD_STAGE', 'PipelineStage: the first argument must be a module with a forward method');
+  /** The options may be the device alone, as in PyTorch: `new PipelineStage(blocks, 1, 4, 'cuda:1')`. */
+  constructor(module: nn.Module, stageIndex: number, numStages: number, given: PipelineStageOptions | Device = {}) {
+    const options: PipelineStageOptions = typeof given === 'string' ? { device: given } : given;
+    checkOptions('PipelineStage', options, stageOptionNames);
+    if (!(module instanceof nn.Module))
+      throw new PipelineError(
+        'BAD_STAGE',
+        `PipelineStage: the first argument must be an nn.Module, got ${show(module)}`,
+      );
     if (!Number.isInteger(numStages) || numStages < 1)
       throw new PipelineError('BAD_STAGE', `PipelineStage: ${String(numStages)} is not a number of stages`);
     if (!Number.isInteger(stageIndex) || stageIndex < 0 || stageIndex >= numStages)
@@ -107,6 +94,7 @@ export class PipelineStage {
         'BAD_STAGE',
         `PipelineStage ${stageIndex}: outputArgs without inputArgs; give both, or none`,
       );
+    checkStageOptions(stageIndex, options);
     this.module = module;
     this.stageIndex = stageIndex;
     this.numStages = numStages;
@@ -116,6 +104,7 @@ export class PipelineStage {
     this.sources = sourcesOf(this.inputs);
     this.kwargs = options.kwargs;
     this.checkpoint = options.checkpoint === true;
+    this.passStageAndMicrobatchIndices = options.passStageAndMicrobatchIndices === true;
     this.dwBuilder = options.dwBuilder;
     this.inputArgs = declared(options.inputArgs);
     this.outputArgs = declared(options.outputArgs);
@@ -123,6 +112,11 @@ export class PipelineStage {
     for (const name of Object.keys(this.ties)) module.getParameter(name);
     if (options.device !== undefined && !module.parameters().some((parameter) => parameter.isMeta))
       module.to(options.device);
+  }
+
+  /** The module, under PyTorch's name. */
+  get submod(): nn.Module {
+    return this.module;
   }
 
   /** Whether this is stage 0. */
@@ -145,7 +139,15 @@ export class PipelineStage {
 
   /** Takes what another stage sent for a microbatch; `leaves` are the tensors that need gradients. */
   setInput(microbatch: number, source: number, values: readonly unknown[], leaves: readonly Tensor[]): void {
-    this.chunkOf(microbatch).arrived.push({ source, values, leaves, grads: null });
+    const chunk = this.chunkOf(microbatch);
+    if (!this.sources.includes(source))
+      throw new PipelineError(
+        'BAD_WIRING',
+        `stage ${this.stageIndex} takes nothing from stage ${show(source)}; its inputs come from ${this.sources.join(', ') || 'the step itself'}`,
+        { stage: this.stageIndex, microbatch },
+      );
+    if (chunk.from(source) !== undefined) throw this.twice('the input', microbatch, ` from stage ${source}`);
+    chunk.arrived.push({ source, values, leaves, grads: null });
   }
 
   /**
@@ -154,17 +156,12 @@ export class PipelineStage {
    */
   forwardOneChunk(microbatch: number, args: readonly unknown[] = [], kwargs: Record<string, unknown> = {}): unknown {
     const chunk = this.chunkOf(microbatch);
-    const positional =
-      this.sources.length === 0 ? args : assemble(this.inputs, (source) => this.arrivedFrom(chunk, microbatch, source));
-    if (this.inputArgs !== null) this.compare('inputs', this.inputArgs, positional);
-    const named = this.pickKwargs(kwargs);
-    const inputs = named === undefined ? positional : [...positional, named];
+    const inputs = this.inputsOf(microbatch, args, kwargs);
     let output: unknown;
     try {
-      const forward = this.module.forward as (...inputs: unknown[]) => unknown;
       output = this.checkpoint
-        ? checkpointed((...given: unknown[]) => forward.apply(this.module, given), inputs)
-        : forward.apply(this.module, inputs as unknown[]);
+        ? checkpointed(onceWithStatistics(this.module), inputs as unknown[])
+        : (this.module.forward as Forward).apply(this.module, inputs as unknown[]);
     } catch (cause) {
       throw new PipelineError(
         'STAGE_FAILED',
@@ -173,8 +170,29 @@ export class PipelineStage {
         { cause },
       );
     }
+    chunk.hasRun = true;
     if (this.outputArgs !== null) this.compare('outputs', this.outputArgs, [output]);
     return output;
+  }
+
+  /** What the module is called with for a microbatch: positional inputs, and the named ones as an object after them. */
+  inputsOf(
+    microbatch: number,
+    args: readonly unknown[] = [],
+    kwargs: Record<string, unknown> = {},
+  ): readonly unknown[] {
+    const chunk = this.chunkOf(microbatch);
+    if (chunk.hasRun) throw this.twice('the forward', microbatch);
+    const positional =
+      this.sources.length === 0 ? args : assemble(this.inputs, (source) => this.arrivedFrom(chunk, microbatch, source));
+    if (this.inputArgs !== null) this.compare('inputs', this.inputArgs, positional);
+    const named = this.withIndices(this.pickKwargs(kwargs), microbatch);
+    return named === undefined ? positional : [...positional, named];
+  }
+
+  /** Ends a forward that was computed elsewhere. */
+  endForward(microbatch: number): void {
+    this.chunkOf(microbatch).hasRun = true;
   }
 
   /** Remembers what was sent to another stage, for the gradients that will come back. */
@@ -309,6 +327,59 @@ export class PipelineStage {
     this.retire(microbatch, chunk);
   }
 
+  /** Checks what a step gives this stage for a microbatch, before anything runs. */
+  checkGiven(args: readonly unknown[] | undefined, kwargs: Record<string, unknown> | undefined): void {
+    this.pickKwargs(kwargs ?? {});
+    if (this.sources.length === 0 && this.inputArgs !== null) this.compare('inputs', this.inputArgs, args ?? []);
+  }
+
+  /** Whether a source waits for gradients of a microbatch that it has sent. */
+  owesGrads(microbatch: number, source: number): boolean {
+    return (this.chunks.get(microbatch)?.from(source)?.leaves.length ?? 0) > 0;
+  }
+
+  /** What the backward of a microbatch begins with, its gradients, and the tensors whose gradients other stages wait for. */
+  backwardStart(microbatch: number, lossGrad?: Tensor): BackwardStart {
+    const chunk = this.chunks.get(microbatch);
+    if (chunk === undefined) throw this.outOfOrder('backward', microbatch, 'its forward');
+    if (!chunk.started) addLoss(chunk, lossGrad);
+    chunk.started = true;
+    return { outputs: chunk.roots, outputGrads: chunk.rootGrads, inputs: chunk.leaves() };
+  }
+
+  /**
+   * Ends a backward that was computed elsewhere: takes the gradients of the inputs, in the order of `backwardStart`, and, where
+   * it was only the input half, what computes the weight half.
+   */
+  endBackward(microbatch: number, inputGrads: readonly (Tensor | null)[], weights?: () => void): void {
+    const chunk = this.chunks.get(microbatch);
+    if (chunk === undefined) throw this.outOfOrder('backward', microbatch, 'its forward');
+    const leaves = chunk.leaves();
+    if (!Array.isArray(inputGrads) || inputGrads.length !== leaves.length)
+      throw new PipelineError(
+        'GRADIENT_MISMATCH',
+        `stage ${this.stageIndex}, microbatch ${microbatch}: ${Array.isArray(inputGrads) ? inputGrads.length : show(inputGrads)} gradients for ${leaves.length} inputs; give an array with one for each, null where there is none`,
+        { stage: this.stageIndex, microbatch },
+      );
+    let next = 0;
+    for (const item of chunk.arrived)
+      item.grads = keep(
+        inputGrads.slice(next, (next += item.leaves.length)).map((grad: Tensor | null) => grad?.alias() ?? null),
+      );
+    chunk.weights = weights ?? null;
+    chunk.dropActivations();
+    this.retire(microbatch, chunk);
+  }
+
+  /** Forgets the weight half of a microbatch: somebody else has computed it. */
+  skipWeights(microbatch: number): void {
+    const chunk = this.chunks.get(microbatch);
+    if (chunk === undefined) return;
+    if (chunk.weights !== null && typeof chunk.weights !== 'function') chunk.weights.drop();
+    chunk.weights = null;
+    this.retire(microbatch, chunk);
+  }
+
   /** Takes out the gradients that a source waits for, in the order of what it sent. */
   takeInputGrads(microbatch: number, source: number): readonly (Tensor | null)[] {
     const chunk = this.chunks.get(microbatch);
@@ -350,6 +421,7 @@ export class PipelineStage {
   }
 
   private chunkOf(microbatch: number): Chunk {
+    if (!Number.isInteger(microbatch) || microbatch < 0) checkCount('PipelineStage', 'the microbatch', microbatch, 0);
     let chunk = this.chunks.get(microbatch);
     if (chunk === undefined) this.chunks.set(microbatch, (chunk = new Chunk()));
     return chunk;
@@ -373,6 +445,27 @@ export class PipelineStage {
     }
     if (this.kwargs.length === 0) return undefined;
     return Object.fromEntries(this.kwargs.map((name) => [name, given[name]]));
+  }
+
+  /** The named inputs with those of `passStageAndMicrobatchIndices`, where that was asked for. */
+  private withIndices(named: Record<string, unknown> | undefined, microbatch: number): typeof named {
+    if (!this.passStageAndMicrobatchIndices) return named;
+    const taken = indexNames.find((name) => named !== undefined && name in named);
+    if (taken !== undefined)
+      throw new PipelineError(
+        'BAD_INPUT',
+        `stage ${this.stageIndex} gets '${taken}' from the runtime (passStageAndMicrobatchIndices), and the step gave it too; leave it out of kwargs`,
+        { stage: this.stageIndex, microbatch },
+      );
+    return { ...named, pipelineStageIndex: this.stageIndex, pipelineMicrobatchIndex: microbatch };
+  }
+
+  private twice(what: string, microbatch: number, which = ''): PipelineError {
+    return new PipelineError(
+      'OUT_OF_ORDER',
+      `stage ${this.stageIndex}: ${what} of microbatch ${microbatch}${which} for the second time; each comes once in a step (clearRuntimeStates begins anew)`,
+      { stage: this.stageIndex, microbatch },
+    );
   }
 
   private retire(microbatch: number, chunk: Chunk): void {
@@ -410,6 +503,8 @@ export class PipelineStage {
     );
   }
 }
+
+type Forward = (...inputs: unknown[]) => unknown;
 
 function nothing(): void {}
 

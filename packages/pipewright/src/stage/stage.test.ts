@@ -144,7 +144,9 @@ describe('a stage by itself', () => {
     ).toThrow('name the elements');
     expect(() => new PipelineStage(layer, 0, 1, { ties: { nothing: 'x' } })).toThrow("'nothing'");
     expect(() => new PipelineStage(layer, 0, 1, { devise: 'cpu' } as object)).toThrow("did you mean 'device'?");
-    expect(() => new PipelineStage({} as nn.Module, 0, 1)).toThrow('must be a module with a forward method');
+    expect(() => new PipelineStage({} as nn.Module, 0, 1)).toThrow(
+      'must be an nn.Module, got an object with nothing in it',
+    );
   });
 
   test('takes named inputs by name', () => {
@@ -158,4 +160,82 @@ describe('a stage by itself', () => {
     const expected = scope(() => gate.fc.forward(x).mul(gates));
     expect(cat([y.sub(expected).abs().max().reshape([1])]).item()).toBeLessThan(1e-12);
   });
+});
+
+describe('what a script of PyTorch writes', () => {
+  test('the device alone as the options, and submod', () => {
+    const layer = new Layer();
+    const stage = new PipelineStage(layer, 0, 1, 'cpu');
+    expect(stage.submod).toBe(layer);
+    expect(stage.module.parameters().map((parameter) => String(parameter.device))).toEqual(['cpu', 'cpu']);
+  });
+
+  test('numbers of stage and microbatch come to the module that asks for them', () => {
+    const seen: unknown[] = [];
+    const modules = layers(2, (fc, x: Tensor, named?: object) => {
+      seen.push(named);
+      return fc.forward(x);
+    });
+    const { runtime } = make(modules, 'LoopedBFS', {}, (index) => ({ passStageAndMicrobatchIndices: index === 1 }));
+    const { x, y } = batch(8);
+    runtime.step(x, { target: y });
+    const own = [0, 1, 2, 3].map((m) => ({ pipelineStageIndex: 1, pipelineMicrobatchIndex: m }));
+    expect(seen.filter((named) => named !== undefined)).toEqual(own);
+    expect(seen.length).toBe(8);
+    expect(() => runtime.step(x, { target: y, kwargs: { pipelineStageIndex: 3 } })).toThrow(
+      "stage 1 gets 'pipelineStageIndex' from the runtime",
+    );
+  });
+});
+
+describe('calls in a wrong order or of a wrong kind', () => {
+  test('an input or a forward of a microbatch comes once', () => {
+    const stage = new PipelineStage(new Layer(), 1, 2);
+    const { x } = batch(2);
+    stage.setInput(0, 0, [x], []);
+    expect(() => stage.setInput(0, 0, [x], [])).toThrow(
+      'stage 1: the input of microbatch 0 from stage 0 for the second time; each comes once in a step',
+    );
+    stage.forwardOneChunk(0);
+    expect(() => stage.forwardOneChunk(0)).toThrow('stage 1: the forward of microbatch 0 for the second time');
+    stage.clearRuntimeStates();
+    stage.setInput(0, 0, [batch(2).x], []);
+    stage.forwardOneChunk(0);
+    expect(() => stage.setInput(1, 5, [x], [])).toThrow('stage 1 takes nothing from stage 5; its inputs come from 0');
+  });
+
+  test('wrong options and numbers are refused by name', () => {
+    const make = (options: unknown): PipelineStage => new PipelineStage(new Layer(), 0, 1, options as object);
+    expect(() => make(null)).toThrow('PipelineStage: the options are null; give an object');
+    expect(() => make(3)).toThrow('PipelineStage: the options are 3');
+    expect(() => make([])).toThrow('the options are an array of 0');
+    expect(() => make({ inputs: 3 })).toThrow('PipelineStage 0: inputs is 3; give an array');
+    expect(() => make({ kwargs: 'mask' })).toThrow("kwargs is 'mask'; give an array of names");
+    expect(() => make({ ties: ['w'] })).toThrow('ties is an array of 1; give an object');
+    expect(() => make({ checkpoint: 1 })).toThrow('checkpoint is 1; give true or false');
+    expect(() => make({ dwBuilder: 1 })).toThrow('dwBuilder is 1; give a function');
+    expect(() => make({ inputArgs: 1 })).toThrow('inputArgs is 1; give a tensor or an array of tensors');
+    const stage = new PipelineStage(new Layer(), 0, 1);
+    expect(() => stage.forwardOneChunk(-1, [batch(2).x])).toThrow('the microbatch is -1');
+    expect(() => stage.forwardOneChunk('0' as unknown as number, [batch(2).x])).toThrow("the microbatch is '0'");
+  });
+});
+
+test('a stage that changes its input in place leaves what other stages get of it alone', () => {
+  const run = (share: (h: Tensor) => unknown): number[] => {
+    const modules = layers(3);
+    modules[0] = new Layer((_fc, x: Tensor) => share(x.add(1)));
+    modules[1] = new Layer((_fc, x: Tensor) => x.mul_(100));
+    modules[2] = new Layer((_fc, y: Tensor, skip: Tensor) => y.mul(0).add(skip));
+    const { runtime } = make(modules, 'LoopedBFS', {}, (index) => ({
+      ...(index === 1 ? { inputs: [{ stage: 0, output: 0 }] } : {}),
+      ...(index === 2 ? { inputs: [{ stage: 1 }, { stage: 0, output: 1 }] } : {}),
+    }));
+    const { x } = batch(4);
+    const output = runtime.eval(x) as Tensor;
+    expect(output.sub(x).sub(1).abs().max().item()).toBeLessThan(1e-12);
+    return output.shape;
+  };
+  expect(run((h) => [h, h])).toEqual([4, WIDTH]);
+  expect(run((h) => [h, h.view([-1, WIDTH])])).toEqual([4, WIDTH]);
 });

@@ -53,7 +53,8 @@ export function finishBackward(planned: PlannedAction, step: StepState): void {
   scope(() => finish(planned, step, true));
 }
 
-function takeOutputGrads({ links: { stage, to }, microbatch: m, waits }: PlannedAction, step: StepState): void {
+/** Takes the gradients that were posted. */
+export function takeOutputGrads({ links: { stage, to }, microbatch: m, waits }: PlannedAction, step: StepState): void {
   for (let i = 0; i < to.length; i++) {
     const link = to[i] as Link;
     if (link.local !== null) continue; // handed over when they were computed
@@ -64,13 +65,15 @@ function takeOutputGrads({ links: { stage, to }, microbatch: m, waits }: Planned
   }
 }
 
-function finish(
-  { links: { stage, from }, microbatch: m }: PlannedAction,
-  step: StepState,
-  full: boolean,
-  inputsReady?: () => void,
-): void {
+function finish(planned: PlannedAction, step: StepState, full: boolean, inputsReady?: () => void): void {
+  const { links, microbatch: m } = planned;
+  const { stage } = links;
   stage.backwardOneChunk(m, { full, inputsReady, lossGrad: lossGradOf(stage, m, step) });
+  giveInputGrads(planned);
+}
+
+/** Hands gradients to the stages of this rank; the others are left to `SEND_B`. */
+export function giveInputGrads({ links: { stage, from }, microbatch: m }: PlannedAction): void {
   for (const link of from) {
     if (link.local === null) continue;
     link.local.setOutputGrads(m, stage.stageIndex, stage.takeInputGrads(m, link.stage));

@@ -18,7 +18,8 @@ export function forward(planned: PlannedAction, step: StepState): void {
   });
 }
 
-function takeInputs({ links: { stage, from }, microbatch: m, waits }: PlannedAction, step: StepState): void {
+/** Takes the inputs that were posted. */
+export function takeInputs({ links: { stage, from }, microbatch: m, waits }: PlannedAction, step: StepState): void {
   for (let i = 0; i < from.length; i++) {
     const link = from[i] as Link;
     if (link.local !== null) continue; // handed over when it was computed
@@ -38,12 +39,18 @@ function compute({ links: { stage }, microbatch: m }: PlannedAction, step: StepS
   return precision === undefined ? run() : autocast(precision, run);
 }
 
-function giveOutputs({ links: { stage, to }, microbatch: m }: PlannedAction, output: unknown, step: StepState): void {
+/** Hands outputs to the stages of this rank, and leaves the others to `SEND_F`. */
+export function giveOutputs(
+  { links: { stage, to }, microbatch: m }: PlannedAction,
+  output: unknown,
+  step: StepState,
+): void {
   const { training } = step;
+  const given: Tensor[] | null = to.length > 1 ? [] : null;
   for (const link of to) {
     const values = pick(output, link.wanted, stage.stageIndex, link.stage);
     // Aliases: what the module returned may be its own (an input, a parameter).
-    const own = keep(aliases(values));
+    const own = keep(given === null ? aliases(values) : aliasesOnce(values, given));
     if (training) stage.setOutgoing(m, link.stage, withGrad(own));
     if (link.local === null) step.outgoing[(link.values[m] as RowMessage).index] = own;
     else {
@@ -61,6 +68,27 @@ function aliases(values: readonly unknown[]): unknown[] {
   const [only] = values;
   if (values.length === 1 && only instanceof Tensor) return [only.alias()];
   return mapTensors(values, (tensor) => tensor.alias()) as unknown[];
+}
+
+/**
+ * The same, but what another stage gets too is copied where that stage could change it in place: without gradients nothing
+ * forbids it, and stages that share memory must not see each other's changes.
+ */
+function aliasesOnce(values: readonly unknown[], given: Tensor[]): unknown[] {
+  return mapTensors(values, (tensor) => {
+    const isShared = !tensor.requiresGrad && given.some((other) => sharesMemory(other, tensor));
+    given.push(tensor);
+    return isShared ? tensor.clone() : tensor.alias();
+  }) as unknown[];
+}
+
+function sharesMemory(a: Tensor, b: Tensor): boolean {
+  return a === b || (a.numel() > 0 && b.numel() > 0 && storageOf(a) === storageOf(b));
+}
+
+/** Where the memory of a tensor begins, views or not. */
+function storageOf(tensor: Tensor): bigint {
+  return tensor.dataPtr() - BigInt((tensor.storageOffset() * tensor.nbytes) / tensor.numel());
 }
 
 /** The tensors that gradients will come back for. */

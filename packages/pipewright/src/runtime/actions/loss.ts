@@ -13,7 +13,7 @@ import type { StepState } from '../row/step-state.ts';
 export function takeOutput(stage: PipelineStage, m: number, output: unknown, step: StepState): void {
   const { target } = step.batch;
   const { loss: caller } = step.context;
-  if (caller !== null && (target !== undefined || !caller.needsTarget)) {
+  if (step.losses[m] === undefined && caller !== null && (target !== undefined || !caller.needsTarget)) {
     const loss = lossOf(caller, {
       stage: stage.stageIndex,
       microbatch: m,
@@ -21,14 +21,19 @@ export function takeOutput(stage: PipelineStage, m: number, output: unknown, ste
       target: target?.[m],
       options: step.options.lossKwargs,
     });
-    if (step.training) stage.setLoss(m, keep(loss.alias()));
-    step.losses[m] = keep(loss.detach());
+    keepLoss(stage, m, loss, step);
   }
   const { returnOutputs, onOutput } = step.options;
   if (returnOutputs === false && onOutput === undefined) return;
   const seen = mapTensors(output, (tensor) => tensor.detach());
   if (returnOutputs !== false) step.outputs[m] = keep(seen);
   onOutput?.(seen as Value, m);
+}
+
+/** Remembers the loss of a microbatch. */
+export function keepLoss(stage: PipelineStage, m: number, loss: Tensor, step: StepState): void {
+  if (step.training) stage.setLoss(m, keep(loss.alias()));
+  step.losses[m] = keep(loss.detach());
 }
 
 /** The gradient that the backward of the last stage begins with: the weight of the loss, times the scaler's scale. */

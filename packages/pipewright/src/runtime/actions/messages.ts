@@ -5,6 +5,7 @@ import { tensorsIn } from '../../base/tree.ts';
 import type { Place } from '../../status/rank-status.ts';
 import type { Link, RowMessage } from '../row/links.ts';
 import type { PlannedAction } from '../row/planned-action.ts';
+import { refusalIn, StepRefused } from '../row/refusal.ts';
 import type { StepState } from '../row/step-state.ts';
 import type { Payload, Transport } from '../transport/transport.ts';
 import { packValues } from '../transport/values.ts';
@@ -36,6 +37,7 @@ export function sendValues({ links: { stage, to }, microbatch: m }: PlannedActio
         `stage ${stage.stageIndex} has nothing to send for microbatch ${m}: its forward has not run, or it was sent already`,
       );
     step.outgoing[message.index] = undefined;
+    step.hasExchanged = true;
     transportOf(step).send(message, packValues(outgoing));
     recorder?.sent(outgoing);
     release(outgoing, step.training);
@@ -67,6 +69,9 @@ export function take(message: RowMessage, link: Link, place: Place, step: StepSt
   step.beginWait(link, place);
   const payload = posted.wait();
   step.endWait();
+  const refused = refusalIn(payload);
+  if (refused !== null) throw new StepRefused(step.context.rank, refused);
+  step.hasExchanged = true;
   step.context.recorder?.received(payload.tensors);
   return payload;
 }

@@ -12,7 +12,7 @@ interface LossGrad {
 
 /** The gradients of the losses by microbatch, kept from step to step: they are mostly the same. */
 export class LossGrads {
-  private readonly known: LossGrad[] = [];
+  private readonly known: (LossGrad | undefined)[] = [];
 
   /** A tensor like a microbatch's loss, filled with its weight. */
   of(microbatch: number, loss: Tensor, weight: number): Tensor {
@@ -28,6 +28,6 @@ export class LossGrads {
 
   /** Frees them. */
   dispose(): void {
-    for (const { grad } of this.known.splice(0)) grad.dispose();
+    for (const known of this.known.splice(0)) known?.grad.dispose(); // backwards need not come in order
   }
 }

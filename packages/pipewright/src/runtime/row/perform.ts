@@ -1,17 +1,39 @@
 /** @file How a row is walked: every action, and every part of one, is announced, performed and recorded here. */
+import { PipelineError } from '../../base/errors.ts';
 import { rankStatus } from '../../status/rank-status.ts';
 import { StepError } from '../errors.ts';
 import type { PlannedAction } from './planned-action.ts';
+import { refuseRow, StepRefused } from './refusal.ts';
 import type { StepState } from './step-state.ts';
 
-/** Performs all actions of a row; what goes wrong is told as the error of the action that was under way. */
-export function walk(row: readonly PlannedAction[], step: StepState): void {
+/**
+ * Performs all actions of a row; what goes wrong is told as the error of the action that was under way. Returns the error of a
+ * step that was refused, here or elsewhere, once its row is through.
+ */
+export function walk(row: readonly PlannedAction[], step: StepState): Error | null {
+  let at = 0;
   try {
-    for (const planned of row) perform(planned, step);
+    for (; at < row.length; at++) perform(row[at] as PlannedAction, step);
+    return null;
   } catch (cause) {
+    if (cause instanceof StepRefused) {
+      refuseRow(row, at, step, cause.reason);
+      return cause;
+    }
     if (cause instanceof StepError || step.current === null) throw cause;
-    throw new StepError(step.context.rank, step.current, cause, step.waitingFor);
+    const error = new StepError(step.context.rank, step.current, cause, step.waitingFor);
+    if (!step.context.mayRefuse || step.hasExchanged || !isWrongInput(cause)) throw error;
+    // Nobody has heard of what was computed before.
+    for (const { links } of row) links.stage.clearRuntimeStates();
+    step.outgoing.length = 0;
+    refuseRow(row, at, step, error.message);
+    return error;
   }
+}
+
+/** Whether an error comes from what the first stage was given. */
+function isWrongInput(cause: unknown): boolean {
+  return cause instanceof PipelineError && cause.code === 'STAGE_FAILED';
 }
 
 /** Performs one action, or a part of one inside of it. */

@@ -133,6 +133,7 @@ function stepOn(transport: Transport, stages: readonly PipelineStage[], microbat
       recorder: null,
       hooks: [],
       lossGrads: new LossGrads(),
+      mayRefuse: true,
       received: () => undefined,
     },
     {

@@ -19,6 +19,8 @@ export interface RankContext {
   readonly recorder: Recorder | null;
   readonly hooks: readonly ActionHook[];
   readonly lossGrads: LossGrads;
+  /** Whether this rank may refuse a step; replicas, which learn nothing of each other's rows, would wait for it. */
+  readonly mayRefuse: boolean;
   /** Called when a message has been taken: what is computed next uses it. */
   readonly received: () => void;
 }
@@ -46,6 +48,8 @@ export class StepState {
   readonly outgoing: (readonly unknown[] | undefined)[] = [];
   /** Receives between where they were posted and the action that takes them, by the message's index. */
   readonly posted: (PostedReceive | undefined)[] = [];
+  /** Whether a message was sent or taken. */
+  hasExchanged = false;
   /** The action under way, a part of another rather than the whole. */
   current: PlannedAction | null = null;
   private awaited: { readonly link: Link; readonly place: Place } | null = null;

@@ -1,0 +1,84 @@
+// @ts-check
+/**
+ * @file A rank of a pipeline in which one rank gets something wrong in the middle: the step is refused, and the next ones run.
+ * `node refusing-ranks.mjs '<case>'` runs a case and prints what its ranks return as one line of JSON.
+ */
+import process from 'node:process';
+import { pathToFileURL } from 'node:url';
+import { isMainThread } from 'node:worker_threads';
+import { buildSchedule } from '@pipewright/schedule';
+import { distributed, manualSeed, nn, ones, scope } from '@pipewright/torch';
+import { launch, PipelineError, PipelineRuntime, PipelineStage } from 'pipewright';
+
+const MICROBATCHES = 4;
+const WIDTH = 3;
+
+/** What ranks do wrong, by name. */
+const faults = {
+  rows: {
+    rank: 0,
+    call: (/** @type {any} */ runtime, /** @type {any} */ y) => runtime.step(ones([2, WIDTH]), { target: y }),
+  },
+  shape: {
+    rank: 0,
+    call: (/** @type {any} */ runtime, /** @type {any} */ y) => runtime.step(ones([8, WIDTH + 1]), { target: y }),
+  },
+  target: { rank: -1, call: (/** @type {any} */ runtime, _y, /** @type {any} */ x) => runtime.step(x) },
+  option: { rank: -1, call: (/** @type {any} */ runtime, _y, /** @type {any} */ x) => runtime.step(x, { taget: x }) },
+  everywhere: {
+    rank: 0,
+    call: (/** @type {any} */ runtime) => runtime.eval(ones([2, WIDTH]), { returnOutputs: 'everywhere' }),
+  },
+};
+
+/** @param {{ mode: 'threads' | 'processes', schedule: string, ranks: number, fault: keyof typeof faults, tied: boolean }} one */
+export function main(one) {
+  const group = distributed.initProcessGroup({ timeoutMs: 60_000 });
+  const plan = buildSchedule(one.schedule, { ranks: one.ranks, microbatches: MICROBATCHES });
+  const stages = plan.stagesOf(group.rank).map((index) => {
+    manualSeed(index);
+    const module = new nn.Linear(WIDTH, WIDTH).double();
+    const isEnd = index === 0 || index === plan.stages - 1;
+    return new PipelineStage(module, index, plan.stages, {
+      group,
+      ...(one.tied && isEnd ? { ties: { weight: 'w' } } : {}),
+    });
+  });
+  const runtime = new PipelineRuntime(stages, plan, { lossFn: nn.functional.mseLoss, group });
+  manualSeed(99);
+  const [x, y] = [ones([8, WIDTH], { dtype: 'float64' }).mul(0.5), ones([8, WIDTH], { dtype: 'float64' })];
+  const gradients = () =>
+    stages.flatMap(({ module }) =>
+      module.parameters().map((p) => (p.grad === null ? null : p.grad.flatten().toArray())),
+    );
+  /** @type {(string | null)[]} */
+  const codes = [];
+  /** @type {unknown[]} */
+  const kept = [];
+  const { rank, call } = faults[one.fault];
+  const isWrong = group.rank === (rank === 0 ? 0 : plan.stageToRank[plan.stages - 1]);
+  for (let round = 0; round < 4; round++)
+    scope(() => {
+      const before = gradients();
+      try {
+        if (round % 2 === 0) runtime.step(x, { target: y });
+        else if (isWrong) call(runtime, y, x);
+        else if (one.fault === 'everywhere') runtime.eval(x, { returnOutputs: 'everywhere' });
+        else runtime.step(x, { target: y });
+        codes.push(null);
+      } catch (error) {
+        codes.push(error instanceof PipelineError ? error.code : String(error));
+      }
+      if (round % 2 === 1) kept.push([before, gradients()]);
+    });
+  const inFlight = stages.reduce((sum, stage) => sum + stage.inFlight, 0);
+  return { codes, kept, gradients: gradients(), inFlight };
+}
+
+const isStarted = process.argv[1] !== undefined && import.meta.url === pathToFileURL(process.argv[1]).href;
+if (isMainThread && isStarted && process.env['RANK'] === undefined) {
+  const one = JSON.parse(process.argv[2] ?? '{}');
+  const { ranks, mode } = one;
+  const result = await launch({ ranks, mode, script: new URL(import.meta.url), data: one }).done;
+  process.stdout.write(`result ${JSON.stringify(result)}\n`);
+}
