@@ -1,4 +1,4 @@
-/** @file The types of the main call: wrong uses do not compile, right ones and the pages' programs do. */
+/** @file The types of the main call: wrong uses do not compile, right ones do. The programs of the pages are compiled by docs/programs.test.ts. */
 import { readFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import ts from 'typescript';
@@ -105,28 +105,19 @@ const named: LossFunction = new nn.MSELoss();
 export { named, output, own, part };
 `;
 
-const page = readFileSync(new URL('docs/runtime.md', root), 'utf8');
-const blocks = [...page.matchAll(/```ts\n([\s\S]*?)```/g)].map((match) => match[1] as string);
-const [train, start, ...others] = blocks as [string, string, ...string[]];
-
-test('wrong uses do not compile, right ones and the programs of docs/runtime.md do', { timeout: 300_000 }, () => {
+test('wrong uses do not compile, right ones do', { timeout: 300_000 }, () => {
   const lines = wrong.map(([use]) => `{ ${use} }`);
   const first = beginning.split('\n').length - 1;
-  const inTest = (program: string): string => program.replaceAll("'pipewright'", "'../index.ts'");
   const errors = errorsOf({
     'types-wrong': `${beginning}${lines.join('\n')}\nexport {};`,
     'types-right': `${beginning}${right}`,
-    'types-train': inTest(train),
-    'types-start': `${inTest(start)}\nexport { losses };`,
-    'types-others': `${inTest(others.join('\n'))}\nexport {};`,
   });
   wrong.forEach(([use, word], i) => {
     const found = errors['types-wrong']?.filter(({ line }) => line === first + i) ?? [];
     expect(found.map(({ text }) => text).join('\n'), use).toContain(word);
   });
   expect(errors['types-wrong']?.filter(({ line }) => line < first)).toEqual([]);
-  for (const name of ['types-right', 'types-train', 'types-start', 'types-others'])
-    expect(errors[name], name).toEqual([]);
+  expect(errors['types-right']).toEqual([]);
 });
 
 test('the signatures of step and eval have nothing unknown in them', () => {
