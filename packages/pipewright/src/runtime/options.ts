@@ -213,15 +213,17 @@ const hookNames = ['before', 'after', 'beforeStep', 'afterStep'];
 
 /** Refuses what is no hook. */
 export function checkHook(hook: ActionHook): void {
-  if (!isPlainObject(hook))
+  if (typeof hook !== 'object' || hook === null || Array.isArray(hook))
     throw new PipelineError(
       'BAD_OPTION',
       `addHook: the hook is ${show(hook)}; give an object with ${hookNames.join(', ')}`,
     );
-  checkOptions('addHook', hook, hookNames);
-  for (const [name, value] of Object.entries(hook))
+  if (isPlainObject(hook)) checkOptions('addHook', hook, hookNames); // an object of a class may have more
+  for (const name of hookNames) {
+    const value: unknown = Reflect.get(hook, name);
     if (value !== undefined && typeof value !== 'function')
       throw new PipelineError('BAD_OPTION', `addHook: ${name} is ${show(value)}; give a function`);
+  }
 }
 
 /** The stages of a rank as a list. */

@@ -561,6 +561,16 @@ test('wrong calls name what is wrong', () => {
   expect(() => hook(null)).toThrow('addHook: the hook is null; give an object with before, after');
   expect(() => hook({ befor: () => undefined })).toThrow("unknown option 'befor' (did you mean 'before'?)");
   expect(() => hook({ before: 3 })).toThrow('addHook: before is 3; give a function');
+  class Counter {
+    readonly kinds: string[] = [];
+    before({ kind }: { kind: string }): void {
+      this.kinds.push(kind);
+    }
+  }
+  const counter = new Counter();
+  runtime.addHook(counter);
+  runtime.eval(batch(8).x);
+  expect(counter.kinds.length).toBe(8);
   const custom = (f: unknown): unknown => Reflect.apply(runtime.registerCustomFunction.bind(runtime), null, ['F', f]);
   expect(() => custom(3)).toThrow('registerCustomFunction: the function for F is 3; give a function');
   expect(() => runtime.clipGradNorm_(1, null as unknown as object)).toThrow('the options are null');
