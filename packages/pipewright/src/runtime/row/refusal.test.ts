@@ -21,7 +21,8 @@ describe.each([
   ['target', 'processes', 'GPipe', 3, false, 'BAD_INPUT'],
   ['option', 'threads', '1F1B', 2, true, 'UNKNOWN_OPTION'],
   ['everywhere', 'threads', 'Interleaved1F1B', 2, false, 'BATCH_TOO_SMALL'],
-] as const)('%s on %s, %s on %i ranks, tied: %s', (fault, mode, schedule, ranks, tied, code) => {
+] as const)('%s on %s, %s on %i ranks, tied: %s', (...given) => {
+  const [fault, mode, schedule, ranks, tied, code] = given;
   test('is refused on every rank, and two good steps give twice the gradients of one', async () => {
     const results = await run({ fault, mode, schedule, ranks, tied });
     const wrong = results.filter(({ codes }) => codes[1] === code);
