@@ -19,6 +19,11 @@ export interface TrainingCase {
   readonly rate?: number;
   readonly clip?: number;
   readonly ready?: boolean;
+  readonly device?: string;
+  readonly capture?: boolean;
+  readonly varyRows?: boolean;
+  readonly lanes?: 'host';
+  readonly messageShapes?: 'remembered' | 'announced';
 }
 
 /** What a training run gives: on the ranks only their own part. */
@@ -32,6 +37,7 @@ export interface TrainingResult {
   readonly norms: number[];
   readonly inFlight?: number;
   readonly leaked?: number;
+  readonly captureProblem?: string | null;
 }
 
 const ranks = new URL('./ranks.mjs', import.meta.url);

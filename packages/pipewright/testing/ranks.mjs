@@ -5,6 +5,7 @@
  */
 import { distributed, liveTensors, manualSeed, noGrad, optim, scope } from '@pipewright/torch';
 import { PipelineRuntime, PipelineStage } from 'pipewright';
+import { withHostLanes } from './host-lanes.mjs';
 import { lossOf, makeBatch, makeStage } from './models.mjs';
 import { runAsProgram } from './rank-program.mjs';
 
@@ -24,6 +25,11 @@ import { runAsProgram } from './rank-program.mjs';
  * @property {number} [rate]
  * @property {boolean} [ready] the microbatches are cut beforehand, into parts of other sizes than the runtime's
  * @property {number} [clip] the norm of all gradients is brought down to it
+ * @property {string} [device] where the stages compute
+ * @property {boolean} [capture] steps are captured
+ * @property {boolean} [varyRows] the second step has more rows than the others
+ * @property {'host'} [lanes] messages go over lanes on the CPU
+ * @property {'remembered' | 'announced'} [messageShapes]
  */
 
 const STEPS = 3;
@@ -42,8 +48,27 @@ function collect(stages, what) {
   return found;
 }
 
+/** A stage where it computes. @param {Case} one */
+function placed({ device }, made) {
+  if (device !== undefined) made.module.to({ device });
+  return made;
+}
+
+/** The number of rows of a step. @param {Case} one */
+const rowsOf = ({ rows, varyRows, microbatches }, step) =>
+  varyRows && step % 10 === 1 ? rows + microbatches + 1 : rows;
+
+/** The batch of a step, where it is computed with. @param {Case} one */
+function batchOf(one, step) {
+  const batch = makeBatch(one.model, rowsOf(one, step), step);
+  if (one.device === undefined) return batch;
+  const move = (t) => t.to({ device: one.device });
+  const kwargs = Object.fromEntries(Object.entries(batch.kwargs).map(([key, t]) => [key, move(t)]));
+  return { x: move(batch.x), target: move(batch.target), kwargs };
+}
+
 /** Rows of each microbatch. @param {Case} one */
-function sizesOf({ rows, microbatches, ready }) {
+function sizesOf({ microbatches, ready }, rows) {
   return Array.from({ length: microbatches }, (_, m) => {
     const size = Math.floor(rows / microbatches) + (m < rows % microbatches ? 1 : 0);
     return ready ? size + (m % 2 === 0 ? 1 : -1) : size;
@@ -68,7 +93,7 @@ const seedOf = (step, stage, microbatch) => 1000 * step + 100 * stage + microbat
 export function plain(one) {
   const made = Array.from({ length: one.stages }, (_, index) => ({
     index,
-    ...makeStage(one.model, index, one.stages),
+    ...placed(one, makeStage(one.model, index, one.stages)),
   }));
   const tied = new Map();
   for (const { module, options } of made)
@@ -98,9 +123,10 @@ export function plain(one) {
     scope(() => {
       optimizer.zeroGrad();
       for (let part = 0; part < (one.accumulate ?? 1); part++) {
-        const batch = makeBatch(one.model, one.rows, step + 10 * part);
+        const batch = batchOf(one, step + 10 * part);
         // Microbatch by microbatch, because random numbers belong to a microbatch.
-        const sizes = sizesOf(one);
+        const rowCount = rowsOf(one, step);
+        const sizes = sizesOf(one, rowCount);
         const losses = [];
         let start = 0;
         sizes.forEach((size, m) => {
@@ -108,7 +134,7 @@ export function plain(one) {
           const kwargs = Object.fromEntries(Object.entries(batch.kwargs).map(([key, t]) => [key, rows(t)]));
           const output = forward({ x: rows(batch.x), kwargs }, step + 10 * part, m);
           const loss = lossFn(output, rows(batch.target));
-          loss.mul(size / one.rows).backward();
+          loss.mul(size / rowCount).backward();
           losses.push(loss.item());
           start += size;
         });
@@ -128,7 +154,7 @@ export function plain(one) {
       if (step === 0) result.grads = collect(made, 'grad');
       optimizer.step();
       if (one.evaluate) {
-        const batch = makeBatch(one.model, one.rows, 50 + step);
+        const batch = batchOf(one, 50 + step);
         result.evals.push(numbersOf(noGrad(() => forward(batch, 50 + step, 0))));
       }
     });
@@ -145,7 +171,14 @@ export function train(group, /** @type {Case} */ one) {
     const runtime = new PipelineRuntime(
       stages.map(({ stage }) => stage),
       one.schedule,
-      { microbatches: one.microbatches, lossFn: lossOf(one.model, one.scaleGrads), scaleGrads: one.scaleGrads, group },
+      {
+        microbatches: one.microbatches,
+        lossFn: lossOf(one.model, one.scaleGrads),
+        scaleGrads: one.scaleGrads,
+        group,
+        capture: one.capture,
+        messageShapes: one.messageShapes,
+      },
     );
     let step = 0;
     // Only where numbers are drawn: with a hook the runtime sends gradients after the whole backward.
@@ -162,7 +195,7 @@ export function train(group, /** @type {Case} */ one) {
     const inputs = (batch) => {
       // The same on every rank: what its stages do not use is ignored.
       if (!one.ready) return [batch.x, { target: batch.target, ...(isLast ? { kwargs: batch.kwargs } : {}) }];
-      const sizes = sizesOf(one);
+      const sizes = sizesOf(one, batch.x.shape[0]);
       const named = (m) => Object.entries(batch.kwargs).map(([key, value]) => [key, cutUp(value, sizes)[m]]);
       return [
         {
@@ -173,9 +206,18 @@ export function train(group, /** @type {Case} */ one) {
         },
       ];
     };
-    const found = { losses: [], grads: {}, weights: {}, evals: [], parts: [], norms: [], inFlight: 0 };
+    const found = {
+      losses: [],
+      grads: {},
+      weights: {},
+      evals: [],
+      parts: [],
+      norms: [],
+      inFlight: 0,
+      captureProblem: null,
+    };
     const evaluate = (at) => {
-      const [last, ...first] = inputs(makeBatch(one.model, one.rows, at)).reverse();
+      const [last, ...first] = inputs(batchOf(one, at)).reverse();
       const parts = [];
       const onOutput = (part, microbatch) => {
         parts[microbatch] = numbersOf(part);
@@ -190,7 +232,7 @@ export function train(group, /** @type {Case} */ one) {
         optimizer?.zeroGrad();
         for (let part = 0; part < (one.accumulate ?? 1); part++) {
           step = i + 10 * part;
-          const [last, ...first] = inputs(makeBatch(one.model, one.rows, one.sameBatch ? 0 : step)).reverse();
+          const [last, ...first] = inputs(batchOf(one, one.sameBatch ? 0 : step)).reverse();
           const losses = [];
           runtime.step(...first, { ...last, losses, returnOutputs: false });
           if (isLast) found.losses.push(losses.map((loss) => loss.item()));
@@ -207,6 +249,7 @@ export function train(group, /** @type {Case} */ one) {
     }
     found.weights = collect(stages, 'weight');
     found.inFlight = stages.reduce((sum, { stage }) => sum + stage.inFlight, 0);
+    found.captureProblem = runtime.captureProblem;
     for (const { module } of stages) module.dispose();
     runtime.dispose();
     return found;
@@ -218,15 +261,16 @@ export function train(group, /** @type {Case} */ one) {
 function stagesOf(one, group) {
   return one.stageToRank.flatMap((rank, index) => {
     if (rank !== group.rank) return [];
-    const { module, options } = makeStage(one.model, index, one.stages);
+    const { module, options } = placed(one, makeStage(one.model, index, one.stages));
     return [{ index, module, stage: new PipelineStage(module, index, one.stages, { ...options, group }) }];
   });
 }
 
 /** @param {Case[]} cases */
 export function main(cases) {
-  const group = distributed.initProcessGroup({ timeoutMs: 100_000 });
-  return cases.map((one) => train(group, one));
+  const group = distributed.initProcessGroup({ timeoutMs: 100_000, backend: process.env.PIPEWRIGHT_TEST_BACKEND });
+  const withLanes = withHostLanes(group);
+  return cases.map((one) => train(one.lanes === 'host' ? withLanes : group, one));
 }
 
 await runAsProgram(import.meta.url, main);

@@ -9,6 +9,7 @@ import { flatten, formatSpec, mapTensors, tensorsIn } from '../base/tree.ts';
 import type { Value } from '../base/value.ts';
 import type { PipelineStage } from '../stage/pipeline-stage.ts';
 import type { StepOptions } from './options.ts';
+import type { Agreement, Transport } from './transport/transport.ts';
 
 /** What a step gives. */
 export interface StepResult {
@@ -38,46 +39,60 @@ export class StepCapture {
   private readonly seen = new Set<string>();
   private readonly recordings = new Map<string, Recording>();
 
-  constructor(stages: readonly PipelineStage[], obstacle: string | null) {
+  /** Whether the step under way is being recorded. */
+  isRecording = false;
+  private readonly transport: Transport | null;
+
+  constructor(stages: readonly PipelineStage[], obstacle: string | null, transport: Transport | null = null) {
+    this.transport = transport;
     this.parameters = [...new Set<Tensor>(stages.flatMap((stage) => stage.module.parameters()))];
     this.problem = obstacle ?? deviceProblem(this.parameters);
   }
 
-  /** Runs a step: eagerly, recording it, or as a replay. */
-  run(input: StepInput, eagerly: (input: StepInput) => StepResult): StepResult {
+  /**
+   * Runs a step: eagerly, recording it, or as a replay. With other ranks all do the same: they have compared what they were
+   * given, and a recording that fails on one of them is given up by all.
+   */
+  run(input: StepInput, eagerly: (input: StepInput) => StepResult, agreement: Agreement | null = null): StepResult {
+    if (agreement !== null && agreement.captureProblem !== null) this.problem ??= agreement.captureProblem;
     if (this.problem !== null) return eagerly(input);
-    const key = keyOf(input);
+    const key = agreement === null ? inputKey(input) : `${agreement.key} ${inputKey(input)}`;
     const known = this.recordings.get(key);
     if (known !== undefined) return this.replay(known, input);
-    if (!this.seen.has(key)) {
+    const isKnown = agreement === null || agreement.isKnown;
+    if (!this.seen.has(key) || !isKnown) {
       this.seen.add(key); // libraries set themselves up in it
       return eagerly(input);
     }
+    let made: Recording | null = null;
+    let failure: string | null = null;
     try {
-      const made = this.record(input, eagerly);
-      this.recordings.set(key, made);
-      return this.replay(made, input);
+      made = this.record(input, eagerly);
     } catch (error) {
-      this.problem = error instanceof Error ? error.message : String(error);
+      failure = error instanceof Error ? error.message : String(error);
+      this.transport?.forget?.();
+    }
+    this.problem = this.transport?.compare === undefined ? failure : this.transport.compare(failure);
+    if (this.problem !== null || made === null) {
+      if (made !== null) free(made);
       return eagerly(input);
     }
+    this.recordings.set(key, made);
+    return this.replay(made, input);
   }
 
   /** Frees all recordings. */
   dispose(): void {
-    for (const { graph, inputs, result, grads } of this.recordings.values()) {
-      graph.reset();
-      for (const tensor of [...inputs, ...result.losses, ...tensorsIn(result.outputs)]) tensor.dispose();
-      for (const [, grad] of grads) grad.dispose();
-    }
+    for (const recording of this.recordings.values()) free(recording);
     this.recordings.clear();
     this.seen.clear();
   }
 
   private record(input: StepInput, eagerly: (input: StepInput) => StepResult): Recording {
+    this.isRecording = true;
     return unscoped(() => {
       const before = this.parameters.map((parameter) => parameter.grad);
-      const inputs = tensorsOf(input).map((tensor) => noGrad(() => tensor.detach().clone()));
+      const inputs = noGrad(() => tensorsOf(input).map((tensor) => tensor.clone()));
       const graph = new cuda.CudaGraph();
       try {
         for (const parameter of this.parameters) parameter.grad = null;
@@ -89,7 +104,11 @@ export class StepCapture {
           return grad === null ? [] : [[parameter, grad]];
         });
         return { graph, inputs, result, grads };
+      } catch (error) {
+        for (const tensor of inputs) tensor.dispose();
+        throw error;
       } finally {
+        this.isRecording = false;
         this.parameters.forEach((parameter, i) => {
           const grad = before[i] ?? null;
           parameter.grad = grad;
@@ -108,6 +127,7 @@ export class StepCapture {
         return there !== null && there.isSame(grad) ? there.clone() : there;
       });
       graph.replay();
+      this.transport?.replayed?.();
       grads.forEach(([parameter, grad], i) => {
         const old = earlier[i] ?? null;
         parameter.grad = old === null ? grad : old.add(grad);
@@ -146,8 +166,14 @@ function replaceTensors(input: StepInput, change: () => Tensor): StepInput {
   return { args, options: { ...input.options, ...named } };
 }
 
+function free({ graph, inputs, result, grads }: Recording): void {
+  graph.reset();
+  for (const tensor of [...inputs, ...result.losses, ...tensorsIn(result.outputs)]) tensor.dispose();
+  for (const [, grad] of grads) grad.dispose();
+}
+
 /** All that a recording depends on, in words. */
-function keyOf(input: StepInput): string {
+export function inputKey(input: StepInput): string {
   const { options } = input;
   const { leaves, spec } = flatten(valuesOf(input));
   const texts = leaves.map((leaf) =>

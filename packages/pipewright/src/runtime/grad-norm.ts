@@ -48,7 +48,7 @@ export function clipGradNorm(rank: RankGradients, maxNorm: number, options: Clip
 function totalNorm({ parameters, duplicates, group }: RankGradients, order: number): number {
   const grads = gradsOf(parameters.filter((parameter) => !duplicates.has(parameter)));
   const norms = grads.length === 0 ? [] : (callOp('aten::_foreach_norm.Scalar', [grads, order]) as Tensor[]);
-  const values = norms.map((norm) => norm.item());
+  const values = numbersOf(norms);
   const isLargest = order === Number.POSITIVE_INFINITY;
   const mine = isLargest ? Math.max(0, ...values) : values.reduce((sum, value) => sum + value ** order, 0);
   // Max hides NaN, so that it is asked for by itself.
@@ -64,6 +64,18 @@ function totalNorm({ parameters, duplicates, group }: RankGradients, order: numb
   const [total, isNaNs] = all.toArray() as [number, number];
   if (isNaNs > 0) return Number.NaN;
   return isLargest ? total : total ** (1 / order);
+}
+
+/** The values of tensors of one element: from a GPU all at once, so that the host waits for it once. */
+function numbersOf(tensors: readonly Tensor[]): number[] {
+  const [first] = tensors;
+  if (
+    first === undefined ||
+    !first.isCuda ||
+    tensors.some(({ dtype, device }) => dtype !== first.dtype || device !== first.device)
+  )
+    return tensors.map((each) => each.item());
+  return (callOp('aten::stack', [tensors, 0]) as Tensor).toArray() as number[];
 }
 
 function gradsOf(parameters: readonly Tensor[]): Tensor[] {

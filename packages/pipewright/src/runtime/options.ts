@@ -60,6 +60,12 @@ export interface RuntimeOptions<Target = Tensor, Output = Tensor, LossOptions = 
    * where stages are on the CPU and neither hooks nor custom functions watch). False: after the whole backward.
    */
   readonly earlyGradients?: boolean | undefined;
+  /**
+   * On GPUs over NCCL. `remembered` (default): the shapes of messages are learned in the first step with inputs of some shapes,
+   * later ones exchange nothing but tensors. `announced`: they travel ahead of every message, for models whose shapes depend on
+   * values. The same on all ranks.
+   */
+  readonly messageShapes?: 'remembered' | 'announced' | undefined;
   /** Records when every action ran and what it waited for: true, or a recorder of your own. */
   readonly record?: boolean | Recorder | undefined;
   /** Costs of actions, for schedules that depend on them. */
@@ -172,6 +178,7 @@ export const runtimeOptionNames: readonly string[] = [
   'scaler',
   'capture',
   'earlyGradients',
+  'messageShapes',
   'record',
   'costs',
   'unshardWindow',

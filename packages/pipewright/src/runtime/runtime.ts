@@ -15,7 +15,7 @@ import type { PipelineStage } from '../stage/pipeline-stage.ts';
 import { rankStatus } from '../status/rank-status.ts';
 import { agree } from './agreement.ts';
 import { noWork, prepareWork } from './batch.ts';
-import { StepCapture, type StepInput, type StepResult } from './capture.ts';
+import { inputKey, StepCapture, type StepInput, type StepResult } from './capture.ts';
 import { customExecutor } from './custom.ts';
 import { debugHook } from './debug.ts';
 import { builtInExecutors } from './executors.ts';
@@ -48,7 +48,7 @@ import { refusal, refusalIn, refuseRow, StepRefused } from './row/refusal.ts';
 import { type RankContext, StepState } from './row/step-state.ts';
 import { Ties } from './ties.ts';
 import { openTransport } from './transport/open.ts';
-import type { Payload, Transport } from './transport/transport.ts';
+import type { Agreement, Payload, Transport } from './transport/transport.ts';
 import { packValues, unpackValues } from './transport/values.ts';
 
 /**
@@ -107,11 +107,15 @@ export class PipelineRuntime<
     this.given = resolveSchedule(schedule, { ranks: this.group?.size ?? 1, stages: first.numStages, options });
     this.recorder = recorderOf(options.record);
     this.overlap = deviceOf(this.stages).startsWith('cuda') ? new StreamOverlap() : new ThreadOverlap();
-    this.transport = openTransport(this.group);
+    this.transport = openTransport(this.group, {
+      device: deviceOf(this.stages),
+      messageShapes: options.messageShapes,
+    });
     this.reduction = GradientReduction.of(this.stages);
     const { loss, transport, recorder, hooks, lossGrads, overlap } = this;
     const received = (): void => overlap.received?.();
-    const mayRefuse = transport !== null && this.reduction === null;
+    // A lane carries what its receiver expects and nothing else.
+    const mayRefuse = transport !== null && transport.agree === undefined && this.reduction === null;
     this.context = { rank: this.rank, options, loss, transport, recorder, hooks, lossGrads, mayRefuse, received };
     const debug = debugHook(this.rank);
     if (debug !== null) this.hooks.push(debug);
@@ -301,15 +305,18 @@ export class PipelineRuntime<
           for (const hook of this.hooks) hook.afterStep?.(where, this.steps);
           this.recorder?.endStep(() => meanOf(step.losses));
         } catch (error) {
-          this.giveUp(error);
+          // A recording that fails is no step that fails: nothing of it was on its way.
+          if (this.capture?.isRecording === true) this.abandon();
+          else this.giveUp(error);
           throw error;
         }
         return this.finish(where, step, refused);
       });
+    const agreement = this.agree({ args, options }, training);
     try {
       const { outputs, losses } =
         training && this.options.capture === true && options.onOutput === undefined
-          ? this.captureSteps().run({ args, options }, run)
+          ? this.captureSteps().run({ args, options }, run, agreement)
           : run({ args, options });
       options.losses?.splice(0, options.losses.length, ...losses);
       for (const loss of options.losses === undefined ? losses : []) loss.dispose();
@@ -331,14 +338,42 @@ export class PipelineRuntime<
     }
   }
 
+  /** Compares with the other ranks what the step is given, where the transport remembers what earlier ones were given. */
+  private agree(input: StepInput, training: boolean): Agreement | null {
+    const { transport } = this;
+    if (transport?.agree === undefined) return null;
+    const modules = this.stages.map(({ module }) => module);
+    const kind = JSON.stringify([
+      training,
+      modules.map((module) => [module.training, module.parameters().map((parameter) => parameter.requiresGrad)]),
+    ]);
+    const capture = training && this.options.capture === true ? this.captureProblemOf(input) : undefined;
+    rankStatus.set({ action: 'comparing inputs', waitingFor: 'all' });
+    try {
+      return transport.agree({ kind, inputs: inputKey(input), capture });
+    } catch (error) {
+      this.giveUp(error);
+      throw error;
+    }
+  }
+
+  /** Why this rank would not capture a step; empty where it would. */
+  private captureProblemOf({ options }: StepInput): string {
+    if (options.onOutput !== undefined) return 'onOutput looks at outputs in every step';
+    if (options.returnOutputs === 'everywhere') return 'outputs are sent to all ranks';
+    return this.captureSteps().problem ?? '';
+  }
+
   private captureSteps(): StepCapture {
-    this.capture ??= new StepCapture(this.stages, this.captureObstacle());
+    this.capture ??= new StepCapture(this.stages, this.captureObstacle(), this.transport);
     return this.capture;
   }
 
   /** What speaks against recording, apart from devices. */
   private captureObstacle(): string | null {
-    if (this.group !== null) return `the step exchanges messages with ${this.group.size - 1} other ranks`;
+    if (this.group !== null && this.transport?.agree === undefined)
+      return `the step exchanges messages with ${this.group.size - 1} other ranks over ${this.group.backend}, which cannot be captured; processes with NCCL can`;
+    if (this.options.messageShapes === 'announced') return 'the shapes of messages are announced in every step';
     if (this.hooks.length > 0 || this.customFunctions.size > 0) return 'hooks and custom functions run in every step';
     if (this.reduction !== null) return 'gradients are summed over replicas in every step';
     if (this.recorder !== null) return 'the recorder times every action';
@@ -361,6 +396,7 @@ export class PipelineRuntime<
     try {
       if (refused === null) work = prepareWork(input, preparing);
     } catch (error) {
+      if (this.transport?.agree !== undefined) this.giveUp(error);
       if (!this.context.mayRefuse || !(error instanceof Error)) throw error;
       refused = error;
     }
@@ -374,14 +410,19 @@ export class PipelineRuntime<
 
   /** After a failure in a step: forgets what is held, and tells the ranks that wait for what will not come. */
   private giveUp(error: unknown): void {
-    for (const stage of this.stages) stage.clearRuntimeStates();
-    this.ties?.giveBack();
+    this.abandon();
     const cause = error instanceof Error ? error : new Error(String(error));
     this.reduction?.abandon(cause.message);
     if (this.group === null && this.reduction === null) return;
-    this.transport?.endStep?.(true);
     this.broken = cause;
     this.group?.abort(cause.message);
+  }
+
+  /** Forgets what a step that failed has left. */
+  private abandon(): void {
+    for (const stage of this.stages) stage.clearRuntimeStates();
+    this.ties?.giveBack();
+    this.transport?.endStep?.(true);
   }
 
   private finish(where: string, step: StepState, refused: Error | null): StepResult {

@@ -5,6 +5,7 @@
 #include <ATen/Context.h>
 #include <ATen/detail/CUDAHooksInterface.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/version.h>
 
 #include <dlfcn.h>
@@ -44,6 +45,15 @@ PW_ENTRY(cuda_device_count, 1) {
   return from_int32(args.napi, static_cast<int32_t>(at::detail::getCUDAHooks().deviceCount()));
 }
 
+// (index, ownStream): the GPU that 'cuda' means in this thread, and whether its operators go to a stream of its own.
+PW_ENTRY(use_gpu, 2) {
+  const c10::impl::VirtualGuardImpl gpu(c10::DeviceType::CUDA);
+  const c10::Device device(c10::DeviceType::CUDA, static_cast<c10::DeviceIndex>(args.int32(0)));
+  gpu.setDevice(device);
+  if (args.boolean(1)) gpu.exchangeStream(gpu.getStreamFromGlobalPool(device, /*isHighPriority=*/false));
+  return nullptr;
+}
+
 PW_ENTRY(get_num_threads, 1) { return from_int32(args.napi, at::get_num_threads()); }
 
 PW_ENTRY(set_num_threads, 1) {
@@ -81,6 +91,7 @@ void init_system(Env& env, napi_value exports) {
     {"torchVersion", torch_version},
     {"cudaProblem", cuda_problem_text},
     {"cudaDeviceCount", cuda_device_count},
+    {"useGpu", use_gpu},
     {"getNumThreads", get_num_threads},
     {"setNumThreads", set_num_threads},
     {"parallelInfo", parallel_info},

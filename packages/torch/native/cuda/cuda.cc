@@ -1,5 +1,6 @@
 // What needs CUDA's headers: devices, streams, events, memory statistics, graphs, and NCCL for process groups.
 #include <ATen/cuda/CUDAContext.h>
+#include <ATen/cuda/CUDAGeneratorImpl.h>
 #include <ATen/cuda/CUDAEvent.h>
 #include <ATen/cuda/CUDAGraph.h>
 #include <c10/cuda/CUDACachingAllocator.h>
@@ -15,6 +16,9 @@
 
 #include "../distributed/process-group.h"
 #ifdef USE_C10D_NCCL
+#include "nccl-lane.h"
+
+#include <nccl.h>
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 #endif
 
@@ -99,7 +103,11 @@ napi_value entry(napi_env env, napi_callback_info info) {
 
 using Stream = c10::cuda::CUDAStream;
 using Event = at::cuda::CUDAEvent;
-using Graph = at::cuda::CUDAGraph;
+
+struct Graph : at::cuda::CUDAGraph {
+  at::Generator before;  // the state of the default generator, for a capture that fails
+  c10::DeviceIndex device = 0;
+};
 
 // --- devices ----------------------------------------------------------------------------------------------------------
 
@@ -212,20 +220,33 @@ napi_value capture_begin(Arguments& a) {
   napi_valuetype type = napi_undefined;
   if (a.count > 1) napi_typeof(a.env, a.values[1], &type);
   const at::cuda::MempoolId_t pool = type == napi_external ? a.object<Graph>(1).pool() : at::cuda::MempoolId_t{0, 0};
-  a.object<Graph>(0).capture_begin(pool, cudaStreamCaptureModeGlobal);
+  Graph& graph = a.object<Graph>(0);
+  graph.device = c10::cuda::current_device();
+  graph.before = at::cuda::detail::getDefaultCUDAGenerator(graph.device).clone();
+  graph.capture_begin(pool, cudaStreamCaptureModeGlobal);
   return nothing(a.env);
 }
 napi_value capture_end(Arguments& a) {
   a.object<Graph>(0).capture_end();
   return nothing(a.env);
 }
-// Ends a capture that went wrong, so that the stream can be used again.
+// Ends a capture that went wrong, so that the stream can be used again. Where the capture does not end by itself (streams
+// that it has reached were not joined), libtorch leaves its allocator and its generator in it.
 napi_value capture_abort(Arguments& a) {
+  Graph& graph = a.object<Graph>(0);
   try {
-    a.object<Graph>(0).capture_end();
+    graph.capture_end();
   } catch (const std::exception&) {
     cudaGetLastError();
+    try {
+      c10::cuda::CUDACachingAllocator::endAllocateToPool(graph.device, graph.pool());
+    } catch (const std::exception&) {
+      // it had ended that
+    }
+    at::Generator generator = at::cuda::detail::getDefaultCUDAGenerator(graph.device);
+    generator.graphsafe_set_state(graph.before);
   }
+  graph.before = at::Generator();
   return nothing(a.env);
 }
 napi_value replay(Arguments& a) {
@@ -258,10 +279,27 @@ napi_value install_nccl(Arguments& a) {
   if (registry->version != BackendRegistry::kVersion) throw std::runtime_error("the two addons were built from different sources: run `npx pipewright setup`");
 #ifdef USE_C10D_NCCL
   registry->nccl = &make_nccl;
+  registry->lane = &make_nccl_lane;
   return flag(a.env, true);
 #else
   return flag(a.env, false);
 #endif
+}
+
+// The version of NCCL as a number, 22809 for 2.28.9; 0 where the addon has none.
+napi_value nccl_version(Arguments& a) {
+  int version = 0;
+#ifdef USE_C10D_NCCL
+  if (ncclGetVersion(&version) != ncclSuccess) version = 0;
+#endif
+  return number(a.env, version);
+}
+
+// (device, other): whether kernels of one can read the memory of the other.
+napi_value can_access_peer(Arguments& a) {
+  int can = 0;
+  C10_CUDA_CHECK(cudaDeviceCanAccessPeer(&can, a.number(0), a.number(1)));
+  return flag(a.env, can != 0);
 }
 
 struct Export {
@@ -302,6 +340,8 @@ napi_value init(napi_env env, napi_value exports) {
     {"resetGraph", entry<reset_graph>},
     {"isCapturing", entry<is_capturing>},
     {"installNccl", entry<install_nccl>},
+    {"ncclVersion", entry<nccl_version>},
+    {"canAccessPeer", entry<can_access_peer>},
   };
   for (const Export& item : all) {
     napi_value function;

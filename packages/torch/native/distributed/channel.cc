@@ -1,5 +1,7 @@
 #include "distributed/channel.h"
 
+#include "distributed/device-order.h"
+
 #include <ATen/ops/empty.h>
 #include <c10/core/InferenceMode.h>
 
@@ -185,6 +187,11 @@ void Inbox::lose(int source, const std::string& why) {
   arrived_.notify_all();
 }
 
+std::string Inbox::lost(int source) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return lost_[source];
+}
+
 void Inbox::close(const std::string& why) {
   std::vector<std::deque<Message>> doomed(queues_.size());
   std::lock_guard<std::mutex> lock(mutex_);
@@ -213,6 +220,7 @@ namespace {
 
 // A single tensor without a header comes back as its handle; everything else as [tag, header, ...handles].
 napi_value wrap_message(Env& env, Message&& message, bool plain) {
+  arrive(message);
   if (plain && message.tensors.size() == 1 && message.header.empty() && message.tensors[0].defined()) {
     return from_int32(env.napi, env.wrap(std::move(message.tensors[0])));
   }
@@ -250,6 +258,7 @@ PW_ENTRY(endpoint_send, 7) {
     for (const at::Tensor& tensor : args.tensors(4)) message.tensors.push_back(hand_over(tensor));
   }
   if (!args.missing(5)) message.header = args.string(5);
+  mark_ready(message);
   if (endpoint.control->aborted) throw CodedError("ABORTED", endpoint.control->reason());
   const Wait wait(args.napi, endpoint.control, args.int64(6));
   endpoint.outlets[destination]->push(std::move(message), &wait);

@@ -11,11 +11,15 @@
 
 namespace pw {
 
+struct ReadyMarks;  // device-order.h
+
 struct Message {
   int64_t tag = 0;
   uint8_t space = 0;                        // messages of different purposes never meet
   c10::SmallVector<at::Tensor, 2> tensors;
   std::string header;
+  std::shared_ptr<ReadyMarks> marks;        // of tensors on a GPU: when they may be read
+  uint64_t staged = 0;                      // bit i: tensor i came from a GPU through the host's memory, and belongs on one
 };
 constexpr int64_t kAnyTag = -1;
 enum Space : uint8_t { kChannel = 0, kPointToPoint = 1, kObject = 2 };
@@ -32,6 +36,7 @@ class Inbox {
   bool has(int source, uint8_t space, int64_t tag);
   size_t pending();
   void lose(int source, const std::string& why);               // nothing more will come from there
+  std::string lost(int source);                                // why nothing more comes; empty while something may
   void close(const std::string& why);                          // the receiver is gone: drops what is here, refuses more
 
  private:

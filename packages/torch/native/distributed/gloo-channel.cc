@@ -3,13 +3,15 @@
 // run while JavaScript computes; a thread per destination waits for sends to end and drops their tensors.
 //
 // Frame, little endian:  u32 magic  u8 space  u8 long  u16 tensors  i64 tag  u32 header bytes  u32 description bytes
-//   description, per tensor:  u8 defined  u8 dtype  u8 dims  u8 inline  i64 sizes[dims]
+//   description, per tensor:  u8 place (0 none, 1 host, 2 GPU)  u8 dtype  u8 dims  u8 inline  i64 sizes[dims]
 //   header, then the inline tensors. A long frame is only its first 24 bytes: description and header follow on their own.
 //
 // A rank that leaves says so in a last frame and keeps its connections until all have taken it: a connection that is closed
 // while something comes the other way is reset, and what the receiver has not read is lost.
+#include "distributed/device-order.h"
 #include "distributed/group.h"
 
+#include <ATen/Context.h>
 #include <ATen/ops/empty.h>
 
 #include <cstring>
@@ -18,9 +20,10 @@
 namespace pw {
 namespace {
 
-constexpr uint32_t kMagic = 0x315750ff;
+constexpr uint32_t kFrameMagic = 0x315750ff;
 constexpr int kFrameTag = 0x7fff0001, kPayloadTag = 0x7fff0002;  // TypeScript keeps users' tags below 0x7fff0000
 enum LastWord : uint8_t { kFarewell = 254, kTaken = 255 };  // spaces of frames that are no messages
+constexpr uint8_t kNone = 0, kOnHost = 1, kOnGpu = 2;
 constexpr size_t kHead = 24, kFrame = 64 << 10, kInline = 16 << 10;
 
 using Tensors = std::vector<at::Tensor>;
@@ -30,14 +33,15 @@ at::Tensor byte_tensor(size_t bytes) { return at::empty({static_cast<int64_t>(by
 
 at::Tensor wire(const at::Tensor& tensor) {
   at::NoGradGuard no_grad;
+  if (tensor.is_cuda()) return staged(tensor);
   return tensor.detach().to(at::kCPU).resolve_conj().resolve_neg().contiguous();
 }
 
 template <typename T>
-void put(std::string& out, T value) { out.append(reinterpret_cast<const char*>(&value), sizeof(T)); }
+void put_value(std::string& out, T value) { out.append(reinterpret_cast<const char*>(&value), sizeof(T)); }
 
 template <typename T>
-T get(const char*& from, const char* end) {
+T get_value(const char*& from, const char* end) {
   if (end - from < static_cast<ptrdiff_t>(sizeof(T))) throw CodedError("PROTOCOL", "a message is shorter than its description says");
   T value;
   std::memcpy(&value, from, sizeof(T));
@@ -157,17 +161,19 @@ class GlooOutlet final : public Outlet {
     std::string description, inlined;
     std::vector<at::Tensor> apart;
     size_t room = kFrame - kHead - std::min(kFrame - kHead, message.header.size());
+    size_t place = 0;
     for (const at::Tensor& given : message.tensors) {
       const at::Tensor tensor = given.defined() ? wire(given) : given;
       const size_t dims = tensor.defined() ? static_cast<size_t>(tensor.dim()) : 0, bytes = tensor.defined() ? tensor.nbytes() : 0;
       const size_t needed = 4 + 8 * dims + bytes;
       const bool small = bytes <= kInline && needed <= room;
       room -= std::min(room, small ? needed : 4 + 8 * dims);
-      put<uint8_t>(description, tensor.defined());
-      put<uint8_t>(description, tensor.defined() ? static_cast<uint8_t>(tensor.scalar_type()) : 0);
-      put<uint8_t>(description, static_cast<uint8_t>(dims));
-      put<uint8_t>(description, small);
-      for (size_t i = 0; i < dims; ++i) put<int64_t>(description, tensor.size(static_cast<int64_t>(i)));
+      put_value<uint8_t>(description, tensor.defined() ? given.is_cuda() && place < 64 ? kOnGpu : kOnHost : kNone);
+      ++place;
+      put_value<uint8_t>(description, tensor.defined() ? static_cast<uint8_t>(tensor.scalar_type()) : 0);
+      put_value<uint8_t>(description, static_cast<uint8_t>(dims));
+      put_value<uint8_t>(description, small);
+      for (size_t i = 0; i < dims; ++i) put_value<int64_t>(description, tensor.size(static_cast<int64_t>(i)));
       if (!tensor.defined()) continue;
       if (small) {
         if (bytes > 0) inlined.append(static_cast<const char*>(tensor.const_data_ptr()), bytes);
@@ -177,13 +183,13 @@ class GlooOutlet final : public Outlet {
     }
     const bool is_long = kHead + description.size() + message.header.size() + inlined.size() > kFrame;
     std::string head;
-    put<uint32_t>(head, kMagic);
-    put<uint8_t>(head, message.space);
-    put<uint8_t>(head, is_long);
-    put<uint16_t>(head, static_cast<uint16_t>(message.tensors.size()));
-    put<int64_t>(head, message.tag);
-    put<uint32_t>(head, static_cast<uint32_t>(message.header.size()));
-    put<uint32_t>(head, static_cast<uint32_t>(description.size()));
+    put_value<uint32_t>(head, kFrameMagic);
+    put_value<uint8_t>(head, message.space);
+    put_value<uint8_t>(head, is_long);
+    put_value<uint16_t>(head, static_cast<uint16_t>(message.tensors.size()));
+    put_value<int64_t>(head, message.tag);
+    put_value<uint32_t>(head, static_cast<uint32_t>(message.header.size()));
+    put_value<uint32_t>(head, static_cast<uint32_t>(description.size()));
     const std::string rest = description + message.header + inlined;
     post(batch, to_tensor(is_long ? head : head + rest), kFrameTag);
     if (is_long) post(batch, to_tensor(rest), kPayloadTag);
@@ -323,8 +329,8 @@ class Reader {
   void take_leave(const std::string& why) {
     link_->inbox->lose(source_, "the connection to rank " + std::to_string(source_) + " is lost: " + why);
     std::string head;
-    put<uint32_t>(head, kMagic);
-    put<uint8_t>(head, kTaken);
+    put_value<uint32_t>(head, kFrameMagic);
+    put_value<uint8_t>(head, kTaken);
     head.resize(kHead, '\0');
     at::Tensor frame = byte_tensor(head.size());
     std::memcpy(frame.data_ptr(), head.data(), head.size());
@@ -338,12 +344,12 @@ class Reader {
   bool unpack(const at::Tensor& frame, Message& message) {
     const char* from = static_cast<const char*>(frame.const_data_ptr());
     const char* end = from + kFrame;
-    if (get<uint32_t>(from, end) != kMagic) throw CodedError("PROTOCOL", "the other side does not speak this protocol");
-    message.space = get<uint8_t>(from, end);
-    const bool is_long = get<uint8_t>(from, end) != 0;
-    const size_t count = get<uint16_t>(from, end);
-    message.tag = get<int64_t>(from, end);
-    const size_t header = get<uint32_t>(from, end), description = get<uint32_t>(from, end);
+    if (get_value<uint32_t>(from, end) != kFrameMagic) throw CodedError("PROTOCOL", "the other side does not speak this protocol");
+    message.space = get_value<uint8_t>(from, end);
+    const bool is_long = get_value<uint8_t>(from, end) != 0;
+    const size_t count = get_value<uint16_t>(from, end);
+    message.tag = get_value<int64_t>(from, end);
+    const size_t header = get_value<uint32_t>(from, end), description = get_value<uint32_t>(from, end);
     at::Tensor apart;
     if (is_long) {
       // At most what a frame has room for of small tensors, beside description and header.
@@ -358,17 +364,22 @@ class Reader {
     message.header.assign(text, header);
     std::vector<size_t> later;
     for (size_t i = 0; i < count; ++i) {
-      const bool defined = get<uint8_t>(from, text) != 0;
-      const auto dtype = static_cast<at::ScalarType>(get<uint8_t>(from, text));
-      const size_t dims = get<uint8_t>(from, text);
-      const bool small = get<uint8_t>(from, text) != 0;
+      const uint8_t place = get_value<uint8_t>(from, text);
+      const auto dtype = static_cast<at::ScalarType>(get_value<uint8_t>(from, text));
+      const size_t dims = get_value<uint8_t>(from, text);
+      const bool small = get_value<uint8_t>(from, text) != 0;
       std::vector<int64_t> sizes;
-      for (size_t d = 0; d < dims; ++d) sizes.push_back(get<int64_t>(from, text));
+      for (size_t d = 0; d < dims; ++d) sizes.push_back(get_value<int64_t>(from, text));
       message.tensors.emplace_back();
-      if (!defined) continue;
+      if (place == kNone) continue;
       if (dtype >= at::ScalarType::NumOptions) throw CodedError("PROTOCOL", "a message has a dtype unknown here");
       at::Tensor& tensor = message.tensors.back();
-      tensor = at::empty(sizes, at::TensorOptions().dtype(dtype));
+      if (place == kOnGpu && i < 64 && at::hasCUDA()) {
+        tensor = staging(sizes, dtype);
+        message.staged |= uint64_t{1} << i;
+      } else {
+        tensor = at::empty(sizes, at::TensorOptions().dtype(dtype));
+      }
       if (!small) {
         later.push_back(i);
         continue;

@@ -511,6 +511,7 @@ void init_distributed(Env& env, napi_value exports) {
   init_store(env, exports);
   init_group(env, exports);
   init_collectives(env, exports);
+  init_device_lanes(env, exports);
 }
 
 }  // namespace pw

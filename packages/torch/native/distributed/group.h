@@ -91,5 +91,6 @@ std::shared_ptr<Endpoint> make_gloo_endpoint(const std::shared_ptr<Group>& group
 void init_store(Env& env, napi_value exports);
 void init_group(Env& env, napi_value exports);
 void init_collectives(Env& env, napi_value exports);
+void init_device_lanes(Env& env, napi_value exports);
 
 }  // namespace pw

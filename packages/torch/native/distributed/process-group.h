@@ -6,6 +6,8 @@
 //   TypeScript     initProcessGroup({ backend: 'nccl' }) connects the two, then asks the main addon for the group
 #pragma once
 
+#include "distributed/device-lane.h"
+
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
@@ -29,9 +31,10 @@ struct BackendRequest {
 using BackendFactory = c10::intrusive_ptr<c10d::Backend> (*)(const BackendRequest&);
 
 struct BackendRegistry {
-  static constexpr uint32_t kVersion = 1;
+  static constexpr uint32_t kVersion = 2;
   uint32_t version = kVersion;
   std::atomic<BackendFactory> nccl{nullptr};
+  std::atomic<DeviceLaneFactory> lane{nullptr};
 };
 
 }  // namespace pw

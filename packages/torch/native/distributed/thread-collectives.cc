@@ -1,6 +1,7 @@
 // Collectives between threads. A call publishes its tensors in a round; when all ranks are there the round is cut into
 // items, and whoever waits takes items until none is left. So nobody depends on when another rank waits, and the order of
 // addition is by rank whoever does the adding.
+#include "distributed/device-order.h"
 #include "distributed/thread-group.h"
 
 #include <ATen/Dispatch.h>
@@ -32,6 +33,7 @@ struct Round {
   size_t items = 0;
   std::function<void(size_t)> run;
   std::atomic<size_t> next{0}, finished{0};
+  std::atomic<bool> on_gpu{false};  // whoever adds waits for the GPU: the streams of other threads are not known here
 };
 
 std::shared_ptr<Round> ThreadHub::round(uint64_t number) {
@@ -246,6 +248,7 @@ class RoundWork final : public ThreadWork {
         std::string error;
         try {
           round.run(item);
+          if (round.on_gpu) for (const Round::Part& part : round.parts) wait_for_streams(part.outputs);
         } catch (const std::exception& problem) {
           error = problem.what();
         }
@@ -322,6 +325,7 @@ class ReceiveWork final : public ThreadWork {
         std::lock_guard<std::mutex> lock(queue_->mutex);
         const std::shared_ptr<Posted> first = queue_->waiting.front();
         queue_->waiting.pop_front();
+        arrive(message);
         first->message = std::move(message);
         first->filled = true;
       }
@@ -435,6 +439,7 @@ class ThreadBackend final : public c10d::Backend {
     message.tag = tag;
     at::NoGradGuard no_grad;
     message.tensors.push_back(tensors[0].detach().clone());
+    mark_ready(message);
     endpoint_->outlets[destination]->push(std::move(message), nullptr);
     return c10::make_intrusive<FinishedWork>(c10d::OpType::SEND);
   }
@@ -447,8 +452,14 @@ class ThreadBackend final : public c10d::Backend {
 
  private:
   c10::intrusive_ptr<c10d::Work> enter(c10d::OpType type, const std::string& call, const Tensors& inputs, const Tensors& outputs, const Plan& plan) {
+    bool on_gpu = false;
+    for (const Tensors* list : {&inputs, &outputs}) {
+      for (const at::Tensor& tensor : *list) on_gpu = on_gpu || tensor.is_cuda();
+      if (on_gpu) wait_for_streams(*list);
+    }
     const uint64_t number = next_round_++;
     std::shared_ptr<Round> round = hub_->round(number);
+    if (on_gpu) round->on_gpu = true;
     bool complete;
     {
       std::lock_guard<std::mutex> lock(round->mutex);

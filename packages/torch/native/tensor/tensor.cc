@@ -1,5 +1,6 @@
 // Tensors: made from and read into JavaScript memory, described, released.
 #include "core/core.h"
+#include "core/device-failure.h"
 #include "core/op.h"
 
 #include <ATen/ScalarOps.h>
@@ -76,7 +77,9 @@ at::Tensor plain(const at::Tensor& tensor) {
   c10::InferenceMode guard;
   if (tensor.is_meta()) throw CodedError("META", "a meta tensor has a shape but no values");
   if (tensor._is_zerotensor()) return at::zeros(tensor.sizes(), tensor.options().device(at::kCPU));  // a gradient that is zero has no memory
-  return tensor.detach().to(at::kCPU).resolve_conj().resolve_neg().contiguous();
+  at::Tensor values = tensor.detach().to(at::kCPU).resolve_conj().resolve_neg().contiguous();
+  if (!tensor.is_cpu()) check_device_failure();
+  return values;
 }
 
 }  // namespace
@@ -175,6 +178,7 @@ PW_ENTRY(item, 1) {
   if (tensor.numel() != 1) throw CodedError("SHAPE", "item(): the tensor has " + std::to_string(tensor.numel()) + " elements, one is needed; use toArray()");
   if (tensor.is_meta()) throw CodedError("META", "item(): a meta tensor has a shape but no values");
   const at::Scalar value = tensor.item();
+  if (!tensor.is_cpu()) check_device_failure();
   if (value.isBoolean()) return from_bool(args.napi, value.to<bool>());
   if (value.isIntegral(false)) {
     if (value.type() == at::ScalarType::UInt64) {

@@ -46,6 +46,7 @@ export interface Native {
   torchVersion(): string;
   cudaProblem(): string;
   cudaDeviceCount(): number;
+  useGpu(index: number, ownStream: boolean): void;
   getNumThreads(): number;
   setNumThreads(count: number): void;
   parallelInfo(): string;

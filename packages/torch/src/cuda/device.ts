@@ -1,5 +1,6 @@
 /** @file GPUs: how many, which one, how full. */
 import { native } from '../base/addon.ts';
+import { useGpu } from '../tensor/own-gpu.ts';
 import { deviceIndex, nativeCuda } from './native.ts';
 
 /** What a GPU is. */
@@ -31,7 +32,20 @@ export function currentDevice(): number {
 
 /** Sets the device that `'cuda'` means in this thread. @example cuda.setDevice(1) */
 export function setDevice(device: number | string): void {
-  nativeCuda().setDevice(deviceIndex(device));
+  useGpu(deviceIndex(device));
+}
+
+/** Whether a GPU can read the memory of another. @example cuda.canDeviceAccessPeer(0, 1) */
+export function canDeviceAccessPeer(device: number | string, other: number | string): boolean {
+  return nativeCuda().canAccessPeer(deviceIndex(device), deviceIndex(other));
+}
+
+/** The version of NCCL, or null where the CUDA addon was built without it. @example cuda.ncclVersion() // '2.28.9' */
+export function ncclVersion(): string | null {
+  const version = nativeCuda().ncclVersion();
+  if (version === 0) return null;
+  const scale = version < 10_000 ? 1000 : 10_000;
+  return `${Math.floor(version / scale)}.${Math.floor((version % scale) / 100)}.${version % 100}`;
 }
 
 /** Waits until a device has done all its work. @example cuda.synchronize() */

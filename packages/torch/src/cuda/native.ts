@@ -2,6 +2,7 @@
 import { native } from '../base/addon.ts';
 import { TorchError } from '../base/errors.ts';
 import { loadCudaAddon } from '../setup/load-addon.ts';
+import { chooseGpu } from '../tensor/own-gpu.ts';
 
 /** A stream, event or graph of the addon. */
 export interface NativeObject {
@@ -42,6 +43,9 @@ export interface NativeCuda {
   replay(graph: NativeObject): void;
   resetGraph(graph: NativeObject): void;
   isCapturing(): boolean;
+  /** 22809 for 2.28.9; 0 where the addon was built without NCCL. */
+  ncclVersion(): number;
+  canAccessPeer(device: number, other: number): boolean;
 }
 
 let loaded: NativeCuda | null = null;
@@ -54,6 +58,7 @@ export function isAvailable(): boolean {
 /** The CUDA addon, or an error that says why there is none. */
 export function nativeCuda(): NativeCuda {
   if (loaded !== null) return loaded;
+  chooseGpu();
   const problem = native.cudaProblem();
   if (problem !== '')
     throw new TorchError('NO_CUDA', `cuda: there is no CUDA here: ${problem}; see npx pipewright doctor`);

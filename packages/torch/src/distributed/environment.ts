@@ -2,6 +2,8 @@
  * @file Who a process is among the ranks, from the variables that launchers set: torchrun's, else those of Slurm, Open MPI
  * or other MPI launchers; and what those who launch need without the engine: a port, addresses, interfaces, errors as texts.
  */
+import { LOCAL_RANK_VARIABLES } from '../base/local-rank.ts';
+
 export { firstCause, packThrown, type Thrown } from '../base/thrown.ts';
 export { freePort } from './free-port.ts';
 export { addressOf, interfaceOf, isLoopback, loopbackInterface } from './network.ts';
@@ -15,7 +17,7 @@ type Environment = Readonly<Record<string, string | undefined>>;
 const sources: Readonly<Record<RankVariable, readonly string[]>> = {
   RANK: ['RANK', 'SLURM_PROCID', 'OMPI_COMM_WORLD_RANK', 'PMI_RANK'],
   WORLD_SIZE: ['WORLD_SIZE', 'SLURM_STEP_NUM_TASKS', 'SLURM_NTASKS', 'OMPI_COMM_WORLD_SIZE', 'PMI_SIZE'],
-  LOCAL_RANK: ['LOCAL_RANK', 'SLURM_LOCALID', 'OMPI_COMM_WORLD_LOCAL_RANK', 'MPI_LOCALRANKID'],
+  LOCAL_RANK: LOCAL_RANK_VARIABLES,
   LOCAL_WORLD_SIZE: [...['LOCAL_WORLD_SIZE', 'SLURM_NTASKS_PER_NODE', 'OMPI_COMM_WORLD_LOCAL_SIZE', 'MPI_LOCALNRANKS']],
   MASTER_ADDR: ['MASTER_ADDR'],
   MASTER_PORT: ['MASTER_PORT'],

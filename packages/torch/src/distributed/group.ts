@@ -2,8 +2,10 @@
 
 import { checkOptions, TorchError } from '../base/errors.ts';
 import { callOp } from '../op/call.ts';
+import type { Device } from '../tensor/device.ts';
 import { Tensor } from '../tensor/tensor.ts';
 import { Channel, type ChannelEnd, type RecvOptions, type SendOptions } from './channel.ts';
+import { DeviceLane, type LaneGround, type LaneOptions } from './device-lane.ts';
 import { DistributedError, explain, type OperationDetails } from './errors.ts';
 import { forgetAtExit, leaveAtExit } from './exit.ts';
 import { type Json, toJson } from './json.ts';
@@ -36,8 +38,19 @@ export interface GroupParts {
   readonly endpoint?: number | undefined;
   /** A group of the same ranks that carries objects and channels where this backend cannot. */
   readonly companion?: Group | undefined;
+  /** NCCL for CUDA tensors, where it is there. */
+  readonly nccl?: NcclPart | undefined;
   /** Makes a group of some ranks of this one; called only by its members. */
   readonly makeGroup: (name: string, rank: number, size: number, timeoutMs: number) => Group;
+}
+
+/** The part of a group that is over NCCL. */
+export interface NcclPart {
+  /** The addon's group for CUDA tensors; made when it is first asked for, by all ranks with their first such collective. */
+  handle(): number;
+  /** The same, if it was made. */
+  made(): number | undefined;
+  readonly lanes: LaneGround;
 }
 
 const opCodes: Readonly<Record<ReduceOp, number>> = { sum: 0, avg: 1, product: 2, min: 3, max: 4 };
@@ -62,6 +75,7 @@ export class Group implements ProcessGroup {
   private aborted = false;
   private endpoint: number | undefined;
   private readonly channels = new Map<number, Channel>();
+  private readonly lanes: DeviceLane[] = [];
   private subgroups = 0;
 
   constructor(parts: GroupParts) {
@@ -102,8 +116,9 @@ export class Group implements ProcessGroup {
       this.checkTensor('batchSendRecv', tensor);
       this.checkPeer('batchSendRecv', peer);
     }
-    const together = this.backend === 'nccl';
-    if (together) dist.groupCoalesce(this.handle, true);
+    const [first] = batch;
+    const together = first !== undefined && this.isOverNccl(first.tensor);
+    if (together) dist.groupCoalesce(this.handleFor(first.tensor), true);
     const works = batch.map(({ kind, tensor, peer, tag }) => {
       const each = { tag, timeoutMs: options?.timeoutMs };
       return kind === 'send'
@@ -112,6 +127,7 @@ export class Group implements ProcessGroup {
     });
     if (!together) return works;
     const all = this.start({ operation: 'batchSendRecv' }, options?.timeoutMs, {
+      on: first.tensor,
       call: (handle) => dist.groupCoalesce(handle, false) as number,
       result: () => works.map((work) => work.wait()),
     });
@@ -150,6 +166,24 @@ export class Group implements ProcessGroup {
     return made;
   }
 
+  hasLanes(device: Device): boolean {
+    return this.parts.nccl !== undefined && device.startsWith('cuda');
+  }
+
+  lane(peer: number, options: LaneOptions): DeviceLane {
+    checkOptions('lane', options, ['name', 'sends', 'window']);
+    this.checkPeer('lane', peer, false);
+    if (this.parts.nccl === undefined)
+      throw new TorchError(
+        'NO_NCCL',
+        `lane: the group '${this.name}' is over ${this.backend}; make it with the backend nccl or cpu:gloo,cuda:nccl`,
+      );
+    if (!this.open) throw new TorchError('CLOSED', `the group '${this.name}' is closed; make a new one`);
+    const lane = new DeviceLane(this.parts.nccl.lanes, peer, options);
+    this.lanes.push(lane);
+    return lane;
+  }
+
   // --- collectives
 
   broadcast(tensor: Tensor, root: number, options: CollectiveOptions & Async): Work;
@@ -159,6 +193,7 @@ export class Group implements ProcessGroup {
     this.checkTensor('broadcast', tensor);
     this.checkPeer('broadcast', root, true);
     return this.run('broadcast', options, {
+      on: tensor,
       call: (handle, timeoutMs) => dist.groupBroadcast(handle, tensor.handle, root, timeoutMs),
       result: () => undefined,
     });
@@ -169,6 +204,7 @@ export class Group implements ProcessGroup {
   allReduce(tensor: Tensor, options?: ReductionOptions): Work | void {
     const op = this.checkReduction('allReduce', [tensor], options);
     return this.run('allReduce', options, {
+      on: tensor,
       call: (handle, timeoutMs) => dist.groupAllReduce(handle, tensor.handle, op, timeoutMs),
       result: () => undefined,
     });
@@ -180,6 +216,7 @@ export class Group implements ProcessGroup {
     const op = this.checkReduction('reduce', [tensor], options);
     this.checkPeer('reduce', root, true);
     return this.run('reduce', options, {
+      on: tensor,
       call: (handle, timeoutMs) => dist.groupReduce(handle, tensor.handle, root, op, timeoutMs),
       result: () => undefined,
     });
@@ -193,6 +230,7 @@ export class Group implements ProcessGroup {
     const outputs = Array.from({ length: this.size }, () => emptyLike(tensor));
     const handles = outputs.map((output) => output.handle);
     return this.run('allGather', options, {
+      on: tensor,
       call: (handle, timeoutMs) => dist.groupAllGather(handle, handles, tensor.handle, timeoutMs),
       result: () => outputs,
     });
@@ -207,6 +245,7 @@ export class Group implements ProcessGroup {
     const output = emptyLike(tensors[this.rank] as Tensor);
     const inputs = tensors.map((tensor) => tensor.handle);
     return this.run('reduceScatter', options, {
+      on: output,
       call: (handle, timeoutMs) => dist.groupReduceScatter(handle, output.handle, inputs, op, timeoutMs),
       result: () => output,
     });
@@ -224,6 +263,7 @@ export class Group implements ProcessGroup {
     const to = outputs.map((tensor) => tensor.handle);
     const from = tensors.map((tensor) => tensor.handle);
     return this.run('allToAll', options, {
+      on: tensors[0],
       call: (handle, timeoutMs) => dist.groupAllToAll(handle, to, from, timeoutMs),
       result: () => outputs,
     });
@@ -292,6 +332,8 @@ export class Group implements ProcessGroup {
     if (!this.open) return;
     this.aborted = true;
     dist.abortWaits(this.name, -1, reason);
+    const beside = this.parts.nccl?.made();
+    if (beside !== undefined && beside !== this.parts.handle) dist.groupAbort(beside, reason);
     dist.groupAbort(this.parts.handle, reason);
     this.parts.companion?.abort(reason);
   }
@@ -321,7 +363,10 @@ export class Group implements ProcessGroup {
       if (!['ABORTED', 'PEER_LOST', 'TERMINATED'].includes(code))
         throw explain(error, this.details({ operation: 'close' }));
     } finally {
+      for (const lane of this.lanes.splice(0)) lane.close();
       this.open = false;
+      const beside = this.parts.nccl?.made();
+      if (beside !== undefined && beside !== this.parts.handle) dist.groupClose(beside);
       if (this.endpoint !== undefined) dist.endpointClose(this.endpoint);
       dist.groupClose(this.parts.handle);
       this.parts.companion?.close(options);
@@ -334,9 +379,24 @@ export class Group implements ProcessGroup {
 
   // --- inside
 
+  /** The addon's group. */
+  get native(): number {
+    return this.handle;
+  }
+
   private get handle(): number {
     if (this.open) return this.parts.handle;
     throw new TorchError('CLOSED', `the group '${this.name}' is closed; make a new one`);
+  }
+
+  /** Whether a tensor goes over NCCL here. */
+  private isOverNccl(tensor: Tensor | undefined): boolean {
+    return this.backend === 'nccl' || (this.parts.nccl !== undefined && tensor?.isCuda === true);
+  }
+
+  private handleFor(tensor: Tensor | undefined): number {
+    const { handle } = this;
+    return this.backend !== 'nccl' && this.isOverNccl(tensor) ? (this.parts.nccl as NcclPart).handle() : handle;
   }
 
   private openEndpoint(): number {
@@ -352,6 +412,7 @@ export class Group implements ProcessGroup {
   private startSend(operation: string, tensor: Tensor, peer: number, options?: PointToPointOptions): Work {
     const tag = this.checkMessage(operation, tensor, peer, options);
     return this.start({ operation, peer, tag }, options?.timeoutMs, {
+      on: tensor,
       call: (handle) => dist.groupSend(handle, tensor.handle, peer, tag),
       result: () => undefined,
     });
@@ -360,6 +421,7 @@ export class Group implements ProcessGroup {
   private startRecv(operation: string, tensor: Tensor, peer: number, options?: PointToPointOptions): Work<Tensor> {
     const tag = this.checkMessage(operation, tensor, peer, options);
     return this.start({ operation, peer, tag }, options?.timeoutMs, {
+      on: tensor,
       call: (handle) => dist.groupReceive(handle, tensor.handle, peer, tag),
       result: () => tensor,
     });
@@ -378,7 +440,11 @@ export class Group implements ProcessGroup {
     const timeoutMs = checkTimeout(what.operation, timeout, this.timeoutMs);
     const details = this.details(what);
     try {
-      return new Work(action.call(this.handle, timeoutMs), { ...details, timeoutMs, result: action.result });
+      return new Work(action.call(this.handleFor(action.on), timeoutMs), {
+        ...details,
+        timeoutMs,
+        result: action.result,
+      });
     } catch (error) {
       throw explain(error, details);
     }
@@ -479,6 +545,8 @@ export class Group implements ProcessGroup {
 }
 
 interface Action<T> {
+  /** What decides, in a group with a backend per device, which is used. */
+  readonly on?: Tensor | undefined;
   readonly call: (handle: number, timeoutMs: number) => number;
   readonly result: () => T;
 }

@@ -1,5 +1,12 @@
 /** @file Process groups: threads of this process, processes and machines. */
 export { ANY_TAG, Channel, type Message, type Outgoing, type RecvOptions, type SendOptions } from './channel.ts';
+export {
+  DeviceLane,
+  type LaneOptions,
+  type PostedTensors,
+  packFormat,
+  type TensorFormat,
+} from './device-lane.ts';
 export { freePort, type RankVariable, rankEnvironment } from './environment.ts';
 export { DistributedError, type OperationDetails } from './errors.ts';
 export * from './functions.ts';
@@ -22,6 +29,7 @@ export {
   type GlooGroupOptions,
   type GroupOptions,
   glooGroup,
+  mixedGroup,
   type NcclGroupOptions,
   ncclGroup,
   type ThreadGroupOptions,

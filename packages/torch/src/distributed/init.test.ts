@@ -46,7 +46,7 @@ test('missing settings are named', () => {
   environment({ RANK: 'first', WORLD_SIZE: '1' });
   expect(() => distributed.initProcessGroup()).toThrow("RANK is 'first'; it must be a whole number, at least 0");
   expect(() => distributed.initProcessGroup({ rank: 0, worldSize: 1, backend: 'mpi' as never })).toThrow(
-    "backend is mpi; give 'gloo', 'nccl' or 'thread'",
+    "backend is mpi; give 'gloo', 'nccl', 'cpu:gloo,cuda:nccl' or 'thread'",
   );
   expect(() => distributed.initProcessGroup({ backend: 'thread', rank: 0, worldSize: 1 })).toThrow(
     'give the name of the thread group, or start the threads with spawnThreads',

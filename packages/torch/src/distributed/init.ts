@@ -1,14 +1,17 @@
 /** @file The default group: who am I, who else is there. Names as in torch.distributed. */
 import { checkOptions, TorchError } from '../base/errors.ts';
 import { type RankVariable, rankEnvironment } from './environment.ts';
-import { checkGroup, glooGroup, ncclGroup, threadGroup } from './make-group.ts';
+import { checkGroup, glooGroup, hasNccl, mixedGroup, ncclGroup, threadGroup } from './make-group.ts';
 import { addressOf, isLoopback, loopbackInterface } from './network.ts';
 import type { Backend, NewGroupOptions, ProcessGroup } from './process-group.ts';
 import { checkTimeout, type Store, tcpStore } from './store.ts';
 
 /** How to join. What is not given comes from the environment, as torchrun and `spawnThreads` set it. */
 export interface InitOptions {
-  /** Default: `thread` in a thread started by `spawnThreads`, otherwise `gloo`. */
+  /**
+   * Default: `thread` in a thread started by `spawnThreads`; else, where there are GPUs and NCCL, `cpu:gloo,cuda:nccl`, which
+   * uses each for the tensors it is for; else `gloo`.
+   */
   readonly backend?: Backend | undefined;
   /** RANK */
   readonly rank?: number | undefined;
@@ -60,7 +63,7 @@ export function initProcessGroup(options: InitOptions = {}): ProcessGroup {
     );
   }
   const threads = process.env['PIPEWRIGHT_THREAD_GROUP'];
-  const backend = options.backend ?? (threads === undefined ? 'gloo' : 'thread');
+  const backend = options.backend ?? (threads !== undefined ? 'thread' : hasNccl() ? 'cpu:gloo,cuda:nccl' : 'gloo');
   const rank = options.rank ?? fromEnvironment('RANK', 'rank');
   const size = options.worldSize ?? fromEnvironment('WORLD_SIZE', 'worldSize');
   const timeoutMs = checkTimeout('initProcessGroup', options.timeoutMs ?? limitFromEnvironment());
@@ -72,17 +75,19 @@ export function initProcessGroup(options: InitOptions = {}): ProcessGroup {
         'initProcessGroup: give the name of the thread group, or start the threads with spawnThreads',
       );
     world = threadGroup({ name, rank, size, timeoutMs });
-  } else if (backend === 'gloo' || backend === 'nccl') {
-    const make = backend === 'gloo' ? glooGroup : ncclGroup;
+  } else if (backend === 'gloo' || backend === 'nccl' || backend === 'cpu:gloo,cuda:nccl') {
     const group = checkGroup('initProcessGroup', { name: options.name, rank, size, timeoutMs });
     const networkInterface = options.networkInterface ?? interfaceFromEnvironment(options);
-    world = joining(() =>
-      make(rendezvous(options, { backend, networkInterface, ...group }), { ...group, networkInterface }),
-    );
+    world = joining(() => {
+      const stores = rendezvous(options, { networkInterface, ...group });
+      const parts = { ...group, networkInterface };
+      if (backend === 'gloo') return glooGroup(stores.cpu, parts);
+      return backend === 'nccl' ? ncclGroup(stores.cuda, parts) : mixedGroup(stores, parts);
+    });
   } else {
     throw new TorchError(
       'BAD_ARGUMENT',
-      `initProcessGroup: backend is ${String(backend)}; give 'gloo', 'nccl' or 'thread'`,
+      `initProcessGroup: backend is ${String(backend)}; give 'gloo', 'nccl', 'cpu:gloo,cuda:nccl' or 'thread'`,
     );
   }
   shareEnd();
@@ -163,15 +168,17 @@ function joining(body: () => ProcessGroup): ProcessGroup {
 }
 
 interface Rendezvous {
-  readonly backend: 'gloo' | 'nccl';
   readonly rank: number;
   readonly size: number;
   readonly timeoutMs: number;
   readonly networkInterface: string | undefined;
 }
 
-/** The store of the default group, with the prefixes that torch.distributed uses, so that Python ranks can join too. */
-function rendezvous(options: InitOptions, { backend, rank, size, timeoutMs, networkInterface }: Rendezvous): Store {
+/** The stores of the default group, with the prefixes that torch.distributed uses, so that Python ranks can join too. */
+function rendezvous(
+  options: InitOptions,
+  { rank, size, timeoutMs, networkInterface }: Rendezvous,
+): { readonly cpu: Store; readonly cuda: Store } {
   let store = options.store;
   if (store === undefined) {
     const host = masterAddress(options);
@@ -187,7 +194,8 @@ function rendezvous(options: InitOptions, { backend, rank, size, timeoutMs, netw
     });
     store = worldStore.prefix('default_pg');
   }
-  return store.prefix('0/').prefix(backend === 'gloo' ? 'cpu/' : 'cuda/');
+  const common = store.prefix('0/');
+  return { cpu: common.prefix('cpu/'), cuda: common.prefix('cuda/') };
 }
 
 function masterAddress(options: InitOptions): string | undefined {

@@ -1,7 +1,9 @@
 /** @file Making groups: of threads by name, of processes through a store. */
+import { native } from '../base/addon.ts';
 import { checkOptions, TorchError } from '../base/errors.ts';
+import { localRank } from '../base/local-rank.ts';
 import { loadCudaAddon } from '../setup/load-addon.ts';
-import { rankEnvironment } from './environment.ts';
+import { gpuOfRank } from '../tensor/own-gpu.ts';
 import { DistributedError, withoutNoise } from './errors.ts';
 import { Group } from './group.ts';
 import { dist } from './native.ts';
@@ -34,7 +36,7 @@ export interface GlooGroupOptions extends GroupOptions {
 
 /** A group over NCCL. */
 export interface NcclGroupOptions extends GlooGroupOptions {
-  /** The CUDA device of this rank. Default: LOCAL_RANK, or 0. */
+  /** The CUDA device of this rank. Default: LOCAL_RANK modulo the GPUs that are visible, or 0. */
   readonly device?: number | undefined;
 }
 
@@ -107,7 +109,7 @@ export function glooGroup(store: Store, options: GlooGroupOptions): Group {
 export function ncclGroup(store: Store, options: NcclGroupOptions): Group {
   checkOptions('ncclGroup', options, ['name', 'rank', 'size', 'timeoutMs', 'networkInterface', 'host', 'device']);
   const { name, rank, size, timeoutMs } = checkGroup('ncclGroup', options);
-  const { device = Number(rankEnvironment().LOCAL_RANK ?? 0), ...rest } = options;
+  const { device = ownGpu(), ...rest } = options;
   installNccl();
   const companion = glooGroup(store.prefix('companion/'), { ...rest, name: `${name}/companion` });
   return explained('ncclGroup', { name, rank }, () => {
@@ -120,6 +122,11 @@ export function ncclGroup(store: Store, options: NcclGroupOptions): Group {
       timeoutMs,
       handle,
       companion,
+      nccl: {
+        handle: () => handle,
+        made: () => handle,
+        lanes: { group: name, rank, timeoutMs, beside: companion.native, store: store.handle, device },
+      },
       makeGroup: (...[childName, childRank, childSize, childTimeout]) =>
         ncclGroup(store.prefix(`${childName}/`), {
           ...options,
@@ -130,6 +137,54 @@ export function ncclGroup(store: Store, options: NcclGroupOptions): Group {
         }),
     });
   });
+}
+
+/**
+ * Joins a group over gloo for CPU tensors and over NCCL for CUDA tensors, as `backend: 'cpu:gloo,cuda:nccl'` means. NCCL is
+ * set up by the first call that needs it.
+ *
+ * @example const group = mixedGroup(store, { rank, size: 8 })
+ */
+export function mixedGroup(stores: { readonly cpu: Store; readonly cuda: Store }, options: NcclGroupOptions): Group {
+  checkOptions('mixedGroup', options, ['name', 'rank', 'size', 'timeoutMs', 'networkInterface', 'host', 'device']);
+  const { name, rank, size, timeoutMs } = checkGroup('mixedGroup', options);
+  const { device = ownGpu(), ...rest } = options;
+  installNccl();
+  const networkInterface = options.networkInterface ?? process.env['GLOO_SOCKET_IFNAME'] ?? null;
+  return explained('mixedGroup', { name, rank }, () => {
+    const gloo = dist.glooGroup(stores.cpu.handle, name, rank, size, timeoutMs, networkInterface, options.host ?? null);
+    let made: number | undefined;
+    return new Group({
+      name,
+      backend: 'cpu:gloo,cuda:nccl',
+      rank,
+      size,
+      timeoutMs,
+      handle: gloo,
+      nccl: {
+        handle: () => (made ??= dist.ncclGroup(stores.cuda.handle, name, rank, size, timeoutMs, device)),
+        made: () => made,
+        lanes: { group: name, rank, timeoutMs, beside: gloo, store: stores.cuda.handle, device },
+      },
+      makeGroup: (...[childName, childRank, childSize, childTimeout]) =>
+        mixedGroup(
+          { cpu: stores.cpu.prefix(`${childName}/`), cuda: stores.cuda.prefix(`${childName}/`) },
+          { ...rest, device, name: childName, rank: childRank, size: childSize, timeoutMs: childTimeout },
+        ),
+    });
+  });
+}
+
+/** Whether CUDA tensors can go over NCCL here. */
+export function hasNccl(): boolean {
+  if (native.cudaDeviceCount() === 0) return false;
+  const addon = loadCudaAddon() as { ncclVersion?: () => number } | null;
+  return (addon?.ncclVersion?.() ?? 0) > 0;
+}
+
+/** The GPU of this rank. */
+function ownGpu(): number {
+  return gpuOfRank(localRank() ?? 0, Math.max(1, native.cudaDeviceCount()));
 }
 
 /** Ends the waits of a group of this process from any thread, now and from now on. Returns how many ranks it reached. */

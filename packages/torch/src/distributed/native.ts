@@ -95,6 +95,25 @@ export interface NativeDistributed {
   groupAllToAll(group: number, outputs: readonly number[], inputs: readonly number[], timeoutMs: number): number;
   groupBarrier(group: number, timeoutMs: number): number;
   groupCoalesce(group: number, on: boolean): number | undefined;
+  laneOpen(
+    beside: number,
+    store: number,
+    name: string,
+    sends: boolean,
+    peer: number,
+    device: number,
+    window: number,
+    timeoutMs: number,
+  ): number;
+  laneReady(lane: number, timeoutMs: number): void;
+  laneSend(lane: number, tensors: readonly number[]): number;
+  laneReceive(lane: number, format: readonly number[]): number[];
+  laneWait(lane: number, message: number): void;
+  laneJoin(lane: number): void;
+  laneMark(lane: number): void;
+  laneForget(lane: number): void;
+  laneProgress(lane: number): [begun: number, done: number];
+  laneClose(lane: number, timeoutMs: number): void;
   workWait(work: number, timeoutMs: number): void;
   workDone(work: number, timeoutMs: number, key: number): Promise<void>;
   workIsOver(work: number): boolean;

@@ -1,11 +1,13 @@
 /** @file A process group: ranks that exchange tensors, whether they are threads, processes or machines. */
+import type { Device } from '../tensor/device.ts';
 import type { Tensor } from '../tensor/tensor.ts';
 import type { Channel, RecvOptions, SendOptions } from './channel.ts';
+import type { DeviceLane, LaneOptions } from './device-lane.ts';
 import type { Json } from './json.ts';
 import type { WaitOptions, Work } from './work.ts';
 
-/** What carries the messages: worker threads of this process, TCP between processes, or GPUs. */
-export type Backend = 'thread' | 'gloo' | 'nccl';
+/** What carries the messages: worker threads of this process, TCP between processes, GPUs, or each where its tensors are. */
+export type Backend = 'thread' | 'gloo' | 'nccl' | 'cpu:gloo,cuda:nccl';
 
 /** How values of several ranks become one. `avg` is for floating-point and complex tensors. */
 export type ReduceOp = 'sum' | 'avg' | 'product' | 'min' | 'max';
@@ -82,6 +84,11 @@ export interface ProcessGroup {
   recvAny(peer: number, options?: RecvOptions & { readonly tag?: number | undefined }): Tensor;
   /** The ordered channel to one peer; also to this rank itself. */
   channel(peer: number): Channel;
+
+  /** Whether tensors of a device go over lanes here, from GPU to GPU. @example group.hasLanes('cuda') */
+  hasLanes(device: Device): boolean;
+  /** One way for CUDA tensors to or from a peer, over NCCL. */
+  lane(peer: number, options: LaneOptions): DeviceLane;
 
   /** Gives all ranks the values of one. */
   broadcast(tensor: Tensor, root: number, options: CollectiveOptions & Async): Work;

@@ -189,7 +189,34 @@ function cudaFindings(libtorch: Libtorch | null, env: NodeJS.ProcessEnv): Findin
           },
     );
   }
-  return findings;
+  return driver === null ? findings : [...findings, ...gpuFindings(env)];
+}
+
+/** What several GPUs, or several ranks on one, depend on. */
+function gpuFindings(env: NodeJS.ProcessEnv): Finding[] {
+  const smi = which('nvidia-smi', env);
+  if (smi === null) return [];
+  const fields = 'index,name,memory.total,memory.free,compute_mode';
+  const gpus = query(smi, [`--query-gpu=${fields}`, '--format=csv,noheader'], env)?.trim() ?? '';
+  const count = gpus === '' ? 0 : gpus.split('\n').length;
+  const links = count > 1 ? query(smi, ['topo', '-p2p', 'r'], env)?.trim() : undefined;
+  const hasMps = existsSync(join(env['CUDA_MPS_PIPE_DIRECTORY'] ?? '/tmp/nvidia-mps', 'control'));
+  const visible = env['CUDA_VISIBLE_DEVICES'];
+  return [
+    {
+      part: 'GPUs',
+      health: 'info',
+      value: `${gpus}${visible === undefined ? '' : `\nCUDA_VISIBLE_DEVICES=${visible}`}`,
+    },
+    ...(links === undefined || links === '' ? [] : [{ part: 'peer access', health: 'info' as const, value: links }]),
+    {
+      part: 'MPS',
+      health: 'info',
+      value: hasMps
+        ? 'runs: several processes share a GPU at the same time'
+        : 'does not run: processes that share a GPU take turns; nvidia-cuda-mps-control -d starts it',
+    },
+  ];
 }
 
 interface CudaParts {

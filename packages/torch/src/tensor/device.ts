@@ -1,5 +1,6 @@
 /** @file Where a tensor lives: `cpu`, `cuda:0`, `meta`. */
 import { TorchError } from '../base/errors.ts';
+import { chooseGpu } from './own-gpu.ts';
 
 /** A device as text: its type, and an index where there are several. */
 export type Device = 'cpu' | 'meta' | 'cuda' | `cuda:${number}` | (string & {});
@@ -18,6 +19,10 @@ export function deviceText(type: number, index: number): Device {
 
 /** Checks the text of a device. */
 export function toDevice(value: unknown): Device {
-  if (typeof value === 'string' && /^[a-z]+(:\d+)?$/.test(value)) return value;
+  if (value === 'cpu') return value;
+  if (typeof value === 'string' && /^[a-z]+(:\d+)?$/.test(value)) {
+    if (value.startsWith('cuda')) chooseGpu();
+    return value;
+  }
   throw new TorchError('DEVICE', `${String(value)} is not a device; use 'cpu', 'cuda', 'cuda:1' or 'meta'`);
 }

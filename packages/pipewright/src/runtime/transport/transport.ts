@@ -21,6 +21,26 @@ export interface Payload {
   readonly header?: distributed.Json | undefined;
 }
 
+/** What a step depends on, in words, on this rank. */
+export interface StepSignature {
+  /** What decides which messages there are: training or not, which parameters are trained. */
+  readonly kind: string;
+  /** The shapes, types and structure of the inputs. */
+  readonly inputs: string;
+  /** Empty where this rank would capture the step, else why it cannot; undefined where nobody asked for it. */
+  readonly capture?: string | undefined;
+}
+
+/** What the ranks found out about a step together. */
+export interface Agreement {
+  /** The same on all ranks, and in every step with the same signatures of all. */
+  readonly key: string;
+  /** Whether nothing but tensors will be exchanged, so that the step can be captured. */
+  readonly isKnown: boolean;
+  /** Why not all ranks would capture; null where they would. */
+  readonly captureProblem: string | null;
+}
+
 /** A receive that was posted. */
 export interface PostedReceive {
   /** Gives what came, fresh leaves of the autograd graph. Called once. */
@@ -36,8 +56,16 @@ export interface Transport {
   post(envelope: Envelope, like?: readonly Tensor[]): PostedReceive;
   /** Sends a message. The tensors are not changed afterwards, and may be freed. */
   send(envelope: Envelope, payload: Payload): void;
+  /** Compares with all other ranks what a step is given: for transports that remember. Every rank, before `beginStep`. */
+  agree?(signature: StepSignature): Agreement;
+  /** The first problem that a rank has; null where none has one. Every rank. */
+  compare?(problem: string | null): string | null;
   /** A step or an evaluation begins. */
   beginStep?(training: boolean): void;
+  /** The messages of a captured step are on their way again. */
+  replayed?(): void;
+  /** A capture has failed: what was sent and posted in it never happens. */
+  forget?(): void;
   /** The step has ended, or failed: what is still posted will not be taken. */
   endStep?(failed: boolean): void;
   /** Frees what is kept between steps. */

@@ -46,6 +46,11 @@ export function packValues(values: readonly unknown[]): Payload {
   return { tensors, header: header as unknown as distributed.Json };
 }
 
+/** Whether a header has values that may be others in every step, and not only the structure of the message. */
+export function hasValues(header: distributed.Json | undefined): boolean {
+  return header !== undefined && (header as unknown as Header).values.length > 0;
+}
+
 /** The values of a message that `packValues` made. */
 export function unpackValues({ tensors, header }: Payload): Arrival {
   if (header === undefined) {

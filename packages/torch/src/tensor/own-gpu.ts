@@ -1,0 +1,34 @@
+/**
+ * @file Which GPU `'cuda'` means: that of the local rank, modulo the GPUs that are visible. A rank that is a thread has a
+ * stream of its own there, so that its work does not queue up behind that of the others.
+ */
+import { native } from '../base/addon.ts';
+import { isThreadRank, localRank } from '../base/local-rank.ts';
+
+// Before CUDA is first asked for anything. A queue for each stream: messages that wait must not hold up what is computed. MPS
+// has few of them for all its processes.
+if (localRank() !== undefined && process.env['CUDA_MPS_PIPE_DIRECTORY'] === undefined)
+  process.env['CUDA_DEVICE_MAX_CONNECTIONS'] ??= '32';
+
+let chosen = false;
+
+/** The GPU of a local rank among those that are visible. @example gpuOfRank(5, 4) // 1 */
+export function gpuOfRank(rank: number, visible: number): number {
+  return rank % visible;
+}
+
+/** Chooses this thread's GPU, once, before a GPU is first used. */
+export function chooseGpu(): void {
+  if (chosen) return;
+  const visible = native.cudaDeviceCount();
+  if (visible === 0) return;
+  chosen = true;
+  const rank = localRank();
+  if (rank !== undefined) native.useGpu(gpuOfRank(rank, visible), isThreadRank());
+}
+
+/** Makes `'cuda'` mean another GPU in this thread. */
+export function useGpu(index: number): void {
+  chosen = true;
+  native.useGpu(index, isThreadRank());
+}
