@@ -1,10 +1,10 @@
 /** @file The layer check finds planted violations and lets everything else pass. */
-import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
-import { findImports, findViolations } from './check-layers.mjs';
+import { findFolderCycles, findImports, findViolations, withFolders } from './check-layers.mjs';
 
 describe('findImports', () => {
   test('tells lazy imports from those at once', () => {
@@ -68,12 +68,45 @@ describe('findViolations', () => {
     plant('cli/src/d.ts', "import { Command } from 'commander';\nawait import('@pipewright/torch');");
     expect(findViolations(root).join('\n')).toMatchInlineSnapshot(`
       "packages/cli/src/c.ts: imports '@pipewright/torch/setup': cli may import torch only lazily, with import()
-      packages/extra: not in the table of scripts/check-layers.mjs; add it there
+      packages/extra: not in the table of scripts/layers.mjs; add it there
       packages/schedule/src/a.ts: imports 'node:fs': schedule also runs in a browser; keep Node out of it
       packages/schedule/src/a.ts: imports '@pipewright/torch': schedule may import none of our packages
       packages/torch/src/b.ts: imports '../../schedule/src/a.ts': leaves packages/torch; import the other package by its name
       packages/torch/src/b.ts: imports 'left-pad': left-pad is not among the dependencies of packages/torch/package.json"
     `);
+  });
+
+  test('folders keep to their rows', () => {
+    plant('torch/package.json', '{}');
+    plant('torch/src/index.ts', "export * from './nn/index.ts';");
+    plant('torch/src/base/errors.ts', "import type { Tensor } from '../tensor/tensor.ts';");
+    plant('torch/src/base/errors.test.ts', "import { Tensor } from '../tensor/tensor.ts';");
+    plant('torch/src/tensor/tensor.ts', "import { TorchError } from '../base/errors.ts';\nimport '../index.ts';");
+    plant('torch/src/nn/index.ts', "export * from './modules/linear.ts';");
+    plant('torch/src/nn/module.ts', "import { Linear } from './modules/linear.ts';");
+    plant('torch/src/nn/modules/linear.ts', "import { Module } from '../module.ts';");
+    plant('torch/src/optim/fused/deep.ts', "import { optimizer } from '../optimizer.ts';");
+    plant('torch/src/attic/old.ts', '');
+    plant('torch/native/core/core.h', '#include <vector>\n#include "tensor/tensor.h"');
+    plant('torch/native/tensor/tensor.h', '#include "core/core.h"');
+    expect(findViolations(root).join('\n')).toMatchInlineSnapshot(`
+      "packages/torch/src/attic/old.ts: its folder is not in the table of scripts/layers.mjs; add it there
+      packages/torch/src/base/errors.ts: imports '../tensor/tensor.ts': base may import no folder
+      packages/torch/src/nn/module.ts: imports './modules/linear.ts': nn may import nn/functional, autograd, functions, generated, op, tensor, addon, base
+      packages/torch/src/tensor/tensor.ts: imports '../index.ts': no folder imports the entries of src
+      packages/torch/native/core/core.h: includes "tensor/tensor.h": core may include no folder"
+    `);
+  });
+
+  test('finds folders that import each other, also through others', () => {
+    const row = (...imports: string[]) => ({ imports });
+    expect(findFolderCycles({ a: row('b'), b: row('c'), c: row('a'), d: row('a') })).toEqual(['a -> b -> c -> a']);
+    expect(findFolderCycles({ a: row('b', 'c'), b: row('c'), c: row() })).toEqual([]);
+  });
+
+  test('CONTRIBUTING shows the tables', () => {
+    const page = readFileSync(new URL('../CONTRIBUTING.md', import.meta.url), 'utf8');
+    expect(withFolders(page)).toBe(page);
   });
 
   test('this workspace keeps to the table', () => {

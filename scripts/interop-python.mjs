@@ -67,7 +67,7 @@ function findPython() {
 }
 
 function libtorchVersion() {
-  const script = `import('${new URL('../packages/torch/dist/base/addon.js', import.meta.url).href}').then((m) => console.log(m.native.torchVersion()))`;
+  const script = `import('${new URL('../packages/torch/dist/addon/addon.js', import.meta.url).href}').then((m) => console.log(m.native.torchVersion()))`;
   const found = spawnSync(process.execPath, ['-e', script], { encoding: 'utf8' });
   if (found.status !== 0)
     fail(`the addon does not load; run npm start once (${found.stderr.trim().split('\n').at(-1)})`);

@@ -6,22 +6,24 @@ export * from './autograd/index.ts';
 export { TorchError } from './base/errors.ts';
 export * as cuda from './cuda/index.ts';
 export * as distributed from './distributed/index.ts';
+export * from './functions/creation.ts';
 export * from './generated/functions.ts';
-export * from './tensor/creation.ts';
 export * from './tensor/device.ts';
 export * from './tensor/dtype.ts';
 
 import './generated/methods.ts';
 
+export type { BoundArgument, BoundOp } from './addon/bound-op.ts';
 export { MappedFile, type MappedTensor } from './files/mapped-file.ts';
+export type { ToOptions } from './functions/convert.ts';
+export { type Index, Range, range, type SliceItem } from './functions/indexing.ts';
 export * as nn from './nn/index.ts';
-export { type BoundArgument, type BoundOp, bindOp, callGiven } from './op/bind.ts';
+export { bindOp, callGiven } from './op/bind.ts';
 export { callOp, listOps, type OpSchema } from './op/call.ts';
-export type { ToOptions } from './op/convert.ts';
-export { type Index, Range, range, type SliceItem } from './tensor/indexing.ts';
 
-import './op/convert.ts';
+import './functions/convert.ts';
 
+export { FloatScalar, float } from './base/float-scalar.ts';
 export {
   loadSafetensors,
   readSafetensorsHeader,
@@ -29,6 +31,8 @@ export {
   type SafetensorsHeader,
   saveSafetensors,
 } from './files/safetensors.ts';
+export { type PrintOptions, setPrintOptions } from './functions/print.ts';
+export { type UniqueOptions, unique } from './functions/unique.ts';
 export type * from './generated/options.ts';
 export {
   describeHandle,
@@ -46,12 +50,20 @@ export {
   releaseHandles,
   sizeOfHandle,
 } from './op/prepared.ts';
-export { type Recorder, recorder, sharesStorage, torchSourceRoot, withRecorder } from './op/recorder.ts';
-export type * from './op/types.ts';
-export { type UniqueOptions, unique } from './op/unique.ts';
 export * as optim from './optim/index.ts';
-export { type PrintOptions, setPrintOptions } from './tensor/print.ts';
 export { Generator, getRngState, initialSeed, manualSeed, setRngState } from './tensor/random.ts';
+export {
+  type CheckpointOptions,
+  type CustomFunction,
+  type FunctionGradients,
+  type FunctionOutput,
+  type Recorder,
+  recorder,
+  sharesStorage,
+  torchSourceRoot,
+  withRecorder,
+} from './tensor/recorder.ts';
 export { keep, liveTensors, Scope, scope, unscoped } from './tensor/scope.ts';
 export * from './tensor/tensor.ts';
 export { isPlainObject, mapTensors, tensorsIn } from './tensor/tree.ts';
+export type * from './tensor/types.ts';

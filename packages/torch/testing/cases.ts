@@ -5,8 +5,9 @@
 import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { float } from '../src/base/float-scalar.ts';
 import { loadSafetensors } from '../src/files/safetensors.ts';
-import { float, Tensor } from '../src/tensor/tensor.ts';
+import { Tensor } from '../src/tensor/tensor.ts';
 
 /** A value as the files write it. */
 export type Json = null | boolean | string | number | readonly Json[] | JsonObject;

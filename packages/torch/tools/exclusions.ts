@@ -55,7 +55,7 @@ export const excludedNames: ReadonlyMap<string, string> = new Map([
   ['mH', 'Tensor.mH'],
   ['real', 'Tensor.real'],
   ['imag', 'Tensor.imag'],
-  ['to', 'written by hand in src/op/convert.ts: its overloads share one form'],
+  ['to', 'written by hand in src/functions/convert.ts: its overloads share one form'],
   ['slice', 'Tensor.slice takes ranges'],
   ['set', 'the functional twin of set_'],
   ['set_', 'Tensor.set_ assigns to an index'],

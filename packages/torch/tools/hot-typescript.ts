@@ -140,10 +140,10 @@ export function hotTypescriptFile(
   });
   const methods = [...byName.values()].filter(isMethod).map((list) => printFunction(list, schemas, true));
   const functions = [...byName.values()].map((list) => printFunction(list, schemas, false));
-  return `${banner}import { native } from '../base/addon.ts';
+  return `${banner}import { native } from '../addon/addon.ts';
 import { handleOrZero, list, listOrOne, spread, tensors } from '../op/hot.ts';
 import { genericFunction, genericMethod } from '../op/operator.ts';
-import { recorder } from '../op/recorder.ts';
+import { recorder } from '../tensor/recorder.ts';
 import { Tensor } from '../tensor/tensor.ts';
 
 type Hot = (...values: unknown[]) => unknown;

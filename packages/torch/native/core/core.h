@@ -136,6 +136,20 @@ using OwnedNode = std::decay_t<NodePtr>;
 
 class Bridge;
 
+// Tensors that no scope owns, with weak references to their JavaScript objects: see tensor/tracker.cc.
+struct Tracker {
+  struct Entry {
+    napi_ref object = nullptr;
+    int32_t handle = 0;
+    int64_t device_bytes = 0;
+  };
+  std::vector<Entry> entries;  // by slot of the handle
+  size_t count = 0;
+  int64_t device_bytes = 0;    // of tensors on other devices than the CPU
+  int64_t byte_limit = 64 << 20;
+  size_t count_limit = 1 << 16;
+};
+
 // One per JavaScript thread that loaded the addon.
 struct Env {
   napi_env napi = nullptr;
@@ -152,6 +166,7 @@ struct Env {
   double* meta = nullptr;              // shared with TypeScript: see tensor.cc
   napi_ref meta_ref = nullptr;
   int64_t reported_bytes = 0;          // what V8 was told of
+  Tracker tracker;
 
   at::Tensor& tensor(int32_t handle);
   int32_t wrap(at::Tensor&& tensor) { return tensors.add(std::move(tensor)); }
@@ -245,6 +260,7 @@ bool rethrow_callback_error(napi_env env, const CallbackError& error) noexcept;
 // --- the parts, each in its file --------------------------------------------------------------------------------------
 
 void init_tensor(Env& env, napi_value exports);
+void init_tracker(Env& env, napi_value exports);
 void init_ops(Env& env, napi_value exports);
 void init_hot_ops(Env& env, napi_value exports);
 void init_autograd(Env& env, napi_value exports);
@@ -263,6 +279,9 @@ void init_distributed(Env& env, napi_value exports) __attribute__((weak));
 void install_allocator();
 int64_t thread_bytes();
 
-void install_kernels();  // in the place of libtorch's (gelu.cc)
+void install_kernels();  // in the place of libtorch's (kernels/gelu.cc)
+namespace meta {
+void register_kernels();  // once per process; what libtorch has is left alone (kernels/meta-kernels.cc)
+}
 
 }  // namespace pw

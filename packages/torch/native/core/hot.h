@@ -3,7 +3,8 @@
 #pragma once
 
 #include "core/core.h"
-#include "tensor/own-generator.h"
+#include "core/generated/border.h"
+#include "core/own-generator.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/List.h>
@@ -20,7 +21,6 @@
 
 namespace pw {
 
-constexpr size_t kHotList = 16, kHotListLength = 64;  // lists travel in Env::meta, from this index on
 
 // A list of integers that is whatever an operator asks for.
 struct HotInts {

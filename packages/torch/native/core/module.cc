@@ -1,6 +1,5 @@
 // The addon's entry: one environment per JavaScript thread, and the helpers of core.h.
 #include "core/core.h"
-#include "kernels/meta-kernels.h"
 
 #include <c10/util/Exception.h>
 #include <torch/csrc/autograd/function.h>
@@ -155,7 +154,12 @@ void throw_to_js(napi_env env, const char* where) noexcept {
   } catch (const c10::IndexError& error) {
     report("INDEX", error.what_without_backtrace());
   } catch (const c10::Error& error) {
-    report("LIBTORCH", error.what_without_backtrace());
+    const std::string message = error.what_without_backtrace();
+    if (message.find("resize storage that is not resizable") == std::string::npos) {
+      report("LIBTORCH", message);
+    } else {
+      report("NOT_RESIZABLE", "the tensor cannot grow: its memory is shared with an array, a file, another rank or an operation under way; use a new tensor");
+    }
   } catch (const std::bad_alloc&) {
     report("OUT_OF_MEMORY", "out of memory");
   } catch (const std::exception& error) {
@@ -212,6 +216,7 @@ static napi_value init(napi_env napi, napi_value exports) {
     add_exports(*env, exports, {{"setErrorClass", set_error_class}});
     init_system(*env, exports);
     init_tensor(*env, exports);
+    init_tracker(*env, exports);
     init_ops(*env, exports);
     init_hot_ops(*env, exports);
     init_autograd(*env, exports);

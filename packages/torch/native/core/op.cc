@@ -241,12 +241,46 @@ static napi_value from_ivalue(Env& env, IValue&& value) {
   throw CodedError("UNSUPPORTED_TYPE", "a result of type " + value.tagKind() + " cannot be given to TypeScript");
 }
 
+// Tensors that an operator may resize and whose memory cannot grow. libtorch sets the new sizes before it finds that out
+// and leaves them after the error, so that the tensor would reach beyond its memory: they get their old sizes back.
+class Unresizable {
+ public:
+  void save(const IValue& value) {
+    if (value.isTensor()) {
+      save(value.toTensor());
+    } else if (value.isTensorList()) {
+      for (const at::Tensor& tensor : value.toTensorVector()) save(tensor);
+    }
+  }
+  void restore() {
+    for (Entry& entry : entries_) {
+      if (entry.tensor.sizes() == at::IntArrayRef(entry.sizes) && entry.tensor.strides() == at::IntArrayRef(entry.strides)) continue;
+      c10::TensorImpl* impl = entry.tensor.unsafeGetTensorImpl();
+      impl->set_storage_offset(entry.offset);
+      impl->set_sizes_and_strides(entry.sizes, entry.strides);
+    }
+  }
+
+ private:
+  struct Entry {
+    at::Tensor tensor;
+    c10::DimVector sizes, strides;
+    int64_t offset;
+  };
+  void save(const at::Tensor& tensor) {
+    if (!tensor.defined() || tensor.layout() != at::kStrided || !tensor.has_storage() || tensor.storage().unsafeGetStorageImpl()->resizable()) return;
+    entries_.push_back({tensor, c10::DimVector(tensor.sizes()), c10::DimVector(tensor.strides()), tensor.storage_offset()});
+  }
+  std::vector<Entry> entries_;
+};
+
 // One operator bound to one environment: the data pointer of its JavaScript function.
 struct BoundOp {
   Env* env;
   c10::OperatorHandle op;
   const c10::FunctionSchema* schema;
   bool returns_self;  // an in-place operator: TypeScript returns the tensor it has
+  std::vector<size_t> written;  // arguments
 };
 
 static constexpr size_t kMaxArguments = 64;
@@ -292,7 +326,14 @@ static napi_value call(napi_env napi, napi_callback_info info) {
         throw CodedError(error.code, std::string("argument '") + argument.name() + "': " + error.what());
       }
     }
-    bound.op.callBoxed(&stack);
+    Unresizable unresizable;
+    for (const size_t i : bound.written) unresizable.save(stack[i]);
+    try {
+      bound.op.callBoxed(&stack);
+    } catch (...) {
+      unresizable.restore();
+      throw;
+    }
     const size_t results = stack.size() - base;
     if (bound.returns_self || results == 0) return nullptr;
     if (results == 1) return from_ivalue(env, std::move(stack.back()));
@@ -354,7 +395,11 @@ PW_ENTRY(bind_op, 2) {
   if (schema.arguments().size() > kMaxArguments) throw CodedError("UNSUPPORTED_TYPE", schema.name() + " has too many arguments");
   napi_value result = describe(args.napi, *op), function;
   const bool in_place = returns_self(schema);
-  BoundOp* bound = new BoundOp{args.env, *op, &schema, in_place};
+  BoundOp* bound = new BoundOp{args.env, *op, &schema, in_place, {}};
+  for (size_t i = 0; i < schema.arguments().size(); ++i) {
+    const auto* alias = schema.arguments()[i].alias_info();
+    if (alias != nullptr && alias->isWrite()) bound->written.push_back(i);
+  }
   napi_create_function(args.napi, schema.name().c_str(), NAPI_AUTO_LENGTH, call, bound, &function);
   napi_add_finalizer(args.napi, function, bound, [](napi_env, void* data, void*) { delete static_cast<BoundOp*>(data); }, nullptr, nullptr);
   napi_set_named_property(args.napi, result, "inPlace", from_bool(args.napi, in_place));

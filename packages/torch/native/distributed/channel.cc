@@ -1,5 +1,6 @@
 #include "distributed/channel.h"
 
+#include "core/pin.h"
 #include "distributed/device-order.h"
 
 #include <ATen/ops/empty.h>
@@ -14,14 +15,6 @@ namespace {
 int cores() {
   static const int count = std::max(1u, std::thread::hardware_concurrency());
   return count;
-}
-
-// JavaScript owns the memory of such a storage (tensor.cc, from_data).
-bool borrows_memory(const at::Tensor& tensor) {
-  if (!tensor.is_cpu() || !tensor.has_storage()) return false;
-  static const c10::DeleterFnPtr borrowed =
-      c10::InefficientStdFunctionContext::makeDataPtr(nullptr, [](void*) {}, c10::Device(c10::DeviceType::CPU)).get_deleter();
-  return tensor.storage().data_ptr().get_deleter() == borrowed;
 }
 
 struct Endpoints {
@@ -64,12 +57,20 @@ Crowd& crowd() {
   return *all;
 }
 
+bool borrows_memory(const at::Tensor& tensor) {
+  if (!tensor.is_cpu() || !tensor.has_storage()) return false;
+  static const c10::DeleterFnPtr borrowed =
+      c10::InefficientStdFunctionContext::makeDataPtr(nullptr, [](void*) {}, c10::Device(c10::DeviceType::CPU)).get_deleter();
+  return tensor.storage().data_ptr().get_deleter() == borrowed;
+}
+
 at::Tensor hand_over(const at::Tensor& tensor) {
   if (!tensor.defined()) return tensor;
   if (borrows_memory(tensor)) {
     c10::InferenceMode normal(false);
     return tensor.detach().clone();
   }
+  forbid_resizing(tensor);  // the receiver may be reading it
   c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
   const c10::VariableVersion version = impl->is_inference() ? c10::VariableVersion(c10::VariableVersion::DISABLED) : impl->version_counter();
   return at::Tensor(impl->shallow_copy_and_detach(version, /*allow_tensor_metadata_change=*/true));

@@ -118,6 +118,8 @@ bool spin_until(const Wait& wait, Ready&& ready) {
 // The tensor for another thread: same memory, own autograd data, shared version counter (a change in place by one side is
 // noticed by a backward of the other). Memory owned by JavaScript is copied: it would die with its thread.
 at::Tensor hand_over(const at::Tensor& tensor);
+// Whether JavaScript or a file owns the memory (tensor.cc): it ends with its thread.
+bool borrows_memory(const at::Tensor& tensor);
 
 // The endpoint of `handle` in this thread, and a new handle for one.
 std::shared_ptr<Endpoint> endpoint_of(Env& env, int32_t handle);

@@ -17,13 +17,14 @@ struct Staged {
   at::Tensor original, dense, wire;
 };
 
-at::Tensor dense_of(const at::Tensor& tensor) {
+at::Tensor dense_of(const at::Tensor& tensor, bool is_read_by_threads) {
   at::NoGradGuard no_grad;
+  if (is_read_by_threads && borrows_memory(tensor)) return tensor.detach().clone(at::MemoryFormat::Contiguous);
   return tensor.detach().resolve_conj().resolve_neg().contiguous();
 }
 
 Staged as_is(const Group& group, const at::Tensor& tensor) {
-  Staged staged{tensor, dense_of(tensor), {}};
+  Staged staged{tensor, dense_of(tensor, group.kind == BackendKind::thread), {}};
   staged.wire = group.kind == BackendKind::thread ? staged.dense : staged.dense.reshape({-1}).view(at::kByte);
   return staged;
 }
@@ -31,7 +32,7 @@ Staged as_is(const Group& group, const at::Tensor& tensor) {
 // The reduction of a backend without booleans, 16-bit integers and averages.
 Staged for_reduction(const Group& group, const at::Tensor& tensor, ReduceOp::RedOpType& op) {
   at::NoGradGuard no_grad;
-  Staged staged{tensor, dense_of(tensor), {}};
+  Staged staged{tensor, dense_of(tensor, group.kind == BackendKind::thread), {}};
   if (group.kind == BackendKind::thread) {
     staged.wire = staged.dense;
     return staged;
@@ -113,7 +114,7 @@ PW_ENTRY(group_send, 4) {
   const int destination = args.int32(2), tag = args.int32(3);
   check_peer(*group, destination);
   auto pending = start(group, Pending::Kind::send, [&](c10d::Backend& backend) { return backend.send(tensors, destination, tag); });
-  pending->keep = tensors;
+  pending->hold(tensors);
   return add(*args.env, std::move(pending));
 }
 
@@ -125,7 +126,7 @@ PW_ENTRY(group_receive, 4) {
   const int source = args.int32(2), tag = args.int32(3);
   check_peer(*group, source);
   auto pending = start(group, Pending::Kind::receive, [&](c10d::Backend& backend) { return backend.recv(tensors, source, tag); });
-  pending->keep = tensors;
+  pending->hold(tensors);
   pending->after = [staged] { unstage(staged, 1); };
   return add(*args.env, std::move(pending));
 }
@@ -140,7 +141,7 @@ PW_ENTRY(group_broadcast, 4) {
   options.timeout = limit(args.int64(3));
   check_peer(*group, static_cast<int>(options.rootRank));
   auto pending = start(group, Pending::Kind::collective, [&](c10d::Backend& backend) { return backend.broadcast(tensors, options); });
-  pending->keep = tensors;
+  pending->hold(tensors);
   if (options.rootRank != group->rank()) pending->after = [staged] { unstage(staged, 1); };
   return add(*args.env, std::move(pending));
 }
@@ -156,7 +157,7 @@ PW_ENTRY(group_all_reduce, 4) {
   options.timeout = limit(args.int64(3));
   const double divisor = divisor_of(*group, args.int32(2));
   auto pending = start(group, Pending::Kind::collective, [&](c10d::Backend& backend) { return backend.allreduce(tensors, options); });
-  pending->keep = tensors;
+  pending->hold(tensors);
   pending->after = [staged, divisor] { unstage(staged, divisor); };
   return add(*args.env, std::move(pending));
 }
@@ -177,7 +178,7 @@ PW_ENTRY(group_reduce, 5) {
   Tensors tensors{staged.wire};
   const double divisor = divisor_of(*group, args.int32(3));
   auto pending = start(group, Pending::Kind::collective, [&](c10d::Backend& backend) { return backend.reduce(tensors, options); });
-  pending->keep = tensors;
+  pending->hold(tensors);
   if (root) pending->after = [staged, divisor] { unstage(staged, divisor); };
   return add(*args.env, std::move(pending));
 }
@@ -192,8 +193,8 @@ PW_ENTRY(group_all_gather, 4) {
   c10d::AllgatherOptions options;
   options.timeout = limit(args.int64(3));
   auto pending = start(group, Pending::Kind::collective, [&](c10d::Backend& backend) { return backend.allgather(outputs, inputs, options); });
-  pending->keep = outputs[0];
-  pending->keep.push_back(inputs[0]);
+  pending->hold(outputs[0]);
+  pending->hold({inputs[0]});
   pending->after = [staged] {
     for (const Staged& item : staged) unstage(item, 1);
   };
@@ -218,8 +219,8 @@ PW_ENTRY(group_reduce_scatter, 5) {
   options.timeout = limit(args.int64(4));
   const double divisor = divisor_of(*group, code);
   auto pending = start(group, Pending::Kind::collective, [&](c10d::Backend& backend) { return backend.reduce_scatter(outputs, inputs, options); });
-  pending->keep = inputs[0];
-  pending->keep.push_back(outputs[0]);
+  pending->hold(inputs[0]);
+  pending->hold({outputs[0]});
   pending->after = [output, divisor] { unstage(output, divisor); };
   return add(*args.env, std::move(pending));
 }
@@ -235,8 +236,8 @@ PW_ENTRY(group_all_to_all, 4) {
   if (group->kind == BackendKind::thread) {
     Tensors to = wires(outputs), from = wires(inputs);
     auto pending = start(group, Pending::Kind::collective, [&](c10d::Backend& backend) { return backend.alltoall(to, from, options); });
-    pending->keep = to;
-    pending->keep.insert(pending->keep.end(), from.begin(), from.end());
+    pending->hold(to);
+    pending->hold(from);
     pending->after = [outputs] {
       for (const Staged& item : outputs) unstage(item, 1);
     };
@@ -251,7 +252,7 @@ PW_ENTRY(group_all_to_all, 4) {
   at::NoGradGuard no_grad;
   at::Tensor from = at::cat(wires(inputs)), to = at::empty({total}, from.options());
   auto pending = start(group, Pending::Kind::collective, [&](c10d::Backend& backend) { return backend.alltoall_base(to, from, to_sizes, from_sizes, options); });
-  pending->keep = {to, from};
+  pending->hold({to, from});
   pending->after = [outputs, to] {
     at::NoGradGuard guard;
     int64_t offset = 0;

@@ -246,13 +246,21 @@ void Pending::finish(const Wait& wait) {
     changed_.notify_all();
     if (over) {
       error_ = error;
-      keep.clear();
+      held_.clear();
+      pins_.clear();
       after = nullptr;
     } else if (error) {
       std::rethrow_exception(error);
     }
   }
   if (error_) std::rethrow_exception(error_);
+}
+
+void Pending::hold(const std::vector<at::Tensor>& tensors) {
+  for (const at::Tensor& tensor : tensors) {
+    held_.push_back(tensor);
+    pins_.emplace_back(tensor);
+  }
 }
 
 bool Pending::is_over() {

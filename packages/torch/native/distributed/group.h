@@ -1,6 +1,7 @@
 // Process groups over any c10d backend, and the operations that are under way in them.
 #pragma once
 
+#include "core/pin.h"
 #include "distributed/channel.h"
 #include "distributed/process-group.h"
 
@@ -51,7 +52,7 @@ class Pending : public std::enable_shared_from_this<Pending> {
 
   const std::shared_ptr<Group> group;
   const Kind kind;
-  std::vector<at::Tensor> keep;
+  void hold(const std::vector<at::Tensor>& tensors);  // until it is over they are alive and do not move
   std::function<void()> after;          // runs once, when the operation is over
 
  private:
@@ -72,6 +73,8 @@ class Pending : public std::enable_shared_from_this<Pending> {
   void wait_for_backend(const Wait& wait);
 
   c10::intrusive_ptr<c10d::Work> work_;
+  std::vector<at::Tensor> held_;
+  std::vector<Pin> pins_;
   std::shared_ptr<Signal> signal_;
   std::mutex mutex_;
   std::condition_variable changed_;

@@ -1,5 +1,6 @@
 // Optimizer steps over many parameters at once. A bucket holds the parameters of one group, device and type, and what
 // the optimizer remembers of each; TypeScript says which slots there are and gives the numbers of the step.
+#include "core/generated/border.h"
 #include "optim/optimizer.h"
 
 #include <ATen/ops/_foreach_abs.h>
@@ -93,7 +94,7 @@ struct Step {
     napi_value buffer;
     size_t offset = 0, length = 0;
     check(args.napi, napi_get_typedarray_info(args.napi, args.values[1], &type, &length, &data, &buffer, &offset), "a Float64Array");
-    if (type != napi_float64_array || length < 12) throw CodedError("BAD_ARGUMENT", "internal: an optimizer step takes 12 numbers");
+    if (type != napi_float64_array || length < step_number::kLongest) throw CodedError("BAD_ARGUMENT", "internal: an optimizer step takes more numbers");
     n = static_cast<const double*>(data);
   }
   Bucket& bucket;
@@ -101,7 +102,7 @@ struct Step {
   const double* n;
   at::AutoGradMode guard;
 
-  double lr() const { return rate.defined() ? rate.item<double>() : n[0]; }
+  double lr() const { return rate.defined() ? rate.item<double>() : n[step_number::sgd::lr]; }  // the first of all of them
 };
 
 // What every foreach step begins with: the sign and the weight decay of the gradients, without touching them.
@@ -160,14 +161,15 @@ double epsilon_of(at::ScalarType type) {
 
 // lr, momentum, dampening, weight decay, nesterov, maximize; slots: momentum buffer if there is momentum
 PW_ENTRY(sgd_step, 3) {
+  namespace number = step_number::sgd;
   Step step(args);
   const double* n = step.n;
   Active active = gather(step.bucket);
-  const bool nesterov = n[4] != 0, maximize = n[5] != 0, has_momentum = n[1] != 0;
+  const bool nesterov = n[number::nesterov] != 0, maximize = n[number::maximize] != 0, has_momentum = n[number::momentum] != 0;
   Tensors params[2], grads[2], buffers[2];  // those at their first step, the others
   for (size_t i = 0; i < active.params.size(); ++i) {
     if (active.grads[i].layout() != at::kStrided) {
-      if (has_momentum || n[3] != 0) throw CodedError("SPARSE", "SGD: a gradient is sparse, so momentum and weightDecay must be 0");
+      if (has_momentum || n[number::weight_decay] != 0) throw CodedError("SPARSE", "SGD: a gradient is sparse, so momentum and weightDecay must be 0");
       active.params[i].add_(active.grads[i], maximize ? step.lr() : -step.lr());
       continue;
     }
@@ -183,78 +185,81 @@ PW_ENTRY(sgd_step, 3) {
   }
   for (int later = 0; later < 2; ++later) {
     if (params[later].empty()) continue;
-    if (step.rate.defined()) at::_fused_sgd_(params[later], grads[later], buffers[later], n[3], n[1], step.rate, n[2], nesterov, maximize, later == 0);
-    else at::_fused_sgd_(params[later], grads[later], buffers[later], n[3], n[1], n[0], n[2], nesterov, maximize, later == 0);
+    if (step.rate.defined()) at::_fused_sgd_(params[later], grads[later], buffers[later], n[number::weight_decay], n[number::momentum], step.rate, n[number::dampening], nesterov, maximize, later == 0);
+    else at::_fused_sgd_(params[later], grads[later], buffers[later], n[number::weight_decay], n[number::momentum], n[number::lr], n[number::dampening], nesterov, maximize, later == 0);
   }
   return undefined(args.napi);
 }
 
 // lr, beta1, beta2, eps, weight decay, amsgrad, maximize, decoupled; slots: step, average, average of squares, its maximum
 PW_ENTRY(adam_step, 3) {
+  namespace number = step_number::adam;
   Step step(args);
   const double* n = step.n;
   Active a = gather(step.bucket);
   if (a.empty()) return undefined(args.napi);
   refuse_sparse(a, "Adam");
-  const bool amsgrad = n[5] != 0, maximize = n[6] != 0;
+  const bool amsgrad = n[number::amsgrad] != 0, maximize = n[number::maximize] != 0;
   const Tensors none;
   at::_foreach_add_(a.state[0], 1);
   const Tensors& largest = amsgrad ? a.state[3] : none;
-  if (n[7] != 0) {
-    if (step.rate.defined()) at::_fused_adamw_(a.params, a.grads, a.state[1], a.state[2], largest, a.state[0], step.rate, n[1], n[2], n[4], n[3], amsgrad, maximize);
-    else at::_fused_adamw_(a.params, a.grads, a.state[1], a.state[2], largest, a.state[0], n[0], n[1], n[2], n[4], n[3], amsgrad, maximize);
+  if (n[number::decoupled_weight_decay] != 0) {
+    if (step.rate.defined()) at::_fused_adamw_(a.params, a.grads, a.state[1], a.state[2], largest, a.state[0], step.rate, n[number::betas_0], n[number::betas_1], n[number::weight_decay], n[number::eps], amsgrad, maximize);
+    else at::_fused_adamw_(a.params, a.grads, a.state[1], a.state[2], largest, a.state[0], n[number::lr], n[number::betas_0], n[number::betas_1], n[number::weight_decay], n[number::eps], amsgrad, maximize);
   } else if (step.rate.defined()) {
-    at::_fused_adam_(a.params, a.grads, a.state[1], a.state[2], largest, a.state[0], step.rate, n[1], n[2], n[4], n[3], amsgrad, maximize);
+    at::_fused_adam_(a.params, a.grads, a.state[1], a.state[2], largest, a.state[0], step.rate, n[number::betas_0], n[number::betas_1], n[number::weight_decay], n[number::eps], amsgrad, maximize);
   } else {
-    at::_fused_adam_(a.params, a.grads, a.state[1], a.state[2], largest, a.state[0], n[0], n[1], n[2], n[4], n[3], amsgrad, maximize);
+    at::_fused_adam_(a.params, a.grads, a.state[1], a.state[2], largest, a.state[0], n[number::lr], n[number::betas_0], n[number::betas_1], n[number::weight_decay], n[number::eps], amsgrad, maximize);
   }
   return undefined(args.napi);
 }
 
 // lr, lr decay, weight decay, eps, maximize; slots: step, sum of squares
 PW_ENTRY(adagrad_step, 3) {
+  namespace number = step_number::adagrad;
   Step step(args);
   const double* n = step.n;
   Active a = gather(step.bucket);
   if (a.empty()) return undefined(args.napi);
   refuse_sparse(a, "Adagrad");
-  const bool maximize = n[4] != 0;
+  const bool maximize = n[number::maximize] != 0;
   if (a.params[0].is_cpu()) {
     at::_foreach_add_(a.state[0], 1);
-    at::_fused_adagrad_(a.params, a.grads, a.state[1], a.state[0], step.lr(), n[1], n[2], n[3], maximize);
+    at::_fused_adagrad_(a.params, a.grads, a.state[1], a.state[0], step.lr(), n[number::lr_decay], n[number::weight_decay], n[number::eps], maximize);
     return undefined(args.napi);
   }
   const double lr = step.lr();
   const std::vector<double> counts = count_steps(a.state[0]);
-  const Tensors grads = directed(a, maximize, n[2]);
+  const Tensors grads = directed(a, maximize, n[number::weight_decay]);
   at::_foreach_addcmul_(a.state[1], grads, grads, 1);
   Tensors scale = at::_foreach_sqrt(a.state[1]);
-  at::_foreach_add_(scale, n[3]);
-  at::_foreach_addcdiv_(a.params, grads, scale, each(counts, [&](double count, size_t) { return -lr / (1 + (count - 1) * n[1]); }));
+  at::_foreach_add_(scale, n[number::eps]);
+  at::_foreach_addcdiv_(a.params, grads, scale, each(counts, [&](double count, size_t) { return -lr / (1 + (count - 1) * n[number::lr_decay]); }));
   return undefined(args.napi);
 }
 
 // lr, alpha, eps, weight decay, momentum, centered, maximize; slots: step, average of squares, momentum buffer, average
 PW_ENTRY(rmsprop_step, 3) {
+  namespace number = step_number::rmsprop;
   Step step(args);
   const double* n = step.n;
   Active a = gather(step.bucket);
   if (a.empty()) return undefined(args.napi);
   refuse_sparse(a, "RMSprop");
-  const double lr = step.lr(), alpha = n[1], momentum = n[4];
+  const double lr = step.lr(), alpha = n[number::alpha], momentum = n[number::momentum];
   at::_foreach_add_(a.state[0], 1);
-  const Tensors grads = directed(a, n[6] != 0, n[3]);
+  const Tensors grads = directed(a, n[number::maximize] != 0, n[number::weight_decay]);
   at::_foreach_mul_(a.state[1], alpha);
   at::_foreach_addcmul_(a.state[1], grads, grads, 1 - alpha);
   Tensors scale;
-  if (n[5] != 0) {
+  if (n[number::centered] != 0) {
     at::_foreach_lerp_(a.state[3], grads, 1 - alpha);
     scale = at::_foreach_addcmul(a.state[1], a.state[3], a.state[3], -1);
     at::_foreach_sqrt_(scale);
   } else {
     scale = at::_foreach_sqrt(a.state[1]);
   }
-  at::_foreach_add_(scale, n[2]);
+  at::_foreach_add_(scale, n[number::eps]);
   if (momentum > 0) {
     at::_foreach_mul_(a.state[2], momentum);
     at::_foreach_addcdiv_(a.state[2], grads, scale, 1);
@@ -267,6 +272,7 @@ PW_ENTRY(rmsprop_step, 3) {
 
 // lr, beta1, beta2, eps, weight decay, maximize; slots: step, average, largest
 PW_ENTRY(adamax_step, 3) {
+  namespace number = step_number::adamax;
   Step step(args);
   const double* n = step.n;
   Active a = gather(step.bucket);
@@ -274,28 +280,29 @@ PW_ENTRY(adamax_step, 3) {
   refuse_sparse(a, "Adamax");
   const double lr = step.lr();
   const std::vector<double> counts = count_steps(a.state[0]);
-  const Tensors grads = directed(a, n[5] != 0, n[4]);
-  at::_foreach_lerp_(a.state[1], grads, 1 - n[1]);
-  at::_foreach_mul_(a.state[2], n[2]);
+  const Tensors grads = directed(a, n[number::maximize] != 0, n[number::weight_decay]);
+  at::_foreach_lerp_(a.state[1], grads, 1 - n[number::betas_0]);
+  at::_foreach_mul_(a.state[2], n[number::betas_1]);
   Tensors sizes = at::_foreach_abs(grads);
-  at::_foreach_add_(sizes, n[3]);
+  at::_foreach_add_(sizes, n[number::eps]);
   at::_foreach_maximum_(a.state[2], sizes);
-  at::_foreach_addcdiv_(a.params, a.state[1], a.state[2], each(counts, [&](double count, size_t) { return -(lr / (1 - std::pow(n[1], count))); }));
+  at::_foreach_addcdiv_(a.params, a.state[1], a.state[2], each(counts, [&](double count, size_t) { return -(lr / (1 - std::pow(n[number::betas_0], count))); }));
   return undefined(args.napi);
 }
 
 // lr, beta1, beta2, eps, weight decay, momentum decay, decoupled, maximize; slots: step, product, average, average of squares
 PW_ENTRY(nadam_step, 3) {
+  namespace number = step_number::nadam;
   Step step(args);
   const double* n = step.n;
   Active a = gather(step.bucket);
   if (a.empty()) return undefined(args.napi);
   refuse_sparse(a, "NAdam");
-  const double lr = step.lr(), beta1 = n[1], beta2 = n[2], decay = n[5];
-  const bool decoupled = n[6] != 0;
+  const double lr = step.lr(), beta1 = n[number::betas_0], beta2 = n[number::betas_1], decay = n[number::momentum_decay];
+  const bool decoupled = n[number::decoupled_weight_decay] != 0;
   const std::vector<double> counts = count_steps(a.state[0]);
-  const Tensors grads = directed(a, n[7] != 0, decoupled ? 0 : n[4]);
-  if (decoupled && n[4] != 0) at::_foreach_mul_(a.params, 1 - lr * n[4]);
+  const Tensors grads = directed(a, n[number::maximize] != 0, decoupled ? 0 : n[number::weight_decay]);
+  if (decoupled && n[number::weight_decay] != 0) at::_foreach_mul_(a.params, 1 - lr * n[number::weight_decay]);
   const auto mu = [&](double count) { return beta1 * (1 - 0.5 * std::pow(0.96, count * decay)); };
   std::vector<double> products;
   for (size_t i = 0; i < counts.size(); ++i) {
@@ -307,7 +314,7 @@ PW_ENTRY(nadam_step, 3) {
   at::_foreach_addcmul_(a.state[3], grads, grads, 1 - beta2);
   Tensors scale = at::_foreach_div(a.state[3], each(counts, [&](double count, size_t) { return 1 - std::pow(beta2, count); }));
   at::_foreach_sqrt_(scale);
-  at::_foreach_add_(scale, n[3]);
+  at::_foreach_add_(scale, n[number::eps]);
   at::_foreach_addcdiv_(a.params, grads, scale, each(counts, [&](double count, size_t i) { return -lr * (1 - mu(count)) / (1 - products[i]); }));
   at::_foreach_addcdiv_(a.params, a.state[2], scale, each(counts, [&](double count, size_t i) { return -lr * mu(count + 1) / (1 - products[i] * mu(count + 1)); }));
   return undefined(args.napi);
@@ -315,16 +322,17 @@ PW_ENTRY(nadam_step, 3) {
 
 // lr, beta1, beta2, eps, weight decay, decoupled, maximize; slots: step, average, average of squares
 PW_ENTRY(radam_step, 3) {
+  namespace number = step_number::radam;
   Step step(args);
   const double* n = step.n;
   Active a = gather(step.bucket);
   if (a.empty()) return undefined(args.napi);
   refuse_sparse(a, "RAdam");
-  const double lr = step.lr(), beta1 = n[1], beta2 = n[2], eps = n[3];
-  const bool decoupled = n[5] != 0;
+  const double lr = step.lr(), beta1 = n[number::betas_0], beta2 = n[number::betas_1], eps = n[number::eps];
+  const bool decoupled = n[number::decoupled_weight_decay] != 0;
   const std::vector<double> counts = count_steps(a.state[0]);
-  const Tensors grads = directed(a, n[6] != 0, decoupled ? 0 : n[4]);
-  if (decoupled && n[4] != 0) at::_foreach_mul_(a.params, 1 - lr * n[4]);
+  const Tensors grads = directed(a, n[number::maximize] != 0, decoupled ? 0 : n[number::weight_decay]);
+  if (decoupled && n[number::weight_decay] != 0) at::_foreach_mul_(a.params, 1 - lr * n[number::weight_decay]);
   at::_foreach_lerp_(a.state[1], grads, 1 - beta1);
   at::_foreach_mul_(a.state[2], beta2);
   at::_foreach_addcmul_(a.state[2], grads, grads, 1 - beta2);
@@ -357,14 +365,15 @@ PW_ENTRY(radam_step, 3) {
 
 // lr, rho, eps, weight decay, maximize; slots: step, average of squares, average of squared moves
 PW_ENTRY(adadelta_step, 3) {
+  namespace number = step_number::adadelta;
   Step step(args);
   const double* n = step.n;
   Active a = gather(step.bucket);
   if (a.empty()) return undefined(args.napi);
   refuse_sparse(a, "Adadelta");
-  const double rho = n[1], eps = n[2];
+  const double rho = n[number::rho], eps = n[number::eps];
   at::_foreach_add_(a.state[0], 1);
-  const Tensors grads = directed(a, n[4] != 0, n[3]);
+  const Tensors grads = directed(a, n[number::maximize] != 0, n[number::weight_decay]);
   at::_foreach_mul_(a.state[1], rho);
   at::_foreach_addcmul_(a.state[1], grads, grads, 1 - rho);
   Tensors scale = at::_foreach_add(a.state[1], eps), moves = at::_foreach_add(a.state[2], eps);
@@ -380,19 +389,20 @@ PW_ENTRY(adadelta_step, 3) {
 
 // lr, smaller eta, larger eta, least step, largest step, maximize; slots: step, gradient before, size of the step
 PW_ENTRY(rprop_step, 3) {
+  namespace number = step_number::rprop;
   Step step(args);
   const double* n = step.n;
   Active a = gather(step.bucket);
   if (a.empty()) return undefined(args.napi);
   refuse_sparse(a, "Rprop");
   at::_foreach_add_(a.state[0], 1);
-  const Tensors grads = directed(a, n[5] != 0, 0);
+  const Tensors grads = directed(a, n[number::maximize] != 0, 0);
   for (size_t i = 0; i < a.params.size(); ++i) {
     at::Tensor &before = a.state[1][i], &size = a.state[2][i];
     const at::Tensor agreement = grads[i].mul(before).sign_();
     const at::Tensor turned = agreement.lt(0);
-    const at::Tensor factor = at::ones_like(agreement).masked_fill_(turned, n[1]).masked_fill_(agreement.gt(0), n[2]);
-    size.mul_(factor).clamp_(n[3], n[4]);
+    const at::Tensor factor = at::ones_like(agreement).masked_fill_(turned, n[number::etas_0]).masked_fill_(agreement.gt(0), n[number::etas_1]);
+    size.mul_(factor).clamp_(n[number::step_sizes_0], n[number::step_sizes_1]);
     const at::Tensor grad = grads[i].masked_fill(turned, 0);  // after a turn the step is left out
     a.params[i].addcmul_(grad.sign(), size, -1);
     before.copy_(grad);
@@ -402,6 +412,7 @@ PW_ENTRY(rprop_step, 3) {
 
 // lr, lambda, alpha, t0, weight decay, maximize; slots: step, eta, mu, average
 PW_ENTRY(asgd_step, 3) {
+  namespace number = step_number::asgd;
   Step step(args);
   const double* n = step.n;
   Active a = gather(step.bucket);
@@ -409,15 +420,15 @@ PW_ENTRY(asgd_step, 3) {
   refuse_sparse(a, "ASGD");
   const double lr = step.lr();
   const std::vector<double> counts = count_steps(a.state[0]);
-  const Tensors grads = directed(a, n[5] != 0, n[4]);
+  const Tensors grads = directed(a, n[number::maximize] != 0, n[number::weight_decay]);
   for (size_t i = 0; i < a.params.size(); ++i) {
     at::Tensor &eta = a.state[1][i], &mu = a.state[2][i], &average = a.state[3][i];
     const double rate = eta.item<double>(), share = mu.item<double>();
-    a.params[i].mul_(1 - n[1] * rate).add_(grads[i], -rate);
+    a.params[i].mul_(1 - n[number::lambd] * rate).add_(grads[i], -rate);
     if (share == 1) average.copy_(a.params[i]);
     else average.add_(a.params[i].sub(average).mul_(share));
-    eta.fill_(lr / std::pow(1 + n[1] * lr * counts[i], n[2]));
-    mu.fill_(1 / std::max(1.0, counts[i] - n[3]));
+    eta.fill_(lr / std::pow(1 + n[number::lambd] * lr * counts[i], n[number::alpha]));
+    mu.fill_(1 / std::max(1.0, counts[i] - n[number::t0]));
   }
   return undefined(args.napi);
 }
@@ -425,6 +436,7 @@ PW_ENTRY(asgd_step, 3) {
 // lr, power of the decay, least variance (not a number: the type's), least scale, clipping, weight decay, maximize; slots: step,
 // average of squares per row, per column, of a vector
 PW_ENTRY(adafactor_step, 3) {
+  namespace number = step_number::adafactor;
   Step step(args);
   const double* n = step.n;
   Active a = gather(step.bucket);
@@ -432,14 +444,14 @@ PW_ENTRY(adafactor_step, 3) {
   refuse_sparse(a, "Adafactor");
   const double lr = step.lr();
   const std::vector<double> counts = count_steps(a.state[0]);
-  const Tensors grads = directed(a, n[6] != 0, 0);
+  const Tensors grads = directed(a, n[number::maximize] != 0, 0);
   for (size_t i = 0; i < a.params.size(); ++i) {
     at::Tensor& param = a.params[i];
     const at::Tensor& grad = grads[i];
-    const double share = std::pow(counts[i], n[1]), root = std::sqrt(static_cast<double>(param.numel()));
-    const double least = std::isnan(n[2]) ? epsilon_of(param.scalar_type()) : n[2];
-    const double size = std::max(n[3], param.norm(2).item<double>() / root) * std::min(lr, 1 / std::sqrt(counts[i]));
-    if (n[5] != 0) param.mul_(1 - lr * n[5]);
+    const double share = std::pow(counts[i], n[number::beta2_decay]), root = std::sqrt(static_cast<double>(param.numel()));
+    const double least = std::isnan(n[number::eps_0]) ? epsilon_of(param.scalar_type()) : n[number::eps_0];
+    const double size = std::max(n[number::eps_1], param.norm(2).item<double>() / root) * std::min(lr, 1 / std::sqrt(counts[i]));
+    if (n[number::weight_decay] != 0) param.mul_(1 - lr * n[number::weight_decay]);
     at::Tensor variance;
     if (grad.dim() > 1) {
       at::Tensor &rows = a.state[1][i], &columns = a.state[2][i];
@@ -451,7 +463,7 @@ PW_ENTRY(adafactor_step, 3) {
       variance = a.state[3][i].clone();
     }
     const at::Tensor update = variance.clamp_min_(least * least).rsqrt_().mul_(grad);
-    const double excess = std::max(1.0, update.norm(2).item<double>() / (root * n[4]));
+    const double excess = std::max(1.0, update.norm(2).item<double>() / (root * n[number::d]));
     param.add_(update, -size / excess);
   }
   return undefined(args.napi);
@@ -459,20 +471,21 @@ PW_ENTRY(adafactor_step, 3) {
 
 // lr, weight decay, momentum, nesterov, three factors, eps, rounds, whether the rate follows AdamW's, maximize; slots: momentum buffer
 PW_ENTRY(muon_step, 3) {
+  namespace number = step_number::muon;
   Step step(args);
   const double* n = step.n;
   Active a = gather(step.bucket);
   if (a.empty()) return undefined(args.napi);
   refuse_sparse(a, "Muon");
   const double lr = step.lr();
-  const Tensors grads = directed(a, n[10] != 0, 0);
+  const Tensors grads = directed(a, n[number::maximize] != 0, 0);
   for (size_t i = 0; i < a.params.size(); ++i) {
     at::Tensor &param = a.params[i], &buffer = a.state[0][i];
-    buffer.lerp_(grads[i], 1 - n[2]);
-    const at::Tensor update = orthogonal(n[3] != 0 ? grads[i].lerp(buffer, n[2]) : buffer, n + 4, n[7], static_cast<int64_t>(n[8]));
+    buffer.lerp_(grads[i], 1 - n[number::momentum]);
+    const at::Tensor update = orthogonal(n[number::nesterov] != 0 ? grads[i].lerp(buffer, n[number::momentum]) : buffer, n + number::ns_coefficients_0, n[number::eps], static_cast<int64_t>(n[number::ns_steps]));
     const double rows = static_cast<double>(param.size(0)), columns = static_cast<double>(param.size(1));
-    const double ratio = n[9] != 0 ? 0.2 * std::sqrt(std::max(rows, columns)) : std::sqrt(std::max(1.0, rows / columns));
-    param.mul_(1 - lr * n[1]).add_(update, -lr * ratio);
+    const double ratio = n[number::adjust_lr_fn] != 0 ? 0.2 * std::sqrt(std::max(rows, columns)) : std::sqrt(std::max(1.0, rows / columns));
+    param.mul_(1 - lr * n[number::weight_decay]).add_(update, -lr * ratio);
   }
   return undefined(args.napi);
 }

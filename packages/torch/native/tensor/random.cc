@@ -6,7 +6,7 @@
 // it puts the thread's generator in the place of the process's for the time of the call, under a lock. Other operators
 // fall through that key when their dispatch table is made, and pay nothing.
 #include "core/core.h"
-#include "tensor/own-generator.h"
+#include "core/own-generator.h"
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Context.h>

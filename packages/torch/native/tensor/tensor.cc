@@ -2,6 +2,8 @@
 #include "core/core.h"
 #include "core/device-failure.h"
 #include "core/op.h"
+#include "core/pin.h"
+#include "core/generated/border.h"
 
 #include <ATen/ScalarOps.h>
 #include <ATen/ops/empty.h>
@@ -22,8 +24,6 @@
 
 namespace pw {
 namespace {
-
-constexpr size_t kMetaSizes = 16, kMetaDims = 64, kMetaLength = kMetaSizes + 2 * kMetaDims;
 
 struct Bytes {
   char* data = nullptr;
@@ -84,6 +84,9 @@ at::Tensor plain(const at::Tensor& tensor) {
 
 }  // namespace
 
+// V8's `ArrayBuffer::IsDetachable` where this Node has it; false for the memory of WebAssembly only. Node-API has no such question.
+extern "C" bool is_detachable(napi_value buffer) __asm__("_ZNK2v811ArrayBuffer12IsDetachableEv") __attribute__((weak));
+
 // (data, dtype, sizes, share, requiresGrad): a tensor over the caller's memory, or a copy of it.
 PW_ENTRY(from_data, 5) {
   const Bytes bytes = bytes_of(args.napi, args.values[0]);
@@ -95,6 +98,11 @@ PW_ENTRY(from_data, 5) {
   }
   at::Tensor tensor;
   if (args.boolean(3) && needed > 0) {
+    bool can_move = false;  // a SharedArrayBuffer cannot
+    napi_is_arraybuffer(args.napi, bytes.buffer, &can_move);
+    if (can_move && is_detachable != nullptr && !is_detachable(bytes.buffer)) {
+      throw CodedError("NOT_SHAREABLE", "fromTypedArray: the memory of a WebAssembly.Memory moves when it grows; leave out share, which copies the data");
+    }
     napi_ref reference;
     check(args.napi, napi_create_reference(args.napi, bytes.buffer, 1, &reference), "an ArrayBuffer");
     std::shared_ptr<Graveyard> graveyard = args.env->graveyard;
@@ -122,7 +130,7 @@ PW_ENTRY(to_buffer, 1) {
   return buffer;
 }
 
-// An ArrayBuffer over the tensor's own memory; the memory lives as long as the buffer does.
+// An ArrayBuffer over the tensor's own memory, which lives as long as the buffer does and does not move meanwhile.
 PW_ENTRY(share_buffer, 1) {
   const at::Tensor& tensor = args.tensor(0);
   if (!tensor.is_cpu() || !tensor.is_contiguous() || tensor.layout() != at::kStrided || tensor.is_conj() || tensor.is_neg() || tensor._is_zerotensor()) {
@@ -134,9 +142,16 @@ PW_ENTRY(share_buffer, 1) {
     napi_create_arraybuffer(args.napi, 0, &data, &buffer);
     return buffer;
   }
-  at::Tensor* owner = new at::Tensor(tensor);
-  const napi_status status = napi_create_external_arraybuffer(args.napi, owner->data_ptr(), owner->nbytes(),
-    [](napi_env, void*, void* hint) { delete static_cast<at::Tensor*>(hint); }, owner, &buffer);
+  // Not the tensor, which may get another storage, and not only the storage, which may get other bytes.
+  struct Owner {
+    std::shared_ptr<void> bytes;
+    Pin pin;
+  };
+  void* data = tensor.data_ptr();
+  if (data == nullptr) throw CodedError("NO_STORAGE", "the tensor's memory was freed by resizing its storage");
+  Owner* owner = new Owner{share_bytes(tensor), Pin(tensor)};
+  const napi_status status = napi_create_external_arraybuffer(args.napi, data, tensor.nbytes(),
+    [](napi_env, void*, void* hint) { delete static_cast<Owner*>(hint); }, owner, &buffer);
   if (status != napi_ok) {
     delete owner;
     check(args.napi, status, "memory that can be shared with JavaScript");
@@ -144,26 +159,25 @@ PW_ENTRY(share_buffer, 1) {
   return buffer;
 }
 
-// Fills the shared meta array: rank, dtype, device type and index, requiresGrad, isLeaf, layout, contiguous, numel,
-// item size, storage offset, flags; then sizes and strides.
+// Fills the shared meta array.
 PW_ENTRY(read_meta, 1) {
   const at::Tensor& tensor = args.tensor(0);
   double* out = args.env->meta;
   const size_t dims = static_cast<size_t>(tensor.dim());
   if (dims > kMetaDims) throw CodedError("SHAPE", "tensors of more than 64 dimensions are not supported");
-  out[0] = static_cast<double>(dims);
-  out[1] = static_cast<double>(static_cast<int>(tensor.scalar_type()));
-  out[2] = static_cast<double>(static_cast<int>(tensor.device().type()));
-  out[3] = static_cast<double>(tensor.device().index());
-  out[4] = tensor.requires_grad();
-  out[5] = tensor.is_leaf();
-  out[6] = static_cast<double>(static_cast<int>(tensor.layout()));
+  out[meta_field::dims] = static_cast<double>(dims);
+  out[meta_field::dtype] = static_cast<double>(static_cast<int>(tensor.scalar_type()));
+  out[meta_field::device_type] = static_cast<double>(static_cast<int>(tensor.device().type()));
+  out[meta_field::device_index] = static_cast<double>(tensor.device().index());
+  out[meta_field::requires_grad] = tensor.requires_grad();
+  out[meta_field::is_leaf] = tensor.is_leaf();
+  out[meta_field::layout] = static_cast<double>(static_cast<int>(tensor.layout()));
   const bool strided = tensor.layout() == at::kStrided;
-  out[7] = strided && tensor.is_contiguous();
-  out[8] = static_cast<double>(tensor.numel());
-  out[9] = static_cast<double>(tensor.dtype().itemsize());
-  out[10] = strided ? static_cast<double>(tensor.storage_offset()) : 0;
-  out[11] = tensor.is_inference();
+  out[meta_field::is_contiguous] = strided && tensor.is_contiguous();
+  out[meta_field::numel] = static_cast<double>(tensor.numel());
+  out[meta_field::item_size] = static_cast<double>(tensor.dtype().itemsize());
+  out[meta_field::storage_offset] = strided ? static_cast<double>(tensor.storage_offset()) : 0;
+  out[meta_field::is_inference] = tensor.is_inference();
   const at::IntArrayRef sizes = tensor.sizes();
   for (size_t i = 0; i < dims; ++i) out[kMetaSizes + i] = static_cast<double>(sizes[i]);
   if (strided) {
@@ -323,7 +337,8 @@ PW_ENTRY(view_bytes, 4) {
   } else {
     char* start = static_cast<char*>(bytes.data_ptr()) + offset;
     if (reinterpret_cast<uintptr_t>(start) % c10::elementSize(dtype) == 0) {
-      tensor = at::from_blob(start, sizes, [bytes](void*) {}, options);
+      forbid_resizing(bytes);
+      tensor = at::from_blob(start, sizes, [storage = bytes.storage()](void*) {}, options);
     } else {
       tensor = at::empty(sizes, options);
       std::memcpy(tensor.data_ptr(), start, needed);

@@ -1,5 +1,5 @@
 /** @file Mixed precision: operators that gain from a 16-bit type run in it, those that need float32 run in that. */
-import { native } from '../base/addon.ts';
+import { native } from '../addon/addon.ts';
 import { checkOptions, TorchError } from '../base/errors.ts';
 import { type DType, type DTypeName, dtypeOfCode, toDType } from '../tensor/dtype.ts';
 import { synchronous } from './modes.ts';

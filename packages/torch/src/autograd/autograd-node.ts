@@ -1,5 +1,5 @@
 /** @file The graph that operators record: one node per operator, edges towards the leaves. */
-import { native } from '../base/addon.ts';
+import { native } from '../addon/addon.ts';
 import { TorchError } from '../base/errors.ts';
 import { disposeOwned, markOwned, type Owned, own, type Scope } from '../tensor/scope.ts';
 import { Tensor } from '../tensor/tensor.ts';

@@ -1,8 +1,9 @@
 /** @file Gradients: accumulated into leaves by `backward`, returned by `grad`. */
-import { native } from '../base/addon.ts';
+import { native } from '../addon/addon.ts';
+import { META_DIMS, META_DTYPE, META_NUMEL, META_REQUIRES_GRAD, META_SIZES } from '../addon/generated/border.ts';
 import { checkOptions, TorchError } from '../base/errors.ts';
-import { recorder } from '../op/recorder.ts';
 import { dtypeOfCode } from '../tensor/dtype.ts';
+import { recorder } from '../tensor/recorder.ts';
 import { Tensor } from '../tensor/tensor.ts';
 import { collectCallbacks } from './callbacks.ts';
 
@@ -144,7 +145,6 @@ export function listOf(where: string, name: string, value: Tensor | readonly Ten
 }
 
 const meta = native.metaArray;
-const SIZES = 16;
 const rootSizes = new Float64Array(64);
 
 /** Checks roots and their gradients against each other; handles of the gradients, null where one is made of ones. */
@@ -167,16 +167,16 @@ export function gradientsOf(
 /** One look at each tensor's description: this runs in every step. */
 function checkedGradient(where: string, i: number, root: Tensor, gradient: Tensor | null): number | null {
   native.meta(root.handle);
-  if (meta[4] !== 1) {
+  if (meta[META_REQUIRES_GRAD] !== 1) {
     throw new TorchError(
       'NO_GRAD',
       `${where}: tensor ${i} does not require a gradient: nothing it was computed from does, or it was computed inside noGrad()`,
     );
   }
-  const isComplex = dtypeOfCode(meta[1] as number).isComplex;
-  const dims = meta[0] as number;
+  const isComplex = dtypeOfCode(meta[META_DTYPE] as number).isComplex;
+  const dims = meta[META_DIMS] as number;
   if (gradient === null) {
-    if (meta[8] !== 1) {
+    if (meta[META_NUMEL] !== 1) {
       throw new TorchError(
         'SHAPE',
         `${where}: tensor ${i} has shape [${root.shape.join(', ')}], and only a scalar needs no gradient; give its gradient, or reduce it with sum() or mean()`,
@@ -185,17 +185,17 @@ function checkedGradient(where: string, i: number, root: Tensor, gradient: Tenso
     if (isComplex) throw new TorchError('DTYPE', `${where}: tensor ${i} is complex, so its gradient must be given`);
     return null;
   }
-  for (let d = 0; d < dims; d++) rootSizes[d] = meta[SIZES + d] as number;
+  for (let d = 0; d < dims; d++) rootSizes[d] = meta[META_SIZES + d] as number;
   native.meta(gradient.handle);
-  let same = meta[0] === dims;
-  for (let d = 0; d < dims && same; d++) same = rootSizes[d] === meta[SIZES + d];
+  let same = meta[META_DIMS] === dims;
+  for (let d = 0; d < dims && same; d++) same = rootSizes[d] === meta[META_SIZES + d];
   if (!same) {
     throw new TorchError(
       'SHAPE',
       `${where}: gradient ${i} has shape [${gradient.shape.join(', ')}], its tensor [${root.shape.join(', ')}]; they must be the same`,
     );
   }
-  if (dtypeOfCode(meta[1] as number).isComplex !== isComplex) {
+  if (dtypeOfCode(meta[META_DTYPE] as number).isComplex !== isComplex) {
     throw new TorchError(
       'DTYPE',
       `${where}: gradient ${i} is ${gradient.dtype.name}, its tensor ${root.dtype.name}; both must be complex, or none`,

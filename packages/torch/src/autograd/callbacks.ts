@@ -2,7 +2,7 @@
  * @file TypeScript functions that the engine calls during backward. Each is known to the addon by a number; when the
  * last owner on the native side goes (a graph, a hook), it leaves the number to be collected here.
  */
-import { native } from '../base/addon.ts';
+import { native } from '../addon/addon.ts';
 import { TorchError } from '../base/errors.ts';
 import { Scope } from '../tensor/scope.ts';
 import { Tensor } from '../tensor/tensor.ts';

@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest';
 import { expectSame, gradOf, leakFree, onRoute, routes } from '../../testing/gradients.ts';
-import { native } from '../base/addon.ts';
+import { native } from '../addon/addon.ts';
 import {
   autocast,
   checkpoint,

@@ -2,9 +2,9 @@
  * @file Activation checkpointing: what a function's graph would keep for backward is dropped, and the function is run
  * again when backward first asks for it.
  */
-import { native } from '../base/addon.ts';
+import { native } from '../addon/addon.ts';
 import { checkOptions, TorchError } from '../base/errors.ts';
-import { recorder } from '../op/recorder.ts';
+import { type CheckpointOptions, recorder } from '../tensor/recorder.ts';
 import { unscoped } from '../tensor/scope.ts';
 import { Tensor } from '../tensor/tensor.ts';
 import { mapTensors, tensorsIn } from '../tensor/tree.ts';
@@ -12,16 +12,6 @@ import { type AutocastState, autocastState, withAutocastState } from './autocast
 import { addCallback, dropCallback } from './callbacks.ts';
 import { synchronous } from './modes.ts';
 import { engine } from './native.ts';
-
-/** How a checkpoint runs its function again. */
-export interface CheckpointOptions {
-  /** Gives the function the same random numbers both times. Default true. */
-  preserveRandomState?: boolean | undefined;
-  /** Ends the second run as soon as everything that was dropped is there again. Default true. */
-  earlyStop?: boolean | undefined;
-  /** Compares shape, element type and device of what the two runs save, and says what differs. Default true. */
-  determinismCheck?: boolean | undefined;
-}
 
 /**
  * Calls `fn` with `args`, keeping only the arguments for backward and computing the rest again there: less memory for

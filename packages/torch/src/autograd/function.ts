@@ -1,18 +1,12 @@
 /** @file Custom functions: an operator of one's own with a forward and a backward in TypeScript. */
-import { native } from '../base/addon.ts';
+import { native } from '../addon/addon.ts';
 import { TorchError } from '../base/errors.ts';
-import { recorder } from '../op/recorder.ts';
+import { type FunctionGradients, type FunctionOutput, recorder } from '../tensor/recorder.ts';
 import { Scope } from '../tensor/scope.ts';
 import { Tensor } from '../tensor/tensor.ts';
 import { addCallback, collectCallbacks } from './callbacks.ts';
 import { synchronous } from './modes.ts';
 import { engine } from './native.ts';
-
-/** What `forward` returns: a tensor, or several (null where there is none). */
-export type FunctionOutput = Tensor | readonly (Tensor | null)[];
-
-/** What `backward` returns: a gradient per argument of `forward`, null for those that have none; a single one alone. */
-export type FunctionGradients = Tensor | null | readonly (Tensor | null)[];
 
 /** A class with a static `forward` and `backward`. */
 export interface FunctionType<Args extends unknown[], Output extends FunctionOutput> {

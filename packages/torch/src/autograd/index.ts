@@ -3,12 +3,10 @@ export { type AutocastOptions, autocast, getAutocastDtype, isAutocastEnabled } f
 export { AutogradNode, type NodeHook, type NodePrehook } from './autograd-node.ts';
 export { BackwardRun, type StartBackwardOptions, startBackward } from './background.ts';
 export { type BackwardOptions, backward, type GradOptions, grad } from './backward.ts';
-export { type CheckpointOptions, checkpoint } from './checkpoint.ts';
+export { checkpoint } from './checkpoint.ts';
 export {
   AutogradFunction,
   FunctionContext,
-  type FunctionGradients,
-  type FunctionOutput,
   type FunctionType,
 } from './function.ts';
 export { GradScaler, type GradScalerOptions, type GradScalerState, type ScaledOptimizer } from './grad-scaler.ts';

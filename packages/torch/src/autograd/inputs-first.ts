@@ -1,7 +1,7 @@
 /** @file A backward that gives the gradients others wait for before the rest. */
-import { native } from '../base/addon.ts';
+import { native } from '../addon/addon.ts';
 import { checkOptions, TorchError } from '../base/errors.ts';
-import { recorder } from '../op/recorder.ts';
+import { recorder } from '../tensor/recorder.ts';
 import type { Tensor } from '../tensor/tensor.ts';
 import { gradientsOf, listOf } from './backward.ts';
 import { collectCallbacks } from './callbacks.ts';

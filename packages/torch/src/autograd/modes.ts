@@ -1,5 +1,5 @@
 /** @file Whether operators record gradients in this thread. */
-import { native } from '../base/addon.ts';
+import { native } from '../addon/addon.ts';
 import { TorchError } from '../base/errors.ts';
 
 /** Whether operators record gradients now. */

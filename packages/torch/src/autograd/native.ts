@@ -1,5 +1,5 @@
 /** @file What the addon exports for autograd: functions called back from the engine are known to it by numbers. */
-import { native } from '../base/addon.ts';
+import { native } from '../addon/addon.ts';
 
 /** A handle of a tensor, or null where there is none. */
 export type Handle = number | null;

@@ -1,5 +1,5 @@
 /** @file The backward of a stage in two halves: first what the stage before waits for, later the parameters. */
-import { native } from '../base/addon.ts';
+import { native } from '../addon/addon.ts';
 import { checkOptions, TorchError } from '../base/errors.ts';
 import { Tensor } from '../tensor/tensor.ts';
 import { gradientsOf, listOf } from './backward.ts';

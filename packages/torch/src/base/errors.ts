@@ -1,15 +1,103 @@
 /** @file The error of this package: a message that says what to do, and a stable `code`. */
 
 /**
+ * What went wrong, by a name that stays. Those of finding and building the engine belong to `AddonError`, those of
+ * communication to `DistributedError`, which has some of the others too.
+ */
+export const torchErrorCodes = [
+  'ABORTED',
+  'ADDON_LOAD_FAILED',
+  'ADDON_NOT_BUILT',
+  'ALREADY_INITIALIZED',
+  'ARGUMENT_COUNT',
+  'ASYNC',
+  'BACKWARD_TWICE',
+  'BAD_ARGUMENT',
+  'BUILD_FAILED',
+  'BUILD_TOOL_NOT_FOUND',
+  'BUSY',
+  'CALLBACK',
+  'CANCELLED',
+  'CANNOT_WRITE',
+  'CHECKPOINT',
+  'CHECKPOINT_MISMATCH',
+  'CHECKPOINT_STOP',
+  'CLOSED',
+  'DEVICE',
+  'DISK_TOO_FULL',
+  'DISPOSED',
+  'DOWNLOAD_FAILED',
+  'DTYPE',
+  'FILE',
+  'FORWARD_MODE',
+  'GRADCHECK',
+  'GRAD_SCALER',
+  'GRAPH',
+  'INDEX',
+  'INTERNAL',
+  'IN_USE',
+  'LIBTORCH',
+  'LIBTORCH_NOT_FOUND',
+  'META',
+  'MISMATCH',
+  'MISSING_ARGUMENT',
+  'NOT_CALLABLE',
+  'NOT_FINITE',
+  'NOT_FOUND',
+  'NOT_INITIALIZED',
+  'NOT_IN_BACKWARD',
+  'NOT_IN_FORWARD',
+  'NOT_JSON',
+  'NOT_LEAF',
+  'NOT_RESIZABLE',
+  'NOT_SHAREABLE',
+  'NO_CUDA',
+  'NO_CUDA_ADDON',
+  'NO_GRAD',
+  'NO_NCCL',
+  'NO_OVERLOAD',
+  'NO_STORAGE',
+  'OUT_OF_MEMORY',
+  'PEER_LOST',
+  'PROTOCOL',
+  'PYTHON_NOT_FOUND',
+  'RANK',
+  'RANK_ENDED',
+  'RANK_FAILED',
+  'REFUSED',
+  'SAFETENSORS',
+  'SCOPE',
+  'SHAPE',
+  'SIZE',
+  'SPARSE',
+  'STALE_HANDLE',
+  'STATE_DICT',
+  'TERMINATED',
+  'TIMED_OUT',
+  'TOO_MANY_HANDLES',
+  'TREE_DEPTH',
+  'UNKNOWN_OP',
+  'UNKNOWN_OPTION',
+  'UNSUPPORTED_PLATFORM',
+  'UNSUPPORTED_TYPE',
+  'UNUSED',
+  'WHEEL_CORRUPT',
+  'WRONG_THREAD',
+] as const;
+
+/** One of `torchErrorCodes`. */
+export type TorchErrorCode = (typeof torchErrorCodes)[number];
+
+/**
  * What goes wrong in the engine. `code` is stable: `DISPOSED`, `SHAPE`, `DTYPE`, `BAD_ARGUMENT`, `LIBTORCH` and so on.
  *
  * @example try { a.matmul(b) } catch (error) { if (error instanceof TorchError) console.log(error.code) }
  */
 export class TorchError extends Error {
   override readonly name: string = 'TorchError';
-  readonly code: string;
+  readonly code: TorchErrorCode;
 
-  constructor(code: string, message: string, options?: ErrorOptions) {
+  constructor(code: TorchErrorCode, message: string, options?: ErrorOptions) {
     super(message, options);
     this.code = code;
   }

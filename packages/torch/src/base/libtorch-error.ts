@@ -1,13 +1,18 @@
 /** @file Errors that come out of libtorch: its texts cut to the sentence that helps, with the way out where we know one. */
-import { TorchError } from './errors.ts';
+import { TorchError, type TorchErrorCode } from './errors.ts';
 
 /** Why CUDA cannot be used; empty where it can. */
 type CudaProblem = () => string;
 
 /** The class that the addon throws: a TorchError whose text has been cut. */
-export function libtorchErrorClass(cudaProblem: CudaProblem): new (code: string, message: string) => TorchError {
+export function libtorchErrorClass(
+  cudaProblem: CudaProblem,
+): new (
+  code: TorchErrorCode,
+  message: string,
+) => TorchError {
   return class extends TorchError {
-    constructor(code: string, message: string) {
+    constructor(code: TorchErrorCode, message: string) {
       const told = readLibtorchError(code, message, cudaProblem);
       super(told.code, told.message);
     }
@@ -16,10 +21,10 @@ export function libtorchErrorClass(cudaProblem: CudaProblem): new (code: string,
 
 /** An error's code and text, cut. */
 export function readLibtorchError(
-  code: string,
+  code: TorchErrorCode,
   message: string,
   cudaProblem: CudaProblem,
-): { readonly code: string; readonly message: string } {
+): { readonly code: TorchErrorCode; readonly message: string } {
   const missing =
     /^(.*?)Could not run '([^']+)' with arguments from the '(\w+)' backend\.[^]*?only available for these backends: \[([^\]]*)\]/.exec(
       message,
@@ -44,7 +49,7 @@ export function readLibtorchError(
   return { code, message: withoutTrace(message) };
 }
 
-function noCuda(where: string, problem: string): { code: string; message: string } {
+function noCuda(where: string, problem: string): { code: TorchErrorCode; message: string } {
   return {
     code: 'NO_CUDA',
     message: `${where}there is no CUDA here: ${problem}; use device: 'cpu', or see npx pipewright doctor`,

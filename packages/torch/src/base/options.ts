@@ -1,24 +1,10 @@
 /** @file Options of modules: what is left out gets its default, what does not exist is refused by name. */
 
-import type { DTypeLike } from '../op/types.ts';
-import type { Device } from '../tensor/device.ts';
-import { FloatScalar } from '../tensor/tensor.ts';
 import { checkOptions, TorchError } from './errors.ts';
-
-/** Where a module's parameters live and what type they have. */
-export interface FactoryOptions {
-  dtype?: DTypeLike | undefined;
-  device?: Device | undefined;
-}
+import { FloatScalar } from './float-scalar.ts';
 
 /** Options a caller may leave out; numbers may be marked with `float()`. */
 export type Options<T> = { [K in keyof T]?: (T[K] extends number ? number | FloatScalar : T[K]) | undefined };
-
-/** The options of parametrised modules. */
-export const factory: { dtype: DTypeLike | undefined; device: Device | undefined } = {
-  dtype: undefined,
-  device: undefined,
-};
 
 /** Options that may be null although their default is a value. */
 const nullable = new Set(['momentum', 'bias']);

@@ -1,5 +1,5 @@
 /** @file Values as Python prints them: modules print as PyTorch's do, to the letter. */
-import { FloatScalar } from '../tensor/tensor.ts';
+import { FloatScalar } from './float-scalar.ts';
 
 /** A number with a default of its own kind: `2` prints as 2, `float(2)` as 2.0 where PyTorch would tell them apart. */
 export type Real = number | FloatScalar;

@@ -1,5 +1,5 @@
 /** @file GPUs: how many, which one, how full. */
-import { native } from '../base/addon.ts';
+import { native } from '../addon/addon.ts';
 import { useGpu } from '../tensor/own-gpu.ts';
 import { deviceIndex, nativeCuda } from './native.ts';
 

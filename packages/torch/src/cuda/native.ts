@@ -1,5 +1,5 @@
 /** @file The CUDA addon: what it exports, loaded when something of it is first used. */
-import { native } from '../base/addon.ts';
+import { native } from '../addon/addon.ts';
 import { TorchError } from '../base/errors.ts';
 import { loadCudaAddon } from '../setup/load-addon.ts';
 import { chooseGpu } from '../tensor/own-gpu.ts';

@@ -1,6 +1,6 @@
 /** @file Channels and collectives of a thread group, all ranks in this thread: memory, gradients, tags, limits. */
 import { afterEach, describe, expect, test } from 'vitest';
-import { native } from '../base/addon.ts';
+import { native } from '../addon/addon.ts';
 import { fromTypedArray, liveTensors, scope, type Tensor, tensor, zeros } from '../index.ts';
 import { DistributedError } from './errors.ts';
 import type { Group } from './group.ts';
@@ -64,6 +64,26 @@ describe('hand-over', () => {
     const got = b.channel(0).recv(1);
     mine[0] = 99;
     expect(got.toArray()).toEqual([1, 2]);
+  });
+
+  test('what was sent cannot be moved by its sender, who has another look at the same memory', () => {
+    const [a, b] = pair();
+    const mine = zeros([4]);
+    a.channel(1).send(1, mine);
+    expect(() => mine.resize_([4096])).toThrow(/cannot grow: its memory is shared/);
+    const got = b.channel(0).recv(1);
+    expect(() => got.resize_([4096])).toThrow(/cannot grow: its memory is shared/);
+  });
+
+  test('a tensor of an operation under way cannot be moved; afterwards it can', () => {
+    const [a, b] = pair();
+    const target = zeros([4]);
+    const work = b.irecv(target, 0);
+    expect(() => target.resize_([4096])).toThrow(/cannot grow: its memory is shared/);
+    a.send(tensor([1, 2, 3, 4], { dtype: 'float32' }), 1);
+    work.wait();
+    expect(target.toArray()).toEqual([1, 2, 3, 4]);
+    expect(target.resize_([4096]).shape).toEqual([4096]);
   });
 
   test('views, no elements, no dimensions, every dtype', () => {

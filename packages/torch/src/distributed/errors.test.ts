@@ -1,11 +1,11 @@
 /** @file Errors of the addon in our words, without what gloo adds. */
 import { expect, test } from 'vitest';
-import { TorchError } from '../base/errors.ts';
+import { TorchError, type TorchErrorCode } from '../base/errors.ts';
 import { DistributedError, explain } from './errors.ts';
 
 const details = { operation: 'Channel.recv', group: 'default', rank: 0, peer: 1, tag: 7 };
 
-function messageOf(code: string, text: string): string {
+function messageOf(code: TorchErrorCode, text: string): string {
   const error = explain(new TorchError(code, text), details);
   expect(error).toBeInstanceOf(DistributedError);
   return (error as DistributedError).message;

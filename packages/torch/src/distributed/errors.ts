@@ -1,5 +1,5 @@
 /** @file The error of communication: who waited for whom, in which group, with which tag, and for how long. */
-import { TorchError } from '../base/errors.ts';
+import { TorchError, type TorchErrorCode } from '../base/errors.ts';
 
 /** What an operation was doing when it failed. */
 export interface OperationDetails {
@@ -26,7 +26,11 @@ export class DistributedError extends TorchError implements OperationDetails {
   /** How long the operation had waited. */
   readonly waitedMs: number | undefined;
 
-  constructor(code: string, message: string, details: OperationDetails & { waitedMs?: number; cause?: unknown }) {
+  constructor(
+    code: TorchErrorCode,
+    message: string,
+    details: OperationDetails & { waitedMs?: number; cause?: unknown },
+  ) {
     super(code, message, details.cause === undefined ? undefined : { cause: details.cause });
     this.operation = details.operation;
     this.group = details.group;

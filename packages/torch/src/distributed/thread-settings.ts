@@ -3,7 +3,7 @@
  * share the cores instead of fighting for them.
  */
 import { availableParallelism } from 'node:os';
-import { native } from '../base/addon.ts';
+import { native } from '../addon/addon.ts';
 import { TorchError } from '../base/errors.ts';
 
 /**

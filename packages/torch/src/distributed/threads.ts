@@ -1,6 +1,6 @@
 /** @file Ranks as worker threads of this process. */
 import { Worker } from 'node:worker_threads';
-import { checkOptions, TorchError } from '../base/errors.ts';
+import { checkOptions, TorchError, type TorchErrorCode } from '../base/errors.ts';
 import type { Thrown } from '../base/thrown.ts';
 import { dist } from './native.ts';
 import { threadsPerRank } from './thread-settings.ts';
@@ -39,7 +39,8 @@ export class RankError extends TorchError {
 
   constructor(rank: number, cause: Error, others: readonly RankError[] = []) {
     const code = 'code' in cause && typeof cause.code === 'string' ? cause.code : 'RANK_FAILED';
-    super(code, `rank ${rank}: ${cause.message}`, { cause });
+    // A rank runs programs of others, whose codes are passed on.
+    super(code as TorchErrorCode, `rank ${rank}: ${cause.message}`, { cause });
     this.rank = rank;
     this.others = others;
   }
@@ -187,7 +188,7 @@ function isReport(message: unknown): message is ThreadReport {
 }
 
 function revive(error: Thrown): Error {
-  const made = new TorchError(error.code ?? 'RANK_FAILED', error.message);
+  const made = new TorchError((error.code ?? 'RANK_FAILED') as TorchErrorCode, error.message);
   if (error.stack !== undefined) made.stack = error.stack;
   return made;
 }

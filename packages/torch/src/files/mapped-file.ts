@@ -2,7 +2,7 @@
  * @file A file in memory without reading it: tensors over parts of it are read when they are first used, and writing to
  * one changes memory, never the file.
  */
-import { native } from '../base/addon.ts';
+import { native } from '../addon/addon.ts';
 import { TorchError } from '../base/errors.ts';
 import { type DType, type DTypeName, toDType } from '../tensor/dtype.ts';
 import { unscoped } from '../tensor/scope.ts';

@@ -3,7 +3,7 @@
  * nothing is copied until it is used; writing goes to a temporary file that is synced and renamed.
  */
 import { closeSync, fstatSync, openSync, readSync, statSync } from 'node:fs';
-import { native } from '../base/addon.ts';
+import { native } from '../addon/addon.ts';
 import { TorchError } from '../base/errors.ts';
 import { type DType, toDType } from '../tensor/dtype.ts';
 import { Tensor } from '../tensor/tensor.ts';

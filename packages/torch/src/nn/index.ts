@@ -1,10 +1,10 @@
 /** @file `nn`: modules, losses, initialisation and what belongs to them. */
 
-export type { FactoryOptions, Size } from '../base/options.ts';
+export type { Size } from '../base/options.ts';
+export type { FactoryOptions } from './factory.ts';
 export * as functional from './functional/index.ts';
 export type { BackwardHook, BackwardPreHook, ForwardHook, ForwardPreHook, HookHandle } from './hooks.ts';
 export * as init from './init.ts';
-export * from './lazy.ts';
 export { type Members, Module, type TensorModule, type WalkOptions } from './module.ts';
 export * from './modules/activation.ts';
 export * from './modules/adaptive-softmax.ts';
@@ -14,6 +14,7 @@ export * from './modules/containers.ts';
 export * from './modules/conv.ts';
 export * from './modules/dropout.ts';
 export * from './modules/embedding.ts';
+export * from './modules/lazy.ts';
 export { type BiasOptions, Bilinear, Identity, Linear } from './modules/linear.ts';
 export * from './modules/linear-cross-entropy.ts';
 export * from './modules/loss.ts';

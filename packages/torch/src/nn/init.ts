@@ -1,11 +1,11 @@
 /** @file Initial values of parameters, filled in place and without gradients: `nn.init`. Same seed, same numbers as PyTorch. */
 import { noGrad } from '../autograd/modes.ts';
 import { checkOptions, didYouMean, TorchError } from '../base/errors.ts';
+import { tensor as makeTensor } from '../functions/creation.ts';
 import { diag, emptyLike, eye, linalgQr, randperm, where } from '../generated/functions.ts';
-import { tensor as makeTensor } from '../tensor/creation.ts';
 import { float64 } from '../tensor/dtype.ts';
 import '../generated/methods.ts';
-import '../tensor/indexing.ts';
+import '../functions/indexing.ts';
 import type { Generator } from '../tensor/random.ts';
 import { scope } from '../tensor/scope.ts';
 import type { Tensor } from '../tensor/tensor.ts';

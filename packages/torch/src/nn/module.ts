@@ -5,18 +5,18 @@
  * `self_attn`), as in PyTorch, so state dicts fit both ways; names given as strings are kept.
  */
 
+import { native } from '../addon/addon.ts';
 import { noGrad } from '../autograd/modes.ts';
-import { native } from '../base/addon.ts';
 import { TorchError } from '../base/errors.ts';
 import { emptyLike } from '../generated/functions.ts';
 import type { Device } from '../tensor/device.ts';
 import { bfloat16, DType, dtypes, float16, float32, float64, toDType } from '../tensor/dtype.ts';
-import '../op/convert.ts';
+import '../functions/convert.ts';
 import { indent } from '../base/text.ts';
-import type { ToOptions } from '../op/convert.ts';
-import type { DTypeLike } from '../op/types.ts';
+import type { ToOptions } from '../functions/convert.ts';
 import { disposeOwned, scope } from '../tensor/scope.ts';
 import { Tensor } from '../tensor/tensor.ts';
+import type { DTypeLike } from '../tensor/types.ts';
 import {
   addHook,
   type BackwardHook,

@@ -2,8 +2,8 @@
 import { arange, emptyLike, padSequence as padSequenceOp, sort } from '../generated/functions.ts';
 import '../generated/methods.ts';
 import { checkOptions, TorchError } from '../base/errors.ts';
+import { tensor as makeTensor } from '../functions/creation.ts';
 import { callOp } from '../op/call.ts';
-import { tensor as makeTensor } from '../tensor/creation.ts';
 import { int64 } from '../tensor/dtype.ts';
 import { Tensor } from '../tensor/tensor.ts';
 

@@ -1,11 +1,11 @@
 /** @file Tensors that belong to a module: parameters, which learn, and buffers, which are part of its state. */
-import { native } from '../base/addon.ts';
+import { native } from '../addon/addon.ts';
 import { checkOptions } from '../base/errors.ts';
-import type { FactoryOptions } from '../base/options.ts';
 import { empty } from '../generated/functions.ts';
 import { getDefaultDtype } from '../tensor/dtype.ts';
 import { disposeOwned, own, unscoped } from '../tensor/scope.ts';
 import { Tensor } from '../tensor/tensor.ts';
+import type { FactoryOptions } from './factory.ts';
 
 /** Gives a tensor of a module another handle; its memory is freed by `dispose` or the collector, never by a scope. */
 function hold(tensor: Tensor, handle: number): void {

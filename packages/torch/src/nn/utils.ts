@@ -1,12 +1,12 @@
 /** @file What is done to many parameters at once: clipping of gradients, and all of them in one vector. */
 
+import { native } from '../addon/addon.ts';
 import { noGrad } from '../autograd/modes.ts';
-import { native } from '../base/addon.ts';
 import { cat, linalgVectorNorm, stack } from '../generated/functions.ts';
 import '../generated/methods.ts';
 import { checkOptions, TorchError } from '../base/errors.ts';
+import { tensor as makeTensor } from '../functions/creation.ts';
 import { bindOp } from '../op/bind.ts';
-import { tensor as makeTensor } from '../tensor/creation.ts';
 import { float32 } from '../tensor/dtype.ts';
 import { scope } from '../tensor/scope.ts';
 import { Tensor } from '../tensor/tensor.ts';

@@ -1,39 +1,13 @@
 /** @file An operator of the dispatcher bound for calling: its schema, how arguments become native values, and back. */
-import { type NativeArgument, type NativeOp, native } from '../base/addon.ts';
+import { type NativeOp, native } from '../addon/addon.ts';
+import type { BoundArgument, BoundOp, Encode } from '../addon/bound-op.ts';
 import { didYouMean, TorchError } from '../base/errors.ts';
+import { FloatScalar } from '../base/float-scalar.ts';
 import { toDevice } from '../tensor/device.ts';
 import { DType, type DTypeName, dtypeOfCode, toDType } from '../tensor/dtype.ts';
 import { Generator } from '../tensor/random.ts';
-import { disposedError, FloatScalar, Tensor } from '../tensor/tensor.ts';
-import { recorder } from './recorder.ts';
-
-/** Turns a JavaScript value into what the addon takes, or throws saying what was expected. */
-type Encode = (value: unknown) => unknown;
-
-/** One argument of a bound operator. */
-export interface BoundArgument extends NativeArgument {
-  /** The name in camelCase, as callers write it. */
-  readonly key: string;
-  readonly encode: Encode;
-}
-
-/** An operator ready to be called. */
-export interface BoundOp {
-  /** `aten::add.Tensor` */
-  readonly fullName: string;
-  readonly args: readonly BoundArgument[];
-  readonly returns: readonly string[];
-  readonly inPlace: boolean;
-  /** Whether it draws random numbers, in some mode at least. */
-  readonly random: boolean;
-  /** Positions of the `out` arguments that it returns, if it has them. */
-  readonly outs: readonly number[];
-  readonly native: NativeOp['call'];
-  /** Refuses arguments with which libtorch would crash. */
-  readonly guard: ((given: readonly unknown[]) => void) | undefined;
-  /** Position of an argument by its camelCase name. */
-  readonly positions: ReadonlyMap<string, number>;
-}
+import { recorder } from '../tensor/recorder.ts';
+import { disposedError, Tensor } from '../tensor/tensor.ts';
 
 const bound = new Map<string, BoundOp>();
 

@@ -1,5 +1,5 @@
 /** @file Any operator by its full name. */
-import { type NativeSchema, native } from '../base/addon.ts';
+import { type NativeSchema, native } from '../addon/addon.ts';
 import { TorchError } from '../base/errors.ts';
 import { bindOp, callBound } from './bind.ts';
 

@@ -4,8 +4,9 @@
  */
 import { describe, expect, test } from 'vitest';
 import { decode, decodeNamed, type Json, moreCases, type OpCase, readCases, tensorsIn } from '../../testing/cases.ts';
-import { native } from '../base/addon.ts';
-import { callOp, type DType, type Element, float32, scope, Tensor } from '../index.ts';
+import { differenceOf } from '../../testing/rounding.ts';
+import { native } from '../addon/addon.ts';
+import { callOp, float32, scope, Tensor } from '../index.ts';
 
 const golden = readCases<OpCase>('golden/ops');
 const cases = [...golden, ...moreCases<OpCase>('ops')];
@@ -16,51 +17,6 @@ function replace(value: unknown, from: readonly Tensor[], to: readonly Tensor[])
   return Array.isArray(value) ? value.map((each) => replace(each, from, to)) : value;
 }
 
-/** Distance between a number and the next of its type, at the larger of the two values. */
-function unit(dtype: DType, size: number): number {
-  const [digits, smallest] = dtype.name === 'bfloat16' ? [7, -133] : [10, -24];
-  return 2 ** Math.max(Math.floor(Math.log2(size)) - digits, smallest);
-}
-
-function allowed(dtype: DType, size: number): number {
-  switch (dtype.name) {
-    case 'float64':
-    case 'complex128':
-      return 1e-12 * size;
-    case 'float32':
-    case 'complex64':
-      return 1e-5 * size;
-    case 'float16':
-    case 'bfloat16':
-      return unit(dtype, size);
-    default:
-      return 0;
-  }
-}
-
-function numbers(x: Tensor): number[] {
-  const flat = (value: unknown): Element[] => (Array.isArray(value) ? value.flatMap(flat) : [value as Element]);
-  return flat(x.toArray()).flatMap((value) => (typeof value === 'object' ? [value.re, value.im] : [Number(value)]));
-}
-
-/** Says where two tensors differ, or nothing. */
-function difference(got: Tensor, want: Tensor): string {
-  if (got.dtype !== want.dtype) return `dtype ${got.dtype.name}, expected ${want.dtype.name}`;
-  if (got.shape.join() !== want.shape.join()) return `shape [${got.shape}], expected [${want.shape}]`;
-  const a = numbers(got);
-  const b = numbers(want);
-  // Two units in the last place of the largest value: gelu(-2.9) = 0.5 x (1 + erf(x / sqrt 2)) cancels, so AVX2 and
-  // AVX-512 kernels differ by 9e-5 there, in PyTorch as here.
-  const largest = want.dtype === float32 ? 2 ** -22 * Math.max(0, ...b.filter(Number.isFinite).map(Math.abs)) : 0;
-  for (let i = 0; i < a.length; i++) {
-    const [x, y] = [a[i] as number, b[i] as number];
-    if (Object.is(x, y) || x === y) continue;
-    if (Math.abs(x - y) <= allowed(want.dtype, Math.max(Math.abs(x), Math.abs(y))) + largest) continue;
-    return `element ${i}: ${x}, expected ${y}`;
-  }
-  return '';
-}
-
 function compare(item: OpCase, got: unknown, want: Json, where: string): string[] {
   if (Array.isArray(want)) {
     if (!Array.isArray(got) || got.length !== want.length) return [`${where}: not an array of ${want.length}`];
@@ -69,7 +25,7 @@ function compare(item: OpCase, got: unknown, want: Json, where: string): string[
   const expected = decode(item, want);
   if (expected instanceof Tensor) {
     if (!(got instanceof Tensor)) return [`${where}: not a tensor`];
-    const text = difference(got, expected);
+    const text = differenceOf(got, expected);
     return text === '' ? [] : [`${where}: ${text}`];
   }
   const plain = typeof expected === 'object' && expected !== null && 'float' in expected ? expected.float : expected;

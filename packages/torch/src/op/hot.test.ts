@@ -1,7 +1,7 @@
 /** @file The hot operators: the short way gives the very bits of the general one, values and gradients. */
 import { describe, expect, test } from 'vitest';
 import { type HotForm, hotForms } from '../../tools/hot-ops.ts';
-import { native } from '../base/addon.ts';
+import { native } from '../addon/addon.ts';
 import { hotFunctions, hotMethods } from '../generated/hot-ops.ts';
 import {
   autocast,

@@ -1,10 +1,9 @@
 /** @file How the generated hot operators hand lists to the addon: through the array it shares with TypeScript. */
-import { native } from '../base/addon.ts';
+import { native } from '../addon/addon.ts';
+import { HOT_LIST, HOT_LIST_LONGEST } from '../addon/generated/border.ts';
 import { Tensor } from '../tensor/tensor.ts';
 
 const shared = native.metaArray;
-const START = 16; // kHotList in native/core/hot.h
-const LONGEST = 32;
 
 /** The handle of an optional tensor. */
 export function handleOrZero(value: Tensor | null | undefined): number {
@@ -16,11 +15,11 @@ export function handleOrZero(value: Tensor | null | undefined): number {
 export function list(values: unknown): number {
   if (!Array.isArray(values)) return -1;
   const { length } = values;
-  if (length > LONGEST) return -1;
+  if (length > HOT_LIST_LONGEST) return -1;
   for (let i = 0; i < length; i++) {
     const value: unknown = values[i];
     if (typeof value !== 'number') return -1;
-    shared[START + i] = value;
+    shared[HOT_LIST + i] = value;
   }
   return length;
 }
@@ -28,7 +27,7 @@ export function list(values: unknown): number {
 /** The same, where a number alone is a list of one. */
 export function listOrOne(values: unknown): number {
   if (typeof values !== 'number') return list(values);
-  shared[START] = values;
+  shared[HOT_LIST] = values;
   return 1;
 }
 
@@ -38,7 +37,7 @@ export function spread(count: number, ...values: unknown[]): number {
   for (let i = 0; i < count; i++) {
     const value = values[i];
     if (typeof value !== 'number') return -1;
-    shared[START + i] = value;
+    shared[HOT_LIST + i] = value;
   }
   return count;
 }
@@ -47,11 +46,11 @@ export function spread(count: number, ...values: unknown[]): number {
 export function tensors(values: unknown): number {
   if (!Array.isArray(values)) return -1;
   const { length } = values;
-  if (length > LONGEST) return -1;
+  if (length > HOT_LIST_LONGEST) return -1;
   for (let i = 0; i < length; i++) {
     const value: unknown = values[i];
     if (!(value instanceof Tensor)) return -1;
-    shared[START + i] = value.handle;
+    shared[HOT_LIST + i] = value.handle;
   }
   return length;
 }

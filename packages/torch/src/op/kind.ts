@@ -2,9 +2,11 @@
  * @file The kind of an argument, as one letter: what overloads are chosen by. Two calls whose arguments are of the same
  * kinds always take the same overload, so the choice is made once and remembered.
  */
+
+import { FloatScalar } from '../base/float-scalar.ts';
 import { DType, dtypes } from '../tensor/dtype.ts';
 import { Generator } from '../tensor/random.ts';
-import { FloatScalar, Tensor } from '../tensor/tensor.ts';
+import { Tensor } from '../tensor/tensor.ts';
 
 /**
  * `T` tensor, `i` whole number, `f` other number, `g` BigInt, `b` boolean, `z` float() or complex, `n` null, `u`

@@ -3,10 +3,11 @@
  * overload a call means is remembered by the kinds of its arguments.
  */
 
+import type { BoundOp } from '../addon/bound-op.ts';
 import { TorchError } from '../base/errors.ts';
-import { overloads as table } from '../generated/overloads.ts';
 import type { Tensor } from '../tensor/tensor.ts';
-import { type BoundOp, bindOp, callGiven, signature } from './bind.ts';
+import { bindOp, callGiven, signature } from './bind.ts';
+import { overloads as table } from './generated/overloads.ts';
 import { isOptions, kindOf } from './kind.ts';
 import { type CallKinds, type Choice, chooseOverload, noOverload, type Overload, parseOverload } from './overload.ts';
 

@@ -1,8 +1,8 @@
 /** @file The choice of overloads: every overload of the table is reachable by the kinds that belong to it. */
 import { fc, test as propTest } from '@fast-check/vitest';
 import { describe, expect, test } from 'vitest';
-import { overloads as table } from '../generated/overloads.ts';
 import * as torch from '../index.ts';
+import { overloads as table } from './generated/overloads.ts';
 import { type CallKinds, chooseOverload, type Overload, type Parameter, parseOverload } from './overload.ts';
 
 const parsed = new Map(Object.entries(table).map(([name, text]) => [name, text.split('\n').map(parseOverload)]));

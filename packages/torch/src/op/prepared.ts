@@ -3,18 +3,27 @@
  * on a file of registers that hold tensors as bare handles, so a run makes no JavaScript object per result. What an
  * executor of graphs is built on; everyone else uses the functions and methods.
  */
-import { native } from '../base/addon.ts';
+import { native } from '../addon/addon.ts';
+import type { BoundArgument, BoundOp } from '../addon/bound-op.ts';
+import {
+  HOT_LIST,
+  HOT_LIST_LONGEST,
+  META_DEVICE_INDEX,
+  META_DIMS,
+  META_ITEM_SIZE,
+  META_NUMEL,
+  META_SIZES,
+} from '../addon/generated/border.ts';
 import { didYouMean, TorchError } from '../base/errors.ts';
-import { hotForms } from '../generated/hot-forms.ts';
+import { FloatScalar } from '../base/float-scalar.ts';
 import { unscoped } from '../tensor/scope.ts';
-import { FloatScalar, Tensor } from '../tensor/tensor.ts';
-import { type BoundArgument, type BoundOp, bindOp, callGiven, expected, signature } from './bind.ts';
+import { Tensor } from '../tensor/tensor.ts';
+import { bindOp, callGiven, expected, signature } from './bind.ts';
+import { hotForms } from './generated/hot-forms.ts';
 import { isScalarObject } from './kind.ts';
 
 const shared = native.metaArray;
-const LIST_START = 16; // kHotList in native/core/hot.h, and where `meta` writes sizes
-const LONGEST = 32;
-const DESCRIPTION = 4; // dimensions, element type, device type and index, as `meta` writes them
+const DESCRIPTION = META_DEVICE_INDEX + 1; // dimensions, element type, device type and index
 
 /** What a register holds: the handle of a tensor, an array of handles, or a number of a kind. */
 export type RegisterKind = 'tensor' | 'tensors' | 'int' | 'float' | 'bool';
@@ -71,7 +80,7 @@ export function releaseHandles(handles: Int32Array, count: number): void {
 export function ownBytesOfHandle(handle: number): number {
   if (native.storageUseCount(handle) > 1) return Number.POSITIVE_INFINITY;
   native.meta(handle);
-  return (shared[8] as number) * (shared[9] as number);
+  return (shared[META_NUMEL] as number) * (shared[META_ITEM_SIZE] as number);
 }
 
 /** A second handle of the same tensor. @example Tensor.adopt(duplicateHandle(x.handle)) */
@@ -82,19 +91,19 @@ export function duplicateHandle(handle: number): number {
 /** The size of one dimension, by handle. @example sizeOfHandle(x.handle, -1) */
 export function sizeOfHandle(handle: number, dim: number): number {
   native.meta(handle);
-  const dims = shared[0] as number;
+  const dims = shared[META_DIMS] as number;
   const at = dim < 0 ? dim + dims : dim;
-  if (at >= 0 && at < dims) return shared[LIST_START + at] as number;
+  if (at >= 0 && at < dims) return shared[META_SIZES + at] as number;
   throw new TorchError('INDEX', `dimension ${dim} does not exist: the tensor has ${dims}`);
 }
 
 /** What a tensor is, apart from its values: for `hasDescription`. @example const last = describeHandle(x.handle) */
 export function describeHandle(handle: number): Float64Array {
   native.meta(handle);
-  const dims = shared[0] as number;
+  const dims = shared[META_DIMS] as number;
   const description = new Float64Array(DESCRIPTION + dims);
   for (let i = 0; i < DESCRIPTION; i++) description[i] = shared[i] as number;
-  for (let i = 0; i < dims; i++) description[DESCRIPTION + i] = shared[LIST_START + i] as number;
+  for (let i = 0; i < dims; i++) description[DESCRIPTION + i] = shared[META_SIZES + i] as number;
   return description;
 }
 
@@ -103,7 +112,7 @@ export function hasDescription(handle: number, description: Float64Array): boole
   native.meta(handle);
   for (let i = 0; i < DESCRIPTION; i++) if (shared[i] !== description[i]) return false;
   for (let i = DESCRIPTION; i < description.length; i++)
-    if (shared[LIST_START + i - DESCRIPTION] !== description[i]) return false;
+    if (shared[META_SIZES + i - DESCRIPTION] !== description[i]) return false;
   return true;
 }
 
@@ -391,7 +400,7 @@ function hotRun(
 function listRun(run: PreparedCall['run'], list: readonly number[]): PreparedCall['run'] {
   const { length } = list;
   return (registers) => {
-    for (let i = 0; i < length; i++) shared[LIST_START + i] = registers[list[i] as number] as number;
+    for (let i = 0; i < length; i++) shared[HOT_LIST + i] = registers[list[i] as number] as number;
     return run(registers);
   };
 }
@@ -441,7 +450,7 @@ function hotList(letter: string, operand: Operand | undefined, keep: KeepConstan
       : Array.isArray(operand.fixed)
         ? operand.fixed.map((value: unknown) => ({ fixed: value }))
         : [];
-  if (('fixed' in operand && !Array.isArray(operand.fixed)) || items.length > LONGEST) return undefined;
+  if (('fixed' in operand && !Array.isArray(operand.fixed)) || items.length > HOT_LIST_LONGEST) return undefined;
   const from: number[] = [];
   for (const item of items) {
     if ('register' in item && item.kind === (letter === 'I' ? 'int' : 'tensor')) from.push(item.register);

@@ -1,5 +1,6 @@
 /** @file Adadelta. */
-import { native } from '../base/addon.ts';
+import { native } from '../addon/addon.ts';
+import { stepNumbers } from '../addon/generated/border.ts';
 import { TorchError } from '../base/errors.ts';
 import {
   type BaseOptions,
@@ -32,13 +33,7 @@ const kind: Kind<AdadeltaOptions> = {
     { name: 'square_avg', kind: 'like' },
     { name: 'acc_delta', kind: 'like' },
   ],
-  numbers(options, to) {
-    to[0] = options.lr as number;
-    to[1] = options.rho;
-    to[2] = options.eps;
-    to[3] = options.weightDecay;
-    to[4] = Number(options.maximize);
-  },
+  numbers: stepNumbers.adadelta,
 };
 
 /** Steps in the size of earlier ones, so that hardly a rate is needed. @example new Adadelta(model.parameters()) */

@@ -1,5 +1,6 @@
 /** @file Adafactor. */
-import { native } from '../base/addon.ts';
+import { native } from '../addon/addon.ts';
+import { stepNumbers } from '../addon/generated/border.ts';
 import { TorchError } from '../base/errors.ts';
 import {
   type BaseOptions,
@@ -48,15 +49,7 @@ const kind: Kind<AdafactorOptions> = {
     { name: 'col_var', kind: 'columns' },
     { name: 'variance', kind: 'likeVector' },
   ],
-  numbers(options, to) {
-    to[0] = options.lr as number;
-    to[1] = options.beta2Decay;
-    to[2] = options.eps[0] ?? Number.NaN;
-    to[3] = options.eps[1];
-    to[4] = options.d;
-    to[5] = options.weightDecay;
-    to[6] = Number(options.maximize);
-  },
+  numbers: stepNumbers.adafactor,
 };
 
 /** Adam's idea with the squares of a matrix kept per row and per column: little memory. @example new Adafactor(model.parameters()) */

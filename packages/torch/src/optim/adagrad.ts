@@ -1,5 +1,6 @@
 /** @file Adagrad. */
-import { native } from '../base/addon.ts';
+import { native } from '../addon/addon.ts';
+import { stepNumbers } from '../addon/generated/border.ts';
 import {
   type BaseOptions,
   checkNotNegative,
@@ -27,13 +28,7 @@ const kind: Kind<AdagradOptions> = {
     { name: 'step', kind: 'number' },
     { name: 'sum', kind: 'like', begin: options.initialAccumulatorValue },
   ],
-  numbers(options, to) {
-    to[0] = options.lr as number;
-    to[1] = options.lrDecay;
-    to[2] = options.weightDecay;
-    to[3] = options.eps;
-    to[4] = Number(options.maximize);
-  },
+  numbers: stepNumbers.adagrad,
 };
 
 /** Steps that shrink with the squares of all gradients so far. */

@@ -1,5 +1,6 @@
 /** @file Adam and AdamW. */
-import { native } from '../base/addon.ts';
+import { native } from '../addon/addon.ts';
+import { stepNumbers } from '../addon/generated/border.ts';
 import {
   type BaseOptions,
   checkBetas,
@@ -39,16 +40,8 @@ function kindOf<O extends AdamWOptions>(name: string, defaults: O, isDecoupled: 
       ...(options.amsgrad ? [{ name: 'max_exp_avg_sq', kind: 'like' } as const] : []),
     ],
     slotKey: (options) => Number(options.amsgrad),
-    numbers(options, to) {
-      to[0] = options.lr as number;
-      to[1] = options.betas[0] as number;
-      to[2] = options.betas[1] as number;
-      to[3] = options.eps;
-      to[4] = options.weightDecay;
-      to[5] = Number(options.amsgrad);
-      to[6] = Number(options.maximize);
-      to[7] = Number(isDecoupled(options));
-    },
+    numbers: stepNumbers.adam,
+    numberOf: (name, options) => (name === 'decoupledWeightDecay' ? Number(isDecoupled(options)) : undefined),
   };
 }
 

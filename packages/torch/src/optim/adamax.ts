@@ -1,5 +1,6 @@
 /** @file Adamax. */
-import { native } from '../base/addon.ts';
+import { native } from '../addon/addon.ts';
+import { stepNumbers } from '../addon/generated/border.ts';
 import {
   type BaseOptions,
   checkBetas,
@@ -30,14 +31,7 @@ const kind: Kind<AdamaxOptions> = {
     { name: 'exp_avg', kind: 'like' },
     { name: 'exp_inf', kind: 'like' },
   ],
-  numbers(options, to) {
-    to[0] = options.lr as number;
-    to[1] = options.betas[0] as number;
-    to[2] = options.betas[1] as number;
-    to[3] = options.eps;
-    to[4] = options.weightDecay;
-    to[5] = Number(options.maximize);
-  },
+  numbers: stepNumbers.adamax,
 };
 
 /** Adam with the largest gradient in place of the mean square. */

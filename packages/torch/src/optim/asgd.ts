@@ -1,5 +1,6 @@
 /** @file Averaged stochastic gradient descent. */
-import { native } from '../base/addon.ts';
+import { native } from '../addon/addon.ts';
+import { stepNumbers } from '../addon/generated/border.ts';
 import { Tensor } from '../tensor/tensor.ts';
 import {
   type BaseOptions,
@@ -31,14 +32,7 @@ const kind: Kind<ASGDOptions> = {
     { name: 'mu', kind: 'number', begin: 1 },
     { name: 'ax', kind: 'like' },
   ],
-  numbers(options, to) {
-    to[0] = options.lr as number;
-    to[1] = options.lambd;
-    to[2] = options.alpha;
-    to[3] = options.t0;
-    to[4] = options.weightDecay;
-    to[5] = Number(options.maximize);
-  },
+  numbers: stepNumbers.asgd,
 };
 
 /** SGD that also keeps the average of the weights, `stateOf(parameter).ax`. @example new ASGD(model.parameters(), { t0: 1000 }) */

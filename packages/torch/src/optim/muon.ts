@@ -1,5 +1,6 @@
 /** @file Muon. */
-import { native } from '../base/addon.ts';
+import { native } from '../addon/addon.ts';
+import { stepNumbers } from '../addon/generated/border.ts';
 import { TorchError } from '../base/errors.ts';
 import {
   type BaseOptions,
@@ -66,17 +67,8 @@ const kind: Kind<MuonOptions> = {
     );
   },
   slots: () => [{ name: 'momentum_buffer', kind: 'like' }],
-  numbers(options, to) {
-    to[0] = options.lr as number;
-    to[1] = options.weightDecay;
-    to[2] = options.momentum;
-    to[3] = Number(options.nesterov);
-    to.set(options.nsCoefficients, 4);
-    to[7] = options.eps;
-    to[8] = options.nsSteps;
-    to[9] = Number(options.adjustLrFn === 'match_rms_adamw');
-    to[10] = Number(options.maximize);
-  },
+  numbers: stepNumbers.muon,
+  numberOf: (name, options) => (name === 'adjustLrFn' ? Number(options.adjustLrFn === 'match_rms_adamw') : undefined),
 };
 
 /** Momentum whose updates are made orthogonal, for the weights of hidden layers. @example new Muon(matrices, { lr: 0.02 }) */

@@ -1,5 +1,6 @@
 /** @file NAdam. */
-import { native } from '../base/addon.ts';
+import { native } from '../addon/addon.ts';
+import { stepNumbers } from '../addon/generated/border.ts';
 import {
   type BaseOptions,
   checkBetas,
@@ -42,16 +43,7 @@ const kind: Kind<NAdamOptions> = {
     { name: 'exp_avg', kind: 'like' },
     { name: 'exp_avg_sq', kind: 'like' },
   ],
-  numbers(options, to) {
-    to[0] = options.lr as number;
-    to[1] = options.betas[0] as number;
-    to[2] = options.betas[1] as number;
-    to[3] = options.eps;
-    to[4] = options.weightDecay;
-    to[5] = options.momentumDecay;
-    to[6] = Number(options.decoupledWeightDecay);
-    to[7] = Number(options.maximize);
-  },
+  numbers: stepNumbers.nadam,
 };
 
 /** Adam with Nesterov's momentum. */

@@ -3,14 +3,16 @@
  * native call per step, group, device and element type. State lives beside the kernels, so it outlives every scope.
  */
 
+import { type NativeBucket, type NativeStep, native } from '../addon/addon.ts';
+import { STEP_NUMBERS_LONGEST } from '../addon/generated/border.ts';
 import { noGrad } from '../autograd/modes.ts';
-import { type NativeBucket, type NativeStep, native } from '../base/addon.ts';
 import { checkOptions, TorchError } from '../base/errors.ts';
 import { float32, float64, getDefaultDtype } from '../tensor/dtype.ts';
 import '../generated/methods.ts';
+import { FloatScalar } from '../base/float-scalar.ts';
 import { readOptions } from '../base/options.ts';
 import { scope } from '../tensor/scope.ts';
-import { FloatScalar, Tensor } from '../tensor/tensor.ts';
+import { Tensor } from '../tensor/tensor.ts';
 
 /** A number; `float()` markers are accepted wherever options are. */
 export type Rate = number | FloatScalar | Tensor;
@@ -90,8 +92,10 @@ export interface Kind<O> {
   slots(options: O): readonly Slot[];
   /** Changes when `slots` would give something else. */
   slotKey?(options: O): number;
-  /** Writes the options in the order that native/optim wants; the first is the learning rate. */
-  numbers(options: O, to: Float64Array): void;
+  /** Names of the numbers of a step, in the order that native/optim wants; the first is the learning rate. */
+  readonly numbers: readonly string[];
+  /** The number of an option that is no number, boolean or array of numbers; undefined for the others. */
+  numberOf?(name: string, options: O): number | undefined;
 }
 
 /** The base of all optimizers. @example const optimizer = new AdamW(model.parameters(), { lr: 3e-4 }); optimizer.step() */
@@ -99,7 +103,7 @@ export abstract class Optimizer<O extends BaseOptions = BaseOptions> {
   readonly defaults: O;
   readonly paramGroups: ParamGroup<O>[] = [];
   private readonly kind: Kind<O>;
-  private readonly numbers = new Float64Array(12);
+  private readonly numbers = new Float64Array(STEP_NUMBERS_LONGEST);
   private prepared: (Prepared | null)[] = [];
 
   constructor(kind: Kind<O>, params: ParamsInput<O>, options: GivenOptions<O> | undefined) {
@@ -156,7 +160,7 @@ export abstract class Optimizer<O extends BaseOptions = BaseOptions> {
     for (let g = 0; g < paramGroups.length; g++) {
       const group = paramGroups[g] as ParamGroup<O>;
       const { buckets } = this.prepare(g);
-      kind.numbers(group, numbers);
+      writeNumbers(kind, group, numbers);
       const lr: number | Tensor = group.lr;
       const rate = typeof lr === 'number' ? null : lr.handle;
       for (let b = 0; b < buckets.length; b++) kind.step((buckets[b] as Bucket).native, numbers, rate);
@@ -345,6 +349,20 @@ function readGroup<O extends BaseOptions>(kind: Kind<O>, given: GivenOptions<O> 
 
 function unmark(value: unknown): unknown {
   return value instanceof FloatScalar ? value.float : value;
+}
+
+/** Writes the numbers of a step: booleans as 0 or 1, what is null or a tensor as NaN, `betas.1` from the array `betas`. */
+function writeNumbers<O extends BaseOptions>(kind: Kind<O>, options: O, to: Float64Array): void {
+  for (let i = 0; i < kind.numbers.length; i++) {
+    const name = kind.numbers[i] as string;
+    to[i] = kind.numberOf?.(name, options) ?? plainNumber(options as unknown as Record<string, unknown>, name);
+  }
+}
+
+function plainNumber(options: Readonly<Record<string, unknown>>, name: string): number {
+  const dot = name.indexOf('.');
+  const value = dot < 0 ? options[name] : (options[name.slice(0, dot)] as unknown[])[Number(name.slice(dot + 1))];
+  return typeof value === 'number' || typeof value === 'boolean' ? Number(value) : Number.NaN;
 }
 
 /** Refuses numbers below zero, by name. */

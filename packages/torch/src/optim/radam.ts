@@ -1,5 +1,6 @@
 /** @file RAdam. */
-import { native } from '../base/addon.ts';
+import { native } from '../addon/addon.ts';
+import { stepNumbers } from '../addon/generated/border.ts';
 import {
   type BaseOptions,
   checkBetas,
@@ -32,15 +33,7 @@ const kind: Kind<RAdamOptions> = {
     { name: 'exp_avg', kind: 'like' },
     { name: 'exp_avg_sq', kind: 'like' },
   ],
-  numbers(options, to) {
-    to[0] = options.lr as number;
-    to[1] = options.betas[0] as number;
-    to[2] = options.betas[1] as number;
-    to[3] = options.eps;
-    to[4] = options.weightDecay;
-    to[5] = Number(options.decoupledWeightDecay);
-    to[6] = Number(options.maximize);
-  },
+  numbers: stepNumbers.radam,
 };
 
 /** Adam with its early variance rectified. */

@@ -1,5 +1,6 @@
 /** @file RMSprop. */
-import { native } from '../base/addon.ts';
+import { native } from '../addon/addon.ts';
+import { stepNumbers } from '../addon/generated/border.ts';
 import {
   type BaseOptions,
   checkNotNegative,
@@ -30,15 +31,7 @@ const kind: Kind<RMSpropOptions> = {
     { name: 'grad_avg', kind: options.centered ? 'like' : 'later' },
   ],
   slotKey: (options) => Number(options.momentum > 0) + 2 * Number(options.centered),
-  numbers(options, to) {
-    to[0] = options.lr as number;
-    to[1] = options.alpha;
-    to[2] = options.eps;
-    to[3] = options.weightDecay;
-    to[4] = options.momentum;
-    to[5] = Number(options.centered);
-    to[6] = Number(options.maximize);
-  },
+  numbers: stepNumbers.rmsprop,
 };
 
 /** Steps divided by a running root mean square of the gradients. */

@@ -1,5 +1,6 @@
 /** @file Rprop. */
-import { native } from '../base/addon.ts';
+import { native } from '../addon/addon.ts';
+import { stepNumbers } from '../addon/generated/border.ts';
 import { TorchError } from '../base/errors.ts';
 import { Tensor } from '../tensor/tensor.ts';
 import { type BaseOptions, type GivenOptions, type Kind, Optimizer, type ParamsInput } from './optimizer.ts';
@@ -34,14 +35,7 @@ const kind: Kind<RpropOptions> = {
     { name: 'prev', kind: 'like' },
     { name: 'step_size', kind: 'like', begin: lr instanceof Tensor ? lr.item() : lr },
   ],
-  numbers(options, to) {
-    to[0] = options.lr as number;
-    to[1] = options.etas[0] as number;
-    to[2] = options.etas[1] as number;
-    to[3] = options.stepSizes[0] as number;
-    to[4] = options.stepSizes[1] as number;
-    to[5] = Number(options.maximize);
-  },
+  numbers: stepNumbers.rprop,
 };
 
 /** Only the signs of gradients count; for full batches. @example new Rprop(model.parameters(), { lr: 0.01 }) */

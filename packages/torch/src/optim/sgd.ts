@@ -1,5 +1,6 @@
 /** @file Stochastic gradient descent. */
-import { native } from '../base/addon.ts';
+import { native } from '../addon/addon.ts';
+import { stepNumbers } from '../addon/generated/border.ts';
 import { TorchError } from '../base/errors.ts';
 import {
   type BaseOptions,
@@ -32,14 +33,7 @@ const kind: Kind<SGDOptions> = {
     }
   },
   slots: () => [{ name: 'momentum_buffer', kind: 'later' }],
-  numbers(options, to) {
-    to[0] = options.lr as number;
-    to[1] = options.momentum;
-    to[2] = options.dampening;
-    to[3] = options.weightDecay;
-    to[4] = Number(options.nesterov);
-    to[5] = Number(options.maximize);
-  },
+  numbers: stepNumbers.sgd,
 };
 
 /** Stochastic gradient descent, with momentum if asked for. @example new SGD(model.parameters(), { lr: 0.1, momentum: 0.9 }) */

@@ -1,5 +1,5 @@
 /** @file The types of tensor elements, and which JavaScript array holds each. */
-import { native } from '../base/addon.ts';
+import { native } from '../addon/addon.ts';
 import { didYouMean, TorchError } from '../base/errors.ts';
 
 /** The name of an element type, as in PyTorch. */

@@ -1,5 +1,5 @@
 /** @file Random numbers: the default generator and generators of one's own. The same seed gives PyTorch's numbers. */
-import { native } from '../base/addon.ts';
+import { native } from '../addon/addon.ts';
 import { TorchError } from '../base/errors.ts';
 import type { Device } from './device.ts';
 import { Tensor } from './tensor.ts';

@@ -1,10 +1,11 @@
 /**
  * @file Who owns a tensor's memory. A tensor made inside `scope` is freed at its end unless it is returned or kept;
- * one made outside lives until `dispose`, with the garbage collector as a safety net only (its callbacks do not run
- * inside a synchronous loop).
+ * one made outside lives until `dispose`, or until the garbage collector finds it, which `memory-pressure.ts` makes it do
+ * where memory grows.
  */
-import { native } from '../base/addon.ts';
+import { native } from '../addon/addon.ts';
 import { TorchError } from '../base/errors.ts';
+import { relieveMemory } from './memory-pressure.ts';
 
 /** What a scope can own: a handle, zero once released, and the scope that will release it. */
 export interface Owned {
@@ -22,7 +23,12 @@ export function markOwned(made: { readonly prototype: Owned }): void {
 }
 
 let current: Scope | null = null;
-const net = new FinalizationRegistry<number>((handle) => native.release(handle));
+/** After V8's own collections, which leave this object behind, tensors that are gone are freed too. */
+const collected = new FinalizationRegistry<undefined>(() => {
+  native.sweepTracked();
+  collected.register({}, undefined);
+});
+collected.register({}, undefined);
 const otherNet = new FinalizationRegistry<[handle: number, free: (handle: number) => void]>(([handle, free]) =>
   free(handle),
 );
@@ -41,6 +47,12 @@ export class Scope {
 
   /** Puts a tensor under this scope's care. */
   add(item: Owned): void {
+    if (item.owner === null) leaveCollector(item);
+    this.take(item);
+  }
+
+  /** As `add`, for one that the garbage collector does not look after. */
+  take(item: Owned): void {
     item.owner = this;
     this.items.push(item);
   }
@@ -53,7 +65,7 @@ export class Scope {
   /** Hands a tensor to the scope around this one. */
   release(item: Owned): void {
     if (item.h === 0 || item.owner !== this) return;
-    if (this.parent !== null) this.parent.add(item);
+    if (this.parent !== null) this.parent.take(item);
     else unowned(item);
   }
 
@@ -85,23 +97,32 @@ export class Scope {
 
 /** Takes charge of a new tensor: the innermost scope, or the garbage collector where there is none. */
 export function own(item: Owned): void {
-  if (current !== null) current.add(item);
+  if (current !== null) current.take(item);
   else unowned(item);
 }
 
 function unowned(item: Owned): void {
   item.owner = null;
-  if (item.freeHandle === undefined) net.register(item, item.h, item);
-  else otherNet.register(item, [item.h, item.freeHandle], item);
+  if (item.freeHandle === undefined) {
+    if (native.track(item, item.h)) relieveMemory();
+  } else otherNet.register(item, [item.h, item.freeHandle], item);
+}
+
+function leaveCollector(item: Owned): void {
+  if (item.freeHandle === undefined) native.untrack(item.h);
+  else otherNet.unregister(item);
 }
 
 /** Frees a tensor now. Freeing it twice does nothing. */
 export function disposeOwned(item: Owned): void {
   if (item.h === 0) return;
-  if (item.owner === null) (item.freeHandle === undefined ? net : otherNet).unregister(item);
-  if (item.freeHandle === undefined) native.release(item.h);
-  else item.freeHandle(item.h);
+  const handle = item.h;
   item.h = 0;
+  if (item.freeHandle !== undefined) {
+    if (item.owner === null) otherNet.unregister(item);
+    item.freeHandle(handle);
+  } else if (item.owner === null) native.releaseTracked(handle);
+  else native.release(handle);
 }
 
 /**

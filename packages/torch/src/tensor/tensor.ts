@@ -1,31 +1,35 @@
 /**
  * @file A tensor: a handle of libtorch's, its description and its memory. Operators are added to the class by
- * `op/install.ts` (their types are in `generated/`), indexing by `indexing.ts`, printing by `print.ts`.
+ * `op/install.ts` (their types are in `generated/`), indexing, printing and conversion by `functions/`.
  */
-import { native } from '../base/addon.ts';
+import { native } from '../addon/addon.ts';
+import {
+  META_DEVICE_INDEX,
+  META_DEVICE_TYPE,
+  META_DIMS,
+  META_DTYPE,
+  META_IS_CONTIGUOUS,
+  META_IS_INFERENCE,
+  META_IS_LEAF,
+  META_ITEM_SIZE,
+  META_LAYOUT,
+  META_NUMEL,
+  META_REQUIRES_GRAD,
+  META_SIZES,
+  META_STORAGE_OFFSET,
+  META_STRIDES,
+} from '../addon/generated/border.ts';
 import { TorchError } from '../base/errors.ts';
-import { recorder } from '../op/recorder.ts';
+import { type FloatScalar } from '../base/float-scalar.ts';
 import { type Device, deviceText } from './device.ts';
 import { bool, type DType, type DTypeName, dtypeOfCode, float32, type TypedArray } from './dtype.ts';
+import { recorder } from './recorder.ts';
 import { disposeOwned, markOwned, type Owned, own, type Scope } from './scope.ts';
 
 /** A complex number. */
 export interface Complex {
   readonly re: number;
   readonly im: number;
-}
-
-/** A number that is floating point even when it is whole: `float(2)` is 2.0. */
-export class FloatScalar {
-  readonly float: number;
-  constructor(value: number) {
-    this.float = value;
-  }
-}
-
-/** Marks a number as floating point where an operator takes either kind. @example full([2], float(1)) // float32 */
-export function float(value: number): FloatScalar {
-  return new FloatScalar(value);
 }
 
 /** What an operator takes as a number: whole numbers are integers, others floats, `float(2)` is 2.0, BigInt is int64. */
@@ -38,8 +42,6 @@ export type Element = number | bigint | boolean | Complex;
 export type NestedArray = Element | readonly NestedArray[];
 
 const meta = native.metaArray;
-const SIZES = 16;
-const STRIDES = SIZES + 64;
 
 /**
  * An n-dimensional array on a device, with gradients.
@@ -73,8 +75,8 @@ export class Tensor implements Owned {
   /** Sizes of the dimensions. @example zeros([2, 3]).shape // [2, 3] */
   get shape(): number[] {
     native.meta(this.handle);
-    const sizes = new Array<number>(meta[0] as number);
-    for (let i = 0; i < sizes.length; i++) sizes[i] = meta[SIZES + i] as number;
+    const sizes = new Array<number>(meta[META_DIMS] as number);
+    for (let i = 0; i < sizes.length; i++) sizes[i] = meta[META_SIZES + i] as number;
     return sizes;
   }
 
@@ -83,7 +85,7 @@ export class Tensor implements Owned {
   stride(dim: number): number;
   stride(dim?: number): number | number[] {
     native.meta(this.handle);
-    const steps = Array.from({ length: meta[0] as number }, (_, i) => meta[STRIDES + i] as number);
+    const steps = Array.from({ length: meta[META_DIMS] as number }, (_, i) => meta[META_STRIDES + i] as number);
     return dim === undefined ? steps : (steps[this.wrapDim(dim)] as number);
   }
 
@@ -98,7 +100,7 @@ export class Tensor implements Owned {
   /** Number of dimensions. */
   dim(): number {
     native.meta(this.handle);
-    return meta[0] as number;
+    return meta[META_DIMS] as number;
   }
 
   /** Number of dimensions, as in `x.ndim`. */
@@ -109,50 +111,50 @@ export class Tensor implements Owned {
   /** Number of elements. */
   numel(): number {
     native.meta(this.handle);
-    return meta[8] as number;
+    return meta[META_NUMEL] as number;
   }
 
   /** The type of the elements. */
   get dtype(): DType {
     native.meta(this.handle);
-    return dtypeOfCode(meta[1] as number);
+    return dtypeOfCode(meta[META_DTYPE] as number);
   }
 
   /** Where the tensor lives. */
   get device(): Device {
     if (recorder !== null) return recorder.deviceOf(this);
     native.meta(this.handle);
-    return deviceText(meta[2] as number, meta[3] as number);
+    return deviceText(meta[META_DEVICE_TYPE] as number, meta[META_DEVICE_INDEX] as number);
   }
 
   /** `strided` for ordinary tensors. */
   get layout(): string {
     native.meta(this.handle);
-    return layouts[meta[6] as number] ?? `layout${meta[6]}`;
+    return layouts[meta[META_LAYOUT] as number] ?? `layout${meta[META_LAYOUT]}`;
   }
 
   /** Bytes of all elements. */
   get nbytes(): number {
     native.meta(this.handle);
-    return (meta[8] as number) * (meta[9] as number);
+    return (meta[META_NUMEL] as number) * (meta[META_ITEM_SIZE] as number);
   }
 
   /** Bytes of one element. */
   elementSize(): number {
     native.meta(this.handle);
-    return meta[9] as number;
+    return meta[META_ITEM_SIZE] as number;
   }
 
   /** Where the tensor begins in its storage, in elements. */
   storageOffset(): number {
     native.meta(this.handle);
-    return meta[10] as number;
+    return meta[META_STORAGE_OFFSET] as number;
   }
 
   /** Whether elements lie in order without holes. */
   isContiguous(): boolean {
     native.meta(this.handle);
-    return meta[7] === 1;
+    return meta[META_IS_CONTIGUOUS] === 1;
   }
 
   isFloatingPoint(): boolean {
@@ -166,7 +168,7 @@ export class Tensor implements Owned {
   /** Whether it was made in inference mode. */
   isInference(): boolean {
     native.meta(this.handle);
-    return meta[11] === 1;
+    return meta[META_IS_INFERENCE] === 1;
   }
 
   get isCuda(): boolean {
@@ -180,7 +182,7 @@ export class Tensor implements Owned {
   /** Whether gradients are wanted. Assign to switch. */
   get requiresGrad(): boolean {
     native.meta(this.handle);
-    return meta[4] === 1;
+    return meta[META_REQUIRES_GRAD] === 1;
   }
 
   set requiresGrad(on: boolean) {
@@ -196,7 +198,7 @@ export class Tensor implements Owned {
   /** Whether it was made by the user rather than by an operator that records gradients. */
   get isLeaf(): boolean {
     native.meta(this.handle);
-    return meta[5] === 1;
+    return meta[META_IS_LEAF] === 1;
   }
 
   /** The accumulated gradient. Each read gives a new handle of the same memory. */
@@ -261,7 +263,11 @@ export class Tensor implements Owned {
     return typedArray(this.toBufferOfPlainType());
   }
 
-  /** The tensor's own memory as a typed array: no copy, CPU and contiguous only. Writes go through. */
+  /**
+   * The tensor's own memory as a typed array: no copy, CPU and contiguous only. Writes go through. The memory lives as
+   * long as the array, and the tensor cannot be resized beyond it meanwhile; after `setData` or a conversion of its module
+   * the tensor has other memory, and the array shows the old values.
+   */
   sharedArray(): TypedArray {
     recorder?.beforeAccess(this, 'sharedArray()');
     return typedArray([this.dtype, native.shareBuffer(this.handle)]);

@@ -2,8 +2,8 @@
 import { emptyLike, logSoftmax as logSoftmaxOp, softmax as softmaxOp, zerosLike } from '../../generated/functions.ts';
 import '../../generated/methods.ts';
 import { checkOptions } from '../../base/errors.ts';
-import type { DTypeLike } from '../../op/types.ts';
 import type { Tensor } from '../../tensor/tensor.ts';
+import type { DTypeLike } from '../../tensor/types.ts';
 
 export {
   celu,

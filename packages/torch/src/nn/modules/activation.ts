@@ -1,7 +1,8 @@
 /** @file Activation functions as modules. */
 
 import { TorchError } from '../../base/errors.ts';
-import { type FactoryOptions, factory, readOptions } from '../../base/options.ts';
+import { FloatScalar } from '../../base/float-scalar.ts';
+import { readOptions } from '../../base/options.ts';
 import { floatText, type Real, realText, repr, toNumber } from '../../base/text.ts';
 import {
   celu,
@@ -40,7 +41,8 @@ import {
   threshold,
   threshold_,
 } from '../../generated/functions.ts';
-import { FloatScalar, type Tensor } from '../../tensor/tensor.ts';
+import { type Tensor } from '../../tensor/tensor.ts';
+import { type FactoryOptions, factory } from '../factory.ts';
 import { logSoftmax, softmax, softmin, softsign, tanhshrink } from '../functional/activation.ts';
 import { constant_ } from '../init.ts';
 import { Module } from '../module.ts';

@@ -2,9 +2,10 @@
 import { TorchError } from '../../base/errors.ts';
 import { cat, logSoftmax } from '../../generated/functions.ts';
 import '../../generated/methods.ts';
-import { type FactoryOptions, factory, readOptions } from '../../base/options.ts';
+import { readOptions } from '../../base/options.ts';
 import { type Real, toNumber } from '../../base/text.ts';
 import type { Tensor } from '../../tensor/tensor.ts';
+import { type FactoryOptions, factory } from '../factory.ts';
 import { Module } from '../module.ts';
 import { ModuleList, Sequential } from './containers.ts';
 import { Linear } from './linear.ts';

@@ -1,9 +1,10 @@
 /** @file Attention of several heads as a module. */
 import '../../generated/methods.ts';
 import { checkOptions, TorchError } from '../../base/errors.ts';
-import { checkWhole, type FactoryOptions, factory, readOptions } from '../../base/options.ts';
+import { checkWhole, readOptions } from '../../base/options.ts';
 import type { Real } from '../../base/text.ts';
 import type { Tensor } from '../../tensor/tensor.ts';
+import { type FactoryOptions, factory } from '../factory.ts';
 import { multiHeadAttentionForward } from '../functional/attention.ts';
 import { constant_, xavierNormal_, xavierUniform_ } from '../init.ts';
 import { Module } from '../module.ts';

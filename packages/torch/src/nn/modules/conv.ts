@@ -1,7 +1,7 @@
 /** @file Convolutions and transposed convolutions of one, two and three dimensions. */
 
 import { didYouMean, TorchError } from '../../base/errors.ts';
-import { checkWhole, expand, type FactoryOptions, factory, readOptions, type Size } from '../../base/options.ts';
+import { checkWhole, expand, readOptions, type Size } from '../../base/options.ts';
 import { repr, tupleText } from '../../base/text.ts';
 import {
   conv1d,
@@ -12,6 +12,7 @@ import {
   convTranspose3d,
 } from '../../generated/functions.ts';
 import type { Tensor } from '../../tensor/tensor.ts';
+import { type FactoryOptions, factory } from '../factory.ts';
 import { type PadMode, pad } from '../functional/convolution.ts';
 import { Module } from '../module.ts';
 import { emptyParameter, type Parameter } from '../parameter.ts';

@@ -12,36 +12,34 @@ import {
   readCases,
   tensorsIn,
 } from '../../../testing/cases.ts';
-import { manualSeed, nn, scope, Tensor } from '../../index.ts';
+import { differenceOf, largestIn } from '../../../testing/rounding.ts';
+import { manualSeed, nn, noGrad, scope, type Tensor } from '../../index.ts';
 
 const ours = [...readCases<ModuleCase>('golden/modules'), ...readCases<ModuleCase>('nn/modules')];
 const cases = [...ours, ...moreCases<ModuleCase>('modules')];
-
-function numbers(x: Tensor): number[] {
-  const flat = (value: unknown): number[] => (Array.isArray(value) ? value.flatMap(flat) : [Number(value)]);
-  return flat(x.toArray());
-}
-
-/** Where two tensors differ, or nothing. Sums that cancel to nothing keep the rounding of their terms. */
-function difference(got: unknown, want: Tensor, isExact = false): string {
-  if (!(got instanceof Tensor)) return 'not a tensor';
-  if (got.dtype !== want.dtype) return `dtype ${got.dtype.name}, expected ${want.dtype.name}`;
-  if (got.shape.join() !== want.shape.join()) return `shape [${got.shape}], expected [${want.shape}]`;
-  const expected = numbers(want);
-  const found = numbers(got).findIndex((x, i) => {
-    const y = expected[i] as number;
-    const allowed = isExact || !want.isFloatingPoint() ? 0 : 1e-5 * Math.max(Math.abs(x), Math.abs(y)) + 1e-6;
-    return !(Object.is(x, y) || Math.abs(x - y) <= allowed);
-  });
-  return found < 0 ? '' : `element ${found}: ${numbers(got)[found]}, expected ${expected[found]}`;
-}
 
 function compare(item: ModuleCase, got: unknown, want: Json, where: string): string[] {
   if (want === null) return got === null ? [] : [`${where}: expected null`];
   if (Array.isArray(want))
     return want.flatMap((each, i) => compare(item, (got as unknown[])[i], each as Json, `${where}[${i}]`));
-  const text = difference(got, decode(item, want) as Tensor);
+  const text = differenceOf(got, decode(item, want) as Tensor, { terms: termsOf(item) });
   return text === '' ? [] : [`${where}: ${text}`];
+}
+
+const termSizes = new Map<ModuleCase, number>();
+
+/**
+ * The size of the terms that a module adds up: its largest input, parameter, output or gradient, and 1, the gradient of the
+ * sum from which backward starts. Gradients of normalizing modules are sums of such terms that cancel altogether.
+ */
+function termsOf(item: ModuleCase): number {
+  const known = termSizes.get(item);
+  if (known !== undefined) return known;
+  const values = [item.state, item.stateAfter ?? {}, item.grads].flatMap((each) => Object.values(each));
+  const tensors = [...values, item.input, item.output, item.inputGrads].map((each) => decode(item, each as Json));
+  const size = Math.max(1, largestIn(...tensorsIn(tensors)));
+  termSizes.set(item, size);
+  return size;
 }
 
 type AnyModule = nn.Module & { forward(...inputs: unknown[]): unknown };
@@ -63,15 +61,23 @@ function build(item: ModuleCase, marks: boolean): AnyModule {
 function run(item: ModuleCase, marks: boolean): string[] {
   const wrong: string[] = [];
   const module = build(item, marks);
+  const terms = termsOf(item);
   const isLazy = item.textAfter !== undefined;
   const state = module.stateDict();
   if (!isLazy && [...state.keys()].join() !== Object.keys(item.state).join())
     wrong.push(`state has ${[...state.keys()].join()}, expected ${Object.keys(item.state).join()}`);
   for (const [name, want] of Object.entries(isLazy ? {} : item.state)) {
-    const text = difference(state.get(name), decode(item, want) as Tensor, true);
+    // Drawn from the same numbers: some units of the largest value off, where logarithms and cosines were computed otherwise.
+    const text = differenceOf(state.get(name), decode(item, want) as Tensor, { units: 16 });
     if (text !== '') wrong.push(`state ${name}: ${text}`);
   }
   if (module.toString() !== item.text) wrong.push(`prints ${module.toString()}, expected ${item.text}`);
+  // From here on with PyTorch's values, so that what differs in the start values does not grow.
+  if (!isLazy)
+    noGrad(() => {
+      for (const [name, want] of Object.entries(item.state)) state.get(name)?.copy_(decode(item, want) as Tensor);
+    });
+  const before = new Map([...state].map(([name, value]) => [name, value.clone()]));
   const inputs = item.input.map((value) => decode(item, value, { marks }));
   const leaves = tensorsIn(inputs).filter((each) => each.isFloatingPoint());
   for (const leaf of leaves) leaf.requiresGrad_();
@@ -94,7 +100,10 @@ function run(item: ModuleCase, marks: boolean): string[] {
   const after = module.stateDict();
   for (const [name, want] of Object.entries(item.state)) {
     const changed = item.stateAfter?.[name];
-    const text = difference(after.get(name), decode(item, changed ?? want) as Tensor, changed === undefined && !isLazy);
+    const text =
+      changed === undefined && !isLazy
+        ? differenceOf(after.get(name), before.get(name) as Tensor, { units: 0, terms: 0 })
+        : differenceOf(after.get(name), decode(item, changed ?? want) as Tensor, { terms });
     if (text !== '') wrong.push(`${name} afterwards: ${text}`);
   }
   module.dispose();

@@ -1,8 +1,9 @@
 /** @file A linear layer and the cross entropy of its scores in one module. */
 import { TorchError } from '../../base/errors.ts';
-import { type FactoryOptions, factory, readOptions } from '../../base/options.ts';
+import { readOptions } from '../../base/options.ts';
 import { floatText, type Real, repr } from '../../base/text.ts';
 import type { Tensor } from '../../tensor/tensor.ts';
+import { type FactoryOptions, factory } from '../factory.ts';
 import { type LinearCrossEntropyOptions, linearCrossEntropy } from '../functional/linear-cross-entropy.ts';
 import { type Reduction, reductionCode } from '../functional/loss.ts';
 import { Module } from '../module.ts';

@@ -1,10 +1,11 @@
 /** @file Layers over all features: Linear, Bilinear, Identity. */
 
 import { TorchError } from '../../base/errors.ts';
-import { checkWhole, type FactoryOptions, factory, readOptions } from '../../base/options.ts';
+import { checkWhole, readOptions } from '../../base/options.ts';
 import { repr } from '../../base/text.ts';
 import { bilinear, linear } from '../../generated/functions.ts';
 import { Tensor } from '../../tensor/tensor.ts';
+import { type FactoryOptions, factory } from '../factory.ts';
 import { calculateFanInAndFanOut, kaimingUniform_, uniform_ } from '../init.ts';
 import { Module } from '../module.ts';
 import { emptyParameter, type Parameter } from '../parameter.ts';

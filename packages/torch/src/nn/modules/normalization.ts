@@ -1,10 +1,11 @@
 /** @file Normalisation of features and channels without running statistics. */
 
 import { TorchError } from '../../base/errors.ts';
-import { checkWhole, type FactoryOptions, factory, readOptions, type Size } from '../../base/options.ts';
+import { checkWhole, readOptions, type Size } from '../../base/options.ts';
 import { floatText, type Real, repr, tupleText } from '../../base/text.ts';
 import { layerNorm, rmsNorm } from '../../generated/functions.ts';
 import type { Tensor } from '../../tensor/tensor.ts';
+import { type FactoryOptions, factory } from '../factory.ts';
 import { groupNorm, localResponseNorm } from '../functional/normalization.ts';
 import { ones_, zeros_ } from '../init.ts';
 import { Module } from '../module.ts';

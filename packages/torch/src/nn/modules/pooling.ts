@@ -1,8 +1,9 @@
 /** @file Pooling layers. */
 
+import { FloatScalar } from '../../base/float-scalar.ts';
 import { expand, readOptions, type Size } from '../../base/options.ts';
 import { type Real, realText, repr, toNumber } from '../../base/text.ts';
-import { FloatScalar, type Tensor } from '../../tensor/tensor.ts';
+import { type Tensor } from '../../tensor/tensor.ts';
 import {
   adaptiveAvgPool1d,
   adaptiveAvgPool2d,

@@ -2,8 +2,9 @@
 import { gruCell, lstmCell, rnnReluCell, rnnTanhCell, zeros } from '../../generated/functions.ts';
 import '../../generated/methods.ts';
 import { TorchError } from '../../base/errors.ts';
-import { checkWhole, type FactoryOptions, factory, readOptions } from '../../base/options.ts';
+import { checkWhole, readOptions } from '../../base/options.ts';
 import type { Tensor } from '../../tensor/tensor.ts';
+import { type FactoryOptions, factory } from '../factory.ts';
 import { uniform_ } from '../init.ts';
 import { Module } from '../module.ts';
 import { emptyParameter, type Parameter } from '../parameter.ts';

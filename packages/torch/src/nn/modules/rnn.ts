@@ -3,9 +3,10 @@ import { gru, lstm, rnnRelu, rnnTanh, zeros } from '../../generated/functions.ts
 import '../../generated/methods.ts';
 import { isAutocastEnabled } from '../../autograd/autocast.ts';
 import { TorchError } from '../../base/errors.ts';
-import { checkWhole, type FactoryOptions, factory, readOptions } from '../../base/options.ts';
+import { checkWhole, readOptions } from '../../base/options.ts';
 import { floatText, type Real } from '../../base/text.ts';
 import { Tensor } from '../../tensor/tensor.ts';
+import { type FactoryOptions, factory } from '../factory.ts';
 import { uniform_ } from '../init.ts';
 import { Module } from '../module.ts';
 import { PackedSequence } from '../packed-sequence.ts';

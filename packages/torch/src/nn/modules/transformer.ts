@@ -2,11 +2,13 @@
 import { full, gelu, relu, triu } from '../../generated/functions.ts';
 import '../../generated/methods.ts';
 import { checkOptions, TorchError } from '../../base/errors.ts';
-import { type FactoryOptions, factory, readOptions } from '../../base/options.ts';
+import { float } from '../../base/float-scalar.ts';
+import { readOptions } from '../../base/options.ts';
 import type { Real } from '../../base/text.ts';
-import { recorder } from '../../op/recorder.ts';
 import { getDefaultDtype } from '../../tensor/dtype.ts';
-import { float, type Tensor } from '../../tensor/tensor.ts';
+import { recorder } from '../../tensor/recorder.ts';
+import { type Tensor } from '../../tensor/tensor.ts';
+import { type FactoryOptions, factory } from '../factory.ts';
 import { additiveMask } from '../functional/attention.ts';
 import { xavierUniform_ } from '../init.ts';
 import { Module, type TensorModule } from '../module.ts';

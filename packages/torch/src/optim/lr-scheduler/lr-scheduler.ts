@@ -3,7 +3,8 @@
  * again at every `step()`, from the rate before, so that schedules can be combined.
  */
 import { checkOptions, TorchError } from '../../base/errors.ts';
-import { FloatScalar, Tensor } from '../../tensor/tensor.ts';
+import { FloatScalar } from '../../base/float-scalar.ts';
+import { Tensor } from '../../tensor/tensor.ts';
 import { Optimizer, type ParamGroup } from '../optimizer.ts';
 
 /** Any optimizer. */

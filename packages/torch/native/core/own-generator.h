@@ -1,4 +1,4 @@
-// The dispatch key of random.cc: on in all our threads, with kernels for operators that draw random numbers.
+// The dispatch key of tensor/random.cc: on in all our threads, with kernels for operators that draw random numbers.
 #pragma once
 
 #include <c10/core/DispatchKey.h>

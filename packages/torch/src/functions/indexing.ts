@@ -4,10 +4,11 @@
  */
 
 import { TorchError } from '../base/errors.ts';
+import { FloatScalar } from '../base/float-scalar.ts';
 import { bindOp, callBound, expected } from '../op/bind.ts';
+import { bool, int64, uint8 } from '../tensor/dtype.ts';
+import { type Scalar, Tensor } from '../tensor/tensor.ts';
 import { tensor as makeTensor } from './creation.ts';
-import { bool, int64, uint8 } from './dtype.ts';
-import { FloatScalar, type Scalar, Tensor } from './tensor.ts';
 
 /** A range of positions: from `start` up to but not including `end`, every `step`-th. */
 export class Range {
@@ -225,7 +226,7 @@ function readSliceItem(item: SliceItem): Index {
   return range(item[0] ?? null, item[1] ?? null, item[2] ?? 1);
 }
 
-declare module './tensor.ts' {
+declare module '../tensor/tensor.ts' {
   interface Tensor {
     /** The part that the index names: `x.at(0)`, `x.at('1:3', '...', -1)`, `x.at(mask)`. A view where that is possible. */
     at(...items: Index[]): Tensor;

@@ -1,6 +1,7 @@
 /** @file The kinds of values that operators take, as TypeScript types. */
-import type { DType, DTypeName } from '../tensor/dtype.ts';
-import type { FloatScalar } from '../tensor/tensor.ts';
+
+import type { FloatScalar } from '../base/float-scalar.ts';
+import type { DType, DTypeName } from './dtype.ts';
 
 /** A whole number; BigInt where 2^53 is not enough. */
 export type Int = number | bigint;

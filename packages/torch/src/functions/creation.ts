@@ -1,8 +1,10 @@
 /** @file Tensors from JavaScript values. */
-import { native } from '../base/addon.ts';
+import { markAsUntransferable } from 'node:worker_threads';
+import { native } from '../addon/addon.ts';
 import { checkOptions, TorchError } from '../base/errors.ts';
+import { FloatScalar } from '../base/float-scalar.ts';
 import { bindOp, callBound } from '../op/bind.ts';
-import { type Device, toDevice } from './device.ts';
+import { type Device, toDevice } from '../tensor/device.ts';
 import {
   bool,
   complex64,
@@ -21,8 +23,8 @@ import {
   uint16,
   uint32,
   uint64,
-} from './dtype.ts';
-import { type Complex, type Element, FloatScalar, Tensor } from './tensor.ts';
+} from '../tensor/dtype.ts';
+import { type Complex, type Element, Tensor } from '../tensor/tensor.ts';
 
 /** What a new tensor is like. */
 export interface TensorOptions {
@@ -50,7 +52,8 @@ export function tensor(data: TensorData, options?: TensorOptions): Tensor {
 }
 
 /**
- * A tensor over the memory of a typed array: no copy, changes are seen on both sides.
+ * A tensor of a typed array's values: a copy, or with `share` its very memory, so that changes are seen on both sides.
+ * A buffer that is shared can no longer be transferred; resizable buffers and those of WebAssembly are refused.
  *
  * @example const x = fromTypedArray(new Float32Array(6), [2, 3], { share: true })
  */
@@ -65,8 +68,45 @@ export function fromTypedArray(
   // A Uint16Array holds the bits of bfloat16 and float16 when asked for; the same for complex pairs and bool.
   const reinterpret = wanted !== natural && reinterprets(natural, wanted);
   const dtype = reinterpret ? wanted : natural;
+  if (options?.share === true) fixInPlace(data.buffer);
   const made = Tensor.adopt(native.fromData(data, dtype.code, shape, options?.share === true, false));
   return finish(made, options);
+}
+
+/** A buffer that newer versions of Node can resize or transfer by methods of its own. */
+interface MovableBuffer {
+  readonly resizable?: boolean;
+  readonly detached?: boolean;
+  transfer?: unknown;
+  transferToFixedLength?: unknown;
+}
+
+/**
+ * Makes sure that a buffer which a tensor shares stays where it is: it can no longer be transferred to another thread
+ * or buffer (`postMessage` and `structuredClone` copy it or refuse), and one that can shrink is refused.
+ */
+function fixInPlace(buffer: ArrayBufferLike): void {
+  if (buffer instanceof SharedArrayBuffer) return; // neither moves nor shrinks
+  const movable: MovableBuffer = buffer as MovableBuffer;
+  if (movable.resizable === true) {
+    throw new TorchError(
+      'NOT_SHAREABLE',
+      'fromTypedArray: a resizable ArrayBuffer cannot be shared, its memory may go away; leave out share, which copies the data',
+    );
+  }
+  if (movable.detached === true)
+    throw new TorchError('NOT_SHAREABLE', 'fromTypedArray: the buffer was transferred, its memory is elsewhere');
+  markAsUntransferable(buffer);
+  for (const name of ['transfer', 'transferToFixedLength'] as const) {
+    if (typeof movable[name] !== 'function' || Object.hasOwn(buffer, name)) continue;
+    const refuse = (): never => {
+      throw new TorchError(
+        'NOT_SHAREABLE',
+        `${name}: a tensor shares this buffer's memory (fromTypedArray with share); copy it with slice() instead`,
+      );
+    };
+    Object.defineProperty(buffer, name, { value: refuse });
+  }
 }
 
 function reinterprets(natural: DType, wanted: DType): boolean {

@@ -3,19 +3,40 @@
  * recorder takes over; hot operators take that way too while somebody watches. Without a recorder the cost is a comparison with null.
  */
 
-import type { CheckpointOptions } from '../autograd/checkpoint.ts';
-import type { FunctionOutput, FunctionType } from '../autograd/function.ts';
-import { native } from '../base/addon.ts';
-import type { Device } from '../tensor/device.ts';
-import type { Tensor } from '../tensor/tensor.ts';
-import type { BoundOp } from './bind.ts';
+import { native } from '../addon/addon.ts';
+import type { BoundOp } from '../addon/bound-op.ts';
+import type { Device } from './device.ts';
+import type { Tensor } from './tensor.ts';
+
+/** How a checkpoint runs its function again. */
+export interface CheckpointOptions {
+  /** Gives the function the same random numbers both times. Default true. */
+  preserveRandomState?: boolean | undefined;
+  /** Ends the second run as soon as everything that was dropped is there again. Default true. */
+  earlyStop?: boolean | undefined;
+  /** Compares shape, element type and device of what the two runs save, and says what differs. Default true. */
+  determinismCheck?: boolean | undefined;
+}
+
+/** What `forward` returns: a tensor, or several (null where there is none). */
+export type FunctionOutput = Tensor | readonly (Tensor | null)[];
+
+/** What `backward` returns: a gradient per argument of `forward`, null for those that have none; a single one alone. */
+export type FunctionGradients = Tensor | null | readonly (Tensor | null)[];
+
+/** A custom autograd function as a recorder sees it; `ctx` is a `FunctionContext`, which only `autograd/` knows. */
+export interface CustomFunction {
+  readonly name: string;
+  forward(ctx: never, ...args: unknown[]): FunctionOutput;
+  backward(ctx: never, ...grads: Tensor[]): FunctionGradients;
+}
 
 /** Sees all that happens to tensors in this thread, and decides what each call gives. */
 export interface Recorder {
   /** An operator with its arguments in schema order (`undefined` for defaults): returns what the caller gets. */
   operator(op: BoundOp, given: readonly unknown[]): unknown;
   /** A custom autograd function: returns what the caller gets. */
-  customFunction(type: FunctionType<unknown[], FunctionOutput>, args: unknown[]): FunctionOutput;
+  customFunction(type: CustomFunction, args: unknown[]): FunctionOutput;
   /** A function whose operators are computed again for backward: returns its result. */
   checkpoint<T>(body: () => T, options: CheckpointOptions | undefined): T;
   /** A second handle of a tensor. */

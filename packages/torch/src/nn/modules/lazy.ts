@@ -4,9 +4,10 @@
  * loaded after the first input.
  */
 
-import type { Size } from '../base/options.ts';
-import { ones, zeros } from '../generated/functions.ts';
-import type { Tensor } from '../tensor/tensor.ts';
+import type { Size } from '../../base/options.ts';
+import { ones, zeros } from '../../generated/functions.ts';
+import type { Tensor } from '../../tensor/tensor.ts';
+import { emptyTensor, type Parameter, take } from '../parameter.ts';
 import {
   BatchNorm1d,
   BatchNorm2d,
@@ -15,7 +16,7 @@ import {
   InstanceNorm2d,
   InstanceNorm3d,
   type RunningNormOptions,
-} from './modules/batchnorm.ts';
+} from './batchnorm.ts';
 import {
   Conv1d,
   Conv2d,
@@ -26,9 +27,8 @@ import {
   ConvTranspose3d,
   type ConvTransposeOptions,
   type OutputSizeOptions,
-} from './modules/conv.ts';
-import { type BiasOptions, Linear } from './modules/linear.ts';
-import { emptyTensor, type Parameter, take } from './parameter.ts';
+} from './conv.ts';
+import { type BiasOptions, Linear } from './linear.ts';
 
 /** Gives an empty parameter its shape. */
 function fill(parameter: Parameter, shape: readonly number[]): void {

@@ -1,7 +1,7 @@
 /** @file The distinct elements of a tensor; ATen has them under an internal name. */
 import { checkOptions } from '../base/errors.ts';
+import { bindOp, callBound } from '../op/bind.ts';
 import { Tensor } from '../tensor/tensor.ts';
-import { bindOp, callBound } from './bind.ts';
 
 /** What `unique` returns besides the elements, and along which dimension it looks. */
 export interface UniqueOptions {

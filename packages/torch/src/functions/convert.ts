@@ -1,12 +1,12 @@
 /** @file `x.to(...)`: to another element type, device or both; and the views that PyTorch spells as properties. */
 
 import { TorchError } from '../base/errors.ts';
+import { bindOp, callBound } from '../op/bind.ts';
+import { isOptions, kindOf } from '../op/kind.ts';
 import type { Device } from '../tensor/device.ts';
 import { DType } from '../tensor/dtype.ts';
 import { Tensor } from '../tensor/tensor.ts';
-import { bindOp, callBound } from './bind.ts';
-import { isOptions, kindOf } from './kind.ts';
-import type { DTypeLike, MemoryFormat } from './types.ts';
+import type { DTypeLike, MemoryFormat } from '../tensor/types.ts';
 
 /** What `to` can change, and how. */
 export interface ToOptions {

@@ -1,11 +1,11 @@
 /** @file Tensors as text, the way PyTorch prints them. */
-import { native } from '../base/addon.ts';
+import { native } from '../addon/addon.ts';
 import { checkOptions, TorchError } from '../base/errors.ts';
 import { bindOp, callBound } from '../op/bind.ts';
-import { withRecorder } from '../op/recorder.ts';
-import { bool, complex64, complex128, float64, getDefaultDtype, int64 } from './dtype.ts';
-import { Scope } from './scope.ts';
-import { type Complex, type Element, type NestedArray, Tensor } from './tensor.ts';
+import { bool, complex64, complex128, float64, getDefaultDtype, int64 } from '../tensor/dtype.ts';
+import { withRecorder } from '../tensor/recorder.ts';
+import { Scope } from '../tensor/scope.ts';
+import { type Complex, type Element, type NestedArray, Tensor } from '../tensor/tensor.ts';
 
 /** How tensors are printed. */
 export interface PrintOptions {
@@ -223,7 +223,7 @@ function exponent(value: number, precision: number): string {
   return `${Object.is(value, -0) ? '-' : ''}${digits}e${sign}${power.replace(/^[+-]/, '').padStart(2, '0')}`;
 }
 
-declare module './tensor.ts' {
+declare module '../tensor/tensor.ts' {
   interface Tensor {
     /** The values as PyTorch prints them. */
     toString(): string;

@@ -1,7 +1,8 @@
 /** @file The native addon: what it exports, and how it is found and loaded. */
 
+import type { TorchErrorCode } from '../base/errors.ts';
+import { libtorchErrorClass } from '../base/libtorch-error.ts';
 import { loadAddon } from '../setup/load-addon.ts';
-import { libtorchErrorClass } from './libtorch-error.ts';
 
 /** An operator of the dispatcher as the addon describes it. */
 export interface NativeSchema {
@@ -54,7 +55,7 @@ export interface Native {
   reportMemory(): number;
   dispatchState(): string;
   nothing(): void;
-  setErrorClass(type: new (code: string, message: string) => Error): void;
+  setErrorClass(type: new (code: TorchErrorCode, message: string) => Error): void;
 
   fromData(
     data: ArrayBuffer | ArrayBufferView,
@@ -71,6 +72,16 @@ export interface Native {
   release(tensor: number): void;
   releaseMany(handles: Int32Array, count: number): void;
   live(): number;
+  /** Frees the tensor once the object is gone; true where memory has grown so much that a collection is due. */
+  track(object: object, tensor: number): boolean;
+  untrack(tensor: number): void;
+  releaseTracked(tensor: number): void;
+  /** Frees the tensors whose objects are gone, and says how many. */
+  sweepTracked(): number;
+  trackedBytes(): number;
+  isMemoryPressed(): boolean;
+  /** What is in use now is no reason for a collection. */
+  settleTracked(): void;
   duplicate(tensor: number): number;
   isSame(a: number, b: number): boolean;
   dataPointer(tensor: number): bigint;
