@@ -1,5 +1,5 @@
 /** @file Making groups: of threads by name, of processes through a store. */
-import { native } from '../base/addon.ts';
+import { native } from '../addon/addon.ts';
 import { checkOptions, TorchError } from '../base/errors.ts';
 import { localRank } from '../base/local-rank.ts';
 import { loadCudaAddon } from '../setup/load-addon.ts';

@@ -2,7 +2,7 @@
  * @file Which GPU `'cuda'` means: that of the local rank, modulo the GPUs that are visible. A rank that is a thread has a
  * stream of its own there, so that its work does not queue up behind that of the others.
  */
-import { native } from '../base/addon.ts';
+import { native } from '../addon/addon.ts';
 import { isThreadRank, localRank } from '../base/local-rank.ts';
 
 // Before CUDA is first asked for anything. A queue for each stream: messages that wait must not hold up what is computed. MPS
