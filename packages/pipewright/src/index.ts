@@ -41,6 +41,7 @@ export {
 export { type PipelineOptions, pipeline } from './pipe/pipeline.ts';
 export { describePipe, type PipeReport, type ReportedValue, type StageReport } from './pipe/report.ts';
 export type { ReplicatedParameter } from './pipe/state.ts';
+export * from './plan/index.ts';
 export {
   type DescribePt2Options,
   describePt2,

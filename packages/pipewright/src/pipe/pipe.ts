@@ -21,6 +21,8 @@ import { type ReplicatedParameter, replicatedParameters, stageState, TensorNames
 export interface PipeOptions extends Omit<SplitGraphOptions, 'sameTensor'> {
   /** Where the loss is in what the model returns; the pipe's own backward starts there. */
   readonly lossSpec?: LossSpec | undefined;
+  /** Which stages compute their forward again in the backward instead of keeping it. Default: none. */
+  readonly recompute?: readonly boolean[] | undefined;
 }
 
 /** How one stage is connected. Plain JSON. */
@@ -55,6 +57,7 @@ export class Pipe extends nn.Module {
   readonly replicatedParams: readonly ReplicatedParameter[];
   readonly hasLossAndBackward: boolean;
   private readonly root: Graph;
+  private readonly recompute: readonly boolean[];
   private readonly bothModes: boolean;
   private readonly routed: readonly RoutedStage[];
   private readonly states: readonly ReadonlyMap<string, Tensor>[];
@@ -62,7 +65,7 @@ export class Pipe extends nn.Module {
   /** The modules that ranks run: with the same tensors, but connected as values travel between ranks. */
   private readonly rankModules: readonly GraphModule[];
 
-  private constructor(split: SplitGraph, program: GraphProgram, lossSpec: LossSpec | undefined) {
+  private constructor(split: SplitGraph, program: GraphProgram, options: Pick<PipeOptions, 'lossSpec' | 'recompute'>) {
     super();
     this.split = split;
     const names = new TensorNames(program.state);
@@ -78,6 +81,8 @@ export class Pipe extends nn.Module {
     );
     this.bothModes = program.bothModes !== false;
     if (program.training === false) this.setMode(false);
+    const { lossSpec, recompute = [] } = options;
+    this.recompute = recompute;
     const loss = lossSpec === undefined ? null : findLossOutput(split.root, lossSpec);
     this.hasLossAndBackward = loss !== null;
     this.root = loss === null ? split.root : insertSymbolicBackward(split.root, loss);
@@ -85,10 +90,10 @@ export class Pipe extends nn.Module {
 
   /** Splits a program at its marks. @example Pipe.fromTraced(traceModule(model, [x])) */
   static fromTraced(program: GraphProgram, options: PipeOptions = {}): Pipe {
-    checkOptions('Pipe.fromTraced', options, ['multiUse', 'shared', 'lossSpec']);
-    const { lossSpec, ...rest } = options;
+    checkOptions('Pipe.fromTraced', options, ['multiUse', 'shared', 'lossSpec', 'recompute']);
+    const { lossSpec, recompute, ...rest } = options;
     const names = new TensorNames(program.state);
-    return new Pipe(splitGraph(program.graph, { ...rest, sameTensor: names.first }), program, lossSpec);
+    return new Pipe(splitGraph(program.graph, { ...rest, sameTensor: names.first }), program, { lossSpec, recompute });
   }
 
   override members(): nn.Members {
@@ -163,7 +168,10 @@ export class Pipe extends nn.Module {
    */
   buildStage(stage: number, options: BuildStageOptions | Device = {}): PipelineStage {
     this.checkStage('buildStage', stage);
-    return buildStage(this.getStageModule(stage), stage, this.info(), options);
+    const given = typeof options === 'string' ? { device: options } : options;
+    const isObject = typeof given === 'object' && given !== null;
+    const own = isObject && this.recompute[stage] === true ? { checkpoint: true, ...given } : given;
+    return buildStage(this.getStageModule(stage), stage, this.info(), own);
   }
 
   /** The root graph as text. */

@@ -6,12 +6,12 @@ import { GraphModule } from '../execute/graph-module.ts';
 import type { Graph } from '../graph/graph.ts';
 import type { GraphProgram } from '../graph/graph-program.ts';
 import type { SplitSpec } from '../graph/split-point.ts';
-import { type BalanceOptions, cutAtModules, cutBalanced, withoutMarks } from '../split/cut.ts';
+import { type BalanceOptions, cutAtModules, cutBalanced, cutBefore, withoutMarks } from '../split/cut.ts';
 import { type TraceOptions, traceModule } from '../trace/trace.ts';
 import { TrivialLossWrapper } from './loss.ts';
 import { Pipe, type PipeOptions } from './pipe.ts';
 
-/** How a model is split. Give at most one of `splitSpec`, `splitPolicy` and `stages`; without any, its own marks count. */
+/** How a model is split. Give at most one of `splitSpec`, `splitPolicy`, `stages` and `plan`; without any, its own marks count. */
 export interface PipelineOptions extends PipeOptions, Pick<TraceOptions, 'dynamicShapes' | 'mode'> {
   /** Example arguments of one microbatch; needed for modules, not for graphs. */
   readonly mbArgs?: readonly unknown[] | undefined;
@@ -23,6 +23,8 @@ export interface PipelineOptions extends PipeOptions, Pick<TraceOptions, 'dynami
   readonly splitPolicy?: ((graph: Graph) => Graph) | undefined;
   /** Number of stages, of about equal cost. */
   readonly stages?: number | undefined;
+  /** A plan, as `planPipeline` makes it: where the model is cut, and which stages compute their forward again. */
+  readonly plan?: (Pick<PipeOptions, 'recompute'> & { readonly cutBefore: readonly string[] }) | undefined;
   /** How equal cost is judged, with `stages`. */
   readonly balance?: BalanceOptions | undefined;
 }
@@ -33,10 +35,12 @@ const optionNames = [
   'splitSpec',
   'splitPolicy',
   'stages',
+  'plan',
   'balance',
   'multiUse',
   'shared',
   'lossSpec',
+  'recompute',
   'dynamicShapes',
   'mode',
 ];
@@ -61,12 +65,12 @@ export function pipeline(
     );
   const options: PipelineOptions = isList(given) ? { ...more, mbArgs: given } : given;
   checkOptions('pipeline', isList(given) ? more : given, optionNames);
-  const { splitSpec, splitPolicy, stages, balance } = options;
-  const ways = Object.entries({ splitSpec, splitPolicy, stages }).filter(([, value]) => value !== undefined);
+  const { splitSpec, splitPolicy, stages, plan, balance } = options;
+  const ways = Object.entries({ splitSpec, splitPolicy, stages, plan }).filter(([, value]) => value !== undefined);
   if (ways.length > 1)
     throw new PipelineError(
       'BAD_OPTION',
-      `pipeline: ${ways.map(([name]) => name).join(' and ')} are given; give one of splitSpec, splitPolicy and stages`,
+      `pipeline: ${ways.map(([name]) => name).join(' and ')} are given; give one of splitSpec, splitPolicy, stages and plan`,
     );
   if (balance !== undefined && stages === undefined)
     throw new PipelineError('BAD_OPTION', 'pipeline: balance is given without stages; give the number of stages');
@@ -74,10 +78,9 @@ export function pipeline(
   const program = isTraced ? traceExample(model, options) : checkProgram(model, options);
   const graph = cut(program.graph, isTraced, options);
   const lossSpec = options.lossSpec ?? (model instanceof TrivialLossWrapper ? model.lossSpec : undefined);
-  return Pipe.fromTraced(
-    { ...program, graph },
-    { multiUse: options.multiUse, shared: options.shared ?? (stages === undefined ? 'send' : 'auto'), lossSpec },
-  );
+  const shared = options.shared ?? (stages === undefined ? 'send' : 'auto');
+  const recompute = options.recompute ?? plan?.recompute;
+  return Pipe.fromTraced({ ...program, graph }, { multiUse: options.multiUse, shared, lossSpec, recompute });
 }
 
 function isList(value: PipelineOptions | readonly unknown[]): value is readonly unknown[] {
@@ -86,7 +89,8 @@ function isList(value: PipelineOptions | readonly unknown[]): value is readonly 
 
 /** The graph with its borders; those that modules were named for are in a traced one already. */
 function cut(graph: Graph, isTraced: boolean, options: PipelineOptions): Graph {
-  const { splitSpec, splitPolicy, stages } = options;
+  const { splitSpec, splitPolicy, stages, plan } = options;
+  if (plan !== undefined) return cutBefore(withoutMarks(graph), plan.cutBefore);
   if (stages !== undefined) return cutBalanced(withoutMarks(graph), stages, options.balance);
   if (splitPolicy !== undefined) {
     if (typeof splitPolicy !== 'function')

@@ -145,6 +145,36 @@ export function cutBalanced(graph: Graph, stages: number, options: BalanceOption
   );
 }
 
+/** The graph with a mark at every border of layers: the numbered modules of lists, and what lies between them. */
+export function cutAtLayers(graph: Graph): Graph {
+  needNodes('cutAtLayers', graph);
+  const flat = flattenRegions(graph);
+  const inside = flat.flatMap(({ node }, i) => (isInside(node) ? [i] : []));
+  const places = inside.filter((at, i) => {
+    const { node } = flat[at] as FlatNode;
+    const before = flat[inside[i - 1] ?? at] as FlatNode;
+    return i > 0 && node.kind !== 'element' && layerOf(before.node) !== layerOf(node);
+  });
+  return mark(graph, flat, places);
+}
+
+/** The graph with a mark before each of the named nodes. @example cutBefore(graph, plan.cutBefore) */
+export function cutBefore(graph: Graph, names: readonly string[]): Graph {
+  needNodes('cutBefore', graph);
+  checkArgument('cutBefore', Array.isArray(names), ['the names', names], 'an array of names of nodes');
+  const flat = flattenRegions(graph);
+  const places = names.map((name) => {
+    const at = flat.findIndex(({ node }) => node.name === name && isInside(node));
+    if (at >= 0) return at;
+    throw new PipelineError(
+      'BAD_ARGUMENT',
+      `cutBefore: the plan cuts before the node '${name}', which the graph does not have; plan the model as it is now`,
+      { name },
+    );
+  });
+  return mark(graph, flat, places);
+}
+
 /** Whether a module begins or ends between two nodes. */
 function isModuleBorder(before: GraphNode, after: GraphNode): boolean {
   const [a, b] = [before.modules ?? [], after.modules ?? []];

@@ -1,0 +1,201 @@
+/**
+ * @file Measures the units of a model: the model is cut at all its layers, and each piece is run alone, forward and both
+ * halves of the backward, until the times settle. What autograd keeps is counted, tensor by tensor.
+ */
+import { cuda, inputBackward, nn, savedTensorsHooks, scope, Tensor } from '@pipewright/torch';
+import { checkArgument, checkCount, checkOptions } from '../base/checks.ts';
+import { PipelineError } from '../base/errors.ts';
+import { mapTensors, tensorsIn } from '../base/tree.ts';
+import type { GraphModule } from '../execute/graph-module.ts';
+import type { GraphProgram } from '../graph/graph-program.ts';
+import { flattenRegions } from '../graph/regions.ts';
+import { Pipe } from '../pipe/pipe.ts';
+import { cutAtLayers, withoutMarks } from '../split/cut.ts';
+import { traceModule } from '../trace/trace.ts';
+import type { UnitTable } from './search.ts';
+import type { UnitCosts } from './unit-costs.ts';
+
+/** What is measured, and how often. */
+export interface MeasureOptions {
+  /** The loss of a microbatch, which belongs to the last unit. Default: the sum of the outputs. */
+  readonly lossFn?: ((output: never, target: never) => Tensor) | undefined;
+  /** The target of the microbatch. */
+  readonly target?: unknown;
+  /** Runs of each unit, of which the median counts; one more comes first to warm up. Default 5. */
+  readonly rounds?: number | undefined;
+}
+
+/**
+ * The units of a model at the size of an example microbatch.
+ *
+ * @example planPipeline({ machine: { ranks: 4 }, tables: [measureUnits(model, [x], { lossFn, target })], batch: 64 })
+ */
+export function measureUnits(
+  model: nn.Module | GraphProgram,
+  mbArgs: readonly unknown[],
+  options: MeasureOptions = {},
+): UnitTable {
+  checkOptions('measureUnits', options, ['lossFn', 'target', 'rounds']);
+  checkArgument('measureUnits', Array.isArray(mbArgs), ['mbArgs', mbArgs], 'the arguments of one microbatch: [x]');
+  const rounds = checkCount('measureUnits', 'rounds', options.rounds ?? 5);
+  const program = model instanceof nn.Module ? traceModule(model, mbArgs) : model;
+  const isProgram = typeof program === 'object' && program !== null && 'graph' in program && 'state' in program;
+  checkArgument('measureUnits', isProgram, ['the model', program], 'a module, or what traceModule or loadPt2 returns');
+  const rows = tensorsIn(mbArgs)
+    .find((each) => each.dim() > 0)
+    ?.size(0);
+  if (rows === undefined)
+    throw new PipelineError('BAD_ARGUMENT', 'measureUnits: mbArgs holds no tensor with rows; give a microbatch: [x]');
+  const order = new Map(flattenRegions(program.graph).map(({ node }, i) => [node.name, i]));
+  const pipe = Pipe.fromTraced({ ...program, graph: cutAtLayers(withoutMarks(program.graph)) });
+  const { wiring } = pipe.info();
+  return scope(() => {
+    const outputs: unknown[] = [];
+    const units = wiring.map(({ inputs }, i): UnitCosts => {
+      const given =
+        i === 0
+          ? mbArgs
+          : inputs.map(({ stage, output }) => {
+              const value = outputs[stage];
+              return output === undefined ? value : (value as Record<string, unknown>)[output];
+            });
+      const module = pipe.getStageModule(i);
+      const isLast = i === wiring.length - 1;
+      const loss = isLast ? lossOf(options) : undefined;
+      const run = new UnitRun(module, given, loss);
+      outputs.push(run.plain());
+      return { ...run.measure(rounds), ...placeOf(pipe, i, order) };
+    });
+    for (const parameter of pipe.parameters()) parameter.grad = null;
+    return { rows, units };
+  });
+}
+
+function lossOf({ lossFn, target }: MeasureOptions): (output: unknown) => Tensor {
+  if (lossFn !== undefined) return (output) => lossFn(output as never, target as never);
+  return (output) =>
+    tensorsIn(output).reduce<Tensor | null>((sum, each) => sum?.add(each.sum()) ?? each.sum(), null) as Tensor;
+}
+
+/** The module that a unit is, and the first of its nodes. */
+function placeOf(pipe: Pipe, unit: number, order: ReadonlyMap<string, number>): Pick<UnitCosts, 'name' | 'begins'> {
+  const part = pipe.split.stages[unit];
+  const nodes = flattenRegions(part?.graph ?? { nodes: [] })
+    .map(({ node }) => node)
+    .filter(({ name, kind }) => order.has(name) && kind !== 'placeholder' && kind !== 'attribute' && kind !== 'output')
+    .sort((a, b) => (order.get(a.name) as number) - (order.get(b.name) as number));
+  const paths = nodes.flatMap(
+    ({ modules = [] }) => modules.map(({ path }) => path).find((path) => /(^|\.)\d+(@\d+)?$/.test(path)) ?? [],
+  );
+  const first = nodes[0];
+  return { name: paths[0] ?? first?.modules?.at(-1)?.path ?? `unit ${unit}`, begins: first?.name ?? '' };
+}
+
+/** One unit, run alone. */
+class UnitRun {
+  private readonly module: GraphModule;
+  private readonly given: readonly unknown[];
+  private readonly loss: ((output: unknown) => Tensor) | undefined;
+  private readonly waits: boolean;
+
+  constructor(module: GraphModule, given: readonly unknown[], loss: ((output: unknown) => Tensor) | undefined) {
+    this.module = module;
+    this.given = given;
+    this.loss = loss;
+    this.waits = [...module.parameters(), ...tensorsIn(given)].some((each) => each.isCuda);
+  }
+
+  /** What it gives, without gradients. */
+  plain(): unknown {
+    return mapTensors(this.forward(this.given), (each) => each.detach());
+  }
+
+  measure(rounds: number): Omit<UnitCosts, 'name' | 'begins'> {
+    const bytes = scope(() => this.keptBytes());
+    const times: Times[] = [];
+    for (let round = 0; round <= rounds; round++) times.push(scope(() => this.round()));
+    const settled = times.slice(1);
+    const received = new Set(tensorsIn(this.given));
+    const parameters = this.module.parameters().reduce((sum, each) => sum + each.nbytes, 0);
+    return {
+      F: median(settled.map(({ F }) => F)),
+      I: median(settled.map(({ I }) => I)),
+      W: median(settled.map(({ W }) => W)),
+      activation: bytes,
+      retained: bytes, // what of it the input half frees is not known: all of it is counted until the weight half
+      input: [...received].reduce((sum, each) => sum + each.nbytes, 0),
+      parameters,
+    };
+  }
+
+  private forward(given: readonly unknown[]): unknown {
+    return this.module.forward(...given);
+  }
+
+  /** Inputs as a stage gets them: leaves that want gradients. */
+  private arrive(): { readonly args: unknown[]; readonly leaves: Tensor[] } {
+    const leaves: Tensor[] = [];
+    const args = this.given.map((value) =>
+      mapTensors(value, (each) => {
+        const own = each.detach();
+        if (!own.isFloatingPoint()) return own;
+        leaves.push(own.requiresGrad_());
+        return own;
+      }),
+    );
+    return { args, leaves };
+  }
+
+  /** Bytes that autograd keeps of one forward, each memory once; parameters are there anyway. */
+  private keptBytes(): number {
+    const known = new Set(this.module.parameters().map((each) => each.dataPtr()));
+    const kept = new Map<bigint, number>();
+    const pack = (each: Tensor): Tensor => {
+      const at = each.dataPtr();
+      if (!known.has(at)) kept.set(at, Math.max(kept.get(at) ?? 0, each.nbytes));
+      return each;
+    };
+    const { args } = this.arrive();
+    savedTensorsHooks(
+      pack,
+      (each: Tensor) => each,
+      () => {
+        const output = this.forward(args);
+        return this.loss?.(output) ?? output;
+      },
+    );
+    return [...kept.values()].reduce((sum, bytes) => sum + bytes, 0);
+  }
+
+  private round(): Times {
+    const { args, leaves } = this.arrive();
+    const start = this.now();
+    const output = this.forward(args);
+    const made = this.loss === undefined ? tensorsIn(output) : [this.loss(output)];
+    const afterForward = this.now();
+    const outputs = made.filter((each) => each.requiresGrad);
+    if (outputs.length === 0) return { F: afterForward - start, I: 0, W: 0 };
+    const gradOutputs = outputs.map((each) => (this.loss === undefined ? each.detach() : null));
+    const before = this.now();
+    const { weights } = inputBackward({ outputs, gradOutputs, inputs: leaves });
+    const between = this.now();
+    weights.run();
+    return { F: afterForward - start, I: between - before, W: this.now() - between };
+  }
+
+  private now(): number {
+    if (this.waits) cuda.synchronize();
+    return performance.now() / 1000;
+  }
+}
+
+interface Times {
+  readonly F: number;
+  readonly I: number;
+  readonly W: number;
+}
+
+function median(values: readonly number[]): number {
+  const sorted = values.toSorted((a, b) => a - b);
+  return sorted[Math.floor(sorted.length / 2)] as number;
+}

@@ -1,0 +1,85 @@
+/** @file From a model to its plan and back: measured units, the plan's stages, a run of it, and the comparison. */
+import type { Recording } from '@pipewright/schedule';
+import { float64, nn, randn, scope, type Tensor } from '@pipewright/torch';
+import { expect, test } from 'vitest';
+import { Chain, gradientsOf } from '../../testing/pipes.ts';
+import { comparePlan, measureUnits, PipelineRuntime, pipeline, planPipeline, Recorder, traceModule } from '../index.ts';
+
+const lossFn = (output: Tensor, target: Tensor): Tensor => output.sub(target).square().mean();
+const batch = (): Tensor => randn(8, 4, { dtype: float64 });
+
+test('the units of a model are its layers, with the bytes that its tensors have', () => {
+  const model = new Chain(6).double();
+  const { rows, units } = measureUnits(model, [batch().narrow(0, 0, 2)], {
+    lossFn,
+    target: batch().narrow(0, 0, 2),
+    rounds: 2,
+  });
+  expect(rows).toBe(2);
+  expect(units.map(({ name }) => name)).toEqual([0, 1, 2, 3, 4, 5].map((i) => `layers.${i}`));
+  for (const unit of units) {
+    expect(unit.parameters).toBe((4 * 4 + 4) * 8);
+    expect(unit.input).toBe(2 * 4 * 8);
+    expect(Math.min(unit.F, unit.I + unit.W)).toBeGreaterThan(0);
+  }
+  // A layer keeps its input for the linear map, and the result of tanh.
+  expect(units.slice(0, -1).map(({ activation }) => activation)).toEqual(units.slice(0, -1).map(() => 2 * 2 * 4 * 8));
+  expect(model.parameters().every((each) => each.grad === null)).toBe(true);
+});
+
+test('a plan cuts the model where it says, and its run computes what the model does', () => {
+  const model = new Chain(6).double();
+  const [x, target] = [batch(), batch()];
+  const program = traceModule(model, [x.narrow(0, 0, 2)]);
+  const table = measureUnits(program, [x.narrow(0, 0, 2)], { lossFn, target: target.narrow(0, 0, 2), rounds: 1 });
+  const machine = { ranks: 1 };
+  const schedules = ['Interleaved1F1B', 'LoopedBFS'] as const;
+  const plan = planPipeline({ machine, tables: [table], batch: 8, schedules, stagesPerRank: [2] }).plans[0];
+  if (plan === undefined) expect.unreachable();
+  const pipe = pipeline(program, { plan });
+  expect(pipe.numStages).toBe(2);
+  const layers = [0, 1].map((i) => [
+    ...new Set(pipe.getStageModule(i).namedParameters().map(([name]) => name.split('.').slice(0, 2).join('.'))),
+  ]); // biome-ignore format: short
+  expect(layers).toEqual(plan.units);
+  const want = scope(() => {
+    lossFn(model.forward(x), target).backward();
+    return gradientsOf(model);
+  });
+  const recorder = new Recorder();
+  const stages = [0, 1].map((i) => pipe.buildStage(i));
+  using runtime = new PipelineRuntime(stages, plan.schedule, {
+    microbatches: plan.microbatches,
+    lossFn,
+    record: recorder,
+  });
+  for (let step = 0; step < 2; step++) {
+    for (const each of model.parameters()) each.grad = null;
+    scope(() => runtime.step(x, { target }));
+  }
+  const got = gradientsOf(model);
+  for (const [name, values] of Object.entries(want))
+    (values as number[][]).flat().forEach((value, i) => {
+      expect(Math.abs(value - ((got[name] as number[][]).flat()[i] as number)), name).toBeLessThan(1e-12);
+    });
+  const { step, stages: compared, messages } = comparePlan(plan, recorder.gather() as Recording);
+  expect(step.predicted).toBe(plan.predicted.step);
+  expect(step.error).toBeCloseTo(step.recorded / step.predicted - 1, 9);
+  expect(compared.every(({ forward, backward }) => forward.recorded > 0 && backward.recorded > 0)).toBe(true);
+  expect(messages.recorded).toBe(0);
+});
+
+test('a stage that the plan says to compute again is built so, and cuts that are not there are named', () => {
+  const model = new Chain(4).double();
+  const x = batch();
+  const pipe = pipeline(model, { mbArgs: [x], plan: { cutBefore: [], recompute: [true] } });
+  expect(pipe.buildStage(0).checkpoint).toBe(true);
+  expect(pipe.buildStage(0, { checkpoint: false }).checkpoint).toBe(false);
+  expect(() => pipeline(model, { mbArgs: [x], plan: { cutBefore: ['nosuch'] } })).toThrow(
+    /the plan cuts before the node 'nosuch', which the graph does not have/,
+  );
+  expect(() => pipeline(model, { mbArgs: [x], stages: 2, plan: { cutBefore: [] } })).toThrow(
+    /stages and plan are given/,
+  );
+  expect(() => measureUnits(new nn.Linear(2, 2), undefined as never)).toThrow(/mbArgs is undefined/);
+});

@@ -1,0 +1,156 @@
+/** @file The planner: never slower than any of our schedules, within the memory, exact about what it predicts. */
+import { buildSchedule, scheduleDefinitions, simulate } from '@pipewright/schedule';
+import { describe, expect, test } from 'vitest';
+import type { PipelineError } from '../base/errors.ts';
+import { formatPlans, sensitivities } from './report.ts';
+import { type PlanOptions, planPipeline } from './search.ts';
+import type { UnitCosts } from './unit-costs.ts';
+
+/** A model of layers with a cheap beginning and an expensive end, as language models are. */
+function units(count: number, rows = 1): UnitCosts[] {
+  return Array.from({ length: count }, (_, i) => {
+    const weight = i === 0 ? 0.3 : i === count - 1 ? 2.5 : 1;
+    return {
+      name: i === 0 ? 'embed' : i === count - 1 ? 'head' : `layers.${i - 1}`,
+      begins: `node_${i}`,
+      F: 1e-3 * weight * rows,
+      I: 1.2e-3 * weight * rows,
+      W: 0.9e-3 * weight * rows,
+      activation: 1e6 * rows,
+      retained: 4e5 * rows,
+      input: 1e5 * rows,
+      parameters: 2e6 * weight,
+    };
+  });
+}
+
+const base: PlanOptions = { machine: { ranks: 4 }, tables: [{ rows: 1, units: units(18) }], batch: 16 };
+
+test('the best plan is at least as fast as every schedule with equal numbers of layers', () => {
+  const { plans, refused } = planPipeline(base);
+  const [best] = plans;
+  expect(plans.length).toBe(5);
+  expect(plans.map(({ predicted }) => predicted.step)).toEqual(
+    plans.map(({ predicted }) => predicted.step).toSorted((a, b) => a - b),
+  );
+  const all = units(18);
+  for (const { name, hasBackward, stagesPerRank } of scheduleDefinitions) {
+    if (!hasBackward) continue;
+    const per = stagesPerRank.default;
+    const stages = 4 * per;
+    const cut = (key: 'F' | 'I' | 'W'): number[] =>
+      Array.from({ length: stages }, (_, s) =>
+        all
+          .slice(Math.round((s * 18) / stages), Math.round(((s + 1) * 18) / stages))
+          .reduce((sum, u) => sum + u[key], 0),
+      );
+    const costs = { F: cut('F'), I: cut('I'), W: cut('W') };
+    const equal = simulate(buildSchedule(name, { ranks: 4, microbatches: 16, stagesPerRank: per, costs }), costs);
+    expect(best?.predicted.step, name).toBeLessThanOrEqual(equal.makespan + 1e-12);
+  }
+  expect(refused.every(({ why }) => why.length > 0)).toBe(true);
+});
+
+test('the predicted step is what the simulator says of the stages of the plan', () => {
+  for (const schedule of ['1F1B', 'GPipe', 'Interleaved1F1B'] as const) {
+    const [plan] = planPipeline({ ...base, schedules: [schedule] }).plans;
+    if (plan === undefined) expect.unreachable();
+    const costs = { F: plan.costs.map(({ F }) => F), I: plan.costs.map(({ I }) => I), W: plan.costs.map(({ W }) => W) };
+    const order = buildSchedule(schedule, { ranks: 4, microbatches: 16, stages: plan.stages });
+    expect(order.stageToRank).toEqual(plan.stageToRank);
+    expect(simulate(order, costs).makespan).toBeCloseTo(plan.predicted.step, 12);
+  }
+});
+
+test('plans are plain data, hold every unit once, and keep within the memory', () => {
+  for (const memory of [undefined, 60e6]) {
+    const { plans } = planPipeline({ ...base, machine: { ranks: 4, bandwidth: 1e9, latency: 1e-5, memory } });
+    for (const plan of plans) {
+      expect(JSON.parse(JSON.stringify(plan))).toEqual(plan);
+      expect(plan.units.flat()).toEqual(units(18).map(({ name }) => name));
+      expect(plan.cutBefore).toEqual(
+        plan.units.slice(1).map(([first]) => units(18).find(({ name }) => name === first)?.begins),
+      );
+      if (memory !== undefined) expect(Math.max(...plan.predicted.peak)).toBeLessThanOrEqual(memory);
+      expect(plan.predicted.rowsPerSecond).toBeCloseTo(16 / plan.predicted.step, 6);
+    }
+  }
+});
+
+test('memory decides: with less of it the step never gets shorter, and stages compute again before it is refused', () => {
+  const schedules = ['1F1B', 'GPipe'] as const;
+  let before = 0;
+  let recomputed = 0;
+  let missing = Number.POSITIVE_INFINITY;
+  for (const memory of [120e6, 70e6, 56e6, 50e6, 30e6]) {
+    try {
+      const [best] = planPipeline({ ...base, schedules, machine: { ranks: 4, memory } }).plans;
+      expect(missing).toBe(Number.POSITIVE_INFINITY); // nothing fits again after it did not
+      expect(best?.predicted.step).toBeGreaterThanOrEqual(before);
+      before = best?.predicted.step ?? 0;
+      recomputed += best?.recompute.filter(Boolean).length ?? 0;
+    } catch (error) {
+      expect(error).toMatchObject({ code: 'MEMORY_LIMIT' });
+      const { details, message } = error as PipelineError;
+      missing = details['missingBytes'] as number;
+      expect(message).toContain(`rank ${String(details['rank'])} lacks ${missing} bytes`);
+    }
+  }
+  expect(recomputed).toBeGreaterThan(0);
+  expect(missing).toBeGreaterThan(0);
+  expect(missing).toBeLessThan(30e6);
+});
+
+test('a slow rank gets less to do, and the size of microbatches is chosen', () => {
+  const slowness = [1, 1, 2, 1];
+  const { plans } = planPipeline({ ...base, schedules: ['1F1B'], machine: { ranks: 4, slowness } });
+  const counts = plans[0]?.costs.map(({ F, I, W }) => F + I + W) ?? [];
+  expect(counts[2]).toBeLessThan(Math.min(counts[0] as number, counts[1] as number));
+  const tables = [1, 4].map((rows) => ({
+    rows,
+    units: units(18, rows).map((unit) => ({ ...unit, F: unit.F + 2e-3 })),
+  }));
+  const chosen = planPipeline({ ...base, tables, schedules: ['1F1B'] }).plans[0];
+  const alone = tables.map((table) => planPipeline({ ...base, tables: [table], schedules: ['1F1B'] }).plans[0]);
+  expect(chosen?.predicted.step).toBe(Math.min(...alone.map((plan) => plan?.predicted.step as number)));
+});
+
+test('what would help: a faster stage never makes the step longer, and more memory only where memory is short', () => {
+  const options: PlanOptions = { ...base, schedules: ['1F1B'], machine: { ranks: 4, memory: 56e6 } };
+  const [best] = planPipeline(options).plans;
+  const found = sensitivities(options, best as never);
+  expect(found.length).toBeGreaterThan(0);
+  for (const { gain } of found) expect(gain).toBeGreaterThan(0);
+  expect(found.map(({ gain }) => gain)).toEqual(found.map(({ gain }) => gain).toSorted((a, b) => b - a));
+  expect(found.some(({ change }) => /stage \d 10% faster/.test(change))).toBe(true);
+  const text = formatPlans(planPipeline(options), found);
+  expect(text).toMatch(/^ {2}schedule +stages +microbatches +step +rows\/s +bubble +peak +why/m);
+  expect(text).toMatch(/1F1B +4 +16 x 1/);
+});
+
+describe('speed and refusals', () => {
+  test('8 ranks x 48 layers x 64 microbatches over all schedules', () => {
+    const result = planPipeline({
+      machine: { ranks: 8, memory: 400e6 },
+      tables: [{ rows: 1, units: units(50) }],
+      batch: 64,
+    });
+    expect(result.plans.length).toBe(5);
+    expect(result.simulated).toBeLessThan(20_000);
+  }, 60_000);
+
+  test('what is no question is refused', () => {
+    expect(() => planPipeline(undefined as never)).toThrow(/the options is undefined/);
+    expect(() => planPipeline({ ...base, machine: { ranks: 0 } })).toThrow(/machine.ranks is 0/);
+    expect(() => planPipeline({ ...base, machine: { ranks: 4, memory: [1] } })).toThrow(
+      /one entry for each of the 4 ranks/,
+    );
+    expect(() => planPipeline({ ...base, tables: [] })).toThrow(/tables is an array of 0/);
+    expect(() => planPipeline({ ...base, batch: 15, tables: [{ rows: 2, units: units(18) }] })).toThrow(
+      /a multiple of 2 rows/,
+    );
+    expect(() => planPipeline({ ...base, tables: [{ rows: 1, units: units(3) }] })).toThrow(
+      /3 units make fewer than 4 stages/,
+    );
+  });
+});
