@@ -54,7 +54,7 @@ export const folders = {
       imports: ['op', 'tensor', 'addon', 'base'],
     },
     files: { holds: 'safetensors, mapped files', imports: ['tensor', 'addon', 'base'] },
-    cuda: { holds: 'devices, streams, graphs of CUDA', imports: ['setup', 'addon', 'base'] },
+    cuda: { holds: 'devices, streams, graphs of CUDA', imports: ['tensor', 'setup', 'addon', 'base'] },
     distributed: {
       holds: 'stores, process groups, channels, thread ranks',
       imports: ['op', 'tensor', 'setup', 'addon', 'base'],
@@ -100,9 +100,14 @@ export const folders = {
     microbatch: { holds: 'cutting a batch, joining results', imports: ['base'] },
     status: { holds: 'where each rank is', imports: ['base'] },
     recording: { holds: 'what happened and when', imports: ['base'] },
+    parallel: { holds: 'meshes, and replicas beside the pipeline', imports: ['base'] },
+    plan: {
+      holds: 'measuring, partitions, the search for a plan',
+      imports: ['pipe', 'trace', 'split', 'execute', 'graph', 'base'],
+    },
     runtime: {
       holds: 'runs schedules on stages',
-      imports: ['stage', 'microbatch', 'status', 'recording', 'base'],
+      imports: ['parallel', 'stage', 'microbatch', 'status', 'recording', 'base'],
     },
     launch: { holds: 'starts ranks on this machine and others', imports: ['status', 'base'] },
   },
