@@ -40,9 +40,7 @@ export async function openHub(options: LinkOptions, events: LinkEvents): Promise
   // What goes wrong with a single connection is told by that connection.
   server.on('error', () => undefined);
   const timer = setTimeout(() => {
-    const missing = Array.from({ length: nnodes }, (_, machine) => machine).filter(
-      (machine) => machine > 0 && !hub.has(machine),
-    );
+    const missing = hub.missing();
     hub.giveUp(
       new PipelineError(
         'TIMED_OUT',
@@ -70,6 +68,8 @@ class Hub implements Link {
   private readonly events: LinkEvents;
   private readonly server: Server;
   private readonly machines = new Map<number, Connection>();
+  /** Machines that have come, whether or not they are still there: one that waits for others may give up before us. */
+  private readonly seen = new Set<number>();
   /** How to end connections that have yet to show the secret, the oldest first. */
   private readonly strangers = new Set<() => void>();
   private readonly reports = new Map<number, MachineReport>();
@@ -89,8 +89,11 @@ class Hub implements Link {
     });
   }
 
-  has(machine: number): boolean {
-    return this.machines.has(machine);
+  /** Machines that have not come; where all have, those that have left again. */
+  missing(): number[] {
+    const others = Array.from({ length: this.options.nnodes - 1 }, (_, i) => i + 1);
+    const never = others.filter((machine) => !this.seen.has(machine));
+    return never.length > 0 ? never : others.filter((machine) => !this.machines.has(machine));
   }
 
   /** A machine, or a stranger, has come. */
@@ -152,11 +155,12 @@ class Hub implements Link {
       return `it starts ${ranks} ranks, machine 0 starts ${options.ranks}; all must start equally many`;
     if (machine < 1 || machine >= nnodes)
       return `its nodeRank is ${machine}; those of the others are 1 to ${nnodes - 1}`;
-    return this.has(machine) ? `there is a machine with nodeRank ${machine} already` : undefined;
+    return this.machines.has(machine) ? `there is a machine with nodeRank ${machine} already` : undefined;
   }
 
   private enter(machine: number, connection: Connection): ConnectionEvents {
     this.machines.set(machine, connection);
+    this.seen.add(machine);
     const range = { first: machine * this.options.ranks, count: this.options.ranks };
     // The welcome goes first.
     setImmediate(() => {
