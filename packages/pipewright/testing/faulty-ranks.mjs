@@ -1,6 +1,6 @@
 /**
  * @file A rank of a short training run in which one rank fails at one slot: by a signal, an error, or a tensor of a wrong
- * shape. Planned, started and judged by scripts/faults.mjs.
+ * shape. Planned, started and judged by tests/faults/faults.mjs.
  */
 import { existsSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';

@@ -1,6 +1,6 @@
 /**
  * @file Cases that PyTorch computed: JSON lines beside a safetensors file, in testdata/ and, where the environment variable
- * PIPEWRIGHT_CASES names a folder, those that scripts/python-cases wrote there.
+ * PIPEWRIGHT_CASES names a folder, those that tools/python/cases wrote there.
  */
 import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -61,7 +61,7 @@ export function readCases<C extends Numbered>(name: string): C[] {
   return read(fileURLToPath(new URL(`../../../testdata/${name}`, import.meta.url)));
 }
 
-/** The cases that scripts/python-cases wrote; none where PIPEWRIGHT_CASES is not set. @example moreCases<OpCase>('ops') */
+/** The cases that tools/python/cases wrote; none where PIPEWRIGHT_CASES is not set. @example moreCases<OpCase>('ops') */
 export function moreCases<C extends Numbered>(name: string): C[] {
   const folder = process.env['PIPEWRIGHT_CASES'];
   return folder !== undefined && existsSync(join(folder, `${name}.jsonl`)) ? read(join(folder, name)) : [];

@@ -1,4 +1,4 @@
-/** @file Exports of many kinds of models by PyTorch 2.15 (scripts/exports): outputs, gradients and buffers as it has them. */
+/** @file Exports of many kinds of models by PyTorch 2.15 (tools/python/exports): outputs, gradients and buffers as it has them. */
 import { readdirSync, readFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import {

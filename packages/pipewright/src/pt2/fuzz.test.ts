@@ -1,10 +1,10 @@
-/** @file Sixty spoilt files of scripts/fuzz-pt2.mjs, which makes as many as one likes. */
+/** @file Sixty spoilt files of tests/fuzz/pt2.mjs, which makes as many as one likes. */
 import { spawnSync } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
 import { expect, it } from 'vitest';
 
 it('spoilt files are loaded or refused, and nothing else happens', () => {
-  const script = fileURLToPath(new URL('../../../../scripts/fuzz-pt2.mjs', import.meta.url));
+  const script = fileURLToPath(new URL('../../../../tests/fuzz/pt2.mjs', import.meta.url));
   const { status, stdout, stderr } = spawnSync(process.execPath, [script, '--count', '60', '--seed', '7'], {
     encoding: 'utf8',
   });

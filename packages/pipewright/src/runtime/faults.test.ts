@@ -53,7 +53,7 @@ interface Verdict {
 }
 
 test('kill -9, SIGSTOP, an error, a wrong shape at a random slot: all end, the cause is named, nothing is left', async () => {
-  const script = fileURLToPath(new URL('../../../../scripts/faults.mjs', import.meta.url));
+  const script = fileURLToPath(new URL('../../../../tests/faults/faults.mjs', import.meta.url));
   const output = await new Promise<string>((resolve) => {
     // What is wrong is in the output; other programs may slow this machine down, so nothing is said about time, and ranks
     // have as much as they need to tell what they know.

@@ -149,7 +149,7 @@ test('a colon in a name is no second name', () => {
 });
 
 test('100 spoilt files load or are refused', () => {
-  const script = fileURLToPath(new URL('../../../../scripts/fuzz-safetensors.mjs', import.meta.url));
+  const script = fileURLToPath(new URL('../../../../tests/fuzz/safetensors.mjs', import.meta.url));
   const { status, stdout, stderr } = spawnSync(process.execPath, [script, '--files', '100', '--seed', '7'], {
     encoding: 'utf8',
   });

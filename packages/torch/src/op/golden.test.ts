@@ -1,5 +1,5 @@
 /**
- * @file Every call of golden/ops.jsonl, and of scripts/python-cases where they were written: what PyTorch 2.15 returned, changed in
+ * @file Every call of golden/ops.jsonl, and of tools/python/cases where they were written: what PyTorch 2.15 returned, changed in
  * place and gave as gradients.
  */
 import { describe, expect, test } from 'vitest';

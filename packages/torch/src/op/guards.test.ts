@@ -145,7 +145,7 @@ describe('bad input', () => {
 });
 
 test('500 random calls over all operators crash nothing that libtorch does not crash itself', () => {
-  const script = fileURLToPath(new URL('../../../../scripts/fuzz-ops.mjs', import.meta.url));
+  const script = fileURLToPath(new URL('../../../../tests/fuzz/ops.mjs', import.meta.url));
   const { status, stdout, stderr } = spawnSync(process.execPath, [script, '--calls', '500', '--seed', '11'], {
     encoding: 'utf8',
   });

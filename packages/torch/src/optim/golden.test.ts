@@ -1,5 +1,5 @@
 /**
- * @file Every optimizer of golden/optim.jsonl and nn/optim.jsonl, and of scripts/python-cases where they were written, as PyTorch 2.15
+ * @file Every optimizer of golden/optim.jsonl and nn/optim.jsonl, and of tools/python/cases where they were written, as PyTorch 2.15
  * ran it: the parameters after each step.
  */
 import { expect, test } from 'vitest';

@@ -1,5 +1,5 @@
 /**
- * @file Every module of golden/modules.jsonl and nn/modules.jsonl, and of scripts/python-cases where they were written, as PyTorch
+ * @file Every module of golden/modules.jsonl and nn/modules.jsonl, and of tools/python/cases where they were written, as PyTorch
  * 2.15 ran it: construction under a seed, output, gradients, buffers and printed text.
  */
 import { describe, expect, test } from 'vitest';

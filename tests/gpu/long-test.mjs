@@ -1,7 +1,7 @@
 // @ts-check
 /**
  * @file Many steps on two GPU ranks with a batch size that changes every 50 steps: the memory of the GPU and of the host must stay
- * what it was. `node scripts/gpu/long-test.mjs --steps 2000`
+ * what it was. `node tests/gpu/long-test.mjs --steps 2000`
  */
 import { spawn } from 'node:child_process';
 import { fileURLToPath } from 'node:url';

@@ -1,6 +1,6 @@
 // @ts-check
 /**
- * @file Pipelines on GPU ranks against plain training there: `node scripts/gpu/conformance-test.mjs --ranks 2 --kind nccl`.
+ * @file Pipelines on GPU ranks against plain training there: `node tests/gpu/conformance-test.mjs --ranks 2 --kind nccl`.
  * Kinds: nccl, gloo (processes), threads. With more ranks than GPUs NCCL is told that every rank is a host of its own, and
  * messages go over sockets: for that, start MPS first. One line per failed case, then a summary; exit code 1 where one failed.
  */

@@ -2,8 +2,8 @@
 /**
  * @file A Node rank and a Python rank in one gloo group, exchanging tensors both ways.
  *
- *   node scripts/interop-python.mjs --python path/to/python    an interpreter that can import torch (or PIPEWRIGHT_PYTHON)
- *   node scripts/interop-python.mjs --install DIR              makes a virtual environment in DIR, outside the project, with
+ *   node tests/interop/python.mjs --python path/to/python    an interpreter that can import torch (or PIPEWRIGHT_PYTHON)
+ *   node tests/interop/python.mjs --install DIR              makes a virtual environment in DIR, outside the project, with
  *                                                              the torch of our libtorch's version (about 5 GB), and uses it
  */
 import { spawn, spawnSync } from 'node:child_process';
@@ -13,7 +13,7 @@ import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
 import { freePort } from '@pipewright/torch/environment';
 
-const root = fileURLToPath(new URL('..', import.meta.url));
+const root = fileURLToPath(new URL('../..', import.meta.url));
 const { values } = parseArgs({
   options: { python: { type: 'string' }, install: { type: 'string' }, role: { type: 'string' } },
 });
@@ -35,7 +35,7 @@ async function parent() {
       ...env,
       RANK: String(nodeIs),
     });
-    const other = run('python', python, [join(root, 'scripts/interop-python.py')], {
+    const other = run('python', python, [join(root, 'tests/interop/python.py')], {
       ...env,
       RANK: String(1 - nodeIs),
     });
@@ -67,7 +67,7 @@ function findPython() {
 }
 
 function libtorchVersion() {
-  const script = `import('${new URL('../packages/torch/dist/addon/addon.js', import.meta.url).href}').then((m) => console.log(m.native.torchVersion()))`;
+  const script = `import('${new URL('../../packages/torch/dist/addon/addon.js', import.meta.url).href}').then((m) => console.log(m.native.torchVersion()))`;
   const found = spawnSync(process.execPath, ['-e', script], { encoding: 'utf8' });
   if (found.status !== 0)
     fail(`the addon does not load; run npm start once (${found.stderr.trim().split('\n').at(-1)})`);
@@ -101,7 +101,7 @@ function fail(/** @type {string} */ message) {
   process.exit(2);
 }
 
-/** What the Node rank does; scripts/interop-python.py does the same in Python. */
+/** What the Node rank does; tests/interop/python.py does the same in Python. */
 async function nodeRank() {
   const torch = await import('@pipewright/torch');
   const { distributed, tensor, zeros } = torch;

@@ -1,7 +1,7 @@
 // @ts-check
 /**
  * @file What happens to the others when a GPU rank fails in the middle of a step: it throws, is killed, stops, or sends another
- * shape than before; also in captured steps. `node scripts/gpu/faults-test.mjs --ranks 2 --rounds 2`. Every other rank must end with
+ * shape than before; also in captured steps. `node tests/gpu/faults-test.mjs --ranks 2 --rounds 2`. Every other rank must end with
  * an error that names a rank, within the time limit and five seconds, and the GPU's memory must be free again. Without MPS.
  */
 import { execFileSync, spawn } from 'node:child_process';

@@ -1,5 +1,5 @@
 // @ts-check
-/** @file The tests that need a GPU, one PASS or FAIL line each: `node scripts/gpu/cuda-test.mjs`. Exit code 1 on a FAIL. */
+/** @file The tests that need a GPU, one PASS or FAIL line each: `node tests/gpu/cuda-test.mjs`. Exit code 1 on a FAIL. */
 import { strict as assert } from 'node:assert';
 import * as torch from '@pipewright/torch';
 

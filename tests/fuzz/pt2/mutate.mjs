@@ -1,6 +1,6 @@
 // @ts-check
 /** @file Spoils `.pt2` files in many ways: bytes, the container, and the JSON inside with its checksum made right again. */
-import { readZip, writeZip } from '../../packages/pipewright/testing/zip-writer.mjs';
+import { readZip, writeZip } from '../../../packages/pipewright/testing/zip-writer.mjs';
 
 /** Random numbers that are the same for the same seed. @param {number} seed */
 export function randomFrom(seed) {
@@ -22,7 +22,7 @@ export function randomFrom(seed) {
 }
 
 /** @typedef {ReturnType<typeof randomFrom>} Random */
-/** @typedef {import('../../packages/pipewright/testing/zip-writer.mjs').Entry} Entry */
+/** @typedef {import('../../../packages/pipewright/testing/zip-writer.mjs').Entry} Entry */
 
 const strangeNames = [
   '../outside',

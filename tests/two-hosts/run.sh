@@ -1,10 +1,10 @@
 #!/bin/sh
 # Two hosts on one machine: network namespaces with a cable between them. They train one pipeline together over Gloo,
 # then a rank of one host fails, then the cable is cut; both hosts must end and tell the cause.
-# Run: sudo sh scripts/two-hosts.sh (needs the right to make network namespaces; a current build)
+# Run: sudo sh tests/two-hosts/run.sh (needs the right to make network namespaces; a current build)
 set -eu
 
-here=$(cd "$(dirname "$0")/.." && pwd)
+here=$(cd "$(dirname "$0")/../.." && pwd)
 a=pipewright-a-$$
 b=pipewright-b-$$
 logs=$(mktemp -d)
@@ -33,7 +33,7 @@ start() {
     (
       code=0
       ip netns exec "$host" node "$here/packages/cli/bin/pipewright.js" run -n 2 --nnodes 2 --node-rank "$node" \
-        --master-addr 10.77.0.1 --master-port "$2" --secret-file "$logs/$1.secret" --timeout "$3" "$here/scripts/two-hosts-train.ts" "$1" \
+        --master-addr 10.77.0.1 --master-port "$2" --secret-file "$logs/$1.secret" --timeout "$3" "$here/tests/two-hosts/train.ts" "$1" \
         >"$logs/$1.$node" 2>&1 || code=$?
       echo "$code" >"$logs/$1.$node.code"
     ) &

@@ -1,5 +1,5 @@
 // @ts-check
-/** @file Lanes between two processes: values, order, memory, capture, collectives; `node scripts/gpu/lanes-test.mjs`. */
+/** @file Lanes between two processes: values, order, memory, capture, collectives; `node tests/gpu/lanes-test.mjs`. */
 import { strict as assert } from 'node:assert';
 import { spawn } from 'node:child_process';
 import { fileURLToPath } from 'node:url';

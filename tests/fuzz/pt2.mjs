@@ -1,6 +1,6 @@
 // @ts-check
 /**
- * @file Spoilt `.pt2` files, loaded and run in a child process that may crash: `node scripts/fuzz-pt2.mjs --count 3000 --seed 1`.
+ * @file Spoilt `.pt2` files, loaded and run in a child process that may crash: `node tests/fuzz/pt2.mjs --count 3000 --seed 1`.
  * Each file must load or be refused with an error of ours, in time and in bounded memory, and nothing else on disk may be
  * touched. A file is reproducible by its number: --only 1234 --keep /tmp/spoilt.pt2.
  */
@@ -10,7 +10,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
-import { mutate } from './fuzz/mutate-pt2.mjs';
+import { mutate } from './pt2/mutate.mjs';
 
 const here = fileURLToPath(new URL('.', import.meta.url));
 const { values: flags } = parseArgs({
@@ -27,7 +27,7 @@ const hangMs = 60_000;
 const mostMb = 3000;
 
 const sources = ['exports', 'models'].flatMap((folder) => {
-  const path = join(here, '../testdata', folder);
+  const path = join(here, '../../testdata', folder);
   return readdirSync(path)
     .filter((name) => name.endsWith('.pt2') && statSync(join(path, name)).size < 100_000)
     .map((name) => join(path, name));
@@ -41,7 +41,7 @@ mkdirSync(inside, { recursive: true });
 /** @typedef {{ result: string, ms: number, rssMb: number, strange: string[] }} Answer */
 
 function startChild() {
-  const child = fork(join(here, 'fuzz/load-files.mjs'), {
+  const child = fork(join(here, 'pt2/load-files.mjs'), {
     cwd: inside,
     stdio: ['ignore', 'ignore', 'ignore', 'ipc'],
     env: { ...process.env, OMP_NUM_THREADS: '1' },

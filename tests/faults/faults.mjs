@@ -1,6 +1,6 @@
 // @ts-check
 /**
- * @file Faults in training runs: `node scripts/faults.mjs --faults 50 --seed 1`. For each kind of fault (kill -9, SIGSTOP,
+ * @file Faults in training runs: `node tests/faults/faults.mjs --faults 50 --seed 1`. For each kind of fault (kill -9, SIGSTOP,
  * an error, a tensor of a wrong shape), with ranks as processes and as threads, so many runs in which one rank fails at one
  * slot; schedule, rank, step and slot are random. Everybody must end, the cause must be named, nothing may be left.
  * --only kill:processes takes one kind, --from 17 begins later, --ranks 2 has runs of two ranks only, --limit 3 is the time
@@ -9,8 +9,8 @@
  * --verbose what a user would read.
  */
 import { parseArgs } from 'node:util';
-import { faultKinds, planFaults } from './faults/plan.mjs';
-import { runFault } from './faults/run.mjs';
+import { faultKinds, planFaults } from './plan.mjs';
+import { runFault } from './run.mjs';
 
 const { values: flags } = parseArgs({
   options: {
@@ -35,7 +35,7 @@ const say = (/** @type {string} */ text) => {
   if (!flags.json) console.log(text);
 };
 
-/** @typedef {import('./faults/run.mjs').Verdict} Verdict */
+/** @typedef {import('./run.mjs').Verdict} Verdict */
 const verdicts = /** @type {Verdict[]} */ ([]);
 say(
   '| fault | ranks are | runs | passed | median s | longest s | the other ranks |\n| --- | --- | --: | --: | --: | --: | --- |',

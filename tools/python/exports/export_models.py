@@ -1,6 +1,6 @@
 """Makes testdata/exports with PyTorch: exported models, inputs, and what the original modules computed.
 
-    python scripts/exports/export_models.py [NAME ...]
+    python tools/python/exports/export_models.py [NAME ...]
 
 NAME.pt2 is the export; NAME.safetensors has all tensors; NAME.json lists calls: arguments, output, loss (the sum of mean
 squares of all outputs that have gradients), gradients, and buffers afterwards. Values: {"tensor": key}, {"float": x},
@@ -19,7 +19,7 @@ import torch
 import architectures
 import features
 
-OUT = Path(__file__).parents[2] / "testdata" / "exports"
+OUT = Path(__file__).parents[3] / "testdata" / "exports"
 NAMES = {
     torch.float32: "F32", torch.float64: "F64", torch.int64: "I64", torch.int32: "I32", torch.bool: "BOOL",
     torch.bfloat16: "BF16", torch.float16: "F16", torch.uint8: "U8", torch.int8: "I8", torch.complex64: "C64",

@@ -1,9 +1,9 @@
 // @ts-check
 /**
  * @file Random calls over all operators through callOp, in a child process that may crash:
- * `node scripts/fuzz-ops.mjs --calls 20000 --seed 1`. Each call is reproducible by its number. After a crash the call is
+ * `node tests/fuzz/ops.mjs --calls 20000 --seed 1`. Each call is reproducible by its number. After a crash the call is
  * tried again alone, and by Python where PIPEWRIGHT_PYTHON names an interpreter with torch: crashes that libtorch has by
- * itself are in scripts/fuzz/known-crashes.json, any other is a failure. --match 'aten::[a-z]' takes only
+ * itself are in tests/fuzz/ops/known-crashes.json, any other is a failure. --match 'aten::[a-z]' takes only
  * operators whose name fits; --report FILE writes what was found as JSON.
  */
 import { spawn, spawnSync } from 'node:child_process';
@@ -45,7 +45,7 @@ function runChild(from, to, repeat = 1) {
       '-c',
       command,
       process.execPath,
-      join(here, 'fuzz/run-calls.mjs'),
+      join(here, 'ops/run-calls.mjs'),
       String(seed),
       String(from),
       String(to),
@@ -87,10 +87,10 @@ function runChild(from, to, repeat = 1) {
 function describeCall(index) {
   const { stdout } = spawnSync(
     process.execPath,
-    [join(here, 'fuzz/run-calls.mjs'), String(seed), String(index), 'describe'],
+    [join(here, 'ops/run-calls.mjs'), String(seed), String(index), 'describe'],
     { encoding: 'utf8', env: { ...process.env, PIPEWRIGHT_FUZZ_MATCH: flags.match } },
   );
-  return /** @type {import('./fuzz/random-call.mjs').Call} */ (JSON.parse(stdout));
+  return /** @type {import('./ops/random-call.mjs').Call} */ (JSON.parse(stdout));
 }
 
 /** How the same call ends in Python: a signal, 'returns' or 'raises ...'; nothing without an interpreter. @param {unknown} call @param {number} repeat */
@@ -103,7 +103,7 @@ function inPython(call, repeat) {
       '-c',
       'ulimit -d 6000000 2>/dev/null; ulimit -c 0; exec "$0" "$@"',
       python,
-      join(here, 'fuzz/replay.py'),
+      join(here, 'ops/replay.py'),
       String(repeat),
     ],
     {
@@ -136,7 +136,7 @@ async function findCulprit(first, at) {
 }
 
 const known = /** @type {{ op: string, how: string, seenWith: string }[]} */ (
-  JSON.parse(readFileSync(join(here, 'fuzz/known-crashes.json'), 'utf8'))
+  JSON.parse(readFileSync(join(here, 'ops/known-crashes.json'), 'utf8'))
 );
 const knownOps = new Set(known.map(({ op }) => op));
 /** `aten::add` of `aten::add.Tensor`. @param {string} op */

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds both addons against the machine's own torch and runs the CUDA tests and benchmarks: bash scripts/gpu/run.sh
-# For a machine with a GPU, a CUDA toolkit, CMake, Python with torch, and Node on PATH (or packed by scripts/gpu/pack.sh).
+# Builds both addons against the machine's own torch and runs the CUDA tests and benchmarks: bash tests/gpu/run.sh
+# For a machine with a GPU, a CUDA toolkit, CMake, Python with torch, and Node on PATH (or packed by tests/gpu/pack.sh).
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 if [ -f out/gpu/node.xz ] && ! command -v node > /dev/null; then
@@ -12,9 +12,9 @@ export PIPEWRIGHT_LIBTORCH=${PIPEWRIGHT_LIBTORCH:-$(python3 -c 'import torch; pr
 export PIPEWRIGHT_PYTHON=${PIPEWRIGHT_PYTHON:-$(command -v python3)}
 export LD_LIBRARY_PATH=$PIPEWRIGHT_LIBTORCH/lib:$(find "$(dirname "$PIPEWRIGHT_LIBTORCH")/nvidia" -maxdepth 2 -name lib -type d 2> /dev/null | tr '\n' ':')${LD_LIBRARY_PATH:-}
 node --input-type=module -e "import { runSetup } from './packages/torch/dist/setup/index.js'; const done = await runSetup(); console.log('libtorch', done.libtorch.version, 'CUDA addon:', done.addon.stamp.withoutCuda ?? 'built');"
-node scripts/gpu/cuda-test.mjs
-node scripts/gpu/pipeline-test.mjs
-node scripts/gpu/recorder-test.mjs
+node tests/gpu/cuda-test.mjs
+node tests/gpu/pipeline-test.mjs
+node tests/gpu/recorder-test.mjs
 if [ "${1:-}" = bench ]; then
   node bench/op-overhead.mjs --rounds 15
   node bench/op-overhead.mjs --rounds 15 --device cuda

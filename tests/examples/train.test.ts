@@ -5,13 +5,13 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { afterAll, describe, expect, test } from 'vitest';
-import { parseOptions } from '../examples/02-train-gpt-pipeline/options.ts';
+import { parseOptions } from '../../examples/02-train-gpt-pipeline/options.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'examples-'));
 afterAll(() => rmSync(folder, { recursive: true }));
 
 function runExample(path: string, ...args: readonly string[]): SpawnSyncReturns<string> {
-  const file = fileURLToPath(new URL(`../examples/dist/${path}`, import.meta.url));
+  const file = fileURLToPath(new URL(`../../examples/dist/${path}`, import.meta.url));
   const env = { ...process.env, PIPEWRIGHT_THREADS: '1' };
   return spawnSync(process.execPath, [file, ...args], { encoding: 'utf8', timeout: 290_000, env });
 }

@@ -4,7 +4,7 @@ import { fileURLToPath } from 'node:url';
 import { expect, test } from 'vitest';
 
 function lossesOf(path: string, ...args: readonly string[]): { readonly losses: number[]; readonly out: string } {
-  const file = fileURLToPath(new URL(`../examples/dist/${path}`, import.meta.url));
+  const file = fileURLToPath(new URL(`../../examples/dist/${path}`, import.meta.url));
   const env = { ...process.env, PIPEWRIGHT_THREADS: '1' };
   const { status, stdout, stderr } = spawnSync(process.execPath, [file, ...args], {
     encoding: 'utf8',

@@ -1,6 +1,6 @@
 // @ts-check
 /**
- * @file Loads spoilt safetensors files in a child process: `node scripts/fuzz-safetensors.mjs --files 2000 --seed 1`. Every
+ * @file Loads spoilt safetensors files in a child process: `node tests/fuzz/safetensors.mjs --files 2000 --seed 1`. Every
  * file loads or is refused with an error of ours; a crash, a hang, another error, or memory beyond the limit fails the run.
  */
 import { spawnSync } from 'node:child_process';
@@ -19,7 +19,7 @@ const hangMs = 120_000;
 /** The largest file has 12 MB, of which the header's text and its objects are made. */
 const grownLimitMb = 1500;
 
-const child = fileURLToPath(new URL('fuzz/load-safetensors.mjs', import.meta.url));
+const child = fileURLToPath(new URL('safetensors/load-files.mjs', import.meta.url));
 const folder = mkdtempSync(join(tmpdir(), 'fuzz-safetensors-'));
 /** @type {Record<string, { loaded: number, refused: number }>} */
 const counts = {};

@@ -3,7 +3,7 @@ import { fileURLToPath } from 'node:url';
 import { expect, test } from 'vitest';
 
 test('the first example runs and says what it did', () => {
-  const file = fileURLToPath(new URL('../examples/dist/00-first-schedule/schedule.js', import.meta.url));
+  const file = fileURLToPath(new URL('../../examples/dist/00-first-schedule/schedule.js', import.meta.url));
   const { status, stdout, stderr } = spawnSync(process.execPath, [file], { encoding: 'utf8' });
   expect({ status, stderr }).toEqual({ status: 0, stderr: '' });
   const lines = stdout.split('\n');

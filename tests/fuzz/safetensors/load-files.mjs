@@ -5,7 +5,7 @@
  */
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { spoiltFile } from './safetensors-files.mjs';
+import { spoiltFile } from './spoilt-files.mjs';
 
 const [seed, from, to, folder] = /** @type {[string, string, string, string]} */ (process.argv.slice(2));
 const { liveTensors, loadSafetensors, saveSafetensors, scope, TorchError } = await import('@pipewright/torch');
