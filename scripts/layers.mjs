@@ -44,7 +44,13 @@ export const folders = {
   },
   torch: {
     base: { holds: 'errors, options, text', imports: [] },
-    setup: { holds: 'finds and fetches libtorch, builds and loads the addon, the doctor', imports: ['base'] },
+    'setup/base': { holds: 'errors, folders, locks, programs of the machine', imports: ['base'] },
+    'setup/libtorch': { holds: 'finds libtorch, fetches it and what a GPU needs', imports: ['setup/base', 'base'] },
+    'setup/addon': { holds: 'which addon fits, building one', imports: ['setup/libtorch', 'setup/base', 'base'] },
+    setup: {
+      holds: 'the whole set-up, loading of the addon, the doctor',
+      imports: ['setup/addon', 'setup/libtorch', 'setup/base', 'base'],
+    },
     addon: { holds: 'the loaded addon and what it exports', imports: ['setup', 'base'] },
     tensor: { holds: 'the class Tensor, element types, devices, scopes, generators', imports: ['addon', 'base'] },
     op: { holds: 'any operator called: overloads, arguments, results', imports: ['tensor', 'addon', 'base'] },

@@ -15,9 +15,9 @@ import { tmpdir } from 'node:os';
 import { delimiter, dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { crc32, deflateRawSync } from 'node:zlib';
-import { findPlaces, type Places } from '../src/setup/places.ts';
-import type { Progress } from '../src/setup/progress.ts';
-import { which } from '../src/setup/toolchain.ts';
+import { findPlaces, type Places } from '../src/setup/base/places.ts';
+import type { Progress } from '../src/setup/base/progress.ts';
+import { which } from '../src/setup/base/toolchain.ts';
 
 /** A folder that is gone after `dispose`. */
 export interface FakeMachine {

@@ -281,7 +281,7 @@ int64_t thread_bytes();
 
 void install_kernels();  // in the place of libtorch's (kernels/gelu.cc)
 namespace meta {
-void register_kernels();  // once per process; what libtorch has is left alone (kernels/meta-kernels.cc)
+void register_kernels();  // once per process; what libtorch has is left alone (kernels/meta/kernels.cc)
 }
 
 }  // namespace pw

@@ -1,7 +1,7 @@
 // Groups and operations under way: made, waited for, closed.
 #include "distributed/group.h"
 
-#include "distributed/thread-group.h"
+#include "distributed/thread/group.h"
 
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>

@@ -3,10 +3,10 @@ import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { type FakeMachine, fakeMachine, fakeProgram, fakeTorch, pathWith } from '../../testing/fake-machine.ts';
-import { installCommand } from './advice.ts';
+import { noteUsedAddon } from './addon/used-addon.ts';
+import { installCommand } from './base/advice.ts';
 import { diagnose, formatReport, type Report } from './doctor.ts';
 import { loadAddon } from './load-addon.ts';
-import { noteUsedAddon } from './used-addon.ts';
 
 let machine: FakeMachine;
 let env: NodeJS.ProcessEnv;

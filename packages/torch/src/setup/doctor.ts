@@ -3,21 +3,20 @@ import { spawnSync } from 'node:child_process';
 import { existsSync, readFileSync } from 'node:fs';
 import { availableParallelism, totalmem } from 'node:os';
 import { join } from 'node:path';
-import { ADDON_FILE, type BuiltAddon, CUDA_ADDON_FILE, hashSources, keyName, listAddons } from './addon-key.ts';
-import { installCommand } from './advice.ts';
-import { findCudaToolkit } from './cuda-toolkit.ts';
+import { ADDON_FILE, type BuiltAddon, CUDA_ADDON_FILE, hashSources, keyName, listAddons } from './addon/key.ts';
+import { findPrebuilt } from './addon/prebuilt.ts';
+import { pickAddon } from './addon/used-addon.ts';
+import { installCommand } from './base/advice.ts';
+import { DEFAULT_TORCH, findPlaces, type Places } from './base/places.ts';
+import { findBuilder, findCmake, findCompiler, findPip, findPython, query, which } from './base/toolchain.ts';
+import { findCudaToolkit } from './libtorch/cuda-toolkit.ts';
 import {
   compareVersions,
-  DEFAULT_TORCH,
   type FindResult,
   findLibtorch,
   formatTried,
   type Libtorch,
-} from './find-libtorch.ts';
-import { findPlaces, type Places } from './places.ts';
-import { findPrebuilt } from './prebuilt.ts';
-import { findBuilder, findCmake, findCompiler, findPip, findPython, query, which } from './toolchain.ts';
-import { pickAddon } from './used-addon.ts';
+} from './libtorch/find-libtorch.ts';
 
 /** `missing` parts are needed now; `absent` ones are not, because what they would bring is there or is optional. */
 export type Health = 'ok' | 'missing' | 'absent' | 'info';

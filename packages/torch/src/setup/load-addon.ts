@@ -2,13 +2,13 @@
 import { existsSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { join } from 'node:path';
-import { AddonError } from './addon-error.ts';
-import { ADDON_FILE, type BuiltAddon, CUDA_ADDON_FILE, listAddons } from './addon-key.ts';
+import { ADDON_FILE, type BuiltAddon, CUDA_ADDON_FILE, listAddons } from './addon/key.ts';
+import { installPrebuilt } from './addon/prebuilt.ts';
+import { pickAddon } from './addon/used-addon.ts';
+import { AddonError } from './base/addon-error.ts';
+import { findPlaces, type Places } from './base/places.ts';
 import { diagnose, formatProblems } from './doctor.ts';
-import { describeLibtorch, findLibtorch } from './find-libtorch.ts';
-import { findPlaces, type Places } from './places.ts';
-import { installPrebuilt } from './prebuilt.ts';
-import { pickAddon } from './used-addon.ts';
+import { describeLibtorch, findLibtorch } from './libtorch/find-libtorch.ts';
 
 export interface LoadOptions {
   readonly places?: Places;

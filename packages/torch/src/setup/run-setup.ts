@@ -1,14 +1,15 @@
 /** @file The whole set-up: libtorch found or fetched, the addon built. Does nothing where nothing is missing. */
-import { AddonError } from './addon-error.ts';
-import type { BuiltAddon } from './addon-key.ts';
-import { type BuildResult, buildAddon, findBuilt, requireTools } from './build-addon.ts';
-import { requirePythonFor } from './download-wheel.ts';
-import { fetchLibtorch } from './fetch-libtorch.ts';
-import { DEFAULT_TORCH, findLibtorch, formatTried, type Libtorch } from './find-libtorch.ts';
-import { torchWheel } from './libtorch-parts.ts';
-import { findPlaces, type Places } from './places.ts';
-import { findPrebuilt } from './prebuilt.ts';
-import { LineProgress, type Progress } from './progress.ts';
+
+import { type BuildResult, buildAddon, findBuilt, requireTools } from './addon/build-addon.ts';
+import type { BuiltAddon } from './addon/key.ts';
+import { findPrebuilt } from './addon/prebuilt.ts';
+import { AddonError } from './base/addon-error.ts';
+import { DEFAULT_TORCH, findPlaces, type Places } from './base/places.ts';
+import { LineProgress, type Progress } from './base/progress.ts';
+import { requirePythonFor } from './libtorch/download-wheel.ts';
+import { fetchLibtorch } from './libtorch/fetch-libtorch.ts';
+import { findLibtorch, formatTried, type Libtorch } from './libtorch/find-libtorch.ts';
+import { torchWheel } from './libtorch/parts.ts';
 
 export interface SetupOptions {
   readonly env?: NodeJS.ProcessEnv;
