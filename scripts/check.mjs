@@ -17,6 +17,7 @@ const steps = [
   { name: 'types', args: [bin('typescript/bin/tsc'), '-p', 'tsconfig.tests.json'] },
   { name: 'lint', args: [bin('oxlint/bin/oxlint'), '--type-aware'] },
   { name: 'format', args: [bin('@biomejs/biome/bin/biome'), 'check', '.'] },
+  { name: 'format of C++', args: ['scripts/check-native-format.mjs'] },
   { name: 'layers', args: ['scripts/check-layers.mjs'] },
   { name: 'exports', args: ['scripts/check-exports.mjs'] },
   { name: 'packages', args: ['scripts/check-packages.mjs'] },

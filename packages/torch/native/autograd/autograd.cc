@@ -1,6 +1,6 @@
 // Gradients: the engine's two calls, the modes, and a walk over the graph.
-#include "core/callback.h"
 #include "autograd/direct-run.h"
+#include "core/callback.h"
 
 #include <ATen/autocast_mode.h>
 #include <ATen/core/grad_mode.h>
@@ -71,7 +71,8 @@ PW_ENTRY(grad, 6) {
   const bool allow_unused = args.boolean(5);
   const RecomputeRun run(false);
   std::vector<at::Tensor> result;
-  run_engine(*args.env, [&] { result = torch::autograd::grad(outputs, inputs, gradients, retain, create, allow_unused); });
+  run_engine(
+      *args.env, [&] { result = torch::autograd::grad(outputs, inputs, gradients, retain, create, allow_unused); });
   return from_tensors(*args.env, result);
 }
 
@@ -108,7 +109,8 @@ PW_ENTRY(set_autocast, 3) {
   napi_value before;
   napi_create_array_with_length(args.napi, 2, &before);
   napi_set_element(args.napi, before, 0, from_bool(args.napi, at::autocast::is_autocast_enabled(device)));
-  napi_set_element(args.napi, before, 1, from_int32(args.napi, static_cast<int32_t>(at::autocast::get_autocast_dtype(device))));
+  napi_set_element(
+      args.napi, before, 1, from_int32(args.napi, static_cast<int32_t>(at::autocast::get_autocast_dtype(device))));
   at::autocast::set_autocast_enabled(device, args.boolean(1));
   at::autocast::set_autocast_dtype(device, static_cast<at::ScalarType>(args.int32(2)));
   return before;
@@ -124,7 +126,9 @@ PW_ENTRY(exit_autocast, 1) {
   return undefined(args.napi);
 }
 
-PW_ENTRY(get_autocast_dtype, 1) { return from_int32(args.napi, static_cast<int32_t>(at::autocast::get_autocast_dtype(device_type(args.string(0))))); }
+PW_ENTRY(get_autocast_dtype, 1) {
+  return from_int32(args.napi, static_cast<int32_t>(at::autocast::get_autocast_dtype(device_type(args.string(0)))));
+}
 
 PW_ENTRY(is_autocast_cache_enabled, 1) { return from_bool(args.napi, at::autocast::is_autocast_cache_enabled()); }
 
@@ -133,13 +137,16 @@ PW_ENTRY(set_autocast_cache_enabled, 1) {
   return undefined(args.napi);
 }
 
-PW_ENTRY(is_autocast_enabled, 1) { return from_bool(args.napi, at::autocast::is_autocast_enabled(device_type(args.string(0)))); }
+PW_ENTRY(is_autocast_enabled, 1) {
+  return from_bool(args.napi, at::autocast::is_autocast_enabled(device_type(args.string(0))));
+}
 
 // --- the graph ------------------------------------------------------------------------------------------------------
 
 static torch::autograd::Node& node_of(Args<1>& args) {
   OwnedNode* found = args.env->nodes.find(args.int32(0));
-  if (found == nullptr) throw CodedError("STALE_HANDLE", "this graph node was disposed of, or belongs to another thread");
+  if (found == nullptr)
+    throw CodedError("STALE_HANDLE", "this graph node was disposed of, or belongs to another thread");
   return **found;
 }
 
@@ -169,7 +176,8 @@ PW_ENTRY(node_next, 1) {
   uint32_t count = 0;
   for (const torch::autograd::Edge& edge : node.next_edges()) {
     OwnedNode next = edge.function;
-    napi_set_element(args.napi, result, count++, from_int32(args.napi, next ? args.env->nodes.add(std::move(next)) : 0));
+    napi_set_element(
+        args.napi, result, count++, from_int32(args.napi, next ? args.env->nodes.add(std::move(next)) : 0));
     napi_set_element(args.napi, result, count++, from_int32(args.napi, static_cast<int32_t>(edge.input_nr)));
   }
   return result;
@@ -178,32 +186,33 @@ PW_ENTRY(node_next, 1) {
 PW_ENTRY(release_node, 1) { return from_bool(args.napi, args.env->nodes.remove(args.int32(0))); }
 
 void init_autograd(Env& env, napi_value exports) {
-  add_exports(env, exports, {
-    {"backward", backward},
-    {"startBackward", start_backward},
-    {"finishBackward", finish_backward},
-    {"isBackwardDone", is_backward_done},
-    {"gradOf", grad},
-    {"isGradEnabled", is_grad_enabled},
-    {"setGradEnabled", set_grad_enabled},
-    {"enterInference", enter_inference},
-    {"exitInference", exit_inference},
-    {"isInference", is_inference},
-    {"retainGrad", retain_grad},
-    {"setAutocast", set_autocast},
-    {"enterAutocast", enter_autocast},
-    {"exitAutocast", exit_autocast},
-    {"isAutocastEnabled", is_autocast_enabled},
-    {"getAutocastDtype", get_autocast_dtype},
-    {"isAutocastCacheEnabled", is_autocast_cache_enabled},
-    {"setAutocastCacheEnabled", set_autocast_cache_enabled},
-    {"gradFn", grad_fn},
-    {"nodeName", node_name},
-    {"nodeId", node_id},
-    {"nodeKey", node_key},
-    {"nodeNext", node_next},
-    {"releaseNode", release_node},
-  });
+  add_exports(env, exports,
+      {
+          {"backward", backward},
+          {"startBackward", start_backward},
+          {"finishBackward", finish_backward},
+          {"isBackwardDone", is_backward_done},
+          {"gradOf", grad},
+          {"isGradEnabled", is_grad_enabled},
+          {"setGradEnabled", set_grad_enabled},
+          {"enterInference", enter_inference},
+          {"exitInference", exit_inference},
+          {"isInference", is_inference},
+          {"retainGrad", retain_grad},
+          {"setAutocast", set_autocast},
+          {"enterAutocast", enter_autocast},
+          {"exitAutocast", exit_autocast},
+          {"isAutocastEnabled", is_autocast_enabled},
+          {"getAutocastDtype", get_autocast_dtype},
+          {"isAutocastCacheEnabled", is_autocast_cache_enabled},
+          {"setAutocastCacheEnabled", set_autocast_cache_enabled},
+          {"gradFn", grad_fn},
+          {"nodeName", node_name},
+          {"nodeId", node_id},
+          {"nodeKey", node_key},
+          {"nodeNext", node_next},
+          {"releaseNode", release_node},
+      });
 }
 
 }  // namespace pw

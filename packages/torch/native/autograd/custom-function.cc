@@ -1,6 +1,6 @@
 // Custom functions: a graph node whose backward is a TypeScript function.
-#include "core/callback.h"
 #include "autograd/node.h"
+#include "core/callback.h"
 
 #include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/custom_function.h>
@@ -70,13 +70,17 @@ using Outputs = std::vector<std::optional<at::Tensor>>;
 
 // Versions differ in whether the attached node is told.
 template <typename Wrap>
-Outputs wrap_outputs(Wrap, const variable_list& inputs, const Set& plain, const Set& dirty, const Outputs& raw, const OwnedNode& node) {
+Outputs wrap_outputs(
+    Wrap, const variable_list& inputs, const Set& plain, const Set& dirty, const Outputs& raw, const OwnedNode& node) {
   using torch::autograd::_wrap_outputs;
   const torch::autograd::_jvp_fn_t no_forward_mode = [](const variable_list&, const variable_list&) -> variable_list {
     throw CodedError("FORWARD_MODE", "custom functions have no forward-mode gradient");
   };
-  const torch::autograd::_view_as_self_fn_t view_as_self = [](const at::Tensor& tensor) { return tensor.view_as(tensor); };
-  if constexpr (std::is_invocable_v<Wrap, const variable_list&, const Set&, const Set&, Outputs, const OwnedNode&, decltype(no_forward_mode), Set, decltype(view_as_self), bool, OwnedNode&>) {
+  const torch::autograd::_view_as_self_fn_t view_as_self = [](const at::Tensor& tensor) {
+    return tensor.view_as(tensor);
+  };
+  if constexpr (std::is_invocable_v<Wrap, const variable_list&, const Set&, const Set&, Outputs, const OwnedNode&,
+                    decltype(no_forward_mode), Set, decltype(view_as_self), bool, OwnedNode&>) {
     OwnedNode attached;
     return Wrap()(inputs, plain, dirty, raw, node, no_forward_mode, Set(), view_as_self, false, attached);
   } else {
@@ -102,13 +106,15 @@ Set impls(const std::vector<at::Tensor>& tensors) {
 // (name, inputs, outputs, changed in place, not differentiable, saved, id, materialize): the outputs with their history.
 // The number is buried at once when nothing is recorded.
 PW_ENTRY(wrap_function, 8) {
-  const variable_list inputs = args.tensors(1), outputs = args.tensors(2), dirty = args.tensors(3), saved = args.tensors(5);
+  const variable_list inputs = args.tensors(1), outputs = args.tensors(2), dirty = args.tensors(3),
+                      saved = args.tensors(5);
   auto node = make_node<FunctionNode>(*args.env, args.number(6), args.string(0), args.boolean(7));
   const bool records = at::GradMode::is_enabled() && torch::autograd::any_variable_requires_grad(inputs);
   if (records) node->set_next_edges(torch::autograd::collect_next_edges(inputs));
   for (const at::Tensor& tensor : dirty) torch::autograd::impl::bump_version(tensor);
   Outputs raw;
-  for (const at::Tensor& output : outputs) raw.emplace_back(output.defined() ? std::optional<at::Tensor>(output) : std::nullopt);
+  for (const at::Tensor& output : outputs)
+    raw.emplace_back(output.defined() ? std::optional<at::Tensor>(output) : std::nullopt);
   const OwnedNode owner = records ? OwnedNode(node) : OwnedNode();
   const Outputs wrapped = wrap_outputs(Wrap(), inputs, impls(args.tensors(4)), impls(dirty), raw, owner);
   std::vector<at::Tensor> result;
@@ -136,7 +142,10 @@ static FunctionNode& current_function(const char* what) {
 PW_ENTRY(function_saved, 1) {
   FunctionNode& node = current_function("savedTensors");
   std::vector<at::Tensor> result;
-  if (node.freed) throw CodedError("BACKWARD_TWICE", node.label + ": the saved tensors were freed by an earlier backward; give it { retainGraph: true } to go through the graph again");
+  if (node.freed)
+    throw CodedError("BACKWARD_TWICE", node.label +
+                                           ": the saved tensors were freed by an earlier backward; give it { "
+                                           "retainGraph: true } to go through the graph again");
   for (const SavedVariable& variable : node.saved) result.push_back(variable.unpack(node.getptr()));
   return from_tensors(*args.env, result);
 }
@@ -146,16 +155,18 @@ PW_ENTRY(function_needs, 1) {
   const FunctionNode& node = current_function("needsInputGrad");
   napi_value result;
   napi_create_array_with_length(args.napi, node.needs.size(), &result);
-  for (size_t i = 0; i < node.needs.size(); ++i) napi_set_element(args.napi, result, static_cast<uint32_t>(i), from_bool(args.napi, node.needs[i]));
+  for (size_t i = 0; i < node.needs.size(); ++i)
+    napi_set_element(args.napi, result, static_cast<uint32_t>(i), from_bool(args.napi, node.needs[i]));
   return result;
 }
 
 void init_custom_function(Env& env, napi_value exports) {
-  add_exports(env, exports, {
-    {"wrapFunction", wrap_function},
-    {"functionSaved", function_saved},
-    {"functionNeeds", function_needs},
-  });
+  add_exports(env, exports,
+      {
+          {"wrapFunction", wrap_function},
+          {"functionSaved", function_saved},
+          {"functionNeeds", function_needs},
+      });
 }
 
 }  // namespace pw

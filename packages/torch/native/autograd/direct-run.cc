@@ -17,8 +17,8 @@ namespace pw {
 namespace {
 
 using torch::autograd::Edge;
-using torch::autograd::Node;
 using torch::autograd::edge_list;
+using torch::autograd::Node;
 using torch::autograd::variable_list;
 
 // What needs no other thread and no other stream: the CPU, and the current stream of the current GPU.
@@ -57,8 +57,8 @@ void accumulate(at::Tensor& place, at::Tensor&& gradient) {
     return;
   }
   const bool alone = place.use_count() == 1 && place.has_storage() && place.storage().use_count() == 1;
-  if (alone && gradient.layout() == at::kStrided && place.scalar_type() == gradient.scalar_type() && place.is_non_overlapping_and_dense() &&
-      place.sizes() == gradient.sizes()) {
+  if (alone && gradient.layout() == at::kStrided && place.scalar_type() == gradient.scalar_type() &&
+      place.is_non_overlapping_and_dense() && place.sizes() == gradient.sizes()) {
     place.add_(gradient);
     return;
   }
@@ -177,7 +177,8 @@ class DirectRun {
     variable_list seen;
     if (after) seen = inputs;
     variable_list outputs = node(std::move(inputs));
-    torch::autograd::validate_outputs(node.next_edges(), outputs, [&node](const std::string& message) { return "Function " + node.name() + " returned an " + message; });
+    torch::autograd::validate_outputs(node.next_edges(), outputs,
+        [&node](const std::string& message) { return "Function " + node.name() + " returned an " + message; });
     for (const auto& hook : node.post_hooks()) outputs = (*hook)(outputs, seen);
     return outputs;
   }

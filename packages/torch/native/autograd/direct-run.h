@@ -62,13 +62,16 @@ struct Arrivals {
 
 // Accumulates from the roots without recording. False, with nothing done, where the engine must do it: another device
 // or stream, anomaly mode, a backward inside one of the engine's.
-bool direct_run(const torch::autograd::edge_list& roots, const torch::autograd::variable_list& gradients, bool keep_graph, Arrivals* arrivals = nullptr);
+bool direct_run(const torch::autograd::edge_list& roots, const torch::autograd::variable_list& gradients,
+    bool keep_graph, Arrivals* arrivals = nullptr);
 
 // The same, by the engine where it must be.
-void run_backward_here(const torch::autograd::edge_list& roots, const torch::autograd::variable_list& gradients, bool keep_graph);
+void run_backward_here(
+    const torch::autograd::edge_list& roots, const torch::autograd::variable_list& gradients, bool keep_graph);
 
 // The same, where functions of TypeScript may be called.
-void run_backward(Env& env, const torch::autograd::edge_list& roots, const torch::autograd::variable_list& gradients, bool keep_graph);
+void run_backward(Env& env, const torch::autograd::edge_list& roots, const torch::autograd::variable_list& gradients,
+    bool keep_graph);
 
 // Where a backward of these tensors begins; gradients that were not given are ones.
 torch::autograd::edge_list edges_of(const std::vector<at::Tensor>& roots, std::vector<at::Tensor>& gradients);

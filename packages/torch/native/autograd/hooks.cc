@@ -122,7 +122,8 @@ TensorHook& tensor_hook(const at::Tensor& tensor) {
 
 Node& node_of(Env& env, int32_t handle) {
   OwnedNode* found = env.nodes.find(handle);
-  if (found == nullptr) throw CodedError("STALE_HANDLE", "this graph node was disposed of, or belongs to another thread");
+  if (found == nullptr)
+    throw CodedError("STALE_HANDLE", "this graph node was disposed of, or belongs to another thread");
   return **found;
 }
 
@@ -186,13 +187,14 @@ PW_ENTRY(remove_hook, 1) {
 }
 
 void init_hooks(Env& env, napi_value exports) {
-  add_exports(env, exports, {
-    {"registerHook", register_hook},
-    {"registerAccumulatedHook", register_accumulated_hook},
-    {"registerNodePrehook", register_node_prehook},
-    {"registerNodeHook", register_node_hook},
-    {"removeHook", remove_hook},
-  });
+  add_exports(env, exports,
+      {
+          {"registerHook", register_hook},
+          {"registerAccumulatedHook", register_accumulated_hook},
+          {"registerNodePrehook", register_node_prehook},
+          {"registerNodeHook", register_node_hook},
+          {"removeHook", remove_hook},
+      });
 }
 
 }  // namespace pw

@@ -1,8 +1,8 @@
 // A backward that gives the gradients of chosen tensors first. See the header.
 #include "autograd/put-off.h"
 
-#include "core/callback.h"
 #include "autograd/direct-run.h"
+#include "core/callback.h"
 
 #include <ATen/core/grad_mode.h>
 
@@ -39,6 +39,8 @@ PW_ENTRY(backward_inputs_first, 4) {
   return undefined(args.napi);
 }
 
-void init_put_off(Env& env, napi_value exports) { add_exports(env, exports, {{"backwardInputsFirst", backward_inputs_first}}); }
+void init_put_off(Env& env, napi_value exports) {
+  add_exports(env, exports, {{"backwardInputsFirst", backward_inputs_first}});
+}
 
 }  // namespace pw

@@ -22,8 +22,11 @@ struct Description {
   at::ScalarType dtype = at::ScalarType::Undefined;
   c10::Device device{c10::DeviceType::CPU};
 
-  explicit Description(const at::Tensor& tensor) : sizes(tensor.sizes().begin(), tensor.sizes().end()), dtype(tensor.scalar_type()), device(tensor.device()) {}
-  bool operator==(const Description& other) const { return sizes == other.sizes && dtype == other.dtype && device == other.device; }
+  explicit Description(const at::Tensor& tensor)
+      : sizes(tensor.sizes().begin(), tensor.sizes().end()), dtype(tensor.scalar_type()), device(tensor.device()) {}
+  bool operator==(const Description& other) const {
+    return sizes == other.sizes && dtype == other.dtype && device == other.device;
+  }
   std::string text() const {
     std::ostringstream out;
     out << c10::toString(dtype) << at::IntArrayRef(sizes) << " on " << device;
@@ -36,7 +39,8 @@ struct Description {
 // One call of a checkpointed function. Owned by what the graph saved of it: when that goes, so do the inputs, the
 // recomputed tensors and the TypeScript function.
 struct Frame : std::enable_shared_from_this<Frame> {
-  Frame(Env& env, double id, bool stop_early, bool check_same) : function(env, id), early_stop(stop_early), checks(check_same) {}
+  Frame(Env& env, double id, bool stop_early, bool check_same)
+      : function(env, id), early_stop(stop_early), checks(check_same) {}
 
   size_t add(const at::Tensor& tensor) {
     std::lock_guard<std::mutex> lock(mutex);
@@ -73,7 +77,9 @@ struct Frame : std::enable_shared_from_this<Frame> {
       if (!found(slot).defined()) recompute(env);
     });
     there = found(slot);
-    if (!there.defined()) throw CodedError("CHECKPOINT_MISMATCH", "checkpoint: the function did not save the same tensors when it ran again");
+    if (!there.defined())
+      throw CodedError(
+          "CHECKPOINT_MISMATCH", "checkpoint: the function did not save the same tensors when it ran again");
     return there;
   }
 
@@ -104,7 +110,7 @@ struct Entry {
   std::shared_ptr<Frame> frame;            // a checkpoint's
   bool again = false;                      // its function is run again
 };
-thread_local std::vector<Entry> entries;   // of nested scopes, the innermost last; an empty one switches hooks off
+thread_local std::vector<Entry> entries;  // of nested scopes, the innermost last; an empty one switches hooks off
 
 struct Pushed {
   explicit Pushed(Entry entry) { entries.push_back(std::move(entry)); }
@@ -140,7 +146,8 @@ struct PackedHooks final : SavedVariableHooks {
       Pushed off{Entry()};
       result = invoke(env, unpack->id(), value->id(), {});
     });
-    if (result.size() != 1 || !result[0].defined()) throw CodedError("BAD_ARGUMENT", "savedTensorsHooks: unpack must return a tensor");
+    if (result.size() != 1 || !result[0].defined())
+      throw CodedError("BAD_ARGUMENT", "savedTensorsHooks: unpack must return a tensor");
     return result[0];
   }
 
@@ -200,7 +207,9 @@ class Engine final : public torch::autograd::Engine {
 }  // namespace
 
 void Frame::recompute(Env& env) {
-  if (running) throw CodedError("CHECKPOINT", "checkpoint: its function needs its own results to run again (a backward inside it goes through itself)");
+  if (running)
+    throw CodedError("CHECKPOINT",
+        "checkpoint: its function needs its own results to run again (a backward inside it goes through itself)");
   std::vector<at::Tensor> tensors;
   tensors.reserve(inputs.size());
   for (const SavedVariable& input : inputs) tensors.push_back(input.unpack());
@@ -221,8 +230,10 @@ void Frame::recompute(Env& env) {
   }
   std::lock_guard<std::mutex> lock(mutex);
   if (checks && !stopped && next != slots.size()) {
-    throw CodedError("CHECKPOINT_MISMATCH", "checkpoint: the function saved " + std::to_string(slots.size()) + " tensors for backward, and " + std::to_string(next) +
-      " when it ran again; it must do the same both times (look for state that the first run changed)");
+    throw CodedError("CHECKPOINT_MISMATCH",
+        "checkpoint: the function saved " + std::to_string(slots.size()) + " tensors for backward, and " +
+            std::to_string(next) +
+            " when it ran again; it must do the same both times (look for state that the first run changed)");
   }
 }
 
@@ -233,14 +244,17 @@ void Frame::record(const at::Tensor& tensor) {
     if (stopped) throw CodedError("CHECKPOINT_STOP", "checkpoint: all that was needed is recomputed");
     if (!checks) return;
     throw CodedError("CHECKPOINT_MISMATCH", "checkpoint: the function saved " + std::to_string(slots.size()) +
-      " tensors for backward, and more when it ran again; it must do the same both times (look for state that the first run changed)");
+                                                " tensors for backward, and more when it ran again; it must do the "
+                                                "same both times (look for state that the first run changed)");
   }
   Slot& slot = slots[at];
   if (checks) {
     const Description is(tensor);
     if (!(is == slot.was)) {
-      throw CodedError("CHECKPOINT_MISMATCH", "checkpoint: tensor " + std::to_string(at + 1) + " of " + std::to_string(slots.size()) + " that the function saved for backward was " +
-        slot.was.text() + ", and is " + is.text() + " when it runs again; it must do the same both times (look for state that the first run changed)");
+      throw CodedError("CHECKPOINT_MISMATCH",
+          "checkpoint: tensor " + std::to_string(at + 1) + " of " + std::to_string(slots.size()) +
+              " that the function saved for backward was " + slot.was.text() + ", and is " + is.text() +
+              " when it runs again; it must do the same both times (look for state that the first run changed)");
     }
   }
   if (slot.alive) slot.value = tensor;
@@ -268,7 +282,8 @@ void RecomputeRun::touch(const std::shared_ptr<Frame>& frame) {
 
 // (pack, unpack): numbers of TypeScript functions, until popSavedHooks
 PW_ENTRY(push_saved_hooks, 2) {
-  entries.push_back({std::make_shared<Callback>(*args.env, args.number(0)), std::make_shared<Callback>(*args.env, args.number(1)), nullptr, false});
+  entries.push_back({std::make_shared<Callback>(*args.env, args.number(0)),
+      std::make_shared<Callback>(*args.env, args.number(1)), nullptr, false});
   return undefined(args.napi);
 }
 
@@ -290,11 +305,12 @@ PW_ENTRY(push_checkpoint, 4) {
 
 void init_saved_tensors(Env& env, napi_value exports) {
   torch::autograd::set_default_engine_stub(&Engine::get);
-  add_exports(env, exports, {
-    {"pushSavedHooks", push_saved_hooks},
-    {"popSavedHooks", pop_saved_hooks},
-    {"pushCheckpoint", push_checkpoint},
-  });
+  add_exports(env, exports,
+      {
+          {"pushSavedHooks", push_saved_hooks},
+          {"popSavedHooks", pop_saved_hooks},
+          {"pushCheckpoint", push_checkpoint},
+      });
 }
 
 }  // namespace pw

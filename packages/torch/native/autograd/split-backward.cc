@@ -3,9 +3,9 @@
 // a plain engine run then computes what the inputs get and nothing else, and hooks note the gradients that arrive at the
 // meeting places. For the weight half those edges are back and the others gone: one plain accumulating run from all the
 // meeting places. No path is walked twice, shared weights included, and gradients do not flow beyond the inputs.
-#include "core/callback.h"
 #include "autograd/direct-run.h"
 #include "autograd/node.h"
+#include "core/callback.h"
 
 #include <ATen/ops/ones_like.h>
 #include <torch/csrc/autograd/engine.h>
@@ -17,8 +17,8 @@ namespace pw {
 namespace {
 
 using torch::autograd::Edge;
-using torch::autograd::Node;
 using torch::autograd::edge_list;
+using torch::autograd::Node;
 using torch::autograd::variable_list;
 
 // What the weight half needs; owned by the TypeScript object through a handle.
@@ -97,7 +97,8 @@ class Walk {
   // The input that an edge leads to, or nothing.
   const Target* target(const Edge& edge) const {
     for (const Target& candidate : *targets_) {
-      if (candidate.edge.function.get() == edge.function.get() && candidate.edge.input_nr == edge.input_nr) return &candidate;
+      if (candidate.edge.function.get() == edge.function.get() && candidate.edge.input_nr == edge.input_nr)
+        return &candidate;
     }
     return nullptr;
   }
@@ -264,7 +265,8 @@ static thread_local Walk walk;  // its memory is used again
 // (outputs, gradients, inputs): [gradients of the inputs (null where there is none), handle of the weight half]
 PW_ENTRY(input_backward, 3) {
   const std::vector<at::Tensor> outputs = args.tensors(0), given = args.tensors(1), inputs = args.tensors(2);
-  if (outputs.size() != given.size()) throw CodedError("BAD_ARGUMENT", "inputBackward: as many gradients as outputs are needed");
+  if (outputs.size() != given.size())
+    throw CodedError("BAD_ARGUMENT", "inputBackward: as many gradients as outputs are needed");
   edge_list roots;
   variable_list gradients;
   for (size_t i = 0; i < outputs.size(); ++i) {
@@ -279,7 +281,8 @@ PW_ENTRY(input_backward, 3) {
     if (!inputs[i].defined() || !inputs[i].requires_grad()) continue;
     Edge edge = torch::autograd::impl::gradient_edge(inputs[i]);
     for (size_t t = 0; t < targets.size(); ++t) {
-      if (targets[t].edge.function == edge.function && targets[t].edge.input_nr == edge.input_nr) target_of[i] = static_cast<int>(t);
+      if (targets[t].edge.function == edge.function && targets[t].edge.input_nr == edge.input_nr)
+        target_of[i] = static_cast<int>(t);
     }
     if (target_of[i] >= 0) continue;
     auto capture = make_node<CaptureNode>(inputs[i], edge);
@@ -346,11 +349,12 @@ PW_ENTRY(weight_backward, 1) {
 PW_ENTRY(drop_weight_backward, 1) { return from_bool(args.napi, pending.remove(args.int32(0))); }
 
 void init_split_backward(Env& env, napi_value exports) {
-  add_exports(env, exports, {
-    {"inputBackward", input_backward},
-    {"weightBackward", weight_backward},
-    {"dropWeightBackward", drop_weight_backward},
-  });
+  add_exports(env, exports,
+      {
+          {"inputBackward", input_backward},
+          {"weightBackward", weight_backward},
+          {"dropWeightBackward", drop_weight_backward},
+      });
 }
 
 }  // namespace pw

@@ -47,7 +47,8 @@ static std::string text_of(napi_env env, napi_value value) {
   thrown->graveyard = env.graveyard;
   thrown->text = "a TypeScript function called by libtorch threw";
   napi_value value, holder;
-  if (napi_get_and_clear_last_exception(env.napi, &value) == napi_ok && napi_create_object(env.napi, &holder) == napi_ok) {
+  if (napi_get_and_clear_last_exception(env.napi, &value) == napi_ok &&
+      napi_create_object(env.napi, &holder) == napi_ok) {
     thrown->text = text_of(env.napi, value);
     napi_set_named_property(env.napi, holder, "thrown", value);
     napi_create_reference(env.napi, holder, 1, &thrown->holder);
@@ -97,7 +98,8 @@ ThreadPlace::ThreadPlace() {
   device_ = guard.getDevice().index();
   const int count = guard.deviceCount();
   streams_.reserve(static_cast<size_t>(count));
-  for (int i = 0; i < count; ++i) streams_.push_back(guard.getStream(c10::Device(c10::DeviceType::CUDA, static_cast<c10::DeviceIndex>(i))));
+  for (int i = 0; i < count; ++i)
+    streams_.push_back(guard.getStream(c10::Device(c10::DeviceType::CUDA, static_cast<c10::DeviceIndex>(i))));
 }
 
 void ThreadPlace::enter_streams() const {
@@ -146,7 +148,9 @@ void Bridge::call(const std::function<void(Env&)>& body) {
   Request request{&body, ThreadPlace(), nullptr, nullptr, false, {}};
   std::unique_lock<std::mutex> lock(mutex_);
   if (closed_ || (listening_ == 0 && beside_ == nullptr)) {
-    throw CodedError("WRONG_THREAD", "this graph calls a TypeScript function (hook, custom function, checkpoint) of another thread: run backward in the thread that recorded it");
+    throw CodedError("WRONG_THREAD",
+        "this graph calls a TypeScript function (hook, custom function, checkpoint) of another thread: run backward in "
+        "the thread that recorded it");
   }
   requests_.push_back(&request);
   wake_.notify_one();
@@ -195,7 +199,8 @@ void Bridge::help_with(Job& job) {
 }
 
 void Bridge::run_engine(const std::function<void()>& work) {
-  if (beside_ != nullptr && serving_ == nullptr) settle();  // the helper may be needed, and one backward may be part of another
+  if (beside_ != nullptr && serving_ == nullptr)
+    settle();  // the helper may be needed, and one backward may be part of another
   if (serving_ == nullptr && !needs_helper()) {
     work();
     return;
@@ -262,7 +267,8 @@ void Bridge::close() {
     std::lock_guard<std::mutex> lock(mutex_);
     closed_ = true;
     for (Request* request : requests_) {  // of a backward that nobody will finish
-      request->error = std::make_exception_ptr(CodedError("TERMINATED", "the thread of this TypeScript function has ended"));
+      request->error =
+          std::make_exception_ptr(CodedError("TERMINATED", "the thread of this TypeScript function has ended"));
       request->done = true;
       request->wake.notify_one();
     }
@@ -284,7 +290,9 @@ void run_engine(Env& env, const std::function<void()>& work) {
 
 // --- one function -----------------------------------------------------------------------------------------------------
 
-Callback::Callback(std::shared_ptr<Bridge> bridge, double id) : bridge_(std::move(bridge)), id_(id) { ++bridge_->callbacks; }
+Callback::Callback(std::shared_ptr<Bridge> bridge, double id) : bridge_(std::move(bridge)), id_(id) {
+  ++bridge_->callbacks;
+}
 Callback::Callback(Env& env, double id) : Callback(env.bridge, id) {}
 
 Callback::~Callback() {
@@ -320,7 +328,8 @@ PW_ENTRY(take_buried, 1) {
   for (const double id : ids) forget_hook(id);
   napi_value result;
   napi_create_array_with_length(args.napi, ids.size(), &result);
-  for (size_t i = 0; i < ids.size(); ++i) napi_set_element(args.napi, result, static_cast<uint32_t>(i), from_double(args.napi, ids[i]));
+  for (size_t i = 0; i < ids.size(); ++i)
+    napi_set_element(args.napi, result, static_cast<uint32_t>(i), from_double(args.napi, ids[i]));
   return result;
 }
 
@@ -331,12 +340,13 @@ PW_ENTRY(force_bridge, 1) { return from_bool(args.napi, args.env->bridge->forced
 
 void init_callbacks(Env& env, napi_value exports) {
   env.bridge = std::make_shared<Bridge>(env);
-  add_exports(env, exports, {
-    {"setCallbackRunner", set_callback_runner},
-    {"takeBuried", take_buried},
-    {"liveCallbacks", live_callbacks},
-    {"forceBridge", force_bridge},
-  });
+  add_exports(env, exports,
+      {
+          {"setCallbackRunner", set_callback_runner},
+          {"takeBuried", take_buried},
+          {"liveCallbacks", live_callbacks},
+          {"forceBridge", force_bridge},
+      });
   init_hooks(env, exports);
   init_custom_function(env, exports);
   init_saved_tensors(env, exports);

@@ -90,11 +90,11 @@ class Bridge : public std::enable_shared_from_this<Bridge> {
   std::condition_variable wake_;         // the JavaScript thread
   std::condition_variable helper_wake_;  // the helper thread
   std::deque<Request*> requests_;
-  Request* serving_ = nullptr;           // the request that the JavaScript thread is busy with
-  int listening_ = 0;                    // how deep the JavaScript thread is in serve()
+  Request* serving_ = nullptr;  // the request that the JavaScript thread is busy with
+  int listening_ = 0;           // how deep the JavaScript thread is in serve()
   Job* helper_job_ = nullptr;
   std::function<void()> beside_work_;
-  std::unique_ptr<Job> beside_;          // changed by the JavaScript thread, under the mutex
+  std::unique_ptr<Job> beside_;  // changed by the JavaScript thread, under the mutex
   bool closed_ = false;
   std::thread helper_;
 };

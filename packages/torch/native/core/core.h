@@ -44,7 +44,9 @@ class HandleTable {
       free_ = at(slot).next;
     } else {
       slot = count_;
-      if (slot > kSlotMask) throw CodedError("TOO_MANY_HANDLES", "4,194,304 tensors are alive in this thread: dispose of some, or use scope()");
+      if (slot > kSlotMask)
+        throw CodedError(
+            "TOO_MANY_HANDLES", "4,194,304 tensors are alive in this thread: dispose of some, or use scope()");
       if ((slot & kBlockMask) == 0) blocks_.push_back(std::make_unique<Slot[]>(kBlockMask + 1));
       ++count_;
     }
@@ -130,7 +132,8 @@ struct CallbackError : std::exception {
   std::shared_ptr<Thrown> thrown;
 };
 
-using NodePtr = decltype(std::declval<const at::Tensor&>().grad_fn());  // owning pointer; its kind changed between versions
+using NodePtr =
+    decltype(std::declval<const at::Tensor&>().grad_fn());  // owning pointer; its kind changed between versions
 // Deduced from a const reference in some versions.
 using OwnedNode = std::decay_t<NodePtr>;
 
@@ -145,7 +148,7 @@ struct Tracker {
   };
   std::vector<Entry> entries;  // by slot of the handle
   size_t count = 0;
-  int64_t device_bytes = 0;    // of tensors on other devices than the CPU
+  int64_t device_bytes = 0;  // of tensors on other devices than the CPU
   int64_t byte_limit = 64 << 20;
   size_t count_limit = 1 << 16;
 };
@@ -165,7 +168,7 @@ struct Env {
   napi_ref error_class = nullptr;      // TorchError, once TypeScript has told us
   double* meta = nullptr;              // shared with TypeScript: see tensor.cc
   napi_ref meta_ref = nullptr;
-  int64_t reported_bytes = 0;          // what V8 was told of
+  int64_t reported_bytes = 0;  // what V8 was told of
   Tracker tracker;
 
   at::Tensor& tensor(int32_t handle);
@@ -198,27 +201,51 @@ struct Args {
   size_t count = N;
   napi_value values[N];
 
-  int32_t int32(size_t i) const { int32_t v = 0; check(napi, napi_get_value_int32(napi, values[i], &v), "a number"); return v; }
+  int32_t int32(size_t i) const {
+    int32_t v = 0;
+    check(napi, napi_get_value_int32(napi, values[i], &v), "a number");
+    return v;
+  }
   int64_t int64(size_t i) const;
-  double number(size_t i) const { double v = 0; check(napi, napi_get_value_double(napi, values[i], &v), "a number"); return v; }
-  bool boolean(size_t i) const { bool v = false; check(napi, napi_get_value_bool(napi, values[i], &v), "a boolean"); return v; }
+  double number(size_t i) const {
+    double v = 0;
+    check(napi, napi_get_value_double(napi, values[i], &v), "a number");
+    return v;
+  }
+  bool boolean(size_t i) const {
+    bool v = false;
+    check(napi, napi_get_value_bool(napi, values[i], &v), "a boolean");
+    return v;
+  }
   std::string string(size_t i) const;
-  bool missing(size_t i) const;                         // undefined or null
+  bool missing(size_t i) const;  // undefined or null
   at::Tensor& tensor(size_t i) const { return env->tensor(int32(i)); }
   at::Tensor optional_tensor(size_t i) const { return missing(i) ? at::Tensor() : tensor(i); }
-  std::vector<at::Tensor> tensors(size_t i) const;      // holes (null) become undefined tensors
+  std::vector<at::Tensor> tensors(size_t i) const;  // holes (null) become undefined tensors
   std::vector<int64_t> ints(size_t i) const;
 };
 
 std::string to_string(napi_env env, napi_value value);
 bool is_missing(napi_env env, napi_value value);
-int64_t to_int64(napi_env env, napi_value value);       // numbers must be whole; BigInt in full
-napi_value from_int64(napi_env env, int64_t value);     // a BigInt beyond 2^53
+int64_t to_int64(napi_env env, napi_value value);    // numbers must be whole; BigInt in full
+napi_value from_int64(napi_env env, int64_t value);  // a BigInt beyond 2^53
 napi_value from_string(napi_env env, const std::string& value);
 napi_value undefined(napi_env env);
-inline napi_value from_int32(napi_env env, int32_t value) { napi_value v; napi_create_int32(env, value, &v); return v; }
-inline napi_value from_double(napi_env env, double value) { napi_value v; napi_create_double(env, value, &v); return v; }
-inline napi_value from_bool(napi_env env, bool value) { napi_value v; napi_get_boolean(env, value, &v); return v; }
+inline napi_value from_int32(napi_env env, int32_t value) {
+  napi_value v;
+  napi_create_int32(env, value, &v);
+  return v;
+}
+inline napi_value from_double(napi_env env, double value) {
+  napi_value v;
+  napi_create_double(env, value, &v);
+  return v;
+}
+inline napi_value from_bool(napi_env env, bool value) {
+  napi_value v;
+  napi_get_boolean(env, value, &v);
+  return v;
+}
 napi_value from_tensors(Env& env, const std::vector<at::Tensor>& tensors);  // array of handles, null for undefined
 std::vector<napi_value> elements(napi_env env, napi_value array);
 
@@ -238,11 +265,14 @@ napi_value guarded(napi_env env, F&& body) noexcept {
   }
 }
 
-#define PW_ENTRY(name, N) \
-  static napi_value name##_body(Args<N>& args); \
+#define PW_ENTRY(name, N)                                          \
+  static napi_value name##_body(Args<N>& args);                    \
   static napi_value name(napi_env napi, napi_callback_info info) { \
-    return guarded(napi, [&] { Args<N> args(napi, info); return name##_body(args); }); \
-  } \
+    return guarded(napi, [&] {                                     \
+      Args<N> args(napi, info);                                    \
+      return name##_body(args);                                    \
+    });                                                            \
+  }                                                                \
   static napi_value name##_body([[maybe_unused]] Args<N>& args)
 
 struct Export {

@@ -21,7 +21,6 @@
 
 namespace pw {
 
-
 // A list of integers that is whatever an operator asks for.
 struct HotInts {
   c10::SmallVector<int64_t, 8> values;
@@ -32,7 +31,8 @@ struct HotInts {
 };
 
 inline int64_t hot_whole(double number, const char* what) {
-  if (!(number >= -9223372036854775808.0 && number < 9223372036854775808.0) || number != static_cast<double>(static_cast<int64_t>(number))) {
+  if (!(number >= -9223372036854775808.0 && number < 9223372036854775808.0) ||
+      number != static_cast<double>(static_cast<int64_t>(number))) {
     char text[32];
     std::snprintf(text, sizeof text, "%.15g", number);
     throw CodedError("BAD_ARGUMENT", std::string("argument '") + what + "': expected an integer, got " + text);
@@ -60,13 +60,15 @@ struct HotArgs {
   }
   double number(size_t i, const char* what) const {
     double value = 0;
-    if (napi_get_value_double(napi, values[i], &value) != napi_ok) throw CodedError("BAD_ARGUMENT", std::string("argument '") + what + "': expected a number");
+    if (napi_get_value_double(napi, values[i], &value) != napi_ok)
+      throw CodedError("BAD_ARGUMENT", std::string("argument '") + what + "': expected a number");
     return value;
   }
   int64_t integer(size_t i, const char* what) const { return hot_whole(number(i, what), what); }
   bool boolean(size_t i, const char* what) const {
     bool value = false;
-    if (napi_get_value_bool(napi, values[i], &value) != napi_ok) throw CodedError("BAD_ARGUMENT", std::string("argument '") + what + "': expected true or false");
+    if (napi_get_value_bool(napi, values[i], &value) != napi_ok)
+      throw CodedError("BAD_ARGUMENT", std::string("argument '") + what + "': expected true or false");
     return value;
   }
   at::Scalar scalar(size_t i, const char* what) const {  // the rule of to_scalar in op.cc
@@ -79,7 +81,8 @@ struct HotArgs {
   }
   size_t length(size_t i) const {
     const double count = number(i, "length");
-    if (!(count >= 0 && count <= static_cast<double>(kHotListLength))) throw CodedError("BAD_ARGUMENT", "internal: a list of wrong length");
+    if (!(count >= 0 && count <= static_cast<double>(kHotListLength)))
+      throw CodedError("BAD_ARGUMENT", "internal: a list of wrong length");
     return static_cast<size_t>(count);
   }
   HotInts ints(size_t i, const char* what) const {
@@ -123,7 +126,9 @@ inline bool hot_plain(const at::Tensor& tensor, bool& grad_mode) {
   if (static_cast<const torch::autograd::AutogradMeta*>(meta)->fw_grad_ != nullptr) return false;
   return !grad_mode || !impl->requires_grad();
 }
-inline bool hot_plain(const std::optional<at::Tensor>& tensor, bool& grad_mode) { return !tensor.has_value() || hot_plain(*tensor, grad_mode); }
+inline bool hot_plain(const std::optional<at::Tensor>& tensor, bool& grad_mode) {
+  return !tensor.has_value() || hot_plain(*tensor, grad_mode);
+}
 inline bool hot_plain(const std::vector<at::Tensor>& tensors, bool& grad_mode) {
   for (const at::Tensor& tensor : tensors) {
     if (!hot_plain(tensor, grad_mode)) return false;
@@ -136,8 +141,9 @@ inline bool hot_plain(const std::vector<at::Tensor>& tensors, bool& grad_mode) {
 inline bool hot_default_dispatch() {
   const c10::impl::LocalDispatchKeySet keys = c10::impl::tls_local_dispatch_key_set();
   // The engine's threads also leave out named tensors in some versions, which changes nothing for tensors without names.
-  return keys.included_ - c10::DispatchKeySet(kOwnGenerator) == c10::default_included_set && keys.excluded_.has_all(c10::default_excluded_set) &&
-    !(keys.excluded_ - c10::default_excluded_set).has_any(c10::autograd_dispatch_keyset_with_ADInplaceOrView);
+  return keys.included_ - c10::DispatchKeySet(kOwnGenerator) == c10::default_included_set &&
+         keys.excluded_.has_all(c10::default_excluded_set) &&
+         !(keys.excluded_ - c10::default_excluded_set).has_any(c10::autograd_dispatch_keyset_with_ADInplaceOrView);
 }
 
 template <typename... Ts>
@@ -159,6 +165,7 @@ inline auto hot_functional(F&& call, const Ts&... tensors) {
 
 // linear and layer_norm with the same kernels in fewer steps (linear.cc).
 at::Tensor hot_linear(const at::Tensor& input, const at::Tensor& weight, const std::optional<at::Tensor>& bias);
-at::Tensor hot_layer_norm(const at::Tensor& input, const HotInts& shape, const std::optional<at::Tensor>& weight, const std::optional<at::Tensor>& bias, double eps, bool cudnn);
+at::Tensor hot_layer_norm(const at::Tensor& input, const HotInts& shape, const std::optional<at::Tensor>& weight,
+    const std::optional<at::Tensor>& bias, double eps, bool cudnn);
 
 }  // namespace pw

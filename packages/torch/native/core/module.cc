@@ -11,7 +11,10 @@ Env* current_env() { return current; }
 
 at::Tensor& Env::tensor(int32_t handle) {
   at::Tensor* found = tensors.find(handle);
-  if (handle == 0) throw CodedError("DISPOSED", "this tensor was disposed of (by dispose(), using, or the end of a scope); keep() it, or return it from the scope");
+  if (handle == 0)
+    throw CodedError("DISPOSED",
+        "this tensor was disposed of (by dispose(), using, or the end of a scope); keep() it, or return it from the "
+        "scope");
   if (found == nullptr) throw CodedError("STALE_HANDLE", "this tensor was disposed of, or belongs to another thread");
   return *found;
 }
@@ -33,7 +36,8 @@ bool is_missing(napi_env env, napi_value value) {
 int64_t to_int64(napi_env env, napi_value value) {
   double number = 0;
   if (napi_get_value_double(env, value, &number) == napi_ok) {
-    if (!(number >= -9223372036854775808.0 && number < 9223372036854775808.0) || number != static_cast<double>(static_cast<int64_t>(number))) {
+    if (!(number >= -9223372036854775808.0 && number < 9223372036854775808.0) ||
+        number != static_cast<double>(static_cast<int64_t>(number))) {
       throw CodedError("BAD_ARGUMENT", "expected an integer, got " + std::to_string(number));
     }
     return static_cast<int64_t>(number);
@@ -90,10 +94,20 @@ std::vector<napi_value> elements(napi_env env, napi_value array) {
   return items;
 }
 
-template <size_t N> int64_t Args<N>::int64(size_t i) const { return to_int64(napi, values[i]); }
-template <size_t N> std::string Args<N>::string(size_t i) const { return to_string(napi, values[i]); }
-template <size_t N> bool Args<N>::missing(size_t i) const { return i >= count || is_missing(napi, values[i]); }
-template <size_t N> std::vector<at::Tensor> Args<N>::tensors(size_t i) const {
+template <size_t N>
+int64_t Args<N>::int64(size_t i) const {
+  return to_int64(napi, values[i]);
+}
+template <size_t N>
+std::string Args<N>::string(size_t i) const {
+  return to_string(napi, values[i]);
+}
+template <size_t N>
+bool Args<N>::missing(size_t i) const {
+  return i >= count || is_missing(napi, values[i]);
+}
+template <size_t N>
+std::vector<at::Tensor> Args<N>::tensors(size_t i) const {
   std::vector<at::Tensor> result;
   for (napi_value item : elements(napi, values[i])) {
     if (is_missing(napi, item)) {
@@ -106,7 +120,8 @@ template <size_t N> std::vector<at::Tensor> Args<N>::tensors(size_t i) const {
   }
   return result;
 }
-template <size_t N> std::vector<int64_t> Args<N>::ints(size_t i) const {
+template <size_t N>
+std::vector<int64_t> Args<N>::ints(size_t i) const {
   std::vector<int64_t> result;
   for (napi_value item : elements(napi, values[i])) result.push_back(to_int64(napi, item));
   return result;
@@ -124,7 +139,8 @@ template struct Args<9>;
 static void throw_message(napi_env env, const char* code, const std::string& message) noexcept {
   Env* mine = current;
   napi_value type, error;
-  if (mine != nullptr && mine->error_class != nullptr && napi_get_reference_value(env, mine->error_class, &type) == napi_ok) {
+  if (mine != nullptr && mine->error_class != nullptr &&
+      napi_get_reference_value(env, mine->error_class, &type) == napi_ok) {
     napi_value arguments[2] = {from_string(env, code), from_string(env, message)};
     if (napi_new_instance(env, type, 2, arguments, &error) == napi_ok) {
       napi_throw(env, error);
@@ -158,7 +174,9 @@ void throw_to_js(napi_env env, const char* where) noexcept {
     if (message.find("resize storage that is not resizable") == std::string::npos) {
       report("LIBTORCH", message);
     } else {
-      report("NOT_RESIZABLE", "the tensor cannot grow: its memory is shared with an array, a file, another rank or an operation under way; use a new tensor");
+      report("NOT_RESIZABLE",
+          "the tensor cannot grow: its memory is shared with an array, a file, another rank or an operation under way; "
+          "use a new tensor");
     }
   } catch (const std::bad_alloc&) {
     report("OUT_OF_MEMORY", "out of memory");
@@ -172,7 +190,8 @@ void throw_to_js(napi_env env, const char* where) noexcept {
 void add_exports(Env& env, napi_value target, std::initializer_list<Export> exports) {
   for (const Export& item : exports) {
     napi_value function;
-    check(env.napi, napi_create_function(env.napi, item.name, NAPI_AUTO_LENGTH, item.function, &env, &function), "a function");
+    check(env.napi, napi_create_function(env.napi, item.name, NAPI_AUTO_LENGTH, item.function, &env, &function),
+        "a function");
     check(env.napi, napi_set_named_property(env.napi, target, item.name, function), "exports");
   }
 }

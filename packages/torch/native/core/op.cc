@@ -1,6 +1,6 @@
 // Every ATen operator by name: JavaScript values become IValues by the operator's schema, the call is boxed.
-#include "core/core.h"
 #include "core/op.h"
+#include "core/core.h"
 
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/jit_type.h>
@@ -15,24 +15,39 @@ using c10::TypeKind;
 // What TypeScript is told of a type; the same letters are in src/op/schema.ts.
 static std::string type_text(const c10::TypePtr& type) {
   switch (type->kind()) {
-    case TypeKind::OptionalType: return type_text(type->castRaw<c10::OptionalType>()->getElementType()) + "?";
-    case TypeKind::ListType: return type_text(type->castRaw<c10::ListType>()->getElementType()) + "[]";
-    case TypeKind::TensorType: return "Tensor";
+    case TypeKind::OptionalType:
+      return type_text(type->castRaw<c10::OptionalType>()->getElementType()) + "?";
+    case TypeKind::ListType:
+      return type_text(type->castRaw<c10::ListType>()->getElementType()) + "[]";
+    case TypeKind::TensorType:
+      return "Tensor";
     case TypeKind::IntType:
-    case TypeKind::SymIntType: return "int";
+    case TypeKind::SymIntType:
+      return "int";
     case TypeKind::FloatType:
-    case TypeKind::SymFloatType: return "float";
+    case TypeKind::SymFloatType:
+      return "float";
     case TypeKind::BoolType:
-    case TypeKind::SymBoolType: return "bool";
-    case TypeKind::NumberType: return "Scalar";
-    case TypeKind::StringType: return "str";
-    case TypeKind::ComplexType: return "complex";
-    case TypeKind::ScalarTypeType: return "ScalarType";
-    case TypeKind::LayoutType: return "Layout";
-    case TypeKind::MemoryFormatType: return "MemoryFormat";
-    case TypeKind::DeviceObjType: return "Device";
-    case TypeKind::GeneratorType: return "Generator";
-    default: return type->str();
+    case TypeKind::SymBoolType:
+      return "bool";
+    case TypeKind::NumberType:
+      return "Scalar";
+    case TypeKind::StringType:
+      return "str";
+    case TypeKind::ComplexType:
+      return "complex";
+    case TypeKind::ScalarTypeType:
+      return "ScalarType";
+    case TypeKind::LayoutType:
+      return "Layout";
+    case TypeKind::MemoryFormatType:
+      return "MemoryFormat";
+    case TypeKind::DeviceObjType:
+      return "Device";
+    case TypeKind::GeneratorType:
+      return "Generator";
+    default:
+      return type->str();
   }
 }
 
@@ -51,7 +66,8 @@ at::Scalar to_scalar(napi_env env, napi_value value) {
   if (type == napi_number) {
     double number = 0;
     napi_get_value_double(env, value, &number);
-    const bool whole = number == static_cast<double>(static_cast<int64_t>(number)) && std::abs(number) <= 9007199254740991.0 && !(number == 0 && std::signbit(number));
+    const bool whole = number == static_cast<double>(static_cast<int64_t>(number)) &&
+                       std::abs(number) <= 9007199254740991.0 && !(number == 0 && std::signbit(number));
     return whole ? at::Scalar(static_cast<int64_t>(number)) : at::Scalar(number);
   }
   if (type == napi_boolean) {
@@ -154,20 +170,24 @@ static IValue to_ivalue(Env& env, napi_value value, const c10::Type& type, const
       return env.tensor(handle);
     }
     case TypeKind::IntType:
-    case TypeKind::SymIntType: return to_int64(napi, value);
+    case TypeKind::SymIntType:
+      return to_int64(napi, value);
     case TypeKind::ScalarTypeType: {
       const int64_t code = to_int64(napi, value);
-      if (code < 0 || code >= static_cast<int64_t>(at::ScalarType::Undefined)) throw CodedError("DTYPE", "unknown dtype code " + std::to_string(code));
+      if (code < 0 || code >= static_cast<int64_t>(at::ScalarType::Undefined))
+        throw CodedError("DTYPE", "unknown dtype code " + std::to_string(code));
       return code;
     }
     case TypeKind::LayoutType: {
       const int64_t code = to_int64(napi, value);
-      if (code < 0 || code >= static_cast<int64_t>(at::Layout::NumOptions)) throw CodedError("BAD_ARGUMENT", "unknown layout code " + std::to_string(code));
+      if (code < 0 || code >= static_cast<int64_t>(at::Layout::NumOptions))
+        throw CodedError("BAD_ARGUMENT", "unknown layout code " + std::to_string(code));
       return code;
     }
     case TypeKind::MemoryFormatType: {
       const int64_t code = to_int64(napi, value);
-      if (code < 0 || code >= static_cast<int64_t>(at::MemoryFormat::NumOptions)) throw CodedError("BAD_ARGUMENT", "unknown memory format code " + std::to_string(code));
+      if (code < 0 || code >= static_cast<int64_t>(at::MemoryFormat::NumOptions))
+        throw CodedError("BAD_ARGUMENT", "unknown memory format code " + std::to_string(code));
       return code;
     }
     case TypeKind::FloatType:
@@ -185,19 +205,26 @@ static IValue to_ivalue(Env& env, napi_value value, const c10::Type& type, const
       check(napi, napi_get_value_bool(napi, value, &flag), "a boolean");
       return flag;
     }
-    case TypeKind::NumberType: return to_scalar(napi, value);
-    case TypeKind::ComplexType: return to_scalar(napi, value).to<c10::complex<double>>();
-    case TypeKind::StringType: return to_string(napi, value);
-    case TypeKind::DeviceObjType: return c10::Device(to_string(napi, value));
+    case TypeKind::NumberType:
+      return to_scalar(napi, value);
+    case TypeKind::ComplexType:
+      return to_scalar(napi, value).to<c10::complex<double>>();
+    case TypeKind::StringType:
+      return to_string(napi, value);
+    case TypeKind::DeviceObjType:
+      return c10::Device(to_string(napi, value));
     case TypeKind::GeneratorType: {
       int32_t handle = 0;
       check(napi, napi_get_value_int32(napi, value, &handle), "a generator");
       at::Generator* found = env.generators.find(handle);
-      if (found == nullptr) throw CodedError("STALE_HANDLE", "this generator was disposed of, or belongs to another thread");
+      if (found == nullptr)
+        throw CodedError("STALE_HANDLE", "this generator was disposed of, or belongs to another thread");
       return *found;
     }
-    case TypeKind::ListType: return to_list(env, value, type.castRaw<c10::ListType>()->getElementType(), argument);
-    default: throw CodedError("UNSUPPORTED_TYPE", "values of type " + type.str() + " cannot be given from TypeScript");
+    case TypeKind::ListType:
+      return to_list(env, value, type.castRaw<c10::ListType>()->getElementType(), argument);
+    default:
+      throw CodedError("UNSUPPORTED_TYPE", "values of type " + type.str() + " cannot be given from TypeScript");
   }
 }
 
@@ -232,10 +259,13 @@ static napi_value from_ivalue(Env& env, IValue&& value) {
     return result;
   }
   if (value.isTuple() || value.isList()) {
-    std::vector<IValue> items = value.isTuple() ? std::vector<IValue>(value.toTupleRef().elements().begin(), value.toTupleRef().elements().end()) : value.toListRef().vec();
+    std::vector<IValue> items = value.isTuple() ? std::vector<IValue>(value.toTupleRef().elements().begin(),
+                                                      value.toTupleRef().elements().end())
+                                                : value.toListRef().vec();
     napi_value array;
     napi_create_array_with_length(napi, items.size(), &array);
-    for (size_t i = 0; i < items.size(); ++i) napi_set_element(napi, array, static_cast<uint32_t>(i), from_ivalue(env, std::move(items[i])));
+    for (size_t i = 0; i < items.size(); ++i)
+      napi_set_element(napi, array, static_cast<uint32_t>(i), from_ivalue(env, std::move(items[i])));
     return array;
   }
   throw CodedError("UNSUPPORTED_TYPE", "a result of type " + value.tagKind() + " cannot be given to TypeScript");
@@ -254,7 +284,9 @@ class Unresizable {
   }
   void restore() {
     for (Entry& entry : entries_) {
-      if (entry.tensor.sizes() == at::IntArrayRef(entry.sizes) && entry.tensor.strides() == at::IntArrayRef(entry.strides)) continue;
+      if (entry.tensor.sizes() == at::IntArrayRef(entry.sizes) &&
+          entry.tensor.strides() == at::IntArrayRef(entry.strides))
+        continue;
       c10::TensorImpl* impl = entry.tensor.unsafeGetTensorImpl();
       impl->set_storage_offset(entry.offset);
       impl->set_sizes_and_strides(entry.sizes, entry.strides);
@@ -268,8 +300,11 @@ class Unresizable {
     int64_t offset;
   };
   void save(const at::Tensor& tensor) {
-    if (!tensor.defined() || tensor.layout() != at::kStrided || !tensor.has_storage() || tensor.storage().unsafeGetStorageImpl()->resizable()) return;
-    entries_.push_back({tensor, c10::DimVector(tensor.sizes()), c10::DimVector(tensor.strides()), tensor.storage_offset()});
+    if (!tensor.defined() || tensor.layout() != at::kStrided || !tensor.has_storage() ||
+        tensor.storage().unsafeGetStorageImpl()->resizable())
+      return;
+    entries_.push_back(
+        {tensor, c10::DimVector(tensor.sizes()), c10::DimVector(tensor.strides()), tensor.storage_offset()});
   }
   std::vector<Entry> entries_;
 };
@@ -279,7 +314,7 @@ struct BoundOp {
   Env* env;
   c10::OperatorHandle op;
   const c10::FunctionSchema* schema;
-  bool returns_self;  // an in-place operator: TypeScript returns the tensor it has
+  bool returns_self;            // an in-place operator: TypeScript returns the tensor it has
   std::vector<size_t> written;  // arguments
 };
 
@@ -339,7 +374,8 @@ static napi_value call(napi_env napi, napi_callback_info info) {
     if (results == 1) return from_ivalue(env, std::move(stack.back()));
     napi_value array;
     napi_create_array_with_length(napi, results, &array);
-    for (size_t i = 0; i < results; ++i) napi_set_element(napi, array, static_cast<uint32_t>(i), from_ivalue(env, std::move(stack[base + i])));
+    for (size_t i = 0; i < results; ++i)
+      napi_set_element(napi, array, static_cast<uint32_t>(i), from_ivalue(env, std::move(stack[base + i])));
     return array;
   } catch (...) {
     throw_to_js(napi, bound.schema->name().c_str());
@@ -359,7 +395,8 @@ static napi_value describe(napi_env napi, const c10::OperatorHandle& op) {
     napi_set_named_property(napi, item, "name", from_string(napi, argument.name()));
     napi_set_named_property(napi, item, "type", from_string(napi, list_text(argument)));
     napi_set_named_property(napi, item, "keywordOnly", from_bool(napi, argument.kwarg_only()));
-    napi_set_named_property(napi, item, "written", from_bool(napi, argument.alias_info() != nullptr && argument.alias_info()->isWrite()));
+    napi_set_named_property(
+        napi, item, "written", from_bool(napi, argument.alias_info() != nullptr && argument.alias_info()->isWrite()));
     napi_set_named_property(napi, item, "aliased", from_bool(napi, argument.alias_info() != nullptr));
     if (argument.default_value().has_value()) {
       std::ostringstream text;
@@ -370,7 +407,8 @@ static napi_value describe(napi_env napi, const c10::OperatorHandle& op) {
   }
   napi_create_array_with_length(napi, schema.returns().size(), &returns);
   index = 0;
-  for (const c10::Argument& argument : schema.returns()) napi_set_element(napi, returns, index++, from_string(napi, list_text(argument)));
+  for (const c10::Argument& argument : schema.returns())
+    napi_set_element(napi, returns, index++, from_string(napi, list_text(argument)));
   napi_set_named_property(napi, result, "name", from_string(napi, schema.name()));
   napi_set_named_property(napi, result, "overload", from_string(napi, schema.overload_name()));
   napi_set_named_property(napi, result, "args", arguments);
@@ -384,7 +422,8 @@ static bool returns_self(const c10::FunctionSchema& schema) {
   if (schema.returns().size() != 1 || schema.arguments().empty()) return false;
   const auto* result = schema.returns()[0].alias_info();
   const auto* self = schema.arguments()[0].alias_info();
-  return result != nullptr && self != nullptr && result->isWrite() && self->isWrite() && schema.arguments()[0].real_type()->kind() == TypeKind::TensorType;
+  return result != nullptr && self != nullptr && result->isWrite() && self->isWrite() &&
+         schema.arguments()[0].real_type()->kind() == TypeKind::TensorType;
 }
 
 // (name, overload): { name, overload, args, returns, inPlace, call }, or nothing when there is no such operator.
@@ -392,7 +431,8 @@ PW_ENTRY(bind_op, 2) {
   const auto op = c10::Dispatcher::singleton().findSchema({args.string(0), args.string(1)});
   if (!op.has_value()) return undefined(args.napi);
   const c10::FunctionSchema& schema = op->schema();
-  if (schema.arguments().size() > kMaxArguments) throw CodedError("UNSUPPORTED_TYPE", schema.name() + " has too many arguments");
+  if (schema.arguments().size() > kMaxArguments)
+    throw CodedError("UNSUPPORTED_TYPE", schema.name() + " has too many arguments");
   napi_value result = describe(args.napi, *op), function;
   const bool in_place = returns_self(schema);
   BoundOp* bound = new BoundOp{args.env, *op, &schema, in_place, {}};
@@ -401,7 +441,9 @@ PW_ENTRY(bind_op, 2) {
     if (alias != nullptr && alias->isWrite()) bound->written.push_back(i);
   }
   napi_create_function(args.napi, schema.name().c_str(), NAPI_AUTO_LENGTH, call, bound, &function);
-  napi_add_finalizer(args.napi, function, bound, [](napi_env, void* data, void*) { delete static_cast<BoundOp*>(data); }, nullptr, nullptr);
+  napi_add_finalizer(
+      args.napi, function, bound, [](napi_env, void* data, void*) { delete static_cast<BoundOp*>(data); }, nullptr,
+      nullptr);
   napi_set_named_property(args.napi, result, "inPlace", from_bool(args.napi, in_place));
   napi_set_named_property(args.napi, result, "call", function);
   return result;
@@ -414,7 +456,8 @@ PW_ENTRY(overloads_of, 1) {
   napi_create_array(args.napi, &result);
   uint32_t count = 0;
   for (const c10::OperatorName& op : c10::Dispatcher::singleton().getAllOpNames()) {
-    if (op.name == name && c10::Dispatcher::singleton().findSchema(op).has_value()) napi_set_element(args.napi, result, count++, from_string(args.napi, op.overload_name));
+    if (op.name == name && c10::Dispatcher::singleton().findSchema(op).has_value())
+      napi_set_element(args.napi, result, count++, from_string(args.napi, op.overload_name));
   }
   return result;
 }
@@ -441,24 +484,28 @@ PW_ENTRY(has_kernel, 3) {
 }
 
 // The type of floating-point numbers where nothing else is said: one for the whole process, as libtorch has it.
-PW_ENTRY(get_default_dtype, 1) { return from_int32(args.napi, static_cast<int32_t>(c10::get_default_dtype_as_scalartype())); }
+PW_ENTRY(get_default_dtype, 1) {
+  return from_int32(args.napi, static_cast<int32_t>(c10::get_default_dtype_as_scalartype()));
+}
 
 PW_ENTRY(set_default_dtype, 1) {
   const int32_t code = args.int32(0);
-  if (code < 0 || code >= static_cast<int32_t>(at::ScalarType::Undefined)) throw CodedError("DTYPE", "unknown dtype code " + std::to_string(code));
+  if (code < 0 || code >= static_cast<int32_t>(at::ScalarType::Undefined))
+    throw CodedError("DTYPE", "unknown dtype code " + std::to_string(code));
   c10::set_default_dtype(c10::scalarTypeToTypeMeta(static_cast<at::ScalarType>(code)));
   return undefined(args.napi);
 }
 
 void init_ops(Env& env, napi_value exports) {
-  add_exports(env, exports, {
-    {"bindOp", bind_op},
-    {"overloadsOf", overloads_of},
-    {"listOps", list_ops},
-    {"hasKernel", has_kernel},
-    {"getDefaultDtype", get_default_dtype},
-    {"setDefaultDtype", set_default_dtype},
-  });
+  add_exports(env, exports,
+      {
+          {"bindOp", bind_op},
+          {"overloadsOf", overloads_of},
+          {"listOps", list_ops},
+          {"hasKernel", has_kernel},
+          {"getDefaultDtype", get_default_dtype},
+          {"setDefaultDtype", set_default_dtype},
+      });
 }
 
 }  // namespace pw

@@ -52,7 +52,8 @@ std::shared_ptr<void> share_bytes(const at::Tensor& tensor) {
   // Memory of somebody else's (JavaScript's, a file's) is never resized or copied on write: the storage keeps it.
   if (now.get_context() != data) return std::make_shared<c10::Storage>(storage);
   SharedData shared = std::make_shared<c10::DataPtr>();
-  *shared = storage.unsafeGetStorageImpl()->set_data_ptr(c10::DataPtr(data, new SharedData(shared), &drop_share, now.device()));
+  *shared = storage.unsafeGetStorageImpl()->set_data_ptr(
+      c10::DataPtr(data, new SharedData(shared), &drop_share, now.device()));
   return shared;
 }
 

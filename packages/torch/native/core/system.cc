@@ -1,8 +1,8 @@
 // The process around the tensors: versions, threads, the CUDA library, memory told to V8.
 #include "core/core.h"
 
-#include <ATen/Parallel.h>
 #include <ATen/Context.h>
+#include <ATen/Parallel.h>
 #include <ATen/detail/CUDAHooksInterface.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
@@ -80,26 +80,28 @@ PW_ENTRY(report_memory, 1) {
 // Which dispatch keys this thread adds and leaves out: what decides the path of an operator.
 PW_ENTRY(dispatch_state, 1) {
   const c10::impl::LocalDispatchKeySet keys = c10::impl::tls_local_dispatch_key_set();
-  return from_string(args.napi, "included " + c10::toString(keys.included_) + ", excluded " + c10::toString(keys.excluded_));
+  return from_string(
+      args.napi, "included " + c10::toString(keys.included_) + ", excluded " + c10::toString(keys.excluded_));
 }
 
 PW_ENTRY(nothing, 1) { return nullptr; }
 
 void init_system(Env& env, napi_value exports) {
   cuda_problem();
-  add_exports(env, exports, {
-    {"torchVersion", torch_version},
-    {"cudaProblem", cuda_problem_text},
-    {"cudaDeviceCount", cuda_device_count},
-    {"useGpu", use_gpu},
-    {"getNumThreads", get_num_threads},
-    {"setNumThreads", set_num_threads},
-    {"parallelInfo", parallel_info},
-    {"setDeterministic", set_deterministic},
-    {"reportMemory", report_memory},
-    {"dispatchState", dispatch_state},
-    {"nothing", nothing},
-  });
+  add_exports(env, exports,
+      {
+          {"torchVersion", torch_version},
+          {"cudaProblem", cuda_problem_text},
+          {"cudaDeviceCount", cuda_device_count},
+          {"useGpu", use_gpu},
+          {"getNumThreads", get_num_threads},
+          {"setNumThreads", set_num_threads},
+          {"parallelInfo", parallel_info},
+          {"setDeterministic", set_deterministic},
+          {"reportMemory", report_memory},
+          {"dispatchState", dispatch_state},
+          {"nothing", nothing},
+      });
 }
 
 }  // namespace pw

@@ -1,7 +1,7 @@
 // What needs CUDA's headers: devices, streams, events, memory statistics, graphs, and NCCL for process groups.
 #include <ATen/cuda/CUDAContext.h>
-#include <ATen/cuda/CUDAGeneratorImpl.h>
 #include <ATen/cuda/CUDAEvent.h>
+#include <ATen/cuda/CUDAGeneratorImpl.h>
 #include <ATen/cuda/CUDAGraph.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAFunctions.h>
@@ -28,7 +28,9 @@ namespace {
 // --- values -----------------------------------------------------------------------------------------------------------
 
 struct Arguments {
-  Arguments(napi_env environment, napi_callback_info info) : env(environment) { napi_get_cb_info(env, info, &count, values, nullptr, nullptr); }
+  Arguments(napi_env environment, napi_callback_info info) : env(environment) {
+    napi_get_cb_info(env, info, &count, values, nullptr, nullptr);
+  }
   napi_env env;
   size_t count = 4;
   napi_value values[4];
@@ -82,7 +84,8 @@ template <typename T>
 napi_value wrap(napi_env env, std::unique_ptr<T> object) {
   napi_value result;
   T* raw = object.release();
-  napi_create_external(env, raw, [](napi_env, void* data, void*) { delete static_cast<T*>(data); }, nullptr, &result);
+  const auto destroy = [](napi_env, void* data, void*) { delete static_cast<T*>(data); };
+  napi_create_external(env, raw, destroy, nullptr, &result);
   return result;
 }
 
@@ -141,10 +144,17 @@ napi_value properties(Arguments& a) {
 
 // (device, high priority)
 napi_value create_stream(Arguments& a) {
-  return wrap(a.env, std::make_unique<Stream>(c10::cuda::getStreamFromPool(a.flag(1), static_cast<c10::DeviceIndex>(a.number(0)))));
+  return wrap(a.env,
+      std::make_unique<Stream>(c10::cuda::getStreamFromPool(a.flag(1), static_cast<c10::DeviceIndex>(a.number(0)))));
 }
-napi_value current_stream(Arguments& a) { return wrap(a.env, std::make_unique<Stream>(c10::cuda::getCurrentCUDAStream(static_cast<c10::DeviceIndex>(a.number(0))))); }
-napi_value default_stream(Arguments& a) { return wrap(a.env, std::make_unique<Stream>(c10::cuda::getDefaultCUDAStream(static_cast<c10::DeviceIndex>(a.number(0))))); }
+napi_value current_stream(Arguments& a) {
+  return wrap(
+      a.env, std::make_unique<Stream>(c10::cuda::getCurrentCUDAStream(static_cast<c10::DeviceIndex>(a.number(0)))));
+}
+napi_value default_stream(Arguments& a) {
+  return wrap(
+      a.env, std::make_unique<Stream>(c10::cuda::getDefaultCUDAStream(static_cast<c10::DeviceIndex>(a.number(0)))));
+}
 napi_value set_stream(Arguments& a) {
   c10::cuda::setCurrentCUDAStream(a.object<Stream>(0));
   return nothing(a.env);
@@ -162,7 +172,9 @@ napi_value stream_id(Arguments& a) {
 napi_value stream_device(Arguments& a) { return number(a.env, a.object<Stream>(0).device_index()); }
 
 // (timing)
-napi_value create_event(Arguments& a) { return wrap(a.env, std::make_unique<Event>(a.flag(0) ? cudaEventDefault : cudaEventDisableTiming)); }
+napi_value create_event(Arguments& a) {
+  return wrap(a.env, std::make_unique<Event>(a.flag(0) ? cudaEventDefault : cudaEventDisableTiming));
+}
 napi_value event_record(Arguments& a) {
   a.object<Event>(0).record(a.object<Stream>(1));
   return nothing(a.env);
@@ -186,7 +198,8 @@ napi_value memory_stats(Arguments& a) {
   const auto stats = c10::cuda::CUDACachingAllocator::getDeviceStats(static_cast<c10::DeviceIndex>(a.number(0)));
   const auto& allocated = stats.allocated_bytes[0];
   const auto& reserved = stats.reserved_bytes[0];
-  const double values[] = {static_cast<double>(allocated.current), static_cast<double>(allocated.peak), static_cast<double>(reserved.current), static_cast<double>(reserved.peak)};
+  const double values[] = {static_cast<double>(allocated.current), static_cast<double>(allocated.peak),
+      static_cast<double>(reserved.current), static_cast<double>(reserved.peak)};
   napi_value result;
   napi_create_array_with_length(a.env, 4, &result);
   for (uint32_t i = 0; i < 4; ++i) napi_set_element(a.env, result, i, number(a.env, values[i]));
@@ -257,7 +270,9 @@ napi_value reset_graph(Arguments& a) {
   a.object<Graph>(0).reset();
   return nothing(a.env);
 }
-napi_value is_capturing(Arguments& a) { return flag(a.env, c10::cuda::currentStreamCaptureStatusMayInitCtx() != c10::cuda::CaptureStatus::None); }
+napi_value is_capturing(Arguments& a) {
+  return flag(a.env, c10::cuda::currentStreamCaptureStatusMayInitCtx() != c10::cuda::CaptureStatus::None);
+}
 
 // --- NCCL -------------------------------------------------------------------------------------------------------------
 
@@ -276,7 +291,8 @@ c10::intrusive_ptr<c10d::Backend> make_nccl(const BackendRequest& request) {
 // (address of the main addon's table of backends): whether NCCL is there
 napi_value install_nccl(Arguments& a) {
   auto* registry = reinterpret_cast<BackendRegistry*>(a.address(0));
-  if (registry->version != BackendRegistry::kVersion) throw std::runtime_error("the two addons were built from different sources: run `npx pipewright setup`");
+  if (registry->version != BackendRegistry::kVersion)
+    throw std::runtime_error("the two addons were built from different sources: run `npx pipewright setup`");
 #ifdef USE_C10D_NCCL
   registry->nccl = &make_nccl;
   registry->lane = &make_nccl_lane;
@@ -309,39 +325,39 @@ struct Export {
 
 napi_value init(napi_env env, napi_value exports) {
   const Export all[] = {
-    {"deviceCount", entry<device_count>},
-    {"currentDevice", entry<current_device>},
-    {"setDevice", entry<set_device>},
-    {"synchronize", entry<synchronize>},
-    {"properties", entry<properties>},
-    {"createStream", entry<create_stream>},
-    {"currentStream", entry<current_stream>},
-    {"defaultStream", entry<default_stream>},
-    {"setStream", entry<set_stream>},
-    {"streamSynchronize", entry<stream_synchronize>},
-    {"streamQuery", entry<stream_query>},
-    {"streamId", entry<stream_id>},
-    {"streamDevice", entry<stream_device>},
-    {"createEvent", entry<create_event>},
-    {"eventRecord", entry<event_record>},
-    {"eventBlock", entry<event_block>},
-    {"eventQuery", entry<event_query>},
-    {"eventSynchronize", entry<event_synchronize>},
-    {"eventElapsed", entry<event_elapsed>},
-    {"memoryStats", entry<memory_stats>},
-    {"resetPeak", entry<reset_peak>},
-    {"emptyCache", entry<empty_cache>},
-    {"memoryInfo", entry<memory_info>},
-    {"createGraph", entry<create_graph>},
-    {"captureBegin", entry<capture_begin>},
-    {"captureEnd", entry<capture_end>},
-    {"captureAbort", entry<capture_abort>},
-    {"replay", entry<replay>},
-    {"resetGraph", entry<reset_graph>},
-    {"isCapturing", entry<is_capturing>},
-    {"installNccl", entry<install_nccl>},
-    {"ncclVersion", entry<nccl_version>},
-    {"canAccessPeer", entry<can_access_peer>},
+      {"deviceCount", entry<device_count>},
+      {"currentDevice", entry<current_device>},
+      {"setDevice", entry<set_device>},
+      {"synchronize", entry<synchronize>},
+      {"properties", entry<properties>},
+      {"createStream", entry<create_stream>},
+      {"currentStream", entry<current_stream>},
+      {"defaultStream", entry<default_stream>},
+      {"setStream", entry<set_stream>},
+      {"streamSynchronize", entry<stream_synchronize>},
+      {"streamQuery", entry<stream_query>},
+      {"streamId", entry<stream_id>},
+      {"streamDevice", entry<stream_device>},
+      {"createEvent", entry<create_event>},
+      {"eventRecord", entry<event_record>},
+      {"eventBlock", entry<event_block>},
+      {"eventQuery", entry<event_query>},
+      {"eventSynchronize", entry<event_synchronize>},
+      {"eventElapsed", entry<event_elapsed>},
+      {"memoryStats", entry<memory_stats>},
+      {"resetPeak", entry<reset_peak>},
+      {"emptyCache", entry<empty_cache>},
+      {"memoryInfo", entry<memory_info>},
+      {"createGraph", entry<create_graph>},
+      {"captureBegin", entry<capture_begin>},
+      {"captureEnd", entry<capture_end>},
+      {"captureAbort", entry<capture_abort>},
+      {"replay", entry<replay>},
+      {"resetGraph", entry<reset_graph>},
+      {"isCapturing", entry<is_capturing>},
+      {"installNccl", entry<install_nccl>},
+      {"ncclVersion", entry<nccl_version>},
+      {"canAccessPeer", entry<can_access_peer>},
   };
   for (const Export& item : all) {
     napi_value function;

@@ -34,7 +34,8 @@ struct RelaxedCapture {
 
 class NcclLane final : public DeviceLane {
  public:
-  explicit NcclLane(const LaneRequest& request) : request_(request), device_(static_cast<c10::DeviceIndex>(request.device)) {}
+  explicit NcclLane(const LaneRequest& request)
+      : request_(request), device_(static_cast<c10::DeviceIndex>(request.device)) {}
 
   ~NcclLane() override {
     c10::cuda::CUDAGuard guard(device_);
@@ -61,7 +62,9 @@ class NcclLane final : public DeviceLane {
         std::this_thread::sleep_for(std::chrono::milliseconds(2));
       }
       const std::vector<uint8_t> bytes = request_.store->get(request_.name);
-      if (bytes.size() != sizeof(id)) throw LaneError("PROTOCOL", "the other side sent an address of another length: is its NCCL of another version?");
+      if (bytes.size() != sizeof(id))
+        throw LaneError(
+            "PROTOCOL", "the other side sent an address of another length: is its NCCL of another version?");
       std::memcpy(&id, bytes.data(), sizeof(id));
     }
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
@@ -139,7 +142,8 @@ class NcclLane final : public DeviceLane {
     ncclResult_t state = ncclSuccess;
     const ncclResult_t asked = ncclCommGetAsyncError(comm, &state);
     if (asked != ncclSuccess) state = asked;
-    if (state != ncclSuccess && state != ncclInProgress) throw LaneError(state == ncclRemoteError ? "PEER_LOST" : "NCCL", text_of(state));
+    if (state != ncclSuccess && state != ncclInProgress)
+      throw LaneError(state == ncclRemoteError ? "PEER_LOST" : "NCCL", text_of(state));
     if (!has_tail_ || tail_.query()) seen_ = begun_.load();
     return {begun_, seen_};
   }
@@ -266,7 +270,7 @@ class NcclLane final : public DeviceLane {
 
   const LaneRequest request_;
   const c10::DeviceIndex device_;
-  std::timed_mutex mutex_;                 // what the watching thread sees too
+  std::timed_mutex mutex_;  // what the watching thread sees too
   mutable std::mutex reason_mutex_;
   std::atomic<ncclComm_t> comm_{nullptr};
   std::atomic<bool> aborted_{false};
@@ -274,8 +278,8 @@ class NcclLane final : public DeviceLane {
   cudaStream_t raw_ = nullptr;
   Event ready_{cudaEventDisableTiming};
   std::atomic<uint64_t> begun_{0}, seen_{0};
-  std::deque<Message> under_way_;          // in order; not yet waited for by the computing stream
-  Event tail_{cudaEventDisableTiming};     // after the last message outside of captures: for the watching thread
+  std::deque<Message> under_way_;       // in order; not yet waited for by the computing stream
+  Event tail_{cudaEventDisableTiming};  // after the last message outside of captures: for the watching thread
   bool has_tail_ = false;
   std::vector<std::shared_ptr<Event>> free_;
 };

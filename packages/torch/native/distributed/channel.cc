@@ -59,8 +59,9 @@ Crowd& crowd() {
 
 bool borrows_memory(const at::Tensor& tensor) {
   if (!tensor.is_cpu() || !tensor.has_storage()) return false;
-  static const c10::DeleterFnPtr borrowed =
-      c10::InefficientStdFunctionContext::makeDataPtr(nullptr, [](void*) {}, c10::Device(c10::DeviceType::CPU)).get_deleter();
+  static const c10::DeleterFnPtr borrowed = c10::InefficientStdFunctionContext::makeDataPtr(
+      nullptr, [](void*) {}, c10::Device(c10::DeviceType::CPU))
+                                                .get_deleter();
   return tensor.storage().data_ptr().get_deleter() == borrowed;
 }
 
@@ -72,7 +73,8 @@ at::Tensor hand_over(const at::Tensor& tensor) {
   }
   forbid_resizing(tensor);  // the receiver may be reading it
   c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
-  const c10::VariableVersion version = impl->is_inference() ? c10::VariableVersion(c10::VariableVersion::DISABLED) : impl->version_counter();
+  const c10::VariableVersion version =
+      impl->is_inference() ? c10::VariableVersion(c10::VariableVersion::DISABLED) : impl->version_counter();
   return at::Tensor(impl->shallow_copy_and_detach(version, /*allow_tensor_metadata_change=*/true));
 }
 
@@ -91,7 +93,8 @@ void Inbox::push(int source, Message&& message, const Wait* wait) {
       if (!closed_.empty()) throw CodedError("PEER_LOST", closed_);
       if (queue.size() < bound_) break;
       const Stop stop = wait->check();
-      if (stop != Stop::none) wait->fail(stop, "the receiver has " + std::to_string(queue.size()) + " messages it has not taken");
+      if (stop != Stop::none)
+        wait->fail(stop, "the receiver has " + std::to_string(queue.size()) + " messages it has not taken");
     }
     queue.push_back(std::move(message));
     arrivals_.fetch_add(1, std::memory_order_release);
@@ -128,7 +131,8 @@ std::string Inbox::describe(int source, int64_t tag) {
     }
     tags += (shown > 1 ? ", " : "") + std::to_string(message.tag);
   }
-  return "no message with tag " + std::to_string(tag) + " came, but " + std::to_string(queue.size()) + " with other tags (" + tags + ")";
+  return "no message with tag " + std::to_string(tag) + " came, but " + std::to_string(queue.size()) +
+         " with other tags (" + tags + ")";
 }
 
 Message Inbox::take(int source, uint8_t space, int64_t tag, const Wait& wait, const std::atomic<bool>* enough) {
@@ -210,7 +214,8 @@ std::shared_ptr<Endpoint> endpoint_of(Env& env, int32_t handle) {
 
 int32_t add_endpoint(Env& env, std::shared_ptr<Endpoint> endpoint) {
   Endpoints& all = endpoints_of(env);
-  all.open.erase(std::remove_if(all.open.begin(), all.open.end(), [](const auto& item) { return item.expired(); }), all.open.end());
+  all.open.erase(std::remove_if(all.open.begin(), all.open.end(), [](const auto& item) { return item.expired(); }),
+      all.open.end());
   all.open.push_back(endpoint);
   return all.table.add(std::move(endpoint));
 }
@@ -274,7 +279,8 @@ PW_ENTRY(endpoint_receive, 5) {
   const int64_t tag = args.int64(3);
   if (endpoint.open_source) endpoint.open_source(source);
   const Wait wait(args.napi, endpoint.control, args.int64(4));
-  return wrap_message(*args.env, endpoint.inbox->take(source, static_cast<uint8_t>(args.int32(2)), tag, wait), tag != kAnyTag);
+  return wrap_message(
+      *args.env, endpoint.inbox->take(source, static_cast<uint8_t>(args.int32(2)), tag, wait), tag != kAnyTag);
 }
 
 // The same, as a promise of [tag, header, ...handles]; the last argument is a key for cancelAsync().
@@ -286,12 +292,13 @@ PW_ENTRY(endpoint_receive_async, 6) {
   const int64_t tag = args.int64(3), timeout = args.int64(4);
   if (endpoint->open_source) endpoint->open_source(source);
   auto message = std::make_shared<Message>();
-  return promise(*args.env, args.number(5),
-    [=](const StopFlag& stop) {
-      const Wait wait(nullptr, endpoint->control, timeout, stop);
-      *message = endpoint->inbox->take(source, space, tag, wait);
-    },
-    [message](Env& env) { return wrap_message(env, std::move(*message), false); });
+  return promise(
+      *args.env, args.number(5),
+      [=](const StopFlag& stop) {
+        const Wait wait(nullptr, endpoint->control, timeout, stop);
+        *message = endpoint->inbox->take(source, space, tag, wait);
+      },
+      [message](Env& env) { return wrap_message(env, std::move(*message), false); });
 }
 
 // (endpoint, source, space, tag): is such a message here?
@@ -303,7 +310,9 @@ PW_ENTRY(endpoint_has, 4) {
   return from_bool(args.napi, endpoint.inbox->has(source, static_cast<uint8_t>(args.int32(2)), args.int64(3)));
 }
 
-PW_ENTRY(endpoint_pending, 1) { return from_double(args.napi, static_cast<double>(endpoint_at(*args.env, args.int32(0)).inbox->pending())); }
+PW_ENTRY(endpoint_pending, 1) {
+  return from_double(args.napi, static_cast<double>(endpoint_at(*args.env, args.int32(0)).inbox->pending()));
+}
 
 PW_ENTRY(endpoint_close, 1) {
   std::shared_ptr<Endpoint>* found = table_of(*args.env).find(args.int32(0));
@@ -337,17 +346,18 @@ void init_channel(Env& env, napi_value exports) {
     by_env.erase(key);
     last_env = nullptr;
   });
-  add_exports(env, exports, {
-    {"endpointSend", endpoint_send},
-    {"endpointReceive", endpoint_receive},
-    {"endpointReceiveAsync", endpoint_receive_async},
-    {"endpointHas", endpoint_has},
-    {"endpointPending", endpoint_pending},
-    {"endpointClose", endpoint_close},
-    {"abortWaits", waits_abort},
-    {"cancelWaits", waits_cancel},
-    {"cancelAsync", async_cancel},
-  });
+  add_exports(env, exports,
+      {
+          {"endpointSend", endpoint_send},
+          {"endpointReceive", endpoint_receive},
+          {"endpointReceiveAsync", endpoint_receive_async},
+          {"endpointHas", endpoint_has},
+          {"endpointPending", endpoint_pending},
+          {"endpointClose", endpoint_close},
+          {"abortWaits", waits_abort},
+          {"cancelWaits", waits_cancel},
+          {"cancelAsync", async_cancel},
+      });
   init_thread_group(env, exports);
 }
 

@@ -15,11 +15,11 @@ struct ReadyMarks;  // device-order.h
 
 struct Message {
   int64_t tag = 0;
-  uint8_t space = 0;                        // messages of different purposes never meet
+  uint8_t space = 0;  // messages of different purposes never meet
   c10::SmallVector<at::Tensor, 2> tensors;
   std::string header;
-  std::shared_ptr<ReadyMarks> marks;        // of tensors on a GPU: when they may be read
-  uint64_t staged = 0;                      // bit i: tensor i came from a GPU through the host's memory, and belongs on one
+  std::shared_ptr<ReadyMarks> marks;  // of tensors on a GPU: when they may be read
+  uint64_t staged = 0;                // bit i: tensor i came from a GPU through the host's memory, and belongs on one
 };
 constexpr int64_t kAnyTag = -1;
 enum Space : uint8_t { kChannel = 0, kPointToPoint = 1, kObject = 2 };
@@ -32,12 +32,12 @@ class Inbox {
   void push(int source, Message&& message, const Wait* wait);  // waits only where there is a bound
   // The first message that fits. With `enough`, returns an empty one as soon as that is set (see nudge).
   Message take(int source, uint8_t space, int64_t tag, const Wait& wait, const std::atomic<bool>* enough = nullptr);
-  void nudge();                                                // makes waiters look again
+  void nudge();  // makes waiters look again
   bool has(int source, uint8_t space, int64_t tag);
   size_t pending();
-  void lose(int source, const std::string& why);               // nothing more will come from there
-  std::string lost(int source);                                // why nothing more comes; empty while something may
-  void close(const std::string& why);                          // the receiver is gone: drops what is here, refuses more
+  void lose(int source, const std::string& why);  // nothing more will come from there
+  std::string lost(int source);                   // why nothing more comes; empty while something may
+  void close(const std::string& why);             // the receiver is gone: drops what is here, refuses more
 
  private:
   bool pop(int source, uint8_t space, int64_t tag, Message& out);
@@ -72,7 +72,7 @@ struct Endpoint {
   // Tells whoever was sent something that nothing more will come, and returns when they have it all, or when the wait is over.
   // May be empty: messages between threads are there at once.
   std::function<void(const std::string& why, const Wait& wait)> farewell;
-  std::function<void()> close;           // leaves the group; safe to call twice
+  std::function<void()> close;  // leaves the group; safe to call twice
 };
 
 // JavaScript threads of this process that are in a thread group, and how many of them are blocked: who may spin.
@@ -84,8 +84,12 @@ Crowd& crowd();
 
 // This thread is about to sleep.
 struct BlockedHere {
-  explicit BlockedHere(bool rank) : counted(rank) { if (counted) ++crowd().blocked; }
-  ~BlockedHere() { if (counted) --crowd().blocked; }
+  explicit BlockedHere(bool rank) : counted(rank) {
+    if (counted) ++crowd().blocked;
+  }
+  ~BlockedHere() {
+    if (counted) --crowd().blocked;
+  }
   BlockedHere(const BlockedHere&) = delete;
   const bool counted;
 };

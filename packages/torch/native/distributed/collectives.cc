@@ -64,16 +64,24 @@ void unstage(const Staged& staged, double divisor) {
 
 ReduceOp::RedOpType op_of(int32_t code) {
   switch (code) {
-    case 0: return ReduceOp::SUM;
-    case 1: return ReduceOp::AVG;
-    case 2: return ReduceOp::PRODUCT;
-    case 3: return ReduceOp::MIN;
-    case 4: return ReduceOp::MAX;
-    default: throw CodedError("BAD_ARGUMENT", "unknown reduction " + std::to_string(code));
+    case 0:
+      return ReduceOp::SUM;
+    case 1:
+      return ReduceOp::AVG;
+    case 2:
+      return ReduceOp::PRODUCT;
+    case 3:
+      return ReduceOp::MIN;
+    case 4:
+      return ReduceOp::MAX;
+    default:
+      throw CodedError("BAD_ARGUMENT", "unknown reduction " + std::to_string(code));
   }
 }
 
-double divisor_of(const Group& group, int32_t op) { return op == 1 && group.kind != BackendKind::thread ? group.size() : 1; }
+double divisor_of(const Group& group, int32_t op) {
+  return op == 1 && group.kind != BackendKind::thread ? group.size() : 1;
+}
 
 // gloo's own limit is a little longer than that of the wait, whose error says more.
 std::chrono::milliseconds limit(int64_t timeout_ms) { return std::chrono::milliseconds(timeout_ms + 500); }
@@ -94,7 +102,8 @@ std::shared_ptr<Pending> start(const std::shared_ptr<Group>& group, Pending::Kin
 }
 
 void check_peer(const Group& group, int rank) {
-  if (rank < 0 || rank >= group.size()) throw CodedError("RANK", "rank " + std::to_string(rank) + " is not in a group of " + std::to_string(group.size()));
+  if (rank < 0 || rank >= group.size())
+    throw CodedError("RANK", "rank " + std::to_string(rank) + " is not in a group of " + std::to_string(group.size()));
 }
 
 Tensors wires(const std::vector<Staged>& staged) {
@@ -103,7 +112,9 @@ Tensors wires(const std::vector<Staged>& staged) {
   return result;
 }
 
-napi_value add(Env& env, std::shared_ptr<Pending> pending) { return from_int32(env.napi, add_pending(env, std::move(pending))); }
+napi_value add(Env& env, std::shared_ptr<Pending> pending) {
+  return from_int32(env.napi, add_pending(env, std::move(pending)));
+}
 
 }  // namespace
 
@@ -113,7 +124,8 @@ PW_ENTRY(group_send, 4) {
   Tensors tensors{as_is(*group, args.tensor(1)).wire};
   const int destination = args.int32(2), tag = args.int32(3);
   check_peer(*group, destination);
-  auto pending = start(group, Pending::Kind::send, [&](c10d::Backend& backend) { return backend.send(tensors, destination, tag); });
+  auto pending = start(
+      group, Pending::Kind::send, [&](c10d::Backend& backend) { return backend.send(tensors, destination, tag); });
   pending->hold(tensors);
   return add(*args.env, std::move(pending));
 }
@@ -125,7 +137,8 @@ PW_ENTRY(group_receive, 4) {
   Tensors tensors{staged.wire};
   const int source = args.int32(2), tag = args.int32(3);
   check_peer(*group, source);
-  auto pending = start(group, Pending::Kind::receive, [&](c10d::Backend& backend) { return backend.recv(tensors, source, tag); });
+  auto pending =
+      start(group, Pending::Kind::receive, [&](c10d::Backend& backend) { return backend.recv(tensors, source, tag); });
   pending->hold(tensors);
   pending->after = [staged] { unstage(staged, 1); };
   return add(*args.env, std::move(pending));
@@ -140,7 +153,8 @@ PW_ENTRY(group_broadcast, 4) {
   options.rootRank = args.int32(2);
   options.timeout = limit(args.int64(3));
   check_peer(*group, static_cast<int>(options.rootRank));
-  auto pending = start(group, Pending::Kind::collective, [&](c10d::Backend& backend) { return backend.broadcast(tensors, options); });
+  auto pending = start(
+      group, Pending::Kind::collective, [&](c10d::Backend& backend) { return backend.broadcast(tensors, options); });
   pending->hold(tensors);
   if (options.rootRank != group->rank()) pending->after = [staged] { unstage(staged, 1); };
   return add(*args.env, std::move(pending));
@@ -156,7 +170,8 @@ PW_ENTRY(group_all_reduce, 4) {
   options.reduceOp = op;
   options.timeout = limit(args.int64(3));
   const double divisor = divisor_of(*group, args.int32(2));
-  auto pending = start(group, Pending::Kind::collective, [&](c10d::Backend& backend) { return backend.allreduce(tensors, options); });
+  auto pending = start(
+      group, Pending::Kind::collective, [&](c10d::Backend& backend) { return backend.allreduce(tensors, options); });
   pending->hold(tensors);
   pending->after = [staged, divisor] { unstage(staged, divisor); };
   return add(*args.env, std::move(pending));
@@ -177,7 +192,8 @@ PW_ENTRY(group_reduce, 5) {
   if (!root && group->kind != BackendKind::thread) staged.wire = staged.wire.clone();
   Tensors tensors{staged.wire};
   const double divisor = divisor_of(*group, args.int32(3));
-  auto pending = start(group, Pending::Kind::collective, [&](c10d::Backend& backend) { return backend.reduce(tensors, options); });
+  auto pending =
+      start(group, Pending::Kind::collective, [&](c10d::Backend& backend) { return backend.reduce(tensors, options); });
   pending->hold(tensors);
   if (root) pending->after = [staged, divisor] { unstage(staged, divisor); };
   return add(*args.env, std::move(pending));
@@ -192,7 +208,8 @@ PW_ENTRY(group_all_gather, 4) {
   Tensors inputs{as_is(*group, args.tensor(2)).wire};
   c10d::AllgatherOptions options;
   options.timeout = limit(args.int64(3));
-  auto pending = start(group, Pending::Kind::collective, [&](c10d::Backend& backend) { return backend.allgather(outputs, inputs, options); });
+  auto pending = start(group, Pending::Kind::collective,
+      [&](c10d::Backend& backend) { return backend.allgather(outputs, inputs, options); });
   pending->hold(outputs[0]);
   pending->hold({inputs[0]});
   pending->after = [staged] {
@@ -218,7 +235,8 @@ PW_ENTRY(group_reduce_scatter, 5) {
   options.reduceOp = op;
   options.timeout = limit(args.int64(4));
   const double divisor = divisor_of(*group, code);
-  auto pending = start(group, Pending::Kind::collective, [&](c10d::Backend& backend) { return backend.reduce_scatter(outputs, inputs, options); });
+  auto pending = start(group, Pending::Kind::collective,
+      [&](c10d::Backend& backend) { return backend.reduce_scatter(outputs, inputs, options); });
   pending->hold(inputs[0]);
   pending->hold({outputs[0]});
   pending->after = [output, divisor] { unstage(output, divisor); };
@@ -235,7 +253,8 @@ PW_ENTRY(group_all_to_all, 4) {
   options.timeout = limit(args.int64(3));
   if (group->kind == BackendKind::thread) {
     Tensors to = wires(outputs), from = wires(inputs);
-    auto pending = start(group, Pending::Kind::collective, [&](c10d::Backend& backend) { return backend.alltoall(to, from, options); });
+    auto pending = start(
+        group, Pending::Kind::collective, [&](c10d::Backend& backend) { return backend.alltoall(to, from, options); });
     pending->hold(to);
     pending->hold(from);
     pending->after = [outputs] {
@@ -251,7 +270,8 @@ PW_ENTRY(group_all_to_all, 4) {
   for (int64_t size : to_sizes) total += size;
   at::NoGradGuard no_grad;
   at::Tensor from = at::cat(wires(inputs)), to = at::empty({total}, from.options());
-  auto pending = start(group, Pending::Kind::collective, [&](c10d::Backend& backend) { return backend.alltoall_base(to, from, to_sizes, from_sizes, options); });
+  auto pending = start(group, Pending::Kind::collective,
+      [&](c10d::Backend& backend) { return backend.alltoall_base(to, from, to_sizes, from_sizes, options); });
   pending->hold({to, from});
   pending->after = [outputs, to] {
     at::NoGradGuard guard;
@@ -270,7 +290,8 @@ PW_ENTRY(group_barrier, 2) {
   std::shared_ptr<Group> group = group_of(*args.env, args.int32(0));
   c10d::BarrierOptions options;
   options.timeout = limit(args.int64(1));
-  return add(*args.env, start(group, Pending::Kind::collective, [&](c10d::Backend& backend) { return backend.barrier(options); }));
+  return add(*args.env,
+      start(group, Pending::Kind::collective, [&](c10d::Backend& backend) { return backend.barrier(options); }));
 }
 
 // (group, on): several sends and receives as one operation, for backends that need it.
@@ -282,22 +303,24 @@ PW_ENTRY(group_coalesce, 2) {
     group->backend->startCoalescing();
     return undefined(args.napi);
   }
-  return add(*args.env, start(group, Pending::Kind::send, [](c10d::Backend& backend) { return backend.endCoalescing(); }));
+  return add(
+      *args.env, start(group, Pending::Kind::send, [](c10d::Backend& backend) { return backend.endCoalescing(); }));
 }
 
 void init_collectives(Env& env, napi_value exports) {
-  add_exports(env, exports, {
-    {"groupSend", group_send},
-    {"groupReceive", group_receive},
-    {"groupBroadcast", group_broadcast},
-    {"groupAllReduce", group_all_reduce},
-    {"groupReduce", group_reduce},
-    {"groupAllGather", group_all_gather},
-    {"groupReduceScatter", group_reduce_scatter},
-    {"groupAllToAll", group_all_to_all},
-    {"groupBarrier", group_barrier},
-    {"groupCoalesce", group_coalesce},
-  });
+  add_exports(env, exports,
+      {
+          {"groupSend", group_send},
+          {"groupReceive", group_receive},
+          {"groupBroadcast", group_broadcast},
+          {"groupAllReduce", group_all_reduce},
+          {"groupReduce", group_reduce},
+          {"groupAllGather", group_all_gather},
+          {"groupReduceScatter", group_reduce_scatter},
+          {"groupAllToAll", group_all_to_all},
+          {"groupBarrier", group_barrier},
+          {"groupCoalesce", group_coalesce},
+      });
 }
 
 }  // namespace pw

@@ -102,7 +102,8 @@ struct Watch {
       {
         std::unique_lock<std::mutex> lock(mutex);
         more.wait_for(lock, kLook);
-        lanes.erase(std::remove_if(lanes.begin(), lanes.end(), [](const auto& item) { return item.expired(); }), lanes.end());
+        lanes.erase(
+            std::remove_if(lanes.begin(), lanes.end(), [](const auto& item) { return item.expired(); }), lanes.end());
         if (lanes.empty()) {
           more.wait(lock, [&] { return !lanes.empty(); });
           continue;
@@ -151,8 +152,8 @@ struct Watch {
         lane.moved = now;
       } else if (now - lane.moved > lane.limit) {
         code = "TIMED_OUT";
-        why = lane.title() + ": of " + std::to_string(begun) + " messages the last did not " + (lane.request.sends ? "leave" : "come") + " within " +
-              std::to_string(lane.limit.count()) + " ms";
+        why = lane.title() + ": of " + std::to_string(begun) + " messages the last did not " +
+              (lane.request.sends ? "leave" : "come") + " within " + std::to_string(lane.limit.count()) + " ms";
       }
       const std::string lost = lane.inbox ? lane.inbox->lost(lane.request.peer) : "";
       if (code == nullptr && !lost.empty()) {
@@ -183,10 +184,12 @@ thread_local std::unordered_map<Env*, OpenLanes> lane_tables;
 // A communicator that is being ended on a helper thread, or that a captured graph keeps from ending, must not meet the
 // destructors of the libraries it needs: a process that has used lanes ends without them. What is registered last runs first.
 void end_without_destructors() {
-  on_exit([](int status, void*) {
-    std::fflush(nullptr);
-    _exit(status);
-  }, nullptr);
+  on_exit(
+      [](int status, void*) {
+        std::fflush(nullptr);
+        _exit(status);
+      },
+      nullptr);
 }
 
 Lane& lane_at(Env& env, int32_t handle) {
@@ -277,11 +280,13 @@ PW_ENTRY(lane_send, 2) {
   at::NoGradGuard no_grad;
   for (at::Tensor& tensor : tensors) {
     if (!tensor.is_cuda() || tensor.get_device() != lane.request.device) {
-      throw CodedError("DEVICE", lane.title() + " takes tensors on cuda:" + std::to_string(lane.request.device) + ", this one is on " + tensor.device().str());
+      throw CodedError("DEVICE", lane.title() + " takes tensors on cuda:" + std::to_string(lane.request.device) +
+                                     ", this one is on " + tensor.device().str());
     }
     tensor = tensor.detach().resolve_conj().resolve_neg().contiguous();
   }
-  return from_double(args.napi, static_cast<double>(on_lane(lane, [&] { return lane.lane->send(std::move(tensors)); })));
+  return from_double(
+      args.napi, static_cast<double>(on_lane(lane, [&] { return lane.lane->send(std::move(tensors)); })));
 }
 
 // (lane, [dtype, dims, sizes..., dtype, ...]): [number, ...handles]; their values are there for a stream that has waited.
@@ -290,18 +295,23 @@ PW_ENTRY(lane_receive, 2) {
   const std::vector<int64_t> format = args.ints(1);
   std::vector<at::Tensor> tensors;
   for (size_t i = 0; i < format.size();) {
-    if (i + 2 > format.size() || format[i + 1] < 0 || i + 2 + static_cast<size_t>(format[i + 1]) > format.size()) throw CodedError("BAD_ARGUMENT", "a description of tensors is cut short");
+    if (i + 2 > format.size() || format[i + 1] < 0 || i + 2 + static_cast<size_t>(format[i + 1]) > format.size())
+      throw CodedError("BAD_ARGUMENT", "a description of tensors is cut short");
     const auto dtype = static_cast<at::ScalarType>(format[i]);
     const size_t dims = static_cast<size_t>(format[i + 1]);
-    const std::vector<int64_t> sizes(format.begin() + static_cast<ptrdiff_t>(i + 2), format.begin() + static_cast<ptrdiff_t>(i + 2 + dims));
-    tensors.push_back(at::empty(sizes, at::TensorOptions().dtype(dtype).device(at::kCUDA, static_cast<c10::DeviceIndex>(lane.request.device))));
+    const std::vector<int64_t> sizes(
+        format.begin() + static_cast<ptrdiff_t>(i + 2), format.begin() + static_cast<ptrdiff_t>(i + 2 + dims));
+    tensors.push_back(at::empty(
+        sizes, at::TensorOptions().dtype(dtype).device(at::kCUDA, static_cast<c10::DeviceIndex>(lane.request.device))));
     i += 2 + dims;
   }
   const uint64_t number = on_lane(lane, [&] { return lane.lane->receive(tensors); });
   napi_value result;
   napi_create_array_with_length(args.napi, tensors.size() + 1, &result);
   napi_set_element(args.napi, result, 0, from_double(args.napi, static_cast<double>(number)));
-  for (size_t i = 0; i < tensors.size(); ++i) napi_set_element(args.napi, result, static_cast<uint32_t>(i + 1), from_int32(args.napi, args.env->wrap(std::move(tensors[i]))));
+  for (size_t i = 0; i < tensors.size(); ++i)
+    napi_set_element(
+        args.napi, result, static_cast<uint32_t>(i + 1), from_int32(args.napi, args.env->wrap(std::move(tensors[i]))));
   return result;
 }
 
@@ -387,18 +397,19 @@ void init_device_lanes(Env& env, napi_value exports) {
       while (!*lane->aborted && Clock::now() < limit) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
   });
-  add_exports(env, exports, {
-    {"laneOpen", lane_open},
-    {"laneReady", lane_ready},
-    {"laneSend", lane_send},
-    {"laneReceive", lane_receive},
-    {"laneWait", lane_wait},
-    {"laneJoin", lane_join},
-    {"laneMark", lane_mark},
-    {"laneForget", lane_forget},
-    {"laneProgress", lane_progress},
-    {"laneClose", lane_close},
-  });
+  add_exports(env, exports,
+      {
+          {"laneOpen", lane_open},
+          {"laneReady", lane_ready},
+          {"laneSend", lane_send},
+          {"laneReceive", lane_receive},
+          {"laneWait", lane_wait},
+          {"laneJoin", lane_join},
+          {"laneMark", lane_mark},
+          {"laneForget", lane_forget},
+          {"laneProgress", lane_progress},
+          {"laneClose", lane_close},
+      });
 }
 
 }  // namespace pw

@@ -31,7 +31,7 @@ struct LaneRequest {
   bool sends = false;
   int peer = 0;
   int device = 0;
-  int window = 4;                         // so many messages may be under way before the computing stream waits for the oldest
+  int window = 4;  // so many messages may be under way before the computing stream waits for the oldest
 };
 
 class DeviceLane {

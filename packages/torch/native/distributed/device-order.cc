@@ -25,7 +25,8 @@ void mark_ready(Message& message) {
     if (!tensor.defined() || !tensor.is_cuda()) continue;
     if (!message.marks) message.marks = std::make_shared<ReadyMarks>();
     bool marked = false;
-    for (const c10::Event& event : message.marks->events) marked = marked || event.device_index() == tensor.device().index();
+    for (const c10::Event& event : message.marks->events)
+      marked = marked || event.device_index() == tensor.device().index();
     if (marked) continue;
     c10::Event event(c10::DeviceType::CUDA);
     event.record(gpu().getStream(tensor.device()));

@@ -22,14 +22,16 @@ namespace {
 
 constexpr uint32_t kFrameMagic = 0x315750ff;
 constexpr int kFrameTag = 0x7fff0001, kPayloadTag = 0x7fff0002;  // TypeScript keeps users' tags below 0x7fff0000
-enum LastWord : uint8_t { kFarewell = 254, kTaken = 255 };  // spaces of frames that are no messages
+enum LastWord : uint8_t { kFarewell = 254, kTaken = 255 };       // spaces of frames that are no messages
 constexpr uint8_t kNone = 0, kOnHost = 1, kOnGpu = 2;
 constexpr size_t kHead = 24, kFrame = 64 << 10, kInline = 16 << 10;
 
 using Tensors = std::vector<at::Tensor>;
 using WorkPtr = c10::intrusive_ptr<c10d::Work>;
 
-at::Tensor byte_tensor(size_t bytes) { return at::empty({static_cast<int64_t>(bytes)}, at::TensorOptions().dtype(at::kByte)); }
+at::Tensor byte_tensor(size_t bytes) {
+  return at::empty({static_cast<int64_t>(bytes)}, at::TensorOptions().dtype(at::kByte));
+}
 
 at::Tensor wire(const at::Tensor& tensor) {
   at::NoGradGuard no_grad;
@@ -38,11 +40,14 @@ at::Tensor wire(const at::Tensor& tensor) {
 }
 
 template <typename T>
-void put_value(std::string& out, T value) { out.append(reinterpret_cast<const char*>(&value), sizeof(T)); }
+void put_value(std::string& out, T value) {
+  out.append(reinterpret_cast<const char*>(&value), sizeof(T));
+}
 
 template <typename T>
 T get_value(const char*& from, const char* end) {
-  if (end - from < static_cast<ptrdiff_t>(sizeof(T))) throw CodedError("PROTOCOL", "a message is shorter than its description says");
+  if (end - from < static_cast<ptrdiff_t>(sizeof(T)))
+    throw CodedError("PROTOCOL", "a message is shorter than its description says");
   T value;
   std::memcpy(&value, from, sizeof(T));
   from += sizeof(T);
@@ -58,9 +63,11 @@ struct Link {
   bool closed = false;
   std::vector<WorkPtr> waiting;  // what the threads are blocked in; to be interrupted by close()
   std::condition_variable changed;
-  std::vector<bool> reading;     // by rank: a thread receives from there
-  std::vector<bool> settled;     // by rank: it has taken our last word, or is gone
-  ~Link() { run_on_pool([doomed = std::move(backend)]() mutable { doomed.reset(); }); }
+  std::vector<bool> reading;  // by rank: a thread receives from there
+  std::vector<bool> settled;  // by rank: it has taken our last word, or is gone
+  ~Link() {
+    run_on_pool([doomed = std::move(backend)]() mutable { doomed.reset(); });
+  }
 
   WorkPtr send(at::Tensor tensor, int destination, int tag) {
     Tensors one{std::move(tensor)};
@@ -164,7 +171,8 @@ class GlooOutlet final : public Outlet {
     size_t place = 0;
     for (const at::Tensor& given : message.tensors) {
       const at::Tensor tensor = given.defined() ? wire(given) : given;
-      const size_t dims = tensor.defined() ? static_cast<size_t>(tensor.dim()) : 0, bytes = tensor.defined() ? tensor.nbytes() : 0;
+      const size_t dims = tensor.defined() ? static_cast<size_t>(tensor.dim()) : 0,
+                   bytes = tensor.defined() ? tensor.nbytes() : 0;
       const size_t needed = 4 + 8 * dims + bytes;
       const bool small = bytes <= kInline && needed <= room;
       room -= std::min(room, small ? needed : 4 + 8 * dims);
@@ -204,7 +212,8 @@ class GlooOutlet final : public Outlet {
       state.changed.wait_until(lock, wait.slice());
       if (state.under_way == 0) break;
       if (!state.broken.empty()) throw CodedError("PEER_LOST", state.broken);
-      wait.check_or_throw(std::to_string(state.under_way) + " messages for rank " + std::to_string(state.destination) + " were not taken");
+      wait.check_or_throw(std::to_string(state.under_way) + " messages for rank " + std::to_string(state.destination) +
+                          " were not taken");
     }
   }
 
@@ -228,7 +237,9 @@ class GlooOutlet final : public Outlet {
     return tensor;
   }
 
-  void post(Batch& batch, at::Tensor tensor, int tag) { batch.push_back(state_->link->send(std::move(tensor), state_->destination, tag)); }
+  void post(Batch& batch, at::Tensor tensor, int tag) {
+    batch.push_back(state_->link->send(std::move(tensor), state_->destination, tag));
+  }
 
   void hand_to_reaper(Batch&& batch) {
     std::lock_guard<std::mutex> lock(state_->mutex);
@@ -307,7 +318,8 @@ class Reader {
       }
       link_->inbox->lose(source_, "the group is closed");
     } catch (...) {
-      link_->inbox->lose(source_, "the connection to rank " + std::to_string(source_) + " is lost: " + text_of(std::current_exception()));
+      link_->inbox->lose(source_,
+          "the connection to rank " + std::to_string(source_) + " is lost: " + text_of(std::current_exception()));
     }
     link_->settle(source_);
   }
@@ -344,7 +356,8 @@ class Reader {
   bool unpack(const at::Tensor& frame, Message& message) {
     const char* from = static_cast<const char*>(frame.const_data_ptr());
     const char* end = from + kFrame;
-    if (get_value<uint32_t>(from, end) != kFrameMagic) throw CodedError("PROTOCOL", "the other side does not speak this protocol");
+    if (get_value<uint32_t>(from, end) != kFrameMagic)
+      throw CodedError("PROTOCOL", "the other side does not speak this protocol");
     message.space = get_value<uint8_t>(from, end);
     const bool is_long = get_value<uint8_t>(from, end) != 0;
     const size_t count = get_value<uint16_t>(from, end);
@@ -384,7 +397,8 @@ class Reader {
         later.push_back(i);
         continue;
       }
-      if (end - inlined < static_cast<ptrdiff_t>(tensor.nbytes())) throw CodedError("PROTOCOL", "a message is shorter than its description says");
+      if (end - inlined < static_cast<ptrdiff_t>(tensor.nbytes()))
+        throw CodedError("PROTOCOL", "a message is shorter than its description says");
       if (tensor.nbytes() > 0) std::memcpy(tensor.data_ptr(), inlined, tensor.nbytes());
       inlined += tensor.nbytes();
     }

@@ -3,9 +3,9 @@
 
 #include "distributed/thread/group.h"
 
+#include <torch/csrc/distributed/c10d/exception.h>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
-#include <torch/csrc/distributed/c10d/exception.h>
 
 #include <cstdlib>
 #include <thread>
@@ -22,7 +22,9 @@ thread_local std::unordered_map<Env*, Groups> tables;
 
 // The connections of a gloo group, which only a derived class may see.
 struct GlooAccess : c10d::ProcessGroupGloo {
-  static std::vector<std::shared_ptr<::gloo::Context>>& contexts(c10d::ProcessGroupGloo& group) { return group.*(&GlooAccess::contexts_); }
+  static std::vector<std::shared_ptr<::gloo::Context>>& contexts(c10d::ProcessGroupGloo& group) {
+    return group.*(&GlooAccess::contexts_);
+  }
 };
 
 void close_connections(c10d::Backend& backend) {
@@ -60,9 +62,11 @@ void rethrow_coded(std::exception_ptr error) {
   if (trace != std::string::npos) text.resize(trace);
   // gloo tells what happened only in words
   const bool late = contains(text, "imed out") || contains(text, "imeout");
-  const bool lost = contains(text, "Connection closed") || contains(text, "Connection reset") || contains(text, "roken pipe") ||
-                    contains(text, "closed by peer") || contains(text, "Socket closed") || contains(text, "Connection refused") ||
-                    contains(text, "pair closure") || contains(text, "got 0 bytes") || contains(text, "recvBytes") || contains(text, "sendBytes");
+  const bool lost = contains(text, "Connection closed") || contains(text, "Connection reset") ||
+                    contains(text, "roken pipe") || contains(text, "closed by peer") ||
+                    contains(text, "Socket closed") || contains(text, "Connection refused") ||
+                    contains(text, "pair closure") || contains(text, "got 0 bytes") || contains(text, "recvBytes") ||
+                    contains(text, "sendBytes");
   throw CodedError(lost ? "PEER_LOST" : late ? "TIMED_OUT" : "LIBTORCH", text);
 }
 
@@ -123,7 +127,8 @@ void Group::shut(const std::string& why, bool broken) {
 }
 
 namespace {
-constexpr int64_t kLinger = 60000;  // how long a rank that failed waits until the others have what it sent, in milliseconds
+constexpr int64_t kLinger =
+    60000;  // how long a rank that failed waits until the others have what it sent, in milliseconds
 }
 
 void Group::abandon(const std::shared_ptr<Group>& group, const std::string& why) {
@@ -169,7 +174,9 @@ Pending::Pending(std::shared_ptr<Group> owner, c10::intrusive_ptr<c10d::Work> op
       // some collectives of gloo have none
     }
     if (future) {
-      future->addCallback([signal = signal_](c10::ivalue::Future& ended) { signal->give(ended.hasError() ? ended.exception_ptr() : nullptr); });
+      future->addCallback([signal = signal_](c10::ivalue::Future& ended) {
+        signal->give(ended.hasError() ? ended.exception_ptr() : nullptr);
+      });
     } else {
       run_on_pool([work = work_, signal = signal_] {
         std::exception_ptr error;
@@ -185,7 +192,9 @@ Pending::Pending(std::shared_ptr<Group> owner, c10::intrusive_ptr<c10d::Work> op
 }
 
 void Pending::wait_for_backend(const Wait& wait) {
-  const char* late = kind == Kind::send ? "the message was not taken" : kind == Kind::receive ? "no message came" : "not all ranks did their part";
+  const char* late = kind == Kind::send      ? "the message was not taken"
+                     : kind == Kind::receive ? "no message came"
+                                             : "not all ranks did their part";
   switch (how_) {
     case How::thread:
       static_cast<ThreadWork&>(*work_).wait_with(wait);
@@ -275,8 +284,10 @@ bool Pending::is_over() {
     }
   }
   switch (how_) {
-    case How::thread: return static_cast<ThreadWork&>(*work_).poll();
-    case How::plain: return work_->isCompleted();
+    case How::thread:
+      return static_cast<ThreadWork&>(*work_).poll();
+    case How::plain:
+      return work_->isCompleted();
     default: {
       std::lock_guard<std::mutex> lock(signal_->mutex);
       return signal_->set;
@@ -355,14 +366,16 @@ PW_ENTRY(gloo_group, 7) {
   const std::string interface = args.missing(5) ? "" : args.string(5), host = args.missing(6) ? "" : args.string(6);
   const Wait wait(args.napi, nullptr, timeout + 2000);
   try {
-    c10::intrusive_ptr<c10d::Backend> backend = interruptible(wait, "not all ranks came", [=]() -> c10::intrusive_ptr<c10d::Backend> {
-      auto options = c10d::ProcessGroupGloo::Options::create(std::chrono::milliseconds(timeout));
-      store->setTimeout(std::chrono::milliseconds(timeout));
-      if (!interface.empty()) options->devices.push_back(c10d::ProcessGroupGloo::createDeviceForInterface(interface));
-      else if (!host.empty()) options->devices.push_back(c10d::ProcessGroupGloo::createDeviceForHostname(host));
-      else options->devices.push_back(c10d::ProcessGroupGloo::createDefaultDevice());
-      return c10::make_intrusive<c10d::ProcessGroupGloo>(store, rank, size, options);
-    });
+    c10::intrusive_ptr<c10d::Backend> backend =
+        interruptible(wait, "not all ranks came", [=]() -> c10::intrusive_ptr<c10d::Backend> {
+          auto options = c10d::ProcessGroupGloo::Options::create(std::chrono::milliseconds(timeout));
+          store->setTimeout(std::chrono::milliseconds(timeout));
+          if (!interface.empty())
+            options->devices.push_back(c10d::ProcessGroupGloo::createDeviceForInterface(interface));
+          else if (!host.empty()) options->devices.push_back(c10d::ProcessGroupGloo::createDeviceForHostname(host));
+          else options->devices.push_back(c10d::ProcessGroupGloo::createDefaultDevice());
+          return c10::make_intrusive<c10d::ProcessGroupGloo>(store, rank, size, options);
+        });
     return add_group(*args.env, connected(name, std::move(backend), BackendKind::gloo));
   } catch (const CodedError&) {
     throw;
@@ -395,7 +408,8 @@ PW_ENTRY(nccl_group, 6) {
   const BackendFactory factory = backend_registry().nccl;
   if (factory == nullptr) throw CodedError("NO_NCCL", "the CUDA addon with NCCL is not loaded");
   const Wait wait(args.napi, nullptr, timeout + 2000);
-  c10::intrusive_ptr<c10d::Backend> backend = interruptible(wait, "not all ranks came", [=] { return factory(request); });
+  c10::intrusive_ptr<c10d::Backend> backend =
+      interruptible(wait, "not all ranks came", [=] { return factory(request); });
   return add_group(*args.env, connected(request.name, std::move(backend), BackendKind::other));
 }
 
@@ -459,16 +473,20 @@ PW_ENTRY(work_done, 3) {
   const int64_t timeout = args.int64(1);
   if (pending->is_plain()) {
     // A stream waits for it, and that must be the stream of this thread.
-    return promise(*args.env, args.number(2),
-      [pending, timeout](const StopFlag& stop) { pending->poll(Wait(nullptr, pending->group->control, timeout, stop)); },
-      [pending](Env& env) {
-        pending->finish(Wait(env.napi, pending->group->control, 0));
-        return undefined(env.napi);
-      });
+    return promise(
+        *args.env, args.number(2),
+        [pending, timeout](
+            const StopFlag& stop) { pending->poll(Wait(nullptr, pending->group->control, timeout, stop)); },
+        [pending](Env& env) {
+          pending->finish(Wait(env.napi, pending->group->control, 0));
+          return undefined(env.napi);
+        });
   }
-  return promise(*args.env, args.number(2),
-    [pending, timeout](const StopFlag& stop) { pending->finish(Wait(nullptr, pending->group->control, timeout, stop)); },
-    [](Env& env) { return undefined(env.napi); });
+  return promise(
+      *args.env, args.number(2),
+      [pending, timeout](
+          const StopFlag& stop) { pending->finish(Wait(nullptr, pending->group->control, timeout, stop)); },
+      [](Env& env) { return undefined(env.napi); });
 }
 
 PW_ENTRY(work_is_over, 1) {
@@ -494,25 +512,27 @@ void init_group(Env& env, napi_value exports) {
     Groups doomed = std::move(tables[key]);
     tables.erase(key);
     for (const auto& item : doomed.open) {
-      if (std::shared_ptr<Group> group = item.lock()) group->shut("the thread of this rank has ended", group->has_unfinished());
+      if (std::shared_ptr<Group> group = item.lock())
+        group->shut("the thread of this rank has ended", group->has_unfinished());
     }
   });
-  add_exports(env, exports, {
-    {"glooGroup", gloo_group},
-    {"threadGroup", thread_group},
-    {"ncclGroup", nccl_group},
-    {"backendRegistry", registry_address},
-    {"groupEndpoint", group_endpoint},
-    {"groupAbort", group_abort},
-    {"groupAwaitAbort", group_await_abort},
-    {"groupFlush", group_flush},
-    {"groupClose", group_close},
-    {"workWait", work_wait},
-    {"workDone", work_done},
-    {"workIsOver", work_is_over},
-    {"workRelease", work_release},
-    {"liveWorks", live_works},
-  });
+  add_exports(env, exports,
+      {
+          {"glooGroup", gloo_group},
+          {"threadGroup", thread_group},
+          {"ncclGroup", nccl_group},
+          {"backendRegistry", registry_address},
+          {"groupEndpoint", group_endpoint},
+          {"groupAbort", group_abort},
+          {"groupAwaitAbort", group_await_abort},
+          {"groupFlush", group_flush},
+          {"groupClose", group_close},
+          {"workWait", work_wait},
+          {"workDone", work_done},
+          {"workIsOver", work_is_over},
+          {"workRelease", work_release},
+          {"liveWorks", live_works},
+      });
 }
 
 void init_distributed(Env& env, napi_value exports) {

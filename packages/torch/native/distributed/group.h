@@ -15,8 +15,8 @@ struct Group {
   BackendKind kind = BackendKind::other;
   std::shared_ptr<Control> control;
   c10::intrusive_ptr<c10d::Backend> backend;
-  std::mutex post;                      // one thread at a time calls into the backend
-  std::shared_ptr<Endpoint> endpoint;   // of a thread group at once, of gloo on demand
+  std::mutex post;                     // one thread at a time calls into the backend
+  std::shared_ptr<Endpoint> endpoint;  // of a thread group at once, of gloo on demand
 
   int rank() const { return backend->getRank(); }
   int size() const { return backend->getSize(); }
@@ -24,7 +24,7 @@ struct Group {
   std::vector<std::weak_ptr<class Pending>> unfinished;
 
   void add(const std::shared_ptr<class Pending>& pending);
-  void flush(const Wait& wait);          // returns when everything sent has arrived, and the others know that nothing follows
+  void flush(const Wait& wait);  // returns when everything sent has arrived, and the others know that nothing follows
   bool has_unfinished();
   // Ends all waits here. `broken`: also cuts the connections, so that the other ranks notice.
   void shut(const std::string& why, bool broken);
@@ -44,16 +44,16 @@ class Pending : public std::enable_shared_from_this<Pending> {
   enum class Kind : uint8_t { send, receive, collective };
   Pending(std::shared_ptr<Group> owner, c10::intrusive_ptr<c10d::Work> operation, Kind operation_kind);
 
-  void finish(const Wait& wait);        // returns when it is over; may be called again after a time-out
-  bool is_over();                       // where only a wait can tell, begins one on a helper thread
+  void finish(const Wait& wait);  // returns when it is over; may be called again after a time-out
+  bool is_over();                 // where only a wait can tell, begins one on a helper thread
   bool is_plain() const { return how_ == How::plain; }
-  void poll(const Wait& wait);          // of a plain one: returns when it is over, without finishing it
-  void finish_on_pool();                // for a result that nobody is waiting for
+  void poll(const Wait& wait);  // of a plain one: returns when it is over, without finishing it
+  void finish_on_pool();        // for a result that nobody is waiting for
 
   const std::shared_ptr<Group> group;
   const Kind kind;
   void hold(const std::vector<at::Tensor>& tensors);  // until it is over they are alive and do not move
-  std::function<void()> after;          // runs once, when the operation is over
+  std::function<void()> after;                        // runs once, when the operation is over
 
  private:
   // How the backend lets us wait.

@@ -23,7 +23,8 @@ Controls& controls() {
 
 // The group itself and the groups made from it, whose names begin with its own and a slash.
 bool is_within(const std::string& name, const std::string& group) {
-  return name == group || (name.size() > group.size() && name[group.size()] == '/' && name.compare(0, group.size(), group) == 0);
+  return name == group ||
+         (name.size() > group.size() && name[group.size()] == '/' && name.compare(0, group.size(), group) == 0);
 }
 
 template <typename F>
@@ -131,15 +132,21 @@ Stop Wait::check() const {
 
 Clock::time_point Wait::slice() const { return std::min(deadline_, Clock::now() + kSlice); }
 
-int64_t Wait::waited_ms() const { return std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - start_).count(); }
+int64_t Wait::waited_ms() const {
+  return std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - start_).count();
+}
 
 void Wait::fail(Stop stop, const std::string& detail) const {
   const std::string after = " (waited " + std::to_string(waited_ms()) + " ms)";
   switch (stop) {
-    case Stop::timeout: throw CodedError("TIMED_OUT", detail + after);
-    case Stop::cancelled: throw CodedError("CANCELLED", control_->reason() + after);
-    case Stop::aborted: throw CodedError("ABORTED", control_->reason() + after);
-    default: throw CodedError("TERMINATED", "the thread is ending" + after);
+    case Stop::timeout:
+      throw CodedError("TIMED_OUT", detail + after);
+    case Stop::cancelled:
+      throw CodedError("CANCELLED", control_->reason() + after);
+    case Stop::aborted:
+      throw CodedError("ABORTED", control_->reason() + after);
+    default:
+      throw CodedError("TERMINATED", "the thread is ending" + after);
   }
 }
 
@@ -312,8 +319,10 @@ std::shared_ptr<Courier> courier_of(Env& env) {
   std::shared_ptr<Courier>& slot = couriers[&env];
   if (slot) return slot;
   auto courier = std::make_shared<Courier>();
-  check(env.napi, napi_create_threadsafe_function(env.napi, nullptr, nullptr, from_string(env.napi, "pipewright"), 0, 1,
-                                                  nullptr, nullptr, courier.get(), settle, &courier->function), "a thread-safe function");
+  check(env.napi,
+      napi_create_threadsafe_function(env.napi, nullptr, nullptr, from_string(env.napi, "pipewright"), 0, 1, nullptr,
+          nullptr, courier.get(), settle, &courier->function),
+      "a thread-safe function");
   napi_unref_threadsafe_function(env.napi, courier->function);
   at_env_end(env, [key = &env, courier] {
     courier->close();
@@ -325,7 +334,8 @@ std::shared_ptr<Courier> courier_of(Env& env) {
 
 }  // namespace
 
-napi_value promise(Env& env, double key, std::function<void(const StopFlag&)> work, std::function<napi_value(Env&)> wrap) {
+napi_value promise(
+    Env& env, double key, std::function<void(const StopFlag&)> work, std::function<napi_value(Env&)> wrap) {
   std::shared_ptr<Courier> courier = courier_of(env);
   auto settlement = std::make_unique<Settlement>();
   napi_value result;
@@ -356,10 +366,13 @@ void cancel_promise(Env& env, double key) {
 
 void at_env_end(Env& env, std::function<void()> body) {
   auto* owned = new std::function<void()>(std::move(body));
-  napi_add_env_cleanup_hook(env.napi, [](void* data) {
-    std::unique_ptr<std::function<void()>> call(static_cast<std::function<void()>*>(data));
-    (*call)();
-  }, owned);
+  napi_add_env_cleanup_hook(
+      env.napi,
+      [](void* data) {
+        std::unique_ptr<std::function<void()>> call(static_cast<std::function<void()>*>(data));
+        (*call)();
+      },
+      owned);
 }
 
 }  // namespace pw

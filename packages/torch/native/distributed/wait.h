@@ -25,8 +25,8 @@ class Control {
 
   const std::string name;
   const int rank;
-  std::atomic<uint64_t> cancels{0};   // ends the waits of the moment
-  std::atomic<bool> aborted{false};   // ends all waits from now on
+  std::atomic<uint64_t> cancels{0};  // ends the waits of the moment
+  std::atomic<bool> aborted{false};  // ends all waits from now on
 
   std::string reason() const;
   void cancel(const std::string& why);
@@ -50,8 +50,8 @@ class Wait {
  public:
   Wait(napi_env napi, std::shared_ptr<Control> control, int64_t timeout_ms, StopFlag stop = nullptr);
 
-  Stop check() const;                     // none: wait one more slice
-  Clock::time_point slice() const;        // when to check next
+  Stop check() const;               // none: wait one more slice
+  Clock::time_point slice() const;  // when to check next
   int64_t waited_ms() const;
   bool on_javascript_thread() const { return napi_ != nullptr; }
   [[noreturn]] void fail(Stop stop, const std::string& detail) const;
@@ -123,7 +123,8 @@ class Interrupter {
 
 // A promise settled by a helper thread. `work` runs there; `wrap` makes its value on the JavaScript thread. A worker that
 // ends, or cancelAsync(key) with a key other than 0, sets the flag given to `work`.
-napi_value promise(Env& env, double key, std::function<void(const StopFlag&)> work, std::function<napi_value(Env&)> wrap);
+napi_value promise(
+    Env& env, double key, std::function<void(const StopFlag&)> work, std::function<napi_value(Env&)> wrap);
 void cancel_promise(Env& env, double key);
 
 // Runs `body` when the JavaScript thread of `env` ends, before its handles go.

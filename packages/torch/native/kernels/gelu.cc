@@ -22,7 +22,9 @@ namespace {
 
 constexpr int64_t kSmall = 16384;  // elements; from about 25,000 on oneDNN's faster loop pays for its setting up
 
-bool is_small(const at::Tensor& tensor) { return tensor.layout() == at::kStrided && tensor.scalar_type() == at::kFloat && tensor.numel() <= kSmall; }
+bool is_small(const at::Tensor& tensor) {
+  return tensor.layout() == at::kStrided && tensor.scalar_type() == at::kFloat && tensor.numel() <= kSmall;
+}
 
 constexpr c10::string_view kExact = "none";  // the approximation by tanh does not go to oneDNN
 
@@ -35,7 +37,8 @@ at::Tensor gelu(const at::Tensor& input, c10::string_view approximate) {
 }
 
 at::Tensor gelu_backward(const at::Tensor& gradient, const at::Tensor& input, c10::string_view approximate) {
-  if (approximate != kExact || !is_small(input) || !is_small(gradient)) return at::cpu::gelu_backward(gradient, input, approximate);
+  if (approximate != kExact || !is_small(input) || !is_small(gradient))
+    return at::cpu::gelu_backward(gradient, input, approximate);
   at::Tensor output;
   auto loop = at::TensorIterator::borrowing_binary_op(output, gradient, input);
   at::native::GeluBackwardKernel(at::kCPU, loop, at::native::GeluType::None);

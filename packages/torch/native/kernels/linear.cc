@@ -1,9 +1,9 @@
 // linear and layer_norm in fewer steps. libtorch's linear is a transpose and an addmm, each with its own dispatch, graph node and saved tensors, which at small
 // sizes costs more than the product. Here it is one node with the same kernels in the same order, so the same bits, but for weight and bias gradients that are added to earlier ones;
 // whatever is out of the ordinary goes to libtorch's.
-#include "core/hot.h"
 #include "autograd/node.h"
 #include "autograd/put-off.h"
+#include "core/hot.h"
 
 #include <ATen/ops/_unsafe_view.h>
 #include <ATen/ops/addmm.h>
@@ -26,7 +26,9 @@ namespace {
 using torch::autograd::SavedVariable;
 using torch::autograd::variable_list;
 
-at::Tensor as_matrix(const at::Tensor& tensor) { return tensor.dim() == 2 ? tensor : tensor.reshape({-1, tensor.size(-1)}); }
+at::Tensor as_matrix(const at::Tensor& tensor) {
+  return tensor.dim() == 2 ? tensor : tensor.reshape({-1, tensor.size(-1)});
+}
 
 using torch::autograd::AccumulateGrad;
 
@@ -36,7 +38,9 @@ AccumulateGrad* plain_leaf(const torch::autograd::Edge& edge, const at::Tensor& 
   if (!(gradient.is_cpu() || gradient.is_cuda()) || c10::GradMode::is_enabled()) return nullptr;
   auto* leaf = dynamic_cast<AccumulateGrad*>(edge.function.get());
   if (leaf == nullptr) return nullptr;
-  if (!leaf->tensor_pre_hooks().empty() || !leaf->pre_hooks().empty() || !leaf->post_hooks().empty() || leaf->tensor_post_acc_grad_hooks() != nullptr) return nullptr;
+  if (!leaf->tensor_pre_hooks().empty() || !leaf->pre_hooks().empty() || !leaf->post_hooks().empty() ||
+      leaf->tensor_post_acc_grad_hooks() != nullptr)
+    return nullptr;
   const auto* limits = torch::autograd::get_current_graph_task_exec_info();
   if (limits != nullptr && !limits->empty()) return nullptr;
   if (gradient.is_cpu()) return leaf;
@@ -49,8 +53,9 @@ AccumulateGrad* plain_leaf(const torch::autograd::Edge& edge, const at::Tensor& 
 at::Tensor accumulated(const AccumulateGrad* leaf, const at::Tensor& gradient) {
   if (leaf == nullptr) return {};
   const at::Tensor& grad = leaf->variable.grad();
-  const bool plain = grad.defined() && grad.scalar_type() == gradient.scalar_type() && grad.device() == gradient.device() && grad.layout() == at::kStrided &&
-    grad.is_contiguous() && !grad.requires_grad() && !grad.is_neg();
+  const bool plain = grad.defined() && grad.scalar_type() == gradient.scalar_type() &&
+                     grad.device() == gradient.device() && grad.layout() == at::kStrided && grad.is_contiguous() &&
+                     !grad.requires_grad() && !grad.is_neg();
   return plain ? grad : at::Tensor();
 }
 
@@ -87,9 +92,12 @@ struct LinearBackward final : torch::autograd::Node {
     AccumulateGrad* bias_leaf = of_bias ? plain_leaf(next_edge(2), gradient) : nullptr;
     const at::Tensor matrix = of_weight ? as_matrix(input.unpack(getptr())) : at::Tensor();
     PutOff* later = gradient.is_cpu() ? PutOff::current() : nullptr;
-    const auto can_wait = [&](bool wanted, const AccumulateGrad* leaf) { return !wanted || (leaf != nullptr && !later->comes_first(leaf->variable)); };
+    const auto can_wait = [&](bool wanted, const AccumulateGrad* leaf) {
+      return !wanted || (leaf != nullptr && !later->comes_first(leaf->variable));
+    };
     if (later != nullptr && can_wait(of_weight, weight_leaf) && can_wait(of_bias, bias_leaf)) {
-      later->add([gradient, matrix, weight = of_weight ? next_edge(1).function : OwnedNode(), bias = of_bias ? next_edge(2).function : OwnedNode()] {
+      later->add([gradient, matrix, weight = of_weight ? next_edge(1).function : OwnedNode(),
+                     bias = of_bias ? next_edge(2).function : OwnedNode()] {
         if (weight) (*weight)({weight_gradient(static_cast<AccumulateGrad*>(weight.get()), gradient, matrix)});
         if (bias) (*bias)({bias_gradient(static_cast<AccumulateGrad*>(bias.get()), gradient)});
       });
@@ -111,7 +119,8 @@ struct LinearBackward final : torch::autograd::Node {
 };
 
 bool is_ordinary(const at::Tensor& tensor) {
-  return tensor.layout() == at::kStrided && at::isFloatingType(tensor.scalar_type()) && !tensor.is_neg() && tensor.is_contiguous();
+  return tensor.layout() == at::kStrided && at::isFloatingType(tensor.scalar_type()) && !tensor.is_neg() &&
+         tensor.is_contiguous();
 }
 
 // The forward kernels, below autograd: what it is called with is held by the caller, so views need no record.
@@ -134,13 +143,17 @@ bool has_forward_gradient(const at::Tensor& tensor) {
 }  // namespace
 
 at::Tensor hot_linear(const at::Tensor& input, const at::Tensor& weight, const std::optional<at::Tensor>& bias) {
-  const bool ordinary = hot_default_dispatch() && input.dim() >= 2 && weight.dim() == 2 && is_ordinary(input) && is_ordinary(weight) &&
-    input.numel() > 0 && weight.numel() > 0 && input.size(-1) == weight.size(1) && !has_forward_gradient(input) && !has_forward_gradient(weight) &&
-    (!bias.has_value() || (input.dim() <= 3 && bias->dim() == 1 && is_ordinary(*bias) && !has_forward_gradient(*bias)));
+  const bool ordinary =
+      hot_default_dispatch() && input.dim() >= 2 && weight.dim() == 2 && is_ordinary(input) && is_ordinary(weight) &&
+      input.numel() > 0 && weight.numel() > 0 && input.size(-1) == weight.size(1) && !has_forward_gradient(input) &&
+      !has_forward_gradient(weight) &&
+      (!bias.has_value() ||
+          (input.dim() <= 3 && bias->dim() == 1 && is_ordinary(*bias) && !has_forward_gradient(*bias)));
   if (!ordinary) return at::linear(input, weight, bias);
   at::Tensor output = forward(input, weight, bias);
   if (!c10::GradMode::is_enabled()) return output;
-  const bool input_grad = input.requires_grad(), weight_grad = weight.requires_grad(), bias_grad = bias.has_value() && bias->requires_grad();
+  const bool input_grad = input.requires_grad(), weight_grad = weight.requires_grad(),
+             bias_grad = bias.has_value() && bias->requires_grad();
   if (!input_grad && !weight_grad && !bias_grad) return output;
   auto node = make_node<LinearBackward>();
   torch::autograd::edge_list edges;
@@ -161,9 +174,11 @@ at::Tensor hot_linear(const at::Tensor& input, const at::Tensor& weight, const s
 }
 
 // libtorch's layer_norm only calls native_layer_norm and drops two results; autocast knows it by the outer name.
-at::Tensor hot_layer_norm(const at::Tensor& input, const HotInts& shape, const std::optional<at::Tensor>& weight, const std::optional<at::Tensor>& bias, double eps, bool cudnn) {
+at::Tensor hot_layer_norm(const at::Tensor& input, const HotInts& shape, const std::optional<at::Tensor>& weight,
+    const std::optional<at::Tensor>& bias, double eps, bool cudnn) {
   if (!hot_default_dispatch()) return at::_ops::layer_norm::call(input, shape, weight, bias, eps, cudnn);
-  return hot_functional([&] { return std::get<0>(at::_ops::native_layer_norm::call(input, shape, weight, bias, eps)); }, input, weight, bias);
+  return hot_functional([&] { return std::get<0>(at::_ops::native_layer_norm::call(input, shape, weight, bias, eps)); },
+      input, weight, bias);
 }
 
 }  // namespace pw

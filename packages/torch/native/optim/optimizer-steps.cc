@@ -17,13 +17,13 @@
 #include <ATen/ops/_fused_adam.h>
 #include <ATen/ops/_fused_adamw.h>
 #include <ATen/ops/_fused_sgd.h>
+#include <ATen/ops/addmm.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/full_like.h>
+#include <ATen/ops/norm.h>
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/view_as_real.h>
-#include <ATen/ops/addmm.h>
-#include <ATen/ops/norm.h>
 
 #include <cmath>
 #include <limits>
@@ -82,19 +82,24 @@ Active gather(Bucket& bucket) {
 // Sparse gradients have no kernels here.
 void refuse_sparse(const Active& active, const char* name) {
   for (const at::Tensor& grad : active.grads) {
-    if (grad.layout() != at::kStrided) throw CodedError("SPARSE", std::string(name) + ": a gradient is sparse; use SGD, or sparse: false in the embedding");
+    if (grad.layout() != at::kStrided)
+      throw CodedError(
+          "SPARSE", std::string(name) + ": a gradient is sparse; use SGD, or sparse: false in the embedding");
   }
 }
 
 // (bucket, Float64Array, learning rate as a tensor or nothing)
 struct Step {
-  explicit Step(Args<3>& args) : bucket(bucket_of(args.napi, args.values[0])), rate(args.optional_tensor(2)), guard(false) {
+  explicit Step(Args<3>& args)
+      : bucket(bucket_of(args.napi, args.values[0])), rate(args.optional_tensor(2)), guard(false) {
     napi_typedarray_type type;
     void* data = nullptr;
     napi_value buffer;
     size_t offset = 0, length = 0;
-    check(args.napi, napi_get_typedarray_info(args.napi, args.values[1], &type, &length, &data, &buffer, &offset), "a Float64Array");
-    if (type != napi_float64_array || length < step_number::kLongest) throw CodedError("BAD_ARGUMENT", "internal: an optimizer step takes more numbers");
+    check(args.napi, napi_get_typedarray_info(args.napi, args.values[1], &type, &length, &data, &buffer, &offset),
+        "a Float64Array");
+    if (type != napi_float64_array || length < step_number::kLongest)
+      throw CodedError("BAD_ARGUMENT", "internal: an optimizer step takes more numbers");
     n = static_cast<const double*>(data);
   }
   Bucket& bucket;
@@ -102,7 +107,9 @@ struct Step {
   const double* n;
   at::AutoGradMode guard;
 
-  double lr() const { return rate.defined() ? rate.item<double>() : n[step_number::sgd::lr]; }  // the first of all of them
+  double lr() const {
+    return rate.defined() ? rate.item<double>() : n[step_number::sgd::lr];
+  }  // the first of all of them
 };
 
 // What every foreach step begins with: the sign and the weight decay of the gradients, without touching them.
@@ -150,10 +157,14 @@ at::Tensor orthogonal(const at::Tensor& matrix, const double* factors, double ep
 // The distance from 1 to the next number of a type.
 double epsilon_of(at::ScalarType type) {
   switch (type) {
-    case at::kDouble: return std::numeric_limits<double>::epsilon();
-    case at::kHalf: return std::numeric_limits<c10::Half>::epsilon();
-    case at::kBFloat16: return std::numeric_limits<c10::BFloat16>::epsilon();
-    default: return std::numeric_limits<float>::epsilon();
+    case at::kDouble:
+      return std::numeric_limits<double>::epsilon();
+    case at::kHalf:
+      return std::numeric_limits<c10::Half>::epsilon();
+    case at::kBFloat16:
+      return std::numeric_limits<c10::BFloat16>::epsilon();
+    default:
+      return std::numeric_limits<float>::epsilon();
   }
 }
 
@@ -165,11 +176,13 @@ PW_ENTRY(sgd_step, 3) {
   Step step(args);
   const double* n = step.n;
   Active active = gather(step.bucket);
-  const bool nesterov = n[number::nesterov] != 0, maximize = n[number::maximize] != 0, has_momentum = n[number::momentum] != 0;
+  const bool nesterov = n[number::nesterov] != 0, maximize = n[number::maximize] != 0,
+             has_momentum = n[number::momentum] != 0;
   Tensors params[2], grads[2], buffers[2];  // those at their first step, the others
   for (size_t i = 0; i < active.params.size(); ++i) {
     if (active.grads[i].layout() != at::kStrided) {
-      if (has_momentum || n[number::weight_decay] != 0) throw CodedError("SPARSE", "SGD: a gradient is sparse, so momentum and weightDecay must be 0");
+      if (has_momentum || n[number::weight_decay] != 0)
+        throw CodedError("SPARSE", "SGD: a gradient is sparse, so momentum and weightDecay must be 0");
       active.params[i].add_(active.grads[i], maximize ? step.lr() : -step.lr());
       continue;
     }
@@ -185,8 +198,12 @@ PW_ENTRY(sgd_step, 3) {
   }
   for (int later = 0; later < 2; ++later) {
     if (params[later].empty()) continue;
-    if (step.rate.defined()) at::_fused_sgd_(params[later], grads[later], buffers[later], n[number::weight_decay], n[number::momentum], step.rate, n[number::dampening], nesterov, maximize, later == 0);
-    else at::_fused_sgd_(params[later], grads[later], buffers[later], n[number::weight_decay], n[number::momentum], n[number::lr], n[number::dampening], nesterov, maximize, later == 0);
+    if (step.rate.defined())
+      at::_fused_sgd_(params[later], grads[later], buffers[later], n[number::weight_decay], n[number::momentum],
+          step.rate, n[number::dampening], nesterov, maximize, later == 0);
+    else
+      at::_fused_sgd_(params[later], grads[later], buffers[later], n[number::weight_decay], n[number::momentum],
+          n[number::lr], n[number::dampening], nesterov, maximize, later == 0);
   }
   return undefined(args.napi);
 }
@@ -204,12 +221,18 @@ PW_ENTRY(adam_step, 3) {
   at::_foreach_add_(a.state[0], 1);
   const Tensors& largest = amsgrad ? a.state[3] : none;
   if (n[number::decoupled_weight_decay] != 0) {
-    if (step.rate.defined()) at::_fused_adamw_(a.params, a.grads, a.state[1], a.state[2], largest, a.state[0], step.rate, n[number::betas_0], n[number::betas_1], n[number::weight_decay], n[number::eps], amsgrad, maximize);
-    else at::_fused_adamw_(a.params, a.grads, a.state[1], a.state[2], largest, a.state[0], n[number::lr], n[number::betas_0], n[number::betas_1], n[number::weight_decay], n[number::eps], amsgrad, maximize);
+    if (step.rate.defined())
+      at::_fused_adamw_(a.params, a.grads, a.state[1], a.state[2], largest, a.state[0], step.rate, n[number::betas_0],
+          n[number::betas_1], n[number::weight_decay], n[number::eps], amsgrad, maximize);
+    else
+      at::_fused_adamw_(a.params, a.grads, a.state[1], a.state[2], largest, a.state[0], n[number::lr],
+          n[number::betas_0], n[number::betas_1], n[number::weight_decay], n[number::eps], amsgrad, maximize);
   } else if (step.rate.defined()) {
-    at::_fused_adam_(a.params, a.grads, a.state[1], a.state[2], largest, a.state[0], step.rate, n[number::betas_0], n[number::betas_1], n[number::weight_decay], n[number::eps], amsgrad, maximize);
+    at::_fused_adam_(a.params, a.grads, a.state[1], a.state[2], largest, a.state[0], step.rate, n[number::betas_0],
+        n[number::betas_1], n[number::weight_decay], n[number::eps], amsgrad, maximize);
   } else {
-    at::_fused_adam_(a.params, a.grads, a.state[1], a.state[2], largest, a.state[0], n[number::lr], n[number::betas_0], n[number::betas_1], n[number::weight_decay], n[number::eps], amsgrad, maximize);
+    at::_fused_adam_(a.params, a.grads, a.state[1], a.state[2], largest, a.state[0], n[number::lr], n[number::betas_0],
+        n[number::betas_1], n[number::weight_decay], n[number::eps], amsgrad, maximize);
   }
   return undefined(args.napi);
 }
@@ -225,7 +248,8 @@ PW_ENTRY(adagrad_step, 3) {
   const bool maximize = n[number::maximize] != 0;
   if (a.params[0].is_cpu()) {
     at::_foreach_add_(a.state[0], 1);
-    at::_fused_adagrad_(a.params, a.grads, a.state[1], a.state[0], step.lr(), n[number::lr_decay], n[number::weight_decay], n[number::eps], maximize);
+    at::_fused_adagrad_(a.params, a.grads, a.state[1], a.state[0], step.lr(), n[number::lr_decay],
+        n[number::weight_decay], n[number::eps], maximize);
     return undefined(args.napi);
   }
   const double lr = step.lr();
@@ -234,7 +258,8 @@ PW_ENTRY(adagrad_step, 3) {
   at::_foreach_addcmul_(a.state[1], grads, grads, 1);
   Tensors scale = at::_foreach_sqrt(a.state[1]);
   at::_foreach_add_(scale, n[number::eps]);
-  at::_foreach_addcdiv_(a.params, grads, scale, each(counts, [&](double count, size_t) { return -lr / (1 + (count - 1) * n[number::lr_decay]); }));
+  at::_foreach_addcdiv_(a.params, grads, scale,
+      each(counts, [&](double count, size_t) { return -lr / (1 + (count - 1) * n[number::lr_decay]); }));
   return undefined(args.napi);
 }
 
@@ -286,7 +311,8 @@ PW_ENTRY(adamax_step, 3) {
   Tensors sizes = at::_foreach_abs(grads);
   at::_foreach_add_(sizes, n[number::eps]);
   at::_foreach_maximum_(a.state[2], sizes);
-  at::_foreach_addcdiv_(a.params, a.state[1], a.state[2], each(counts, [&](double count, size_t) { return -(lr / (1 - std::pow(n[number::betas_0], count))); }));
+  at::_foreach_addcdiv_(a.params, a.state[1], a.state[2],
+      each(counts, [&](double count, size_t) { return -(lr / (1 - std::pow(n[number::betas_0], count))); }));
   return undefined(args.napi);
 }
 
@@ -298,7 +324,8 @@ PW_ENTRY(nadam_step, 3) {
   Active a = gather(step.bucket);
   if (a.empty()) return undefined(args.napi);
   refuse_sparse(a, "NAdam");
-  const double lr = step.lr(), beta1 = n[number::betas_0], beta2 = n[number::betas_1], decay = n[number::momentum_decay];
+  const double lr = step.lr(), beta1 = n[number::betas_0], beta2 = n[number::betas_1],
+               decay = n[number::momentum_decay];
   const bool decoupled = n[number::decoupled_weight_decay] != 0;
   const std::vector<double> counts = count_steps(a.state[0]);
   const Tensors grads = directed(a, n[number::maximize] != 0, decoupled ? 0 : n[number::weight_decay]);
@@ -312,11 +339,14 @@ PW_ENTRY(nadam_step, 3) {
   at::_foreach_lerp_(a.state[2], grads, 1 - beta1);
   at::_foreach_mul_(a.state[3], beta2);
   at::_foreach_addcmul_(a.state[3], grads, grads, 1 - beta2);
-  Tensors scale = at::_foreach_div(a.state[3], each(counts, [&](double count, size_t) { return 1 - std::pow(beta2, count); }));
+  Tensors scale =
+      at::_foreach_div(a.state[3], each(counts, [&](double count, size_t) { return 1 - std::pow(beta2, count); }));
   at::_foreach_sqrt_(scale);
   at::_foreach_add_(scale, n[number::eps]);
-  at::_foreach_addcdiv_(a.params, grads, scale, each(counts, [&](double count, size_t i) { return -lr * (1 - mu(count)) / (1 - products[i]); }));
-  at::_foreach_addcdiv_(a.params, a.state[2], scale, each(counts, [&](double count, size_t i) { return -lr * mu(count + 1) / (1 - products[i] * mu(count + 1)); }));
+  at::_foreach_addcdiv_(a.params, grads, scale,
+      each(counts, [&](double count, size_t i) { return -lr * (1 - mu(count)) / (1 - products[i]); }));
+  at::_foreach_addcdiv_(a.params, a.state[2], scale,
+      each(counts, [&](double count, size_t i) { return -lr * mu(count + 1) / (1 - products[i] * mu(count + 1)); }));
   return undefined(args.napi);
 }
 
@@ -401,7 +431,9 @@ PW_ENTRY(rprop_step, 3) {
     at::Tensor &before = a.state[1][i], &size = a.state[2][i];
     const at::Tensor agreement = grads[i].mul(before).sign_();
     const at::Tensor turned = agreement.lt(0);
-    const at::Tensor factor = at::ones_like(agreement).masked_fill_(turned, n[number::etas_0]).masked_fill_(agreement.gt(0), n[number::etas_1]);
+    const at::Tensor factor = at::ones_like(agreement)
+                                  .masked_fill_(turned, n[number::etas_0])
+                                  .masked_fill_(agreement.gt(0), n[number::etas_1]);
     size.mul_(factor).clamp_(n[number::step_sizes_0], n[number::step_sizes_1]);
     const at::Tensor grad = grads[i].masked_fill(turned, 0);  // after a turn the step is left out
     a.params[i].addcmul_(grad.sign(), size, -1);
@@ -448,9 +480,11 @@ PW_ENTRY(adafactor_step, 3) {
   for (size_t i = 0; i < a.params.size(); ++i) {
     at::Tensor& param = a.params[i];
     const at::Tensor& grad = grads[i];
-    const double share = std::pow(counts[i], n[number::beta2_decay]), root = std::sqrt(static_cast<double>(param.numel()));
+    const double share = std::pow(counts[i], n[number::beta2_decay]),
+                 root = std::sqrt(static_cast<double>(param.numel()));
     const double least = std::isnan(n[number::eps_0]) ? epsilon_of(param.scalar_type()) : n[number::eps_0];
-    const double size = std::max(n[number::eps_1], param.norm(2).item<double>() / root) * std::min(lr, 1 / std::sqrt(counts[i]));
+    const double size =
+        std::max(n[number::eps_1], param.norm(2).item<double>() / root) * std::min(lr, 1 / std::sqrt(counts[i]));
     if (n[number::weight_decay] != 0) param.mul_(1 - lr * n[number::weight_decay]);
     at::Tensor variance;
     if (grad.dim() > 1) {
@@ -482,29 +516,32 @@ PW_ENTRY(muon_step, 3) {
   for (size_t i = 0; i < a.params.size(); ++i) {
     at::Tensor &param = a.params[i], &buffer = a.state[0][i];
     buffer.lerp_(grads[i], 1 - n[number::momentum]);
-    const at::Tensor update = orthogonal(n[number::nesterov] != 0 ? grads[i].lerp(buffer, n[number::momentum]) : buffer, n + number::ns_coefficients_0, n[number::eps], static_cast<int64_t>(n[number::ns_steps]));
+    const at::Tensor update = orthogonal(n[number::nesterov] != 0 ? grads[i].lerp(buffer, n[number::momentum]) : buffer,
+        n + number::ns_coefficients_0, n[number::eps], static_cast<int64_t>(n[number::ns_steps]));
     const double rows = static_cast<double>(param.size(0)), columns = static_cast<double>(param.size(1));
-    const double ratio = n[number::adjust_lr_fn] != 0 ? 0.2 * std::sqrt(std::max(rows, columns)) : std::sqrt(std::max(1.0, rows / columns));
+    const double ratio = n[number::adjust_lr_fn] != 0 ? 0.2 * std::sqrt(std::max(rows, columns))
+                                                      : std::sqrt(std::max(1.0, rows / columns));
     param.mul_(1 - lr * n[number::weight_decay]).add_(update, -lr * ratio);
   }
   return undefined(args.napi);
 }
 
 void init_optimizer_steps(Env& env, napi_value exports) {
-  add_exports(env, exports, {
-    {"sgdStep", sgd_step},
-    {"adamStep", adam_step},
-    {"adagradStep", adagrad_step},
-    {"rmspropStep", rmsprop_step},
-    {"adamaxStep", adamax_step},
-    {"nadamStep", nadam_step},
-    {"radamStep", radam_step},
-    {"adadeltaStep", adadelta_step},
-    {"rpropStep", rprop_step},
-    {"asgdStep", asgd_step},
-    {"adafactorStep", adafactor_step},
-    {"muonStep", muon_step},
-  });
+  add_exports(env, exports,
+      {
+          {"sgdStep", sgd_step},
+          {"adamStep", adam_step},
+          {"adagradStep", adagrad_step},
+          {"rmspropStep", rmsprop_step},
+          {"adamaxStep", adamax_step},
+          {"nadamStep", nadam_step},
+          {"radamStep", radam_step},
+          {"adadeltaStep", adadelta_step},
+          {"rpropStep", rprop_step},
+          {"asgdStep", asgd_step},
+          {"adafactorStep", adafactor_step},
+          {"muonStep", muon_step},
+      });
 }
 
 }  // namespace pw

@@ -15,7 +15,9 @@ namespace {
 
 struct KindOrder {
   using Kind = std::pair<at::Device, at::ScalarType>;
-  static std::tuple<int, int, int> key(const Kind& kind) { return {static_cast<int>(kind.first.type()), kind.first.index(), static_cast<int>(kind.second)}; }
+  static std::tuple<int, int, int> key(const Kind& kind) {
+    return {static_cast<int>(kind.first.type()), kind.first.index(), static_cast<int>(kind.second)};
+  }
   bool operator()(const Kind& a, const Kind& b) const { return key(a) < key(b); }
 };
 
@@ -28,12 +30,18 @@ PW_ENTRY(create_bucket, 2) {
   const std::vector<napi_value> slots = elements(args.napi, args.values[1]);
   for (size_t i = 0; i + 2 < slots.size(); i += 3) {
     double numbers[3];
-    for (size_t j = 0; j < 3; ++j) check(args.napi, napi_get_value_double(args.napi, slots[i + j], &numbers[j]), "a number");
-    bucket->slots.push_back({static_cast<SlotKind>(static_cast<int>(numbers[0])), numbers[1], static_cast<at::ScalarType>(static_cast<int>(numbers[2]))});
+    for (size_t j = 0; j < 3; ++j)
+      check(args.napi, napi_get_value_double(args.napi, slots[i + j], &numbers[j]), "a number");
+    bucket->slots.push_back({static_cast<SlotKind>(static_cast<int>(numbers[0])), numbers[1],
+        static_cast<at::ScalarType>(static_cast<int>(numbers[2]))});
     bucket->state.emplace_back(bucket->params.size());
   }
   napi_value result;
-  check(args.napi, napi_create_external(args.napi, bucket.get(), [](napi_env, void* data, void*) { delete static_cast<Bucket*>(data); }, nullptr, &result), "memory");
+  check(args.napi,
+      napi_create_external(
+          args.napi, bucket.get(), [](napi_env, void* data, void*) { delete static_cast<Bucket*>(data); }, nullptr,
+          &result),
+      "memory");
   bucket.release();
   return result;
 }
@@ -55,7 +63,8 @@ PW_ENTRY(bucket_state, 2) {
 PW_ENTRY(set_bucket_state, 3) {
   Bucket& bucket = bucket_of(args.napi, args.values[0]);
   Tensors list = args.tensors(2);
-  if (list.size() != bucket.params.size()) throw CodedError("BAD_ARGUMENT", "internal: one tensor per parameter is needed");
+  if (list.size() != bucket.params.size())
+    throw CodedError("BAD_ARGUMENT", "internal: one tensor per parameter is needed");
   bucket.state.at(static_cast<size_t>(args.int32(1))) = std::move(list);
   return undefined(args.napi);
 }
@@ -115,7 +124,8 @@ PW_ENTRY(clip_grad_norm, 3) {
   if (!first.defined()) return undefined(args.napi);
   Tensors norms;
   for (auto& group : groups) {
-    for (at::Tensor& norm : at::_foreach_norm(group.second, order)) norms.push_back(groups.size() == 1 ? std::move(norm) : norm.to(first.options()));
+    for (at::Tensor& norm : at::_foreach_norm(group.second, order))
+      norms.push_back(groups.size() == 1 ? std::move(norm) : norm.to(first.options()));
   }
   at::Tensor total = at::linalg_vector_norm(at::stack(norms), order);
   const at::Tensor factor = total.add(1e-6).reciprocal_().mul_(largest).clamp_max_(1);
@@ -132,17 +142,18 @@ PW_ENTRY(make_parameter, 2) {
 }
 
 void init_optimizer(Env& env, napi_value exports) {
-  add_exports(env, exports, {
-    {"createBucket", create_bucket},
-    {"clearBucket", clear_bucket},
-    {"bucketState", bucket_state},
-    {"setBucketState", set_bucket_state},
-    {"zeroBucketGrads", zero_bucket_grads},
-    {"zeroGrads", zero_grads_of},
-    {"gradsOf", grads_of},
-    {"clipGradNorm", clip_grad_norm},
-    {"makeParameter", make_parameter},
-  });
+  add_exports(env, exports,
+      {
+          {"createBucket", create_bucket},
+          {"clearBucket", clear_bucket},
+          {"bucketState", bucket_state},
+          {"setBucketState", set_bucket_state},
+          {"zeroBucketGrads", zero_bucket_grads},
+          {"zeroGrads", zero_grads_of},
+          {"gradsOf", grads_of},
+          {"clipGradNorm", clip_grad_norm},
+          {"makeParameter", make_parameter},
+      });
 }
 
 }  // namespace pw

@@ -15,12 +15,12 @@ namespace pw {
 namespace {
 
 constexpr size_t kAlignment = 64;
-constexpr uint32_t kDoublings = 8;                  // classes of small blocks: 64, 128, ... 8192 bytes
-constexpr uint32_t kFirstQuartered = 13;            // from 2^13 bytes on, four classes per doubling: at most a fifth is wasted
-constexpr uint32_t kClasses = kDoublings + 4 * 5;   // up to 256 KiB
-constexpr size_t kKeepBytes = size_t{1} << 20;      // that a thread keeps of each class, but no more than so many blocks
+constexpr uint32_t kDoublings = 8;        // classes of small blocks: 64, 128, ... 8192 bytes
+constexpr uint32_t kFirstQuartered = 13;  // from 2^13 bytes on, four classes per doubling: at most a fifth is wasted
+constexpr uint32_t kClasses = kDoublings + 4 * 5;  // up to 256 KiB
+constexpr size_t kKeepBytes = size_t{1} << 20;     // that a thread keeps of each class, but no more than so many blocks
 #ifdef __SANITIZE_ADDRESS__
-constexpr size_t kKeepBlocks = 0;                   // a late read of a recycled block would look like one of live memory
+constexpr size_t kKeepBlocks = 0;  // a late read of a recycled block would look like one of live memory
 #else
 constexpr size_t kKeepBlocks = 256;
 #endif
@@ -31,7 +31,7 @@ struct Block {
 
 // Sits in the 64 bytes before the data.
 struct Header {
-  size_t bytes;       // of the data
+  size_t bytes;         // of the data
   uint32_t size_class;  // kClasses for blocks of the system
 };
 
@@ -109,7 +109,9 @@ struct Recycler final : c10::Allocator {
     return {data, data, &release, c10::Device(c10::DeviceType::CPU)};
   }
   c10::DeleterFnPtr raw_deleter() const override { return &release; }
-  void copy_data(void* destination, const void* source, std::size_t count) const override { default_copy_data(destination, source, count); }
+  void copy_data(void* destination, const void* source, std::size_t count) const override {
+    default_copy_data(destination, source, count);
+  }
 };
 
 }  // namespace

@@ -65,7 +65,9 @@ static void cover_drawing_operators() {
     static torch::Library kernels(torch::Library::IMPL, "aten", kOwnGenerator, __FILE__, __LINE__);
     for (const c10::OperatorName& name : c10::Dispatcher::singleton().getAllOpNames()) {
       const auto op = c10::Dispatcher::singleton().findSchema(name);
-      if (!op.has_value() || !op->hasTag(at::Tag::nondeterministic_seeded) || name.getNamespace() != std::string_view("aten")) continue;
+      if (!op.has_value() || !op->hasTag(at::Tag::nondeterministic_seeded) ||
+          name.getNamespace() != std::string_view("aten"))
+        continue;
       const std::string full = name.overload_name.empty() ? name.name : name.name + "." + name.overload_name;
       kernels.impl(full.c_str(), torch::CppFunction::makeFromBoxedFunction<&draw>());
     }
@@ -75,7 +77,8 @@ static void cover_drawing_operators() {
 static at::Generator generator_of(Args<2>& args, size_t i) {
   if (args.missing(i)) return own_generator.defined() ? own_generator : at::detail::getDefaultCPUGenerator();
   at::Generator* found = args.env->generators.find(args.int32(i));
-  if (found == nullptr) throw CodedError("STALE_HANDLE", "this generator was disposed of, or belongs to another thread");
+  if (found == nullptr)
+    throw CodedError("STALE_HANDLE", "this generator was disposed of, or belongs to another thread");
   return *found;
 }
 
@@ -93,13 +96,16 @@ PW_ENTRY(manual_seed, 1) {
 
 // Gives this thread a default generator of its own.
 PW_ENTRY(own_default_generator, 0) {
-  if (!own_generator.defined()) own_generator = at::make_generator<at::CPUGeneratorImpl>(c10::detail::getNonDeterministicRandom());
+  if (!own_generator.defined())
+    own_generator = at::make_generator<at::CPUGeneratorImpl>(c10::detail::getNonDeterministicRandom());
   return undefined(args.napi);
 }
 
 PW_ENTRY(create_generator, 1) {
   const c10::Device device(args.missing(0) ? std::string("cpu") : args.string(0));
-  at::Generator generator = device.is_cpu() ? at::make_generator<at::CPUGeneratorImpl>() : at::globalContext().getAcceleratorHooksInterface(device.type()).getNewGenerator(device.index());
+  at::Generator generator =
+      device.is_cpu() ? at::make_generator<at::CPUGeneratorImpl>()
+                      : at::globalContext().getAcceleratorHooksInterface(device.type()).getNewGenerator(device.index());
   return from_int32(args.napi, args.env->generators.add(std::move(generator)));
 }
 
@@ -142,17 +148,18 @@ PW_ENTRY(default_generator, 1) {
 void init_random(Env& env, napi_value exports) {
   cover_drawing_operators();
   c10::impl::tls_set_dispatch_key_included(kOwnGenerator, true);
-  add_exports(env, exports, {
-    {"manualSeed", manual_seed},
-    {"ownDefaultGenerator", own_default_generator},
-    {"createGenerator", create_generator},
-    {"defaultGenerator", default_generator},
-    {"releaseGenerator", release_generator},
-    {"seedGenerator", seed_generator},
-    {"generatorSeed", generator_seed},
-    {"getRandomState", get_random_state},
-    {"setRandomState", set_random_state},
-  });
+  add_exports(env, exports,
+      {
+          {"manualSeed", manual_seed},
+          {"ownDefaultGenerator", own_default_generator},
+          {"createGenerator", create_generator},
+          {"defaultGenerator", default_generator},
+          {"releaseGenerator", release_generator},
+          {"seedGenerator", seed_generator},
+          {"generatorSeed", generator_seed},
+          {"getRandomState", get_random_state},
+          {"setRandomState", set_random_state},
+      });
 }
 
 }  // namespace pw

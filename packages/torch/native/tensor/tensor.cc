@@ -1,15 +1,15 @@
 // Tensors: made from and read into JavaScript memory, described, released.
 #include "core/core.h"
 #include "core/device-failure.h"
+#include "core/generated/border.h"
 #include "core/op.h"
 #include "core/pin.h"
-#include "core/generated/border.h"
 
 #include <ATen/ScalarOps.h>
+#include <ATen/ops/alias.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/zeros.h>
-#include <ATen/ops/alias.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/csrc/autograd/variable.h>
 
@@ -61,14 +61,16 @@ size_t checked_bytes(const std::vector<int64_t>& sizes, at::ScalarType dtype) {
   size_t total = c10::elementSize(dtype);
   for (int64_t size : sizes) {
     if (size < 0) throw CodedError("SHAPE", "a size of a shape is negative: " + std::to_string(size));
-    if (size != 0 && total > std::numeric_limits<size_t>::max() / 4 / static_cast<size_t>(size)) throw CodedError("SHAPE", "the shape is too large for memory");
+    if (size != 0 && total > std::numeric_limits<size_t>::max() / 4 / static_cast<size_t>(size))
+      throw CodedError("SHAPE", "the shape is too large for memory");
     total *= static_cast<size_t>(size);
   }
   return total;
 }
 
 at::ScalarType dtype_of(int32_t code) {
-  if (code < 0 || code >= static_cast<int32_t>(at::ScalarType::NumOptions)) throw CodedError("DTYPE", "unknown dtype code " + std::to_string(code));
+  if (code < 0 || code >= static_cast<int32_t>(at::ScalarType::NumOptions))
+    throw CodedError("DTYPE", "unknown dtype code " + std::to_string(code));
   return static_cast<at::ScalarType>(code);
 }
 
@@ -76,7 +78,8 @@ at::ScalarType dtype_of(int32_t code) {
 at::Tensor plain(const at::Tensor& tensor) {
   c10::InferenceMode guard;
   if (tensor.is_meta()) throw CodedError("META", "a meta tensor has a shape but no values");
-  if (tensor._is_zerotensor()) return at::zeros(tensor.sizes(), tensor.options().device(at::kCPU));  // a gradient that is zero has no memory
+  if (tensor._is_zerotensor())
+    return at::zeros(tensor.sizes(), tensor.options().device(at::kCPU));  // a gradient that is zero has no memory
   at::Tensor values = tensor.detach().to(at::kCPU).resolve_conj().resolve_neg().contiguous();
   if (!tensor.is_cpu()) check_device_failure();
   return values;
@@ -94,22 +97,28 @@ PW_ENTRY(from_data, 5) {
   const std::vector<int64_t> sizes = args.ints(2);
   const size_t needed = checked_bytes(sizes, dtype);
   if (needed != bytes.length) {
-    throw CodedError("SHAPE", "the data has " + std::to_string(bytes.length) + " bytes, the shape needs " + std::to_string(needed));
+    throw CodedError(
+        "SHAPE", "the data has " + std::to_string(bytes.length) + " bytes, the shape needs " + std::to_string(needed));
   }
   at::Tensor tensor;
   if (args.boolean(3) && needed > 0) {
     bool can_move = false;  // a SharedArrayBuffer cannot
     napi_is_arraybuffer(args.napi, bytes.buffer, &can_move);
     if (can_move && is_detachable != nullptr && !is_detachable(bytes.buffer)) {
-      throw CodedError("NOT_SHAREABLE", "fromTypedArray: the memory of a WebAssembly.Memory moves when it grows; leave out share, which copies the data");
+      throw CodedError("NOT_SHAREABLE",
+          "fromTypedArray: the memory of a WebAssembly.Memory moves when it grows; leave out share, which copies the "
+          "data");
     }
     napi_ref reference;
     check(args.napi, napi_create_reference(args.napi, bytes.buffer, 1, &reference), "an ArrayBuffer");
     std::shared_ptr<Graveyard> graveyard = args.env->graveyard;
-    tensor = at::from_blob(bytes.data, sizes, [graveyard, reference](void*) {
-      std::lock_guard<std::mutex> lock(graveyard->mutex);
-      if (graveyard->open) graveyard->references.push_back(reference);
-    }, at::TensorOptions().dtype(dtype));
+    tensor = at::from_blob(
+        bytes.data, sizes,
+        [graveyard, reference](void*) {
+          std::lock_guard<std::mutex> lock(graveyard->mutex);
+          if (graveyard->open) graveyard->references.push_back(reference);
+        },
+        at::TensorOptions().dtype(dtype));
   } else {
     tensor = at::empty(sizes, at::TensorOptions().dtype(dtype));
     if (needed > 0) std::memcpy(tensor.data_ptr(), bytes.data, needed);
@@ -122,7 +131,8 @@ PW_ENTRY(from_data, 5) {
 // A new ArrayBuffer with the tensor's values in order.
 PW_ENTRY(to_buffer, 1) {
   const at::Tensor source = plain(args.tensor(0));
-  if (source.nbytes() > 0 && source.const_data_ptr() == nullptr) throw CodedError("NO_STORAGE", "the tensor's memory was freed by resizing its storage");
+  if (source.nbytes() > 0 && source.const_data_ptr() == nullptr)
+    throw CodedError("NO_STORAGE", "the tensor's memory was freed by resizing its storage");
   void* data = nullptr;
   napi_value buffer;
   check(args.napi, napi_create_arraybuffer(args.napi, source.nbytes(), &data, &buffer), "memory for an ArrayBuffer");
@@ -133,8 +143,10 @@ PW_ENTRY(to_buffer, 1) {
 // An ArrayBuffer over the tensor's own memory, which lives as long as the buffer does and does not move meanwhile.
 PW_ENTRY(share_buffer, 1) {
   const at::Tensor& tensor = args.tensor(0);
-  if (!tensor.is_cpu() || !tensor.is_contiguous() || tensor.layout() != at::kStrided || tensor.is_conj() || tensor.is_neg() || tensor._is_zerotensor()) {
-    throw CodedError("NOT_SHAREABLE", "only a contiguous CPU tensor can share its memory; use toTypedArray(), or contiguous() first");
+  if (!tensor.is_cpu() || !tensor.is_contiguous() || tensor.layout() != at::kStrided || tensor.is_conj() ||
+      tensor.is_neg() || tensor._is_zerotensor()) {
+    throw CodedError("NOT_SHAREABLE",
+        "only a contiguous CPU tensor can share its memory; use toTypedArray(), or contiguous() first");
   }
   napi_value buffer;
   if (tensor.nbytes() == 0) {
@@ -150,8 +162,9 @@ PW_ENTRY(share_buffer, 1) {
   void* data = tensor.data_ptr();
   if (data == nullptr) throw CodedError("NO_STORAGE", "the tensor's memory was freed by resizing its storage");
   Owner* owner = new Owner{share_bytes(tensor), Pin(tensor)};
-  const napi_status status = napi_create_external_arraybuffer(args.napi, data, tensor.nbytes(),
-    [](napi_env, void*, void* hint) { delete static_cast<Owner*>(hint); }, owner, &buffer);
+  const napi_status status = napi_create_external_arraybuffer(
+      args.napi, data, tensor.nbytes(), [](napi_env, void*, void* hint) { delete static_cast<Owner*>(hint); }, owner,
+      &buffer);
   if (status != napi_ok) {
     delete owner;
     check(args.napi, status, "memory that can be shared with JavaScript");
@@ -189,7 +202,9 @@ PW_ENTRY(read_meta, 1) {
 
 PW_ENTRY(item, 1) {
   const at::Tensor& tensor = args.tensor(0);
-  if (tensor.numel() != 1) throw CodedError("SHAPE", "item(): the tensor has " + std::to_string(tensor.numel()) + " elements, one is needed; use toArray()");
+  if (tensor.numel() != 1)
+    throw CodedError("SHAPE",
+        "item(): the tensor has " + std::to_string(tensor.numel()) + " elements, one is needed; use toArray()");
   if (tensor.is_meta()) throw CodedError("META", "item(): a meta tensor has a shape but no values");
   const at::Scalar value = tensor.item();
   if (!tensor.is_cpu()) check_device_failure();
@@ -249,7 +264,8 @@ PW_ENTRY(is_same, 2) { return from_bool(args.napi, args.tensor(0).is_same(args.t
 PW_ENTRY(data_pointer, 1) {
   napi_value value;
   const at::Tensor& tensor = args.tensor(0);
-  napi_create_bigint_uint64(args.napi, tensor.is_meta() ? 0 : reinterpret_cast<uint64_t>(tensor.const_data_ptr()), &value);
+  napi_create_bigint_uint64(
+      args.napi, tensor.is_meta() ? 0 : reinterpret_cast<uint64_t>(tensor.const_data_ptr()), &value);
   return value;
 }
 
@@ -272,9 +288,12 @@ PW_ENTRY(set_requires_grad, 2) {
   at::Tensor& tensor = args.tensor(0);
   const bool wanted = args.boolean(1);
   if (wanted && !torch::autograd::isDifferentiableType(tensor.scalar_type())) {
-    throw CodedError("DTYPE", std::string("only floating-point and complex tensors can require gradients, this one is ") + c10::toString(tensor.scalar_type()));
+    throw CodedError(
+        "DTYPE", std::string("only floating-point and complex tensors can require gradients, this one is ") +
+                     c10::toString(tensor.scalar_type()));
   }
-  if (!tensor.is_leaf() && !wanted) throw CodedError("NOT_LEAF", "requiresGrad can be switched off only on a leaf; use detach()");
+  if (!tensor.is_leaf() && !wanted)
+    throw CodedError("NOT_LEAF", "requiresGrad can be switched off only on a leaf; use detach()");
   tensor.requires_grad_(wanted);
   return undefined(args.napi);
 }
@@ -307,17 +326,21 @@ PW_ENTRY(map_file, 1) {
   const std::string path = args.string(0);
   const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (file < 0) throw CodedError("FILE", path + ": " + std::strerror(errno));
-  struct stat status {};
+  struct stat status = {};
   if (fstat(file, &status) != 0 || !S_ISREG(status.st_mode)) {
     close(file);
     throw CodedError("FILE", path + ": not a regular file");
   }
   const size_t length = static_cast<size_t>(status.st_size);
-  void* data = length == 0 ? nullptr : mmap(nullptr, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, file, 0);
+  void* data =
+      length == 0 ? nullptr : mmap(nullptr, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, file, 0);
   close(file);
   if (data == MAP_FAILED) throw CodedError("FILE", path + ": " + std::strerror(errno));
-  at::Tensor tensor = length == 0 ? at::empty({0}, at::TensorOptions().dtype(at::kByte))
-                                  : at::from_blob(data, {static_cast<int64_t>(length)}, [length](void* start) { munmap(start, length); }, at::TensorOptions().dtype(at::kByte));
+  at::Tensor tensor = length == 0
+                          ? at::empty({0}, at::TensorOptions().dtype(at::kByte))
+                          : at::from_blob(
+                                data, {static_cast<int64_t>(length)}, [length](void* start) { munmap(start, length); },
+                                at::TensorOptions().dtype(at::kByte));
   return from_int32(args.napi, args.env->wrap(std::move(tensor)));
 }
 
@@ -328,8 +351,10 @@ PW_ENTRY(view_bytes, 4) {
   const at::ScalarType dtype = dtype_of(args.int32(2));
   const std::vector<int64_t> sizes = args.ints(3);
   const size_t needed = checked_bytes(sizes, dtype), length = static_cast<size_t>(bytes.numel());
-  if (bytes.scalar_type() != at::kByte || !bytes.is_cpu() || !bytes.is_contiguous()) throw CodedError("DTYPE", "viewBytes takes a contiguous uint8 tensor on the CPU");
-  if (offset < 0 || static_cast<size_t>(offset) > length || needed > length - static_cast<size_t>(offset)) throw CodedError("SHAPE", "the tensor lies outside of the bytes");
+  if (bytes.scalar_type() != at::kByte || !bytes.is_cpu() || !bytes.is_contiguous())
+    throw CodedError("DTYPE", "viewBytes takes a contiguous uint8 tensor on the CPU");
+  if (offset < 0 || static_cast<size_t>(offset) > length || needed > length - static_cast<size_t>(offset))
+    throw CodedError("SHAPE", "the tensor lies outside of the bytes");
   const at::TensorOptions options = at::TensorOptions().dtype(dtype);
   at::Tensor tensor;
   if (needed == 0) {
@@ -338,7 +363,8 @@ PW_ENTRY(view_bytes, 4) {
     char* start = static_cast<char*>(bytes.data_ptr()) + offset;
     if (reinterpret_cast<uintptr_t>(start) % c10::elementSize(dtype) == 0) {
       forbid_resizing(bytes);
-      tensor = at::from_blob(start, sizes, [storage = bytes.storage()](void*) {}, options);
+      const auto keep = [storage = bytes.storage()](void*) {};
+      tensor = at::from_blob(start, sizes, keep, options);
     } else {
       tensor = at::empty(sizes, options);
       std::memcpy(tensor.data_ptr(), start, needed);
@@ -373,30 +399,31 @@ void init_tensor(Env& env, napi_value exports) {
   env.meta = static_cast<double*>(data);
   napi_create_reference(env.napi, array, 1, &env.meta_ref);
   napi_set_named_property(env.napi, exports, "metaArray", array);
-  add_exports(env, exports, {
-    {"fromData", from_data},
-    {"toBuffer", to_buffer},
-    {"shareBuffer", share_buffer},
-    {"meta", read_meta},
-    {"item", item},
-    {"release", release},
-    {"releaseMany", release_many},
-    {"live", live},
-    {"duplicate", duplicate},
-    {"isSame", is_same},
-    {"dataPointer", data_pointer},
-    {"grad", grad_of},
-    {"setGrad", set_grad},
-    {"setRequiresGrad", set_requires_grad},
-    {"version", version},
-    {"setData", set_data},
-    {"toDtype", to_dtype},
-    {"mapFile", map_file},
-    {"writeFile", write_file},
-    {"viewBytes", view_bytes},
-    {"scalarTensor", scalar_tensor},
-    {"storageUseCount", storage_use_count},
-  });
+  add_exports(env, exports,
+      {
+          {"fromData", from_data},
+          {"toBuffer", to_buffer},
+          {"shareBuffer", share_buffer},
+          {"meta", read_meta},
+          {"item", item},
+          {"release", release},
+          {"releaseMany", release_many},
+          {"live", live},
+          {"duplicate", duplicate},
+          {"isSame", is_same},
+          {"dataPointer", data_pointer},
+          {"grad", grad_of},
+          {"setGrad", set_grad},
+          {"setRequiresGrad", set_requires_grad},
+          {"version", version},
+          {"setData", set_data},
+          {"toDtype", to_dtype},
+          {"mapFile", map_file},
+          {"writeFile", write_file},
+          {"viewBytes", view_bytes},
+          {"scalarTensor", scalar_tensor},
+          {"storageUseCount", storage_use_count},
+      });
 }
 
 }  // namespace pw

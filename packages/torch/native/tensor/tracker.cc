@@ -40,12 +40,15 @@ PW_ENTRY(track, 2) {
   const int32_t handle = args.int32(1);
   const at::Tensor& tensor = env.tensor(handle);
   const size_t slot = static_cast<uint32_t>(handle) & HandleTable<at::Tensor>::kSlotMask;
-  if (slot >= env.tracker.entries.size()) env.tracker.entries.resize(std::max(slot + 1, env.tracker.entries.size() * 2));
+  if (slot >= env.tracker.entries.size())
+    env.tracker.entries.resize(std::max(slot + 1, env.tracker.entries.size() * 2));
   Tracker::Entry& entry = env.tracker.entries[slot];
   if (entry.object != nullptr) forget_entry(env, entry);  // its tensor was released in another way
   check(args.napi, napi_create_reference(args.napi, args.values[0], 0, &entry.object), "an object");
   entry.handle = handle;
-  entry.device_bytes = tensor.is_cpu() || tensor.is_meta() || !tensor.has_storage() ? 0 : static_cast<int64_t>(tensor.storage().nbytes());
+  entry.device_bytes = tensor.is_cpu() || tensor.is_meta() || !tensor.has_storage()
+                           ? 0
+                           : static_cast<int64_t>(tensor.storage().nbytes());
   env.tracker.device_bytes += entry.device_bytes;
   ++env.tracker.count;
   return from_bool(args.napi, is_pressed(env));
@@ -104,15 +107,16 @@ PW_ENTRY(settle_tracked, 1) {
 }
 
 void init_tracker(Env& env, napi_value exports) {
-  add_exports(env, exports, {
-    {"track", track},
-    {"untrack", untrack},
-    {"releaseTracked", release_tracked},
-    {"sweepTracked", sweep_tracked},
-    {"trackedBytes", tracked_bytes},
-    {"isMemoryPressed", is_memory_pressed},
-    {"settleTracked", settle_tracked},
-  });
+  add_exports(env, exports,
+      {
+          {"track", track},
+          {"untrack", untrack},
+          {"releaseTracked", release_tracked},
+          {"sweepTracked", sweep_tracked},
+          {"trackedBytes", tracked_bytes},
+          {"isMemoryPressed", is_memory_pressed},
+          {"settleTracked", settle_tracked},
+      });
 }
 
 }  // namespace pw

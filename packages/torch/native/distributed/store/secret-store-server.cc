@@ -53,7 +53,8 @@ class SecretStoreServer::Loop {
  private:
   bool turn() {
     std::vector<pollfd> all{{wake_.fd(), POLLIN, 0}, {listener_.fd(), static_cast<short>(full_ ? 0 : POLLIN), 0}};
-    for (const Client& client : clients_) all.push_back({client.socket.fd(), static_cast<short>(POLLIN | (client.out.empty() ? 0 : POLLOUT)), 0});
+    for (const Client& client : clients_)
+      all.push_back({client.socket.fd(), static_cast<short>(POLLIN | (client.out.empty() ? 0 : POLLOUT)), 0});
     poll(all.data(), all.size(), static_cast<int>(next_deadline().count()));
     if (all[0].revents != 0) return false;
     size_t i = 2;
@@ -188,7 +189,8 @@ class SecretStoreServer::Loop {
     Verdict verdict = Verdict::welcome;
     uint32_t value = 0;
     if (rank != kNobody) {
-      const bool taken = std::any_of(clients_.begin(), clients_.end(), [&](const Client& one) { return one.known && !one.gone && one.rank == rank; });
+      const bool taken = std::any_of(clients_.begin(), clients_.end(),
+          [&](const Client& one) { return one.known && !one.gone && one.rank == rank; });
       if (size != size_) verdict = Verdict::other_size, value = size_;
       else if (rank >= size_) verdict = Verdict::no_such_rank, value = size_;
       else if (taken) verdict = Verdict::rank_taken, value = rank;
@@ -263,15 +265,18 @@ class SecretStoreServer::Loop {
         char* end = nullptr;
         const int64_t before = std::strtoll(value.c_str(), &end, 10);
         if (end != value.c_str() + value.size()) return answer(client, std::string());
-        const int64_t sum = static_cast<int64_t>(static_cast<uint64_t>(before) + static_cast<uint64_t>(fields.get<int64_t>()));
+        const int64_t sum =
+            static_cast<int64_t>(static_cast<uint64_t>(before) + static_cast<uint64_t>(fields.get<int64_t>()));
         value = std::to_string(sum);
         std::string text;
         put_number<int64_t>(text, sum);
         answer(client, text);
         return changed();
       }
-      case Op::remove: return answer(client, values_.erase(fields.text()) != 0);
-      case Op::check: return answer(client, has_all(list()));
+      case Op::remove:
+        return answer(client, values_.erase(fields.text()) != 0);
+      case Op::check:
+        return answer(client, has_all(list()));
       case Op::count: {
         std::string text;
         put_number<int64_t>(text, static_cast<int64_t>(values_.size()));

@@ -27,7 +27,9 @@ constexpr milliseconds kShortWait{10}, kLongWait{200};  // how long a wait for a
 std::vector<uint8_t> bytes_of(const std::string& text) { return {text.begin(), text.end()}; }
 std::string text_of(const std::vector<uint8_t>& bytes) { return {bytes.begin(), bytes.end()}; }
 
-[[noreturn]] void lost(const std::string& why) { throw CodedError("PEER_LOST", "the connection to the store is lost: " + why); }
+[[noreturn]] void lost(const std::string& why) {
+  throw CodedError("PEER_LOST", "the connection to the store is lost: " + why);
+}
 
 // Waits until the socket is ready, at most until `deadline`.
 void await_socket(const Socket& socket, short events, Steady::time_point deadline) {
@@ -105,7 +107,10 @@ struct SecretStore::Connection {
     const std::string own = random_bytes(kNonce);
     try {
       first = receive(socket, kGreetingBytes + kNonce, deadline);
-      if (first.compare(0, kGreetingBytes, kGreeting) != 0) throw CodedError("REFUSED", "what answers at " + where + " is not a store with a secret; another program, or a run without one, uses the port");
+      if (first.compare(0, kGreetingBytes, kGreeting) != 0)
+        throw CodedError(
+            "REFUSED", "what answers at " + where +
+                           " is not a store with a secret; another program, or a run without one, uses the port");
       const std::string nonces = first.substr(kGreetingBytes) + own;
       std::string who;
       put_number<uint32_t>(who, options.rank);
@@ -116,11 +121,18 @@ struct SecretStore::Connection {
       Fields fields(head);
       const auto result = static_cast<Verdict>(fields.get<uint8_t>());
       const uint32_t value = fields.get<uint32_t>();
-      if (result == Verdict::wrong_secret) throw CodedError("REFUSED", "the store at " + where + " belongs to another run: its secret is another one");
-      if (!equal_digests(verdict.substr(5), proof(options.secret, "server", nonces + head))) throw CodedError("REFUSED", "what answers at " + where + " does not know the secret of this run");
-      if (result == Verdict::other_size) throw CodedError("REFUSED", "this rank has a WORLD_SIZE of " + std::to_string(options.size) + ", rank 0 has " + std::to_string(value));
-      if (result == Verdict::rank_taken) throw CodedError("REFUSED", "there is a rank " + std::to_string(value) + " in this run already");
-      if (result == Verdict::no_such_rank) throw CodedError("REFUSED", "there is no rank " + std::to_string(options.rank) + " among " + std::to_string(value));
+      if (result == Verdict::wrong_secret)
+        throw CodedError("REFUSED", "the store at " + where + " belongs to another run: its secret is another one");
+      if (!equal_digests(verdict.substr(5), proof(options.secret, "server", nonces + head)))
+        throw CodedError("REFUSED", "what answers at " + where + " does not know the secret of this run");
+      if (result == Verdict::other_size)
+        throw CodedError("REFUSED",
+            "this rank has a WORLD_SIZE of " + std::to_string(options.size) + ", rank 0 has " + std::to_string(value));
+      if (result == Verdict::rank_taken)
+        throw CodedError("REFUSED", "there is a rank " + std::to_string(value) + " in this run already");
+      if (result == Verdict::no_such_rank)
+        throw CodedError(
+            "REFUSED", "there is no rank " + std::to_string(options.rank) + " among " + std::to_string(value));
       out = Seal(options.secret, "client", nonces);
       in = Seal(options.secret, "server", nonces);
       return true;
@@ -131,7 +143,8 @@ struct SecretStore::Connection {
   }
 };
 
-SecretStore::SecretStore(const SecretStoreOptions& options) : c10d::Store(options.timeout), server_(options.server), port_(options.port) {
+SecretStore::SecretStore(const SecretStoreOptions& options)
+    : c10d::Store(options.timeout), server_(options.server), port_(options.port) {
   const Steady::time_point deadline = Steady::now() + options.timeout;
   std::string why = "no answer";
   do {
@@ -155,7 +168,8 @@ void SecretStore::set(const std::string& key, const std::vector<uint8_t>& value)
   connection_->ask(text);
 }
 
-std::vector<uint8_t> SecretStore::compareSet(const std::string& key, const std::vector<uint8_t>& expected, const std::vector<uint8_t>& wanted) {
+std::vector<uint8_t> SecretStore::compareSet(
+    const std::string& key, const std::vector<uint8_t>& expected, const std::vector<uint8_t>& wanted) {
   std::string text = request(Op::compare_set, key);
   put_text(text, text_of(expected));
   put_text(text, text_of(wanted));
@@ -177,7 +191,9 @@ int64_t SecretStore::add(const std::string& key, int64_t value) {
   return Fields(answer).get<int64_t>();
 }
 
-bool SecretStore::deleteKey(const std::string& key) { return connection_->ask(request(Op::remove, key)) == std::string(1, '\1'); }
+bool SecretStore::deleteKey(const std::string& key) {
+  return connection_->ask(request(Op::remove, key)) == std::string(1, '\1');
+}
 
 bool SecretStore::check(const std::vector<std::string>& keys) {
   std::string text;
@@ -203,7 +219,8 @@ void SecretStore::wait(const std::vector<std::string>& keys, const milliseconds&
     put_number<uint8_t>(text, static_cast<uint8_t>(Op::wait));
     put_number<uint32_t>(text, static_cast<uint32_t>(turn.count()));
     if (connection_->ask(text + list, turn + kAnswer) == std::string(1, '\1')) return;
-    if (Steady::now() >= deadline) C10_THROW_ERROR(DistStoreError, "the wait for keys timed out after " + std::to_string(timeout.count()) + " ms");
+    if (Steady::now() >= deadline)
+      C10_THROW_ERROR(DistStoreError, "the wait for keys timed out after " + std::to_string(timeout.count()) + " ms");
     slice = std::min(slice * 2, kLongWait);
   }
 }

@@ -33,7 +33,9 @@ enum class Verdict : uint8_t { welcome, wrong_secret, other_size, rank_taken, no
 enum class Op : uint8_t { set = 1, compare_set, get, add, remove, check, count, wait };
 
 template <typename T>
-void put_number(std::string& out, T value) { out.append(reinterpret_cast<const char*>(&value), sizeof(T)); }
+void put_number(std::string& out, T value) {
+  out.append(reinterpret_cast<const char*>(&value), sizeof(T));
+}
 inline void put_text(std::string& out, const std::string& text) {
   put_number<uint32_t>(out, static_cast<uint32_t>(text.size()));
   out += text;
@@ -79,7 +81,9 @@ class Seal {
   uint64_t number_ = 0;
 };
 
-inline std::string proof(const std::string& secret, const char* who, const std::string& text) { return as_text(hmac_sha256(secret, who + text)); }
+inline std::string proof(const std::string& secret, const char* who, const std::string& text) {
+  return as_text(hmac_sha256(secret, who + text));
+}
 
 }  // namespace secret_store
 
@@ -115,7 +119,8 @@ class SecretStore final : public c10d::Store {
 
   c10::intrusive_ptr<c10d::Store> clone() override;
   void set(const std::string& key, const std::vector<uint8_t>& value) override;
-  std::vector<uint8_t> compareSet(const std::string& key, const std::vector<uint8_t>& expected, const std::vector<uint8_t>& wanted) override;
+  std::vector<uint8_t> compareSet(
+      const std::string& key, const std::vector<uint8_t>& expected, const std::vector<uint8_t>& wanted) override;
   std::vector<uint8_t> get(const std::string& key) override;
   int64_t add(const std::string& key, int64_t value) override;
   bool deleteKey(const std::string& key) override;

@@ -37,8 +37,10 @@ bool is_literal(const std::string& host) {
 }
 
 bool is_loopback(const addrinfo& one) {
-  if (one.ai_family == AF_INET) return (ntohl(reinterpret_cast<const sockaddr_in*>(one.ai_addr)->sin_addr.s_addr) >> 24) == 127;
-  return one.ai_family == AF_INET6 && IN6_IS_ADDR_LOOPBACK(&reinterpret_cast<const sockaddr_in6*>(one.ai_addr)->sin6_addr);
+  if (one.ai_family == AF_INET)
+    return (ntohl(reinterpret_cast<const sockaddr_in*>(one.ai_addr)->sin_addr.s_addr) >> 24) == 127;
+  return one.ai_family == AF_INET6 &&
+         IN6_IS_ADDR_LOOPBACK(&reinterpret_cast<const sockaddr_in6*>(one.ai_addr)->sin6_addr);
 }
 
 Socket open_socket(const addrinfo& one) {
@@ -93,18 +95,21 @@ Socket listen_at(const std::string& host, uint16_t port) {
     return Socket();
   };
   Socket socket = attempt(resolve(host, port, 0, why), exact);
-  if (!socket.is_open() && !exact && problem == EADDRNOTAVAIL) socket = attempt(resolve("", port, AI_PASSIVE, why), true);
+  if (!socket.is_open() && !exact && problem == EADDRNOTAVAIL)
+    socket = attempt(resolve("", port, AI_PASSIVE, why), true);
   if (socket.is_open()) return socket;
   if (problem == EADDRINUSE) throw CodedError("IN_USE", "another program listens on port " + std::to_string(port));
   if (problem == EADDRNOTAVAIL) throw CodedError("BAD_ARGUMENT", host + " is not an address of this machine");
-  throw CodedError("LIBTORCH", "cannot listen at " + host + ", port " + std::to_string(port) + ": " + std::strerror(problem));
+  throw CodedError(
+      "LIBTORCH", "cannot listen at " + host + ", port " + std::to_string(port) + ": " + std::strerror(problem));
 }
 
 uint16_t port_of(const Socket& socket) {
   sockaddr_storage address{};
   socklen_t length = sizeof(address);
   if (getsockname(socket.fd(), reinterpret_cast<sockaddr*>(&address), &length) != 0) return 0;
-  return ntohs(address.ss_family == AF_INET6 ? reinterpret_cast<sockaddr_in6*>(&address)->sin6_port : reinterpret_cast<sockaddr_in*>(&address)->sin_port);
+  return ntohs(address.ss_family == AF_INET6 ? reinterpret_cast<sockaddr_in6*>(&address)->sin6_port
+                                             : reinterpret_cast<sockaddr_in*>(&address)->sin_port);
 }
 
 Socket connect_to(const std::string& host, uint16_t port, std::chrono::milliseconds limit, std::string& why) {

@@ -160,9 +160,8 @@ PW_ENTRY(tcp_store, 9) {
   request.listen = args.missing(6) ? request.host : args.string(6);
   const std::string secret = args.missing(7) ? "" : args.string(7);
   request.rank = args.int32(8);
-  StorePtr store = away(args.napi, request.timeout.count(), "no answer from the store's server", [request, secret] {
-    return secret.empty() ? open_store(request) : open_secret_store(request, secret);
-  });
+  StorePtr store = away(args.napi, request.timeout.count(), "no answer from the store's server",
+      [request, secret] { return secret.empty() ? open_store(request) : open_secret_store(request, secret); });
   return add_store(*args.env, std::move(store));
 }
 
@@ -181,7 +180,8 @@ PW_ENTRY(hash_store, 1) {
   c10::intrusive_ptr<c10d::HashStore> store;
   if (found != all.by_name.end()) store = found->second.lock();
   if (!store) {
-    for (auto it = all.by_name.begin(); it != all.by_name.end();) it = it->second.expired() ? all.by_name.erase(it) : std::next(it);
+    for (auto it = all.by_name.begin(); it != all.by_name.end();)
+      it = it->second.expired() ? all.by_name.erase(it) : std::next(it);
     store = c10::make_intrusive<c10d::HashStore>();
     all.by_name.insert_or_assign(name, c10::weak_intrusive_ptr<c10d::HashStore>(store));
   }
@@ -189,10 +189,15 @@ PW_ENTRY(hash_store, 1) {
 }
 
 // (path, ranks)
-PW_ENTRY(file_store, 2) { return add_store(*args.env, c10::make_intrusive<c10d::FileStore>(args.string(0), args.int32(1))); }
+PW_ENTRY(file_store, 2) {
+  return add_store(*args.env, c10::make_intrusive<c10d::FileStore>(args.string(0), args.int32(1)));
+}
 
 // (prefix, store)
-PW_ENTRY(prefix_store, 2) { return add_store(*args.env, c10::make_intrusive<c10d::PrefixStore>(args.string(0), store_of(*args.env, args.int32(1)))); }
+PW_ENTRY(prefix_store, 2) {
+  return add_store(
+      *args.env, c10::make_intrusive<c10d::PrefixStore>(args.string(0), store_of(*args.env, args.int32(1))));
+}
 
 constexpr int64_t kQuick = 60000;  // for calls that wait for no other rank
 
@@ -201,7 +206,10 @@ PW_ENTRY(store_set, 3) {
   StorePtr store = store_of(*args.env, args.int32(0));
   const std::string key = args.string(1);
   const Bytes value = bytes_of(args.napi, args.values[2]);
-  away(args.napi, kQuick, "no answer from the store", [=] { store->set(key, value); return true; });
+  away(args.napi, kQuick, "no answer from the store", [=] {
+    store->set(key, value);
+    return true;
+  });
   return nullptr;
 }
 
@@ -221,7 +229,10 @@ PW_ENTRY(store_wait, 3) {
   StorePtr store = store_of(*args.env, args.int32(0));
   const std::vector<std::string> keys = strings(args.napi, args.values[1]);
   const int64_t timeout = args.int64(2);
-  away(args.napi, timeout, "nobody has set all of the keys", [=] { store->wait(keys, std::chrono::milliseconds(timeout)); return true; });
+  away(args.napi, timeout, "nobody has set all of the keys", [=] {
+    store->wait(keys, std::chrono::milliseconds(timeout));
+    return true;
+  });
   return nullptr;
 }
 
@@ -230,7 +241,8 @@ PW_ENTRY(store_add, 3) {
   StorePtr store = store_of(*args.env, args.int32(0));
   const std::string key = args.string(1);
   const int64_t value = args.int64(2);
-  return from_int64(args.napi, away(args.napi, kQuick, "no answer from the store", [=] { return store->add(key, value); }));
+  return from_int64(
+      args.napi, away(args.napi, kQuick, "no answer from the store", [=] { return store->add(key, value); }));
 }
 
 PW_ENTRY(store_check, 2) {
@@ -242,12 +254,14 @@ PW_ENTRY(store_check, 2) {
 PW_ENTRY(store_delete, 2) {
   StorePtr store = store_of(*args.env, args.int32(0));
   const std::string key = args.string(1);
-  return from_bool(args.napi, away(args.napi, kQuick, "no answer from the store", [=] { return store->deleteKey(key); }));
+  return from_bool(
+      args.napi, away(args.napi, kQuick, "no answer from the store", [=] { return store->deleteKey(key); }));
 }
 
 PW_ENTRY(store_count, 1) {
   StorePtr store = store_of(*args.env, args.int32(0));
-  return from_int64(args.napi, away(args.napi, kQuick, "no answer from the store", [=] { return store->getNumKeys(); }));
+  return from_int64(
+      args.napi, away(args.napi, kQuick, "no answer from the store", [=] { return store->getNumKeys(); }));
 }
 
 // (store, key, expected, wanted): the value afterwards.
@@ -255,7 +269,8 @@ PW_ENTRY(store_compare_set, 4) {
   StorePtr store = store_of(*args.env, args.int32(0));
   const std::string key = args.string(1);
   const Bytes expected = bytes_of(args.napi, args.values[2]), wanted = bytes_of(args.napi, args.values[3]);
-  return from_bytes(args.napi, away(args.napi, kQuick, "no answer from the store", [=] { return store->compareSet(key, expected, wanted); }));
+  return from_bytes(args.napi,
+      away(args.napi, kQuick, "no answer from the store", [=] { return store->compareSet(key, expected, wanted); }));
 }
 
 PW_ENTRY(store_close, 1) {
@@ -276,22 +291,23 @@ void init_store(Env& env, napi_value exports) {
   }();
   (void)once;
   at_env_end(env, [key = &env] { stores.erase(key); });
-  add_exports(env, exports, {
-    {"tcpStore", tcp_store},
-    {"storePort", store_port},
-    {"hashStore", hash_store},
-    {"fileStore", file_store},
-    {"prefixStore", prefix_store},
-    {"storeSet", store_set},
-    {"storeGet", store_get},
-    {"storeWait", store_wait},
-    {"storeAdd", store_add},
-    {"storeCheck", store_check},
-    {"storeDelete", store_delete},
-    {"storeCount", store_count},
-    {"storeCompareSet", store_compare_set},
-    {"storeClose", store_close},
-  });
+  add_exports(env, exports,
+      {
+          {"tcpStore", tcp_store},
+          {"storePort", store_port},
+          {"hashStore", hash_store},
+          {"fileStore", file_store},
+          {"prefixStore", prefix_store},
+          {"storeSet", store_set},
+          {"storeGet", store_get},
+          {"storeWait", store_wait},
+          {"storeAdd", store_add},
+          {"storeCheck", store_check},
+          {"storeDelete", store_delete},
+          {"storeCount", store_count},
+          {"storeCompareSet", store_compare_set},
+          {"storeClose", store_close},
+      });
 }
 
 }  // namespace pw

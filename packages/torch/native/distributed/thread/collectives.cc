@@ -54,19 +54,32 @@ constexpr int64_t kChunk = 32768;  // elements of one item
 
 const char* dtype_text(at::ScalarType dtype) {
   switch (dtype) {
-    case at::kByte: return "uint8";
-    case at::kChar: return "int8";
-    case at::kShort: return "int16";
-    case at::kInt: return "int32";
-    case at::kLong: return "int64";
-    case at::kHalf: return "float16";
-    case at::kFloat: return "float32";
-    case at::kDouble: return "float64";
-    case at::kBFloat16: return "bfloat16";
-    case at::kBool: return "bool";
-    case at::kComplexFloat: return "complex64";
-    case at::kComplexDouble: return "complex128";
-    default: return c10::toString(dtype);
+    case at::kByte:
+      return "uint8";
+    case at::kChar:
+      return "int8";
+    case at::kShort:
+      return "int16";
+    case at::kInt:
+      return "int32";
+    case at::kLong:
+      return "int64";
+    case at::kHalf:
+      return "float16";
+    case at::kFloat:
+      return "float32";
+    case at::kDouble:
+      return "float64";
+    case at::kBFloat16:
+      return "bfloat16";
+    case at::kBool:
+      return "bool";
+    case at::kComplexFloat:
+      return "complex64";
+    case at::kComplexDouble:
+      return "complex128";
+    default:
+      return c10::toString(dtype);
   }
 }
 
@@ -79,18 +92,26 @@ std::string shape_text(const at::Tensor& tensor) {
 
 const char* op_text(const ReduceOp& op) {
   switch (op.op_) {
-    case ReduceOp::SUM: return "sum";
-    case ReduceOp::AVG: return "avg";
-    case ReduceOp::PRODUCT: return "product";
-    case ReduceOp::MIN: return "min";
-    case ReduceOp::MAX: return "max";
-    default: throw CodedError("BAD_ARGUMENT", "thread groups reduce with sum, avg, product, min or max");
+    case ReduceOp::SUM:
+      return "sum";
+    case ReduceOp::AVG:
+      return "avg";
+    case ReduceOp::PRODUCT:
+      return "product";
+    case ReduceOp::MIN:
+      return "min";
+    case ReduceOp::MAX:
+      return "max";
+    default:
+      throw CodedError("BAD_ARGUMENT", "thread groups reduce with sum, avg, product, min or max");
   }
 }
 
 void copy_into(const at::Tensor& target, const at::Tensor& source) {
-  if (target.is_cpu() && source.is_cpu() && target.scalar_type() == source.scalar_type() && target.is_contiguous() && source.is_contiguous()) {
-    if (target.numel() > 0 && target.data_ptr() != source.const_data_ptr()) std::memcpy(target.data_ptr(), source.const_data_ptr(), source.nbytes());
+  if (target.is_cpu() && source.is_cpu() && target.scalar_type() == source.scalar_type() && target.is_contiguous() &&
+      source.is_contiguous()) {
+    if (target.numel() > 0 && target.data_ptr() != source.const_data_ptr())
+      std::memcpy(target.data_ptr(), source.const_data_ptr(), source.nbytes());
     return;
   }
   at::NoGradGuard no_grad;
@@ -98,16 +119,25 @@ void copy_into(const at::Tensor& target, const at::Tensor& source) {
 }
 
 template <typename T>
-struct Accumulator { using type = T; };
-template <> struct Accumulator<at::Half> { using type = float; };
-template <> struct Accumulator<at::BFloat16> { using type = float; };
+struct Accumulator {
+  using type = T;
+};
+template <>
+struct Accumulator<at::Half> {
+  using type = float;
+};
+template <>
+struct Accumulator<at::BFloat16> {
+  using type = float;
+};
 
 template <typename A>
 void accumulate(A* sum, const A* more, int64_t count, ReduceOp::RedOpType op) {
   switch (op) {
     case ReduceOp::PRODUCT:
       for (int64_t i = 0; i < count; ++i) {
-        if constexpr (std::is_same_v<A, bool>) sum[i] = sum[i] && more[i]; else sum[i] *= more[i];
+        if constexpr (std::is_same_v<A, bool>) sum[i] = sum[i] && more[i];
+        else sum[i] *= more[i];
       }
       return;
     case ReduceOp::MIN:
@@ -124,7 +154,8 @@ void accumulate(A* sum, const A* more, int64_t count, ReduceOp::RedOpType op) {
       return;
     default:
       for (int64_t i = 0; i < count; ++i) {
-        if constexpr (std::is_same_v<A, bool>) sum[i] = sum[i] || more[i]; else sum[i] += more[i];
+        if constexpr (std::is_same_v<A, bool>) sum[i] = sum[i] || more[i];
+        else sum[i] += more[i];
       }
   }
 }
@@ -162,7 +193,7 @@ void reduce_block(const Tensors& inputs, const Tensors& outputs, int64_t begin, 
 // Reduces elements begin to end of all inputs, in the order of the ranks, into all outputs.
 void reduce_range(const Tensors& inputs, const Tensors& outputs, int64_t begin, int64_t end, ReduceOp::RedOpType op) {
   AT_DISPATCH_ALL_TYPES_AND_COMPLEX_AND3(at::kHalf, at::kBFloat16, at::kBool, inputs[0].scalar_type(), "reduce",
-    [&] { reduce_block<scalar_t>(inputs, outputs, begin, end, op); });
+      [&] { reduce_block<scalar_t>(inputs, outputs, begin, end, op); });
 }
 
 // The same for memory that the CPU cannot read.
@@ -172,10 +203,17 @@ void reduce_on_device(const Tensors& inputs, const Tensors& outputs, ReduceOp::R
   for (size_t rank = 1; rank < inputs.size(); ++rank) {
     const at::Tensor more = inputs[rank].detach().to(sum.device());
     switch (op) {
-      case ReduceOp::PRODUCT: sum.mul_(more); break;
-      case ReduceOp::MIN: sum = at::Tensor(sum).minimum(more); break;
-      case ReduceOp::MAX: sum = at::Tensor(sum).maximum(more); break;
-      default: sum.add_(more);
+      case ReduceOp::PRODUCT:
+        sum.mul_(more);
+        break;
+      case ReduceOp::MIN:
+        sum = at::Tensor(sum).minimum(more);
+        break;
+      case ReduceOp::MAX:
+        sum = at::Tensor(sum).maximum(more);
+        break;
+      default:
+        sum.add_(more);
     }
   }
   if (op == ReduceOp::AVG) sum.div_(static_cast<double>(inputs.size()));
@@ -221,7 +259,8 @@ void plan_reductions(Round& round, std::vector<Reduction> reductions, ReduceOp::
       }
     }
     const bool whole = !on_cpu(one.inputs) || !on_cpu(one.outputs);
-    for (int64_t begin = 0; begin < count; begin += whole ? count : kChunk) items.push_back({i, begin, whole ? -1 : std::min(count, begin + kChunk)});
+    for (int64_t begin = 0; begin < count; begin += whole ? count : kChunk)
+      items.push_back({i, begin, whole ? -1 : std::min(count, begin + kChunk)});
   }
   round.items = items.size();
   round.run = [reductions = std::move(reductions), items = std::move(items), op](size_t item) {
@@ -248,7 +287,8 @@ class RoundWork final : public ThreadWork {
         std::string error;
         try {
           round.run(item);
-          if (round.on_gpu) for (const Round::Part& part : round.parts) wait_for_streams(part.outputs);
+          if (round.on_gpu)
+            for (const Round::Part& part : round.parts) wait_for_streams(part.outputs);
         } catch (const std::exception& problem) {
           error = problem.what();
         }
@@ -289,7 +329,8 @@ class RoundWork final : public ThreadWork {
         missing += (missing.empty() ? "" : ", ") + std::to_string(rank);
       }
       const Stop stop = wait.check();
-      if (stop != Stop::none) wait.fail(stop, missing.empty() ? "another rank is busy in it" : "missing ranks: " + missing);
+      if (stop != Stop::none)
+        wait.fail(stop, missing.empty() ? "another rank is busy in it" : "missing ranks: " + missing);
     }
   }
 
@@ -309,8 +350,14 @@ struct PostedQueue {
 
 class ReceiveWork final : public ThreadWork {
  public:
-  ReceiveWork(std::shared_ptr<Inbox> inbox, std::shared_ptr<PostedQueue> queue, at::Tensor target, std::pair<int, int> from)
-      : ThreadWork(-1, c10d::OpType::RECV), inbox_(std::move(inbox)), queue_(std::move(queue)), target_(std::move(target)), source_(from.first), tag_(from.second) {
+  ReceiveWork(
+      std::shared_ptr<Inbox> inbox, std::shared_ptr<PostedQueue> queue, at::Tensor target, std::pair<int, int> from)
+      : ThreadWork(-1, c10d::OpType::RECV),
+        inbox_(std::move(inbox)),
+        queue_(std::move(queue)),
+        target_(std::move(target)),
+        source_(from.first),
+        tag_(from.second) {
     std::lock_guard<std::mutex> lock(queue_->mutex);
     queue_->waiting.push_back(posted_);
   }
@@ -334,7 +381,8 @@ class ReceiveWork final : public ThreadWork {
     const at::Tensor& got = posted_->message.tensors[0];
     if (!got.defined()) return;
     if (got.numel() != target_.numel() || got.scalar_type() != target_.scalar_type()) {
-      throw CodedError("MISMATCH", "the message is " + shape_text(got) + ", the tensor to fill is " + shape_text(target_));
+      throw CodedError(
+          "MISMATCH", "the message is " + shape_text(got) + ", the tensor to fill is " + shape_text(target_));
     }
     copy_into(target_, got);
     posted_->message.tensors[0] = at::Tensor();
@@ -365,64 +413,73 @@ class ThreadBackend final : public c10d::Backend {
 
   c10::intrusive_ptr<c10d::Work> broadcast(Tensors& tensors, const c10d::BroadcastOptions& opts) override {
     const int64_t root = opts.rootRank;
-    return enter(c10d::OpType::BROADCAST, "broadcast from rank " + std::to_string(root), tensors, tensors, [root](Round& round) {
-      std::vector<std::pair<at::Tensor, at::Tensor>> copies;
-      for (Round::Part& part : round.parts) {
-        if (&part != &round.parts[root]) copies.emplace_back(part.outputs[0], round.parts[root].inputs[0]);
-      }
-      plan_copies(round, std::move(copies));
-    });
+    return enter(
+        c10d::OpType::BROADCAST, "broadcast from rank " + std::to_string(root), tensors, tensors, [root](Round& round) {
+          std::vector<std::pair<at::Tensor, at::Tensor>> copies;
+          for (Round::Part& part : round.parts) {
+            if (&part != &round.parts[root]) copies.emplace_back(part.outputs[0], round.parts[root].inputs[0]);
+          }
+          plan_copies(round, std::move(copies));
+        });
   }
 
   c10::intrusive_ptr<c10d::Work> allreduce(Tensors& tensors, const c10d::AllreduceOptions& opts) override {
-    return enter(c10d::OpType::ALLREDUCE, std::string("allReduce with ") + op_text(opts.reduceOp), tensors, tensors, [op = opts.reduceOp.op_](Round& round) {
-      Reduction one;
-      for (Round::Part& part : round.parts) {
-        one.inputs.push_back(part.inputs[0]);
-        one.outputs.push_back(part.outputs[0]);
-      }
-      plan_reductions(round, {std::move(one)}, op);
-    });
+    return enter(c10d::OpType::ALLREDUCE, std::string("allReduce with ") + op_text(opts.reduceOp), tensors, tensors,
+        [op = opts.reduceOp.op_](Round& round) {
+          Reduction one;
+          for (Round::Part& part : round.parts) {
+            one.inputs.push_back(part.inputs[0]);
+            one.outputs.push_back(part.outputs[0]);
+          }
+          plan_reductions(round, {std::move(one)}, op);
+        });
   }
 
   c10::intrusive_ptr<c10d::Work> reduce(Tensors& tensors, const c10d::ReduceOptions& opts) override {
-    const std::string call = std::string("reduce with ") + op_text(opts.reduceOp) + " to rank " + std::to_string(opts.rootRank);
-    return enter(c10d::OpType::REDUCE, call, tensors, tensors, [op = opts.reduceOp.op_, root = opts.rootRank](Round& round) {
-      Reduction one;
-      for (Round::Part& part : round.parts) one.inputs.push_back(part.inputs[0]);
-      one.outputs.push_back(round.parts[root].outputs[0]);
-      plan_reductions(round, {std::move(one)}, op);
-    });
+    const std::string call =
+        std::string("reduce with ") + op_text(opts.reduceOp) + " to rank " + std::to_string(opts.rootRank);
+    return enter(
+        c10d::OpType::REDUCE, call, tensors, tensors, [op = opts.reduceOp.op_, root = opts.rootRank](Round& round) {
+          Reduction one;
+          for (Round::Part& part : round.parts) one.inputs.push_back(part.inputs[0]);
+          one.outputs.push_back(round.parts[root].outputs[0]);
+          plan_reductions(round, {std::move(one)}, op);
+        });
   }
 
-  c10::intrusive_ptr<c10d::Work> allgather(std::vector<Tensors>& outputs, Tensors& inputs, const c10d::AllgatherOptions&) override {
+  c10::intrusive_ptr<c10d::Work> allgather(
+      std::vector<Tensors>& outputs, Tensors& inputs, const c10d::AllgatherOptions&) override {
     return enter(c10d::OpType::ALLGATHER, "allGather", inputs, outputs[0], [](Round& round) {
       std::vector<std::pair<at::Tensor, at::Tensor>> copies;
       for (Round::Part& to : round.parts) {
-        for (size_t from = 0; from < round.parts.size(); ++from) copies.emplace_back(to.outputs[from], round.parts[from].inputs[0]);
+        for (size_t from = 0; from < round.parts.size(); ++from)
+          copies.emplace_back(to.outputs[from], round.parts[from].inputs[0]);
       }
       plan_copies(round, std::move(copies));
     });
   }
 
-  c10::intrusive_ptr<c10d::Work> reduce_scatter(Tensors& outputs, std::vector<Tensors>& inputs, const c10d::ReduceScatterOptions& opts) override {
-    return enter(c10d::OpType::REDUCE_SCATTER, std::string("reduceScatter with ") + op_text(opts.reduceOp), inputs[0], outputs, [op = opts.reduceOp.op_](Round& round) {
-      std::vector<Reduction> all;
-      for (size_t to = 0; to < round.parts.size(); ++to) {
-        Reduction one;
-        for (Round::Part& part : round.parts) one.inputs.push_back(part.inputs[to]);
-        one.outputs.push_back(round.parts[to].outputs[0]);
-        all.push_back(std::move(one));
-      }
-      plan_reductions(round, std::move(all), op);
-    });
+  c10::intrusive_ptr<c10d::Work> reduce_scatter(
+      Tensors& outputs, std::vector<Tensors>& inputs, const c10d::ReduceScatterOptions& opts) override {
+    return enter(c10d::OpType::REDUCE_SCATTER, std::string("reduceScatter with ") + op_text(opts.reduceOp), inputs[0],
+        outputs, [op = opts.reduceOp.op_](Round& round) {
+          std::vector<Reduction> all;
+          for (size_t to = 0; to < round.parts.size(); ++to) {
+            Reduction one;
+            for (Round::Part& part : round.parts) one.inputs.push_back(part.inputs[to]);
+            one.outputs.push_back(round.parts[to].outputs[0]);
+            all.push_back(std::move(one));
+          }
+          plan_reductions(round, std::move(all), op);
+        });
   }
 
   c10::intrusive_ptr<c10d::Work> alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions&) override {
     return enter(c10d::OpType::ALLTOALL, "allToAll", inputs, outputs, [](Round& round) {
       std::vector<std::pair<at::Tensor, at::Tensor>> copies;
       for (size_t to = 0; to < round.parts.size(); ++to) {
-        for (size_t from = 0; from < round.parts.size(); ++from) copies.emplace_back(round.parts[to].outputs[from], round.parts[from].inputs[to]);
+        for (size_t from = 0; from < round.parts.size(); ++from)
+          copies.emplace_back(round.parts[to].outputs[from], round.parts[from].inputs[to]);
       }
       plan_copies(round, std::move(copies));
     });
@@ -451,7 +508,8 @@ class ThreadBackend final : public c10d::Backend {
   }
 
  private:
-  c10::intrusive_ptr<c10d::Work> enter(c10d::OpType type, const std::string& call, const Tensors& inputs, const Tensors& outputs, const Plan& plan) {
+  c10::intrusive_ptr<c10d::Work> enter(
+      c10d::OpType type, const std::string& call, const Tensors& inputs, const Tensors& outputs, const Plan& plan) {
     bool on_gpu = false;
     for (const Tensors* list : {&inputs, &outputs}) {
       for (const at::Tensor& tensor : *list) on_gpu = on_gpu || tensor.is_cuda();
@@ -466,8 +524,8 @@ class ThreadBackend final : public c10d::Backend {
       for (size_t other = 0; other < round->parts.size(); ++other) {
         const Round::Part& part = round->parts[other];
         if (!part.here || part.call == call || !round->error.empty()) continue;
-        round->error = "rank " + std::to_string(other) + " called " + part.call + ", rank " + std::to_string(rank_) + " called " + call +
-                       ": all ranks must call the same collectives in the same order";
+        round->error = "rank " + std::to_string(other) + " called " + part.call + ", rank " + std::to_string(rank_) +
+                       " called " + call + ": all ranks must call the same collectives in the same order";
       }
       Round::Part& mine = round->parts[rank_];
       mine = {true, call, inputs, outputs};
@@ -501,7 +559,8 @@ bool ThreadWork::wait(std::chrono::milliseconds timeout) {
   return true;
 }
 
-c10::intrusive_ptr<c10d::Backend> make_thread_backend(std::shared_ptr<ThreadHub> hub, std::shared_ptr<Endpoint> endpoint) {
+c10::intrusive_ptr<c10d::Backend> make_thread_backend(
+    std::shared_ptr<ThreadHub> hub, std::shared_ptr<Endpoint> endpoint) {
   return c10::make_intrusive<ThreadBackend>(std::move(hub), std::move(endpoint));
 }
 

@@ -28,7 +28,8 @@ thread_local int memberships = 0;
 
 }  // namespace
 
-ThreadHub::ThreadHub(std::string group, int ranks, size_t bound) : name(std::move(group)), size(ranks), seats_(ranks, Seat::empty), why_(ranks) {
+ThreadHub::ThreadHub(std::string group, int ranks, size_t bound)
+    : name(std::move(group)), size(ranks), seats_(ranks, Seat::empty), why_(ranks) {
   for (int rank = 0; rank < ranks; ++rank) inboxes_.push_back(std::make_shared<Inbox>(ranks, bound, true));
 }
 
@@ -38,7 +39,8 @@ std::shared_ptr<ThreadHub> ThreadHub::open(const std::string& name, int size, si
   std::shared_ptr<ThreadHub>& slot = all.by_name[name];
   if (!slot) slot = std::make_shared<ThreadHub>(name, size, bound);
   if (slot->size != size) {
-    throw CodedError("SIZE", "this thread group has " + std::to_string(slot->size) + " ranks, not " + std::to_string(size) + "; all ranks must give the same size");
+    throw CodedError("SIZE", "this thread group has " + std::to_string(slot->size) + " ranks, not " +
+                                 std::to_string(size) + "; all ranks must give the same size");
   }
   return slot;
 }
@@ -73,8 +75,11 @@ std::shared_ptr<Endpoint> ThreadHub::join(int rank) {
   std::string aborted;
   {
     std::lock_guard<std::mutex> lock(mutex_);
-    if (seats_[rank] == Seat::taken) throw CodedError("RANK", "rank " + std::to_string(rank) + " has joined this thread group already");
-    if (seats_[rank] == Seat::left) throw CodedError("RANK", "rank " + std::to_string(rank) + " has left this thread group; use another name for a new group");
+    if (seats_[rank] == Seat::taken)
+      throw CodedError("RANK", "rank " + std::to_string(rank) + " has joined this thread group already");
+    if (seats_[rank] == Seat::left)
+      throw CodedError(
+          "RANK", "rank " + std::to_string(rank) + " has left this thread group; use another name for a new group");
     seats_[rank] = Seat::taken;
     aborted = aborted_;
   }
@@ -84,7 +89,8 @@ std::shared_ptr<Endpoint> ThreadHub::join(int rank) {
   endpoint->size = size;
   endpoint->inbox = inboxes_[rank];
   endpoint->hub = self;
-  for (int other = 0; other < size; ++other) endpoint->outlets.push_back(std::make_unique<ThreadOutlet>(inboxes_[other], rank));
+  for (int other = 0; other < size; ++other)
+    endpoint->outlets.push_back(std::make_unique<ThreadOutlet>(inboxes_[other], rank));
   if (!aborted.empty()) endpoint->control->abort(aborted);
   if (memberships++ == 0) ++crowd().ranks;
   endpoint->close = [hub = std::weak_ptr<ThreadHub>(self), control = endpoint->control, rank, left = false]() mutable {
@@ -92,7 +98,8 @@ std::shared_ptr<Endpoint> ThreadHub::join(int rank) {
     left = true;
     if (--memberships == 0) --crowd().ranks;
     control->abort("this rank has left the group");
-    if (std::shared_ptr<ThreadHub> alive = hub.lock()) alive->leave(rank, "rank " + std::to_string(rank) + " has left the group");
+    if (std::shared_ptr<ThreadHub> alive = hub.lock())
+      alive->leave(rank, "rank " + std::to_string(rank) + " has left the group");
   };
   return endpoint;
 }
@@ -149,7 +156,8 @@ PW_ENTRY(forget_threads, 1) { return from_bool(args.napi, ThreadHub::forget_all(
 // (name, rank, size, bound): an endpoint.
 PW_ENTRY(join_threads, 4) {
   const int rank = args.int32(1), size = args.int32(2);
-  if (size < 1 || rank < 0 || rank >= size) throw CodedError("RANK", "rank " + std::to_string(rank) + " is not in a group of " + std::to_string(size));
+  if (size < 1 || rank < 0 || rank >= size)
+    throw CodedError("RANK", "rank " + std::to_string(rank) + " is not in a group of " + std::to_string(size));
   std::shared_ptr<ThreadHub> hub = ThreadHub::open(args.string(0), size, static_cast<size_t>(args.int64(3)));
   return from_int32(args.napi, add_endpoint(*args.env, hub->join(rank)));
 }
@@ -170,12 +178,13 @@ PW_ENTRY(live_groups, 1) {
 }
 
 void init_thread_group(Env& env, napi_value exports) {
-  add_exports(env, exports, {
-    {"createThreads", create_threads},
-    {"forgetThreads", forget_threads},
-    {"joinThreads", join_threads},
-    {"liveGroups", live_groups},
-  });
+  add_exports(env, exports,
+      {
+          {"createThreads", create_threads},
+          {"forgetThreads", forget_threads},
+          {"joinThreads", join_threads},
+          {"liveGroups", live_groups},
+      });
 }
 
 }  // namespace pw

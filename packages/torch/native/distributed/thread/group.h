@@ -18,13 +18,13 @@ class ThreadHub : public std::enable_shared_from_this<ThreadHub> {
 
   // By name, made where it is missing; all ranks must agree on the size.
   static std::shared_ptr<ThreadHub> open(const std::string& name, int size, size_t bound);
-  static bool forget(const std::string& name);  // the group and what is still queued in it
+  static bool forget(const std::string& name);      // the group and what is still queued in it
   static bool forget_all(const std::string& name);  // also the groups made from it
 
   std::shared_ptr<Endpoint> join(int rank);
   void leave(int rank, const std::string& why);
-  void abort(const std::string& why);           // whoever joins from now on is aborted too
-  std::string gone(int rank);                   // why the rank is no longer there; empty while it may be
+  void abort(const std::string& why);  // whoever joins from now on is aborted too
+  std::string gone(int rank);          // why the rank is no longer there; empty while it may be
   std::shared_ptr<Round> round(uint64_t number);
   void finish_round(uint64_t number);
 
@@ -51,7 +51,8 @@ struct ThreadWork : c10d::Work {
 };
 
 // A backend on the hub's rank; collectives in collectives.cc.
-c10::intrusive_ptr<c10d::Backend> make_thread_backend(std::shared_ptr<ThreadHub> hub, std::shared_ptr<Endpoint> endpoint);
+c10::intrusive_ptr<c10d::Backend> make_thread_backend(
+    std::shared_ptr<ThreadHub> hub, std::shared_ptr<Endpoint> endpoint);
 
 // The hub and the endpoint of a handle made by joinThreads().
 std::shared_ptr<ThreadHub> hub_of(const Endpoint& endpoint);

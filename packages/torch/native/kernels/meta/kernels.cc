@@ -11,14 +11,19 @@
 
 namespace pw::meta {
 
-at::Tensor plain(at::IntArrayRef sizes, const at::TensorOptions& options) { return at::empty(sizes, options.memory_format(at::MemoryFormat::Contiguous)); }
+at::Tensor plain(at::IntArrayRef sizes, const at::TensorOptions& options) {
+  return at::empty(sizes, options.memory_format(at::MemoryFormat::Contiguous));
+}
 at::Tensor plain_like(const at::Tensor& tensor) { return plain(tensor.sizes(), tensor.options()); }
-at::Tensor formatted(at::IntArrayRef sizes, const at::Tensor& like) { return at::empty(sizes, like.options().memory_format(like.suggest_memory_format())); }
+at::Tensor formatted(at::IntArrayRef sizes, const at::Tensor& like) {
+  return at::empty(sizes, like.options().memory_format(like.suggest_memory_format()));
+}
 at::Tensor scalar_like(const at::Tensor& tensor) { return plain({}, tensor.options()); }
 
 at::Tensor pointwise(at::ArrayRef<at::Tensor> tensors, std::optional<at::ScalarType> dtype, bool to_float) {
   at::TensorIteratorConfig config;
-  config.set_check_mem_overlap(false).allow_cpu_scalars(true).check_all_same_dtype(false).add_owned_output(at::Tensor());
+  config.set_check_mem_overlap(false).allow_cpu_scalars(true).check_all_same_dtype(false).add_owned_output(
+      at::Tensor());
   for (const at::Tensor& tensor : tensors) config.add_owned_const_input(tensor);
   if (dtype.has_value()) {
     config.declare_static_dtype_and_device(*dtype, c10::Device(c10::DeviceType::Meta));
@@ -77,22 +82,32 @@ struct Boxed final : c10::OperatorKernel {
 };
 
 // Whether the CPU's fused kernel would be used: it lays its results out in another way than the plain one.
-bool is_fused(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const std::optional<at::Tensor>& mask, double dropout) {
-  const auto fits = [&](const at::Tensor& tensor) { return tensor.dim() == 4 && tensor.size(3) == q.size(3) && tensor.stride(3) == 1 && tensor.numel() > 0; };
-  if (q.dim() != 4 || !fits(q) || !fits(k) || !fits(v) || dropout != 0 || q.size(0) != k.size(0) || q.size(1) != k.size(1)) return false;
+bool is_fused(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const std::optional<at::Tensor>& mask,
+    double dropout) {
+  const auto fits = [&](const at::Tensor& tensor) {
+    return tensor.dim() == 4 && tensor.size(3) == q.size(3) && tensor.stride(3) == 1 && tensor.numel() > 0;
+  };
+  if (q.dim() != 4 || !fits(q) || !fits(k) || !fits(v) || dropout != 0 || q.size(0) != k.size(0) ||
+      q.size(1) != k.size(1))
+    return false;
   if (!mask.has_value() || !mask->defined()) return true;
-  if (mask->requires_grad() || (mask->scalar_type() != q.scalar_type() && mask->scalar_type() != at::kFloat && mask->scalar_type() != at::kBool)) return false;
+  if (mask->requires_grad() ||
+      (mask->scalar_type() != q.scalar_type() && mask->scalar_type() != at::kFloat && mask->scalar_type() != at::kBool))
+    return false;
   if (mask->dim() != 2 && mask->dim() != 4) return false;
   const auto one_or = [](int64_t size, int64_t wanted) { return size == 1 || size == wanted; };
   return one_or(mask->size(-2), q.size(2)) && one_or(mask->size(-1), k.size(2)) &&
-    (mask->dim() == 2 || (one_or(mask->size(0), q.size(0)) && one_or(mask->size(1), q.size(1))));
+         (mask->dim() == 2 || (one_or(mask->size(0), q.size(0)) && one_or(mask->size(1), q.size(1))));
 }
 
-at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const std::optional<at::Tensor>& mask, double dropout, bool causal,
-                     std::optional<double> scale, bool grouped) {
-  if (!is_fused(q, k, v, mask, dropout)) return std::get<0>(at::_scaled_dot_product_attention_math(q, k, v, mask, dropout, causal, std::nullopt, scale, grouped));
+at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+    const std::optional<at::Tensor>& mask, double dropout, bool causal, std::optional<double> scale, bool grouped) {
+  if (!is_fused(q, k, v, mask, dropout))
+    return std::get<0>(
+        at::_scaled_dot_product_attention_math(q, k, v, mask, dropout, causal, std::nullopt, scale, grouped));
   std::optional<at::Tensor> added = mask;
-  if (mask.has_value() && mask->defined() && mask->scalar_type() == at::kBool) added = plain(mask->sizes(), q.options());
+  if (mask.has_value() && mask->defined() && mask->scalar_type() == at::kBool)
+    added = plain(mask->sizes(), q.options());
   return std::get<0>(at::_scaled_dot_product_flash_attention_for_cpu(q, k, v, dropout, causal, added, scale));
 }
 
@@ -107,7 +122,8 @@ void register_kernels() {
         for (const char* name : entry.names) {
           const std::string text = name;
           const size_t dot = text.find('.');
-          const auto op = dispatcher.findSchema({"aten::" + text.substr(0, dot), dot == std::string::npos ? "" : text.substr(dot + 1)});
+          const auto op = dispatcher.findSchema(
+              {"aten::" + text.substr(0, dot), dot == std::string::npos ? "" : text.substr(dot + 1)});
           if (!op.has_value() || op->hasKernelForDispatchKey(c10::DispatchKey::Meta)) continue;
           library->impl(name, torch::CppFunction::makeFromBoxedFunctor(std::make_unique<Boxed>(entry.kernel)));
         }
@@ -115,7 +131,8 @@ void register_kernels() {
     }
     // The choice between fused and plain attention is made by the device, before autograd.
     library->impl("scaled_dot_product_attention", TORCH_FN(attention));
-    auto* autograd = new torch::Library(torch::Library::IMPL, "aten", c10::DispatchKey::AutogradMeta, __FILE__, __LINE__);
+    auto* autograd =
+        new torch::Library(torch::Library::IMPL, "aten", c10::DispatchKey::AutogradMeta, __FILE__, __LINE__);
     autograd->impl("scaled_dot_product_attention", TORCH_FN(attention));
     return true;
   }();

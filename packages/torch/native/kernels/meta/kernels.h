@@ -35,7 +35,8 @@ at::Tensor plain_like(const at::Tensor& tensor);                            // c
 at::Tensor formatted(at::IntArrayRef sizes, const at::Tensor& like);        // channels last where `like` is
 at::Tensor scalar_like(const at::Tensor& tensor);
 // Broadcasts the tensors; the result has their common dtype, or the one given.
-at::Tensor pointwise(at::ArrayRef<at::Tensor> tensors, std::optional<at::ScalarType> dtype = std::nullopt, bool to_float = false);
+at::Tensor pointwise(
+    at::ArrayRef<at::Tensor> tensors, std::optional<at::ScalarType> dtype = std::nullopt, bool to_float = false);
 std::vector<int64_t> reduced_sizes(const at::Tensor& tensor, at::IntArrayRef dims, bool keep);  // no dims: all
 
 Results same(const Arguments& in);  // one result, like the first argument

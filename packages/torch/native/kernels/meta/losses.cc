@@ -9,8 +9,12 @@ namespace {
 
 bool is_none(const Arguments& in, size_t i) { return in.integer(i) == at::Reduction::None; }
 
-Results cross_entropy(const Arguments& in) { return {is_none(in, 3) ? at::empty_like(in.tensor(0)) : scalar_like(in.tensor(0))}; }
-Results huber(const Arguments& in) { return {is_none(in, 2) ? pointwise({in.tensor(0), in.tensor(1)}) : scalar_like(in.tensor(0))}; }
+Results cross_entropy(const Arguments& in) {
+  return {is_none(in, 3) ? at::empty_like(in.tensor(0)) : scalar_like(in.tensor(0))};
+}
+Results huber(const Arguments& in) {
+  return {is_none(in, 2) ? pointwise({in.tensor(0), in.tensor(1)}) : scalar_like(in.tensor(0))};
+}
 
 Results multi_margin(const Arguments& in) {
   const at::Tensor self = in.tensor(0), target = in.tensor(1);
@@ -19,7 +23,8 @@ Results multi_margin(const Arguments& in) {
 
 Results multilabel_margin(const Arguments& in) {
   const at::Tensor self = in.tensor(0), target = in.tensor(1);
-  return {is_none(in, 2) && target.dim() > 1 ? plain({target.size(0)}, self.options()) : scalar_like(self), plain(target.sizes(), self.options())};
+  return {is_none(in, 2) && target.dim() > 1 ? plain({target.size(0)}, self.options()) : scalar_like(self),
+      plain(target.sizes(), self.options())};
 }
 
 Results likelihood_of_images(const Arguments& in) {
@@ -34,15 +39,18 @@ Results plain_like_second(const Arguments& in) { return {plain_like(in.tensor(1)
 }  // namespace
 
 const std::vector<Entry> loss_kernels = {
-  {{"binary_cross_entropy", "binary_cross_entropy.out"}, cross_entropy},
-  {{"huber_loss", "huber_loss.out"}, huber},
-  {{"multi_margin_loss", "multi_margin_loss.out"}, multi_margin},
-  {{"multilabel_margin_loss_forward", "multilabel_margin_loss_forward.output"}, multilabel_margin},
-  {{"nll_loss2d_forward", "nll_loss2d_forward.output"}, likelihood_of_images},
-  {{"binary_cross_entropy_backward", "binary_cross_entropy_backward.grad_input"}, like_second},
-  {{"mse_loss_backward", "mse_loss_backward.grad_input", "huber_loss_backward.out", "smooth_l1_loss_backward.grad_input", "multi_margin_loss_backward",
-    "multi_margin_loss_backward.grad_input", "multilabel_margin_loss_backward", "multilabel_margin_loss_backward.grad_input", "nll_loss2d_backward",
-    "nll_loss2d_backward.grad_input", "_ctc_loss_backward", "_ctc_loss_backward.Tensor", "glu_backward", "glu_backward.grad_input"}, plain_like_second},
+    {{"binary_cross_entropy", "binary_cross_entropy.out"}, cross_entropy},
+    {{"huber_loss", "huber_loss.out"}, huber},
+    {{"multi_margin_loss", "multi_margin_loss.out"}, multi_margin},
+    {{"multilabel_margin_loss_forward", "multilabel_margin_loss_forward.output"}, multilabel_margin},
+    {{"nll_loss2d_forward", "nll_loss2d_forward.output"}, likelihood_of_images},
+    {{"binary_cross_entropy_backward", "binary_cross_entropy_backward.grad_input"}, like_second},
+    {{"mse_loss_backward", "mse_loss_backward.grad_input", "huber_loss_backward.out",
+         "smooth_l1_loss_backward.grad_input", "multi_margin_loss_backward", "multi_margin_loss_backward.grad_input",
+         "multilabel_margin_loss_backward", "multilabel_margin_loss_backward.grad_input", "nll_loss2d_backward",
+         "nll_loss2d_backward.grad_input", "_ctc_loss_backward", "_ctc_loss_backward.Tensor", "glu_backward",
+         "glu_backward.grad_input"},
+        plain_like_second},
 };
 
 }  // namespace pw::meta

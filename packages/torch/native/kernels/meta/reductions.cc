@@ -7,9 +7,13 @@
 namespace pw::meta {
 namespace {
 
-std::vector<int64_t> dims_or_none(const Arguments& in, size_t i) { return in.has(i) ? in.ints(i) : std::vector<int64_t>(); }
+std::vector<int64_t> dims_or_none(const Arguments& in, size_t i) {
+  return in.has(i) ? in.ints(i) : std::vector<int64_t>();
+}
 
-at::ScalarType accumulated(const at::Tensor& tensor) { return at::isIntegralType(tensor.scalar_type(), true) ? at::kLong : tensor.scalar_type(); }
+at::ScalarType accumulated(const at::Tensor& tensor) {
+  return at::isIntegralType(tensor.scalar_type(), true) ? at::kLong : tensor.scalar_type();
+}
 
 Results to_scalar(const Arguments& in) { return {scalar_like(in.tensor(0))}; }
 Results to_scalars(const Arguments& in) { return {scalar_like(in.tensor(0)), scalar_like(in.tensor(0))}; }
@@ -27,7 +31,8 @@ Results nansum(const Arguments& in) {
 
 at::Tensor variance_of(const Arguments& in) {
   const at::Tensor self = in.tensor(0);
-  return plain(reduced_sizes(self, dims_or_none(in, 1), in.boolean(3)), self.options().dtype(c10::toRealValueType(self.scalar_type())));
+  return plain(reduced_sizes(self, dims_or_none(in, 1), in.boolean(3)),
+      self.options().dtype(c10::toRealValueType(self.scalar_type())));
 }
 Results variance(const Arguments& in) { return {variance_of(in)}; }
 Results variance_and_mean(const Arguments& in) {
@@ -35,7 +40,9 @@ Results variance_and_mean(const Arguments& in) {
   return {variance_of(in), plain(reduced_sizes(self, dims_or_none(in, 1), in.boolean(3)), self.options())};
 }
 
-Results count_nonzero(const Arguments& in) { return {plain(reduced_sizes(in.tensor(0), in.ints(1), false), in.tensor(0).options().dtype(at::kLong))}; }
+Results count_nonzero(const Arguments& in) {
+  return {plain(reduced_sizes(in.tensor(0), in.ints(1), false), in.tensor(0).options().dtype(at::kLong))};
+}
 
 Results aminmax(const Arguments& in) {
   const at::Tensor self = in.tensor(0);
@@ -74,7 +81,8 @@ Results bucketize(const Arguments& in) {
 }
 
 Results repeat_interleave(const Arguments& in) {
-  TORCH_CHECK(in.has(1), "repeat_interleave: the size of the result depends on values, and a meta tensor has none; give output_size");
+  TORCH_CHECK(in.has(1),
+      "repeat_interleave: the size of the result depends on values, and a meta tensor has none; give output_size");
   return {plain({in.integer(1)}, in.tensor(0).options().dtype(at::kLong))};
 }
 
@@ -111,7 +119,9 @@ at::Tensor indices(const Arguments& in, int64_t count) {
   const at::ScalarType dtype = in.has(3) ? static_cast<at::ScalarType>(in.integer(3)) : at::kLong;
   return plain({2, count}, at::TensorOptions().device(at::kMeta).dtype(dtype));
 }
-Results tril_indices(const Arguments& in) { return {indices(in, triangle(in.integer(0), in.integer(1), in.integer(2)))}; }
+Results tril_indices(const Arguments& in) {
+  return {indices(in, triangle(in.integer(0), in.integer(1), in.integer(2)))};
+}
 Results triu_indices(const Arguments& in) {
   const int64_t rows = in.integer(0), columns = in.integer(1);
   return {indices(in, rows * columns - triangle(rows, columns, in.integer(2) - 1))};
@@ -119,11 +129,16 @@ Results triu_indices(const Arguments& in) {
 
 // --- matrices and distances -------------------------------------------------------------------------------------------------
 
-Results addbmm(const Arguments& in) { return {plain({in.tensor(1).size(1), in.tensor(2).size(2)}, in.tensor(1).options())}; }
-Results int_mm(const Arguments& in) { return {plain({in.tensor(0).size(0), in.tensor(1).size(1)}, in.tensor(0).options().dtype(at::kInt))}; }
+Results addbmm(const Arguments& in) {
+  return {plain({in.tensor(1).size(1), in.tensor(2).size(2)}, in.tensor(1).options())};
+}
+Results int_mm(const Arguments& in) {
+  return {plain({in.tensor(0).size(0), in.tensor(1).size(1)}, in.tensor(0).options().dtype(at::kInt))};
+}
 
 std::vector<int64_t> batch_of(const at::Tensor& a, const at::Tensor& b) {
-  return at::infer_size(a.sizes().slice(0, static_cast<size_t>(a.dim() - 2)), b.sizes().slice(0, static_cast<size_t>(b.dim() - 2)));
+  return at::infer_size(
+      a.sizes().slice(0, static_cast<size_t>(a.dim() - 2)), b.sizes().slice(0, static_cast<size_t>(b.dim() - 2)));
 }
 
 // Column by column, as LAPACK leaves them.
@@ -139,14 +154,20 @@ Results solve_triangular(const Arguments& in) {
   return {in.boolean(3) ? by_columns(sizes, b.options()) : plain(sizes, b.options())};
 }
 
-Results same_by_columns(const Arguments& in) { return {by_columns(in.tensor(0).sizes().vec(), in.tensor(0).options())}; }
+Results same_by_columns(const Arguments& in) {
+  return {by_columns(in.tensor(0).sizes().vec(), in.tensor(0).options())};
+}
 
-at::TensorOptions complex_options(const at::Tensor& self) { return self.options().dtype(c10::toComplexType(self.scalar_type())); }
+at::TensorOptions complex_options(const at::Tensor& self) {
+  return self.options().dtype(c10::toComplexType(self.scalar_type()));
+}
 Results eigvals(const Arguments& in) {
   const at::Tensor self = in.tensor(0);
   return {plain(self.sizes().slice(0, static_cast<size_t>(self.dim() - 1)), complex_options(self))};
 }
-Results eig(const Arguments& in) { return {eigvals(in)[0], by_columns(in.tensor(0).sizes().vec(), complex_options(in.tensor(0)))}; }
+Results eig(const Arguments& in) {
+  return {eigvals(in)[0], by_columns(in.tensor(0).sizes().vec(), complex_options(in.tensor(0)))};
+}
 
 Results cdist(const Arguments& in) {
   const at::Tensor a = in.tensor(0), b = in.tensor(1);
@@ -185,45 +206,48 @@ Results fft_complex_to_real(const Arguments& in) {
 }  // namespace
 
 const std::vector<Entry> reduction_kernels = {
-  {{"max", "max.unary_out", "min", "min.unary_out", "median", "nanmedian", "dot", "vdot"}, to_scalar},
-  {{"_aminmax"}, to_scalars},
-  {{"_aminmax.dim"}, aminmax},
-  {{"trace"}, trace},
-  {{"prod"}, prod},
-  {{"nansum", "nansum.out"}, nansum},
-  {{"var.correction", "var.correction_out", "std.correction", "std.correction_out"}, variance},
-  {{"var_mean.correction", "std_mean.correction"}, variance_and_mean},
-  {{"count_nonzero.dim_IntList"}, count_nonzero},
-  {{"mode", "median.dim_values", "nanmedian.dim_values"}, mode},
-  {{"kthvalue.values"}, kthvalue},
-  {{"histc", "histc.out"}, histc},
-  {{"index_select", "index_select.out"}, index_select},
-  {{"take", "take.out"}, take},
-  {{"searchsorted.Tensor", "searchsorted.Tensor_out", "searchsorted.Scalar", "searchsorted.Scalar_out"}, searchsorted},
-  {{"bucketize.Tensor", "bucketize.Tensor_out", "bucketize.Scalar"}, bucketize},
-  {{"repeat_interleave.Tensor"}, repeat_interleave},
-  {{"unfold_backward"}, unfold_backward},
-  {{"masked_scatter_backward"}, of_sizes},
-  {{"segment_reduce"}, segment_reduce},
-  {{"_segment_reduce_backward"}, like_third},
-  {{"flip"}, same},
-  {{"roll"}, same_format},
-  {{"channel_shuffle", "linalg_matrix_exp", "linalg_matrix_sqrth", "_fft_c2c", "_fft_c2c.out"}, same_plain},
-  {{"narrow_copy.out"}, narrow_copy},
-  {{"tril_indices"}, tril_indices},
-  {{"triu_indices"}, triu_indices},
-  {{"addbmm", "addbmm.out"}, addbmm},
-  {{"_int_mm", "_int_mm.out"}, int_mm},
-  {{"linalg_solve_triangular", "linalg_solve_triangular.out"}, solve_triangular},
-  {{"linalg_householder_product", "linalg_householder_product.out", "cholesky_inverse", "cholesky_inverse.out", "_cholesky_solve_helper"}, same_by_columns},
-  {{"linalg_eig", "linalg_eig.out"}, eig},
-  {{"_linalg_eigvals", "linalg_eigvals.out"}, eigvals},
-  {{"_cdist_forward"}, cdist},
-  {{"_cdist_backward"}, cdist_backward},
-  {{"_pdist_forward"}, pdist},
-  {{"_pdist_backward"}, pdist_backward},
-  {{"_fft_r2c", "_fft_r2c.out"}, fft_real_to_complex},
-  {{"_fft_c2r", "_fft_c2r.out"}, fft_complex_to_real},
+    {{"max", "max.unary_out", "min", "min.unary_out", "median", "nanmedian", "dot", "vdot"}, to_scalar},
+    {{"_aminmax"}, to_scalars},
+    {{"_aminmax.dim"}, aminmax},
+    {{"trace"}, trace},
+    {{"prod"}, prod},
+    {{"nansum", "nansum.out"}, nansum},
+    {{"var.correction", "var.correction_out", "std.correction", "std.correction_out"}, variance},
+    {{"var_mean.correction", "std_mean.correction"}, variance_and_mean},
+    {{"count_nonzero.dim_IntList"}, count_nonzero},
+    {{"mode", "median.dim_values", "nanmedian.dim_values"}, mode},
+    {{"kthvalue.values"}, kthvalue},
+    {{"histc", "histc.out"}, histc},
+    {{"index_select", "index_select.out"}, index_select},
+    {{"take", "take.out"}, take},
+    {{"searchsorted.Tensor", "searchsorted.Tensor_out", "searchsorted.Scalar", "searchsorted.Scalar_out"},
+        searchsorted},
+    {{"bucketize.Tensor", "bucketize.Tensor_out", "bucketize.Scalar"}, bucketize},
+    {{"repeat_interleave.Tensor"}, repeat_interleave},
+    {{"unfold_backward"}, unfold_backward},
+    {{"masked_scatter_backward"}, of_sizes},
+    {{"segment_reduce"}, segment_reduce},
+    {{"_segment_reduce_backward"}, like_third},
+    {{"flip"}, same},
+    {{"roll"}, same_format},
+    {{"channel_shuffle", "linalg_matrix_exp", "linalg_matrix_sqrth", "_fft_c2c", "_fft_c2c.out"}, same_plain},
+    {{"narrow_copy.out"}, narrow_copy},
+    {{"tril_indices"}, tril_indices},
+    {{"triu_indices"}, triu_indices},
+    {{"addbmm", "addbmm.out"}, addbmm},
+    {{"_int_mm", "_int_mm.out"}, int_mm},
+    {{"linalg_solve_triangular", "linalg_solve_triangular.out"}, solve_triangular},
+    {{"linalg_householder_product", "linalg_householder_product.out", "cholesky_inverse", "cholesky_inverse.out",
+         "_cholesky_solve_helper"},
+        same_by_columns},
+    {{"linalg_eig", "linalg_eig.out"}, eig},
+    {{"_linalg_eigvals", "linalg_eigvals.out"}, eigvals},
+    {{"_cdist_forward"}, cdist},
+    {{"_cdist_backward"}, cdist_backward},
+    {{"_pdist_forward"}, pdist},
+    {{"_pdist_backward"}, pdist_backward},
+    {{"_fft_r2c", "_fft_r2c.out"}, fft_real_to_complex},
+    {{"_fft_c2r", "_fft_c2r.out"}, fft_complex_to_real},
 };
 
 }  // namespace pw::meta
