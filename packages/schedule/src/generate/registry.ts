@@ -1,7 +1,6 @@
 /** @file Every schedule there is, found by name. A new generator is one file in schedules/ and one line here. */
 
 import { nearest, ScheduleError, show } from '../model/errors.ts';
-import { adaptiveV } from './schedules/adaptive-v.ts';
 import type { ScheduleDefinition, ScheduleName } from './schedules/definition.ts';
 import { dualPipeV } from './schedules/dualpipe-v.ts';
 import { forwardOnly } from './schedules/forward-only.ts';
@@ -10,13 +9,14 @@ import { interleaved1F1B } from './schedules/interleaved-1f1b.ts';
 import { interleavedZeroBubble } from './schedules/interleaved-zero-bubble.ts';
 import { loopedBfs } from './schedules/looped-bfs.ts';
 import { oneFOneB } from './schedules/one-f-one-b.ts';
-import { vHalf } from './schedules/v-half.ts';
-import { vMin } from './schedules/v-min.ts';
-import { zb1p } from './schedules/zb1p.ts';
-import { zb2p } from './schedules/zb2p.ts';
-import { zbh1 } from './schedules/zbh1.ts';
-import { zbh2 } from './schedules/zbh2.ts';
-import { zbv } from './schedules/zbv.ts';
+import { adaptiveV } from './schedules/v/adaptive-v.ts';
+import { vHalf } from './schedules/v/v-half.ts';
+import { vMin } from './schedules/v/v-min.ts';
+import { zb1p } from './schedules/zero-bubble/zb1p.ts';
+import { zb2p } from './schedules/zero-bubble/zb2p.ts';
+import { zbh1 } from './schedules/zero-bubble/zbh1.ts';
+import { zbh2 } from './schedules/zero-bubble/zbh2.ts';
+import { zbv } from './schedules/zero-bubble/zbv.ts';
 
 /** All definitions, in the order in which help and gallery show them. */
 export const scheduleDefinitions: readonly ScheduleDefinition[] = Object.freeze([

@@ -1,18 +1,18 @@
 /** @file AdaptiveV: the V schedule of shortest span under a memory limit, searched over building blocks and scored with real costs. */
 
-import { type CostTable, resolveCosts } from '../../costs/costs.ts';
-import { listOrder } from '../../costs/list-order.ts';
-import { fits, limitTooLow, memorySlack, resolveMemoryLimit } from '../../costs/memory-limit.ts';
-import { OrderGraph } from '../../costs/order-graph.ts';
-import type { Layout } from '../../model/packed.ts';
-import type { Schedule } from '../../model/schedule.ts';
-import type { ScheduleDefinition, ScheduleShape } from './definition.ts';
-import { buildingBlocks, type MeasuredBlock } from './v-blocks.ts';
-import type { VGrid } from './v-grid.ts';
+import { type CostTable, resolveCosts } from '../../../costs/costs.ts';
+import { listOrder } from '../../../costs/list-order.ts';
+import { fits, limitTooLow, memorySlack, resolveMemoryLimit } from '../../../costs/memory-limit.ts';
+import { OrderGraph } from '../../../costs/order-graph.ts';
+import type { Layout } from '../../../model/packed.ts';
+import type { Schedule } from '../../../model/schedule.ts';
+import type { ScheduleDefinition, ScheduleShape } from '../definition.ts';
+import { zbv } from '../zero-bubble/zbv.ts';
+import { buildingBlocks, type MeasuredBlock } from './blocks.ts';
+import type { VGrid } from './grid.ts';
+import { pulledPlan, shapedPlan } from './plan.ts';
 import { vHalf } from './v-half.ts';
 import { vMin } from './v-min.ts';
-import { pulledPlan, shapedPlan } from './v-plan.ts';
-import { zbv } from './zbv.ts';
 
 /** Limit: 2p chunks on each rank (what 1F1B holds), or `memoryLimit`. */
 export const adaptiveV: ScheduleDefinition = {

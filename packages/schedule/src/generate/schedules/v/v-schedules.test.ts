@@ -1,11 +1,11 @@
 /** @file The V schedules against the figures of their papers: V-Min, V-Half, ZBV, the adaptive search, DualPipeV. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { lower } from '../../lower/lower.ts';
-import { simulate } from '../../simulate/simulate.ts';
-import { validate } from '../../validate/validate.ts';
-import { buildSchedule } from '../build-schedule.ts';
-import { buildingBlocks } from './v-blocks.ts';
+import { lower } from '../../../lower/lower.ts';
+import { simulate } from '../../../simulate/simulate.ts';
+import { validate } from '../../../validate/validate.ts';
+import { buildSchedule } from '../../build-schedule.ts';
+import { buildingBlocks } from './blocks.ts';
 
 describe('V-Min, V-Half and ZBV', () => {
   const table = [

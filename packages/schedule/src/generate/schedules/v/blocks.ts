@@ -1,6 +1,6 @@
 /** @file All building blocks of the V family: how a microbatch may run down and up the ranks so that blocks repeat without collision. */
 
-import { type BuildingBlock, period, VGrid } from './v-grid.ts';
+import { type BuildingBlock, period, VGrid } from './grid.ts';
 
 /** A building block and the chunks its fullest rank holds when repeated. */
 export interface MeasuredBlock {

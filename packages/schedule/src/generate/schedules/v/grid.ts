@@ -3,11 +3,11 @@
  * both ends without holding more. Each rank has a stage on the way down the V and one on the way up.
  */
 
-import { Code, type Layout } from '../../model/packed.ts';
-import { stageToRank } from '../../model/placement.ts';
-import type { Schedule } from '../../model/schedule.ts';
-import { ScheduleBuilder } from '../../model/schedule-builder.ts';
-import type { ScheduleShape } from './definition.ts';
+import { Code, type Layout } from '../../../model/packed.ts';
+import { stageToRank } from '../../../model/placement.ts';
+import type { Schedule } from '../../../model/schedule.ts';
+import { ScheduleBuilder } from '../../../model/schedule-builder.ts';
+import type { ScheduleShape } from '../definition.ts';
 
 /** Kinds of cells in the order a microbatch passes through a rank; `W` is the weight work of either stage. */
 export const Cell = { Empty: 0, DownF: 1, UpF: 2, UpI: 3, DownI: 4, W: 5 } as const;

@@ -1,10 +1,10 @@
 /** @file The common pattern of ZB-H1 and ZB-H2: one stage per rank, weight work put off until it fills the bubble at the end. */
 
-import { Code } from '../../model/packed.ts';
-import { stageToRank } from '../../model/placement.ts';
-import type { Schedule } from '../../model/schedule.ts';
-import { ScheduleBuilder } from '../../model/schedule-builder.ts';
-import type { ScheduleShape } from './definition.ts';
+import { Code } from '../../../model/packed.ts';
+import { stageToRank } from '../../../model/placement.ts';
+import type { Schedule } from '../../../model/schedule.ts';
+import { ScheduleBuilder } from '../../../model/schedule-builder.ts';
+import type { ScheduleShape } from '../definition.ts';
 
 /** How far ahead a rank runs. */
 export interface HandcraftedDepth {

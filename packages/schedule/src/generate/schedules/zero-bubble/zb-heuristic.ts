@@ -1,12 +1,12 @@
 /** @file The zero-bubble heuristic: one stage per rank, forward and input work in rounds, weight work into the gaps, under a memory limit. */
 
-import { type CostTable, edgeCosts, resolveCosts } from '../../costs/costs.ts';
-import { fits, limitTooLow, resolveMemoryLimit } from '../../costs/memory-limit.ts';
-import { Code } from '../../model/packed.ts';
-import { stageToRank } from '../../model/placement.ts';
-import type { Schedule, StageEdge } from '../../model/schedule.ts';
-import { ScheduleBuilder } from '../../model/schedule-builder.ts';
-import type { ScheduleShape } from './definition.ts';
+import { type CostTable, edgeCosts, resolveCosts } from '../../../costs/costs.ts';
+import { fits, limitTooLow, resolveMemoryLimit } from '../../../costs/memory-limit.ts';
+import { Code } from '../../../model/packed.ts';
+import { stageToRank } from '../../../model/placement.ts';
+import type { Schedule, StageEdge } from '../../../model/schedule.ts';
+import { ScheduleBuilder } from '../../../model/schedule-builder.ts';
+import type { ScheduleShape } from '../definition.ts';
 
 /** The three choices of a plan. */
 interface Choices {

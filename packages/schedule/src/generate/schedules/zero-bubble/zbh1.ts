@@ -1,6 +1,6 @@
 /** @file ZB-H1: zero-bubble schedule with the memory of 1F1B. */
 
-import type { ScheduleDefinition } from './definition.ts';
+import type { ScheduleDefinition } from '../definition.ts';
 import { handcrafted } from './zb-handcrafted.ts';
 
 /** Bubble (p-1)(F+I-W); rank r holds p-r microbatches and the weight part of r more. */

@@ -1,9 +1,9 @@
 /** @file ZBV: zero bubble with two stages per rank placed in a V. */
 
-import { Code } from '../../model/packed.ts';
-import { stageToRank } from '../../model/placement.ts';
-import { ScheduleBuilder } from '../../model/schedule-builder.ts';
-import type { ScheduleDefinition } from './definition.ts';
+import { Code } from '../../../model/packed.ts';
+import { stageToRank } from '../../../model/placement.ts';
+import { ScheduleBuilder } from '../../../model/schedule-builder.ts';
+import type { ScheduleDefinition } from '../definition.ts';
 
 /** Planned for at least 2P-1 microbatches; those beyond the real number are left out (bubbles in the reference). */
 export const zbv: ScheduleDefinition = {

@@ -1,6 +1,6 @@
 /** @file From a V building block to a plan: repeat, tighten both ends, place the weight work. */
 
-import { type BuildingBlock, VGrid } from './v-grid.ts';
+import { type BuildingBlock, VGrid } from './grid.ts';
 
 /** The plan of V-Min and V-Half: both ends of the repeated block pulled forward, first with weight work, then without. */
 export function pulledPlan(block: BuildingBlock, microbatches: number): VGrid {

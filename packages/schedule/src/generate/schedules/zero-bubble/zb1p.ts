@@ -1,6 +1,6 @@
 /** @file ZB-1p: the zero-bubble heuristic within the memory of 1F1B. */
 
-import type { ScheduleDefinition } from './definition.ts';
+import type { ScheduleDefinition } from '../definition.ts';
 import { zeroBubbleHeuristic } from './zb-heuristic.ts';
 
 /** Limit: p microbatches on each rank, or `memoryLimit`. PyTorch's class of that nickname is InterleavedZeroBubble. */

@@ -1,6 +1,6 @@
 /** @file ZB-2p: the zero-bubble heuristic within twice the memory of 1F1B. */
 
-import type { ScheduleDefinition } from './definition.ts';
+import type { ScheduleDefinition } from '../definition.ts';
 import { zeroBubbleHeuristic } from './zb-heuristic.ts';
 
 /** Limit: 2p microbatches on each rank, or `memoryLimit`. */

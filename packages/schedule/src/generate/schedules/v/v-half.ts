@@ -1,7 +1,7 @@
 /** @file V-Half: V placement with half the memory of 1F1B. */
 
-import type { ScheduleDefinition } from './definition.ts';
-import { pulledPlan } from './v-plan.ts';
+import type { ScheduleDefinition } from '../definition.ts';
+import { pulledPlan } from './plan.ts';
 
 /** Peak floor((p + 2) / 2) microbatches, that is twice as many chunks. */
 export const vHalf: ScheduleDefinition = {

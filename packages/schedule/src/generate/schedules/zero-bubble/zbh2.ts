@@ -1,6 +1,6 @@
 /** @file ZB-H2: zero-bubble schedule that runs further ahead and has no bubble when F, I and W take the same time. */
 
-import type { ScheduleDefinition } from './definition.ts';
+import type { ScheduleDefinition } from '../definition.ts';
 import { handcrafted } from './zb-handcrafted.ts';
 
 /** Bubble (p-1)(F+I-2W) by span; rank r holds 2(p-r)-1 microbatches and the weight part of 2r more. */

@@ -2,9 +2,9 @@
 import { readFileSync } from 'node:fs';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { simulate } from '../../simulate/simulate.ts';
-import { validate } from '../../validate/validate.ts';
-import { buildSchedule } from '../build-schedule.ts';
+import { simulate } from '../../../simulate/simulate.ts';
+import { validate } from '../../../validate/validate.ts';
+import { buildSchedule } from '../../build-schedule.ts';
 
 interface Row {
   readonly model: string;
@@ -18,7 +18,7 @@ interface Row {
 }
 
 const table = JSON.parse(
-  readFileSync(new URL('../../../../../testdata/zero_bubble_table5.json', import.meta.url), 'utf8'),
+  readFileSync(new URL('../../../../../../testdata/zero_bubble_table5.json', import.meta.url), 'utf8'),
 ) as { readonly rows: readonly Row[] };
 
 const names = { '1F1B': '1F1B', 'ZB-H1': 'ZBH1', 'ZB-H2': 'ZBH2', 'ZB-1p': 'ZB1P', 'ZB-2p': 'ZB2P' };

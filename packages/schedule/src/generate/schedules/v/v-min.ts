@@ -1,7 +1,7 @@
 /** @file V-Min: V placement with the least memory that keeps the pipeline full, a third of 1F1B's. */
 
-import type { ScheduleDefinition } from './definition.ts';
-import { pulledPlan } from './v-plan.ts';
+import type { ScheduleDefinition } from '../definition.ts';
+import { pulledPlan } from './plan.ts';
 
 /** Peak floor((p + 4) / 3) microbatches, that is twice as many chunks. */
 export const vMin: ScheduleDefinition = {
