@@ -4,7 +4,7 @@ import { writeSync } from 'node:fs';
 import { LaunchError, launch } from 'pipewright/launch';
 
 const { ranks, mode, timeoutMs, graceMs, ...fault } = JSON.parse(process.argv[2] ?? '');
-const script = new URL('../../packages/pipewright/testing/faulty-ranks.mjs', import.meta.url);
+const script = new URL('../../packages/pipewright/testing/ranks/faulty.mjs', import.meta.url);
 try {
   await launch({ ranks, mode, timeoutMs, graceMs, script, data: { ...fault, ranks } }).done;
   say({});

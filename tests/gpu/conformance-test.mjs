@@ -12,7 +12,7 @@ import { casesFor, differences, title, variationsFor } from '../../packages/pipe
 
 /** @typedef {import('../../packages/pipewright/testing/launch.ts').TrainingResult} TrainingResult */
 
-const program = fileURLToPath(new URL('../../packages/pipewright/testing/ranks.mjs', import.meta.url));
+const program = fileURLToPath(new URL('../../packages/pipewright/testing/ranks/training.mjs', import.meta.url));
 const { plain } = await import(program);
 const { values: flags } = parseArgs({
   options: {

@@ -1,9 +1,9 @@
-/** @file Starts the ranks of `ranks.mjs` as threads or processes, for tests. */
+/** @file Starts the ranks of `ranks/training.mjs` as threads or processes, for tests. */
 import { spawn } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
 import { freePort } from '@pipewright/torch/environment';
 
-/** A training run of `ranks.mjs`. */
+/** A training run of `ranks/training.mjs`. */
 export interface TrainingCase {
   readonly schedule: string | object;
   readonly model: string;
@@ -40,7 +40,7 @@ export interface TrainingResult {
   readonly captureProblem?: string | null;
 }
 
-const ranks = new URL('./ranks.mjs', import.meta.url);
+const ranks = new URL('./ranks/training.mjs', import.meta.url);
 
 /** The oracle: the same training without a pipeline, in this process. */
 export async function trainPlainly(cases: readonly TrainingCase[]): Promise<TrainingResult[]> {

@@ -9,11 +9,11 @@ import { join } from 'node:path';
 import { distributed } from '@pipewright/torch';
 import { freePort } from '@pipewright/torch/environment';
 import { afterEach, describe, expect, test } from 'vitest';
-import { folder, numbersOf, patient } from '../../testing/processes.ts';
+import { folder, numbersOf, patient } from '../../testing/launching/processes.ts';
 import { type Launched, launch } from './index.ts';
 import { openGuest } from './machines/guest.ts';
 
-const script = new URL('../../testing/train-under-attack.ts', import.meta.url);
+const script = new URL('../../testing/launching/train-under-attack.ts', import.meta.url);
 const secret = 'only the two machines know it';
 const STEPS = 40;
 

@@ -1,6 +1,6 @@
 /** @file Options of `launch`: what is refused, and how. */
 import { expect, test } from 'vitest';
-import { script } from '../../testing/processes.ts';
+import { script } from '../../testing/launching/processes.ts';
 import { planLaunch } from './launch-options.ts';
 
 test('what is missing is completed', () => {

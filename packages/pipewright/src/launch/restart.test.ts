@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { freePort } from '@pipewright/torch/environment';
 import { describe, expect, test } from 'vitest';
-import { folder, isAlive, numbersOf, patient, rejection, script } from '../../testing/processes.ts';
+import { folder, isAlive, numbersOf, patient, rejection, script } from '../../testing/launching/processes.ts';
 import { formatRestart, type LaunchError, launch, type Restart } from './index.ts';
 
 const result = (count: number, most: number, machines = '1'): object => ({
@@ -74,7 +74,7 @@ describe('two machines', () => {
       spawn(
         process.execPath,
         [
-          fileURLToPath(new URL('../../testing/node-launcher.mjs', import.meta.url)),
+          fileURLToPath(new URL('../../testing/launching/node-launcher.mjs', import.meta.url)),
           JSON.stringify({ ...place, nodeRank, data, graceMs: 500 }),
         ],
         { stdio: 'ignore' },

@@ -29,7 +29,7 @@ interface Result {
   readonly mesh: string;
 }
 
-const program = new URL('../../testing/replica-ranks.mjs', import.meta.url);
+const program = new URL('../../testing/ranks/replica.mjs', import.meta.url);
 
 function runThreads(count: number, cases: readonly Case[]): Promise<Result[][]> {
   return runRanks(program, [String(count), JSON.stringify(cases)]) as Promise<Result[][]>;

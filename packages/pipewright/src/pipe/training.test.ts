@@ -21,7 +21,7 @@ interface Result {
   readonly live?: readonly number[];
 }
 
-const ranksFile = new URL('../../testing/graph-ranks.mjs', import.meta.url);
+const ranksFile = new URL('../../testing/ranks/graph.mjs', import.meta.url);
 const schedules = scheduleDefinitions.filter((definition) => definition.hasBackward);
 
 function casesFor(ranks: number): Case[] {

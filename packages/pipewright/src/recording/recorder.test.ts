@@ -42,7 +42,7 @@ interface RankResult {
   readonly stepCount: number;
 }
 
-const script = fileURLToPath(new URL('../../testing/recorded.mjs', import.meta.url));
+const script = fileURLToPath(new URL('../../testing/ranks/recorded.mjs', import.meta.url));
 
 async function run(one: Case, env: Record<string, string> = {}): Promise<{ ranks: RankResult[]; stderr: string }> {
   const { stdout, stderr } = await promisify(execFile)(process.execPath, [script, JSON.stringify(one)], {

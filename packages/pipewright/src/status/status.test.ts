@@ -63,7 +63,7 @@ describe('a record', () => {
 
 test('a process is seen by its launcher at once, also when it is stopped', async () => {
   const board = processBoard(2, 4);
-  const child = spawn(process.execPath, [new URL('../../testing/say-place.mjs', import.meta.url).pathname], {
+  const child = spawn(process.execPath, [new URL('../../testing/launching/say-place.mjs', import.meta.url).pathname], {
     env: { ...process.env, RANK: '5', LOCAL_RANK: '1', PIPEWRIGHT_STATUS_FILE: board.shared as string },
     stdio: ['ignore', 'pipe', 'inherit'],
   });

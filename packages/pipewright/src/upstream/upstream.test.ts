@@ -279,7 +279,7 @@ interface Result {
 
 const ways = ['tracedMarks', 'tracedSpec', 'tracedKwargs', 'manual'];
 const cases = ways.flatMap((way) => ['GPipe', '1F1B'].map((schedule) => ({ way, schedule })));
-const program = new URL('../../testing/upstream-ranks.mjs', import.meta.url);
+const program = new URL('../../testing/ranks/upstream.mjs', import.meta.url);
 
 const kinds: Record<string, () => Promise<unknown>> = {
   threads: () => runRanks(program, ['2', JSON.stringify(cases)]),

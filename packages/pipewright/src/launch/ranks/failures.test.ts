@@ -2,7 +2,7 @@
 import { join } from 'node:path';
 import { inspect } from 'node:util';
 import { describe, expect, test } from 'vitest';
-import { folder, isAlive, numbersOf, patient, rejection, script, until } from '../../../testing/processes.ts';
+import { folder, isAlive, numbersOf, patient, rejection, script, until } from '../../../testing/launching/processes.ts';
 import { LaunchError, launch } from '../index.ts';
 
 describe('a rank that fails', () => {
@@ -13,7 +13,7 @@ describe('a rank that fails', () => {
     expect([error.rank, error.message, error.exitCode]).toEqual([1, 'rank 1 failed: the numbers went wrong', 1]);
     expect(error.failures.map(({ rank }) => rank).toSorted()).toEqual([0, 1, 2]);
     expect(error.failures[0]).toMatchObject({ rank: 1, name: 'RangeError', ended: false });
-    expect(error.failures[0]!.stack).toMatch(/testing\/launch-scenarios\.ts:\d+/);
+    expect(error.failures[0]!.stack).toMatch(/launching\/scenarios\.ts:\d+/);
     expect(error.failures.slice(1).map(({ code }) => code)).toEqual(['PEER_LOST', 'PEER_LOST']);
     expect(error.places[1]).toMatchObject({ rank: 1, state: 'failed', step: 3, slot: 1, action: '1F0' });
     expect([error.stack, Object.keys(error)]).toEqual([`LaunchError: ${error.report()}`, []]); // as Node prints it

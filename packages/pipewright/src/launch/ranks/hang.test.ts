@@ -5,7 +5,7 @@ import { existsSync, writeFileSync } from 'node:fs';
 import { constants } from 'node:os';
 import { dirname, join } from 'node:path';
 import { expect, test } from 'vitest';
-import { folder, isAlive, numbersOf, patient, rejection, script, until } from '../../../testing/processes.ts';
+import { folder, isAlive, numbersOf, patient, rejection, script, until } from '../../../testing/launching/processes.ts';
 import { type LaunchError, launch } from '../index.ts';
 
 test('a rank that is stopped: the waits of the others end, it is named, and killed', async () => {
@@ -45,7 +45,10 @@ test('a launcher that is killed: its ranks end, blocked, busy or stopped, and it
   const file = join(folder, 'orphans');
   const launcher = spawn(
     process.execPath,
-    [new URL('../../../testing/launcher.mjs', import.meta.url).pathname, JSON.stringify({ scenario: 'waits', file })],
+    [
+      new URL('../../../testing/launching/launcher.mjs', import.meta.url).pathname,
+      JSON.stringify({ scenario: 'waits', file }),
+    ],
     { stdio: ['ignore', 'pipe', 'inherit'] },
   );
   const pids = await numbersOf(file, [0, 1, 2]);

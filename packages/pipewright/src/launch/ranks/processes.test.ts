@@ -1,6 +1,6 @@
 /** @file Ranks as processes that do their work: results, places, output. */
 import { describe, expect, test } from 'vitest';
-import { isAlive, script } from '../../../testing/processes.ts';
+import { isAlive, script } from '../../../testing/launching/processes.ts';
 import { launch } from '../index.ts';
 
 describe('ranks that do their work', () => {

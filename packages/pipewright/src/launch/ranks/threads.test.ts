@@ -3,7 +3,7 @@ import { execFile } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 import { describe, expect, test } from 'vitest';
-import { patient } from '../../../testing/processes.ts';
+import { patient } from '../../../testing/launching/processes.ts';
 import type { LaunchError, LaunchOptions } from '../index.ts';
 
 /** How a launch went. */
@@ -18,7 +18,7 @@ interface Outcome {
 async function outcomes(
   launches: readonly (Omit<LaunchOptions, 'script'> & { interrupt?: boolean })[],
 ): Promise<Outcome[]> {
-  const program = fileURLToPath(new URL('../../../testing/launch-threads.mjs', import.meta.url));
+  const program = fileURLToPath(new URL('../../../testing/launching/launch-threads.mjs', import.meta.url));
   const { stdout } = await promisify(execFile)(process.execPath, [program, JSON.stringify(launches)]);
   return stdout
     .trimEnd()
@@ -54,7 +54,7 @@ describe('a rank that fails', () => {
       { ranks: 2, data: { scenario: 'spins', who: 1 }, graceMs: 300 },
     ]);
     expect(thrown!.error).toMatchObject({ rank: 1, message: 'rank 1 failed: the numbers went wrong', exitCode: 1 });
-    expect(thrown!.error!.failures[0]!.stack).toMatch(/testing\/launch-scenarios\.ts:\d+/);
+    expect(thrown!.error!.failures[0]!.stack).toMatch(/launching\/scenarios\.ts:\d+/);
     expect(thrown!.error!.failures.slice(1).map(({ code }) => code)).toEqual([
       expect.stringMatching(/PEER_LOST|ABORTED/),
       expect.stringMatching(/PEER_LOST|ABORTED/),

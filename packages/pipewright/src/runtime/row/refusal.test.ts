@@ -9,7 +9,7 @@ interface RankResult {
   readonly inFlight: number;
 }
 
-const script = new URL('../../../testing/refusing-ranks.mjs', import.meta.url);
+const script = new URL('../../../testing/ranks/refusing.mjs', import.meta.url);
 const run = async (one: object): Promise<RankResult[]> =>
   (await runRanks(script, [JSON.stringify(one)])) as RankResult[];
 

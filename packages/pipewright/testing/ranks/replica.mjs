@@ -6,8 +6,8 @@
 
 import { buildSchedule, Schedule } from '@pipewright/schedule';
 import { distributed, manualSeed, nn, noGrad, optim, randn, scope, setDefaultDtype } from '@pipewright/torch';
-import { initDeviceMesh, PipelineRuntime, PipelineStage, replicate } from '../dist/index.js';
-import { runAsProgram } from './rank-program.mjs';
+import { initDeviceMesh, PipelineRuntime, PipelineStage, replicate } from '../../dist/index.js';
+import { runAsProgram } from './program.mjs';
 
 const WIDTH = 5;
 

@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { afterAll } from 'vitest';
 
 /** What the ranks run. */
-export const script: URL = new URL('./launch-scenarios.ts', import.meta.url);
+export const script: URL = new URL('./scenarios.ts', import.meta.url);
 
 /** For ranks that shall come to an end of their own after another one's failure, however busy the machine is. */
 export const patient: { readonly graceMs: number } = { graceMs: 60_000 };

@@ -1,7 +1,7 @@
 // @ts-check
 /**
  * @file A rank of a pipeline in which one rank gets something wrong in the middle: the step is refused, and the next ones run.
- * `node refusing-ranks.mjs '<case>'` runs a case and prints what its ranks return as one line of JSON.
+ * `node refusing.mjs '<case>'` runs a case and prints what its ranks return as one line of JSON.
  */
 import process from 'node:process';
 import { pathToFileURL } from 'node:url';

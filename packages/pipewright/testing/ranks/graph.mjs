@@ -1,11 +1,11 @@
 /**
  * @file What a rank of the tests of split graphs does: trains an exported model, cut into stages, in float64. `plain` is
- * the oracle: the unsplit graph, trained without a pipeline. Started like `ranks.mjs`.
+ * the oracle: the unsplit graph, trained without a pipeline. Started like `training.mjs`.
  */
 import { fileURLToPath } from 'node:url';
 import { distributed, liveTensors, nn, optim, scope, tensor } from '@pipewright/torch';
 import { GraphModule, loadPt2, PipelineRuntime, pipeline } from 'pipewright';
-import { runAsProgram } from './rank-program.mjs';
+import { runAsProgram } from './program.mjs';
 
 /**
  * @typedef {object} Case

@@ -22,7 +22,7 @@ export interface Task {
 /** The engine takes a second to load: only those that use it do. */
 async function engine(): Promise<Engine> {
   const { distributed, ones, tensor } = await import('@pipewright/torch');
-  const compiled = new URL('../dist/status/rank-status.js', import.meta.url).href;
+  const compiled = new URL('../../dist/status/rank-status.js', import.meta.url).href;
   const { rankStatus } = (await import(compiled)) as { readonly rankStatus: typeof RankStatus };
   // The time limit of a test is for the wait it is about: ranks may need longer to find each other.
   return { group: distributed.initProcessGroup({ timeoutMs: 60_000 }), ones, tensor, rankStatus };

@@ -1,6 +1,6 @@
 /** @file A rank that says where it is without ever pausing. For tests. */
 import { writeSync } from 'node:fs';
-import { rankStatus } from '../dist/index.js';
+import { rankStatus } from '../../dist/index.js';
 
 for (let slot = 1; ; slot++) {
   rankStatus.set({ slot, action: '1RECV_F0', waitingFor: 4 });

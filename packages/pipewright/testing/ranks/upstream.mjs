@@ -1,10 +1,10 @@
 /**
  * @file What ranks do in the tests of behaviour that PyTorch's own tests of pipelining ask for: a stage per rank, built in
- * the ways that its users build them, run under GPipe and 1F1B. Started like `ranks.mjs`.
+ * the ways that its users build them, run under GPipe and 1F1B. Started like `training.mjs`.
  */
 import { distributed, float64, manualSeed, nn, randn, scope, zeros } from '@pipewright/torch';
 import { buildStage, PipelineRuntime, PipelineStage, pipeline, pipeSplit, SplitPoint } from 'pipewright';
-import { runAsProgram } from './rank-program.mjs';
+import { runAsProgram } from './program.mjs';
 
 const WIDTH = 6;
 const ROWS = 8;

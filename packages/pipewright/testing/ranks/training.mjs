@@ -1,13 +1,13 @@
 /**
  * @file What a rank of the tests of the runtime does, the same in a thread and in a process: `main(cases)` for threads,
- * `node ranks.mjs 0 '<json>'` for a process (with a number of threads: for all of them), which prints its result as one
+ * `node training.mjs 0 '<json>'` for a process (with a number of threads: for all of them), which prints its result as one
  * line of JSON. `plain` is the oracle: the same training without a pipeline.
  */
 import { distributed, liveTensors, manualSeed, noGrad, optim, scope } from '@pipewright/torch';
 import { PipelineRuntime, PipelineStage } from 'pipewright';
-import { withHostLanes } from './host-lanes.mjs';
+import { withHostLanes } from '../host-lanes.mjs';
 import { lossOf, makeBatch, makeStage } from './models.mjs';
-import { runAsProgram } from './rank-program.mjs';
+import { runAsProgram } from './program.mjs';
 
 /**
  * @typedef {object} Case

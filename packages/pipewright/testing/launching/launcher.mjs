@@ -1,10 +1,10 @@
 /** @file A launcher to be killed: starts three ranks, and prints the file of their places. For tests. */
 import { readFileSync } from 'node:fs';
-import { launch } from '../dist/launch/launcher.js';
+import { launch } from '../../dist/launch/launcher.js';
 
 const ranks = launch({
   ranks: 3,
-  script: new URL('./launch-scenarios.ts', import.meta.url),
+  script: new URL('./scenarios.ts', import.meta.url),
   data: JSON.parse(process.argv[2] ?? ''),
 });
 while (ranks.pids().length < 3) await new Promise((resolve) => setTimeout(resolve, 10));

@@ -1,8 +1,8 @@
 /** @file Launches ranks as threads, one launch after the other, and prints how each went as JSON. For tests. */
 import { writeSync } from 'node:fs';
-import { LaunchError, launch } from '../dist/launch/launcher.js';
+import { LaunchError, launch } from '../../dist/launch/launcher.js';
 
-const script = new URL('./launch-scenarios.ts', import.meta.url);
+const script = new URL('./scenarios.ts', import.meta.url);
 for (const { interrupt, ...options } of JSON.parse(process.argv[2] ?? '')) {
   const lines = /** @type {string[]} */ ([]);
   const ranks = launch({

@@ -10,7 +10,7 @@ const rows = 12;
 export async function main({ steps, file }: { steps: number; file: string }): Promise<unknown> {
   const { arange, distributed, manualSeed, nn, optim } = await import('@pipewright/torch');
   const { PipelineRuntime, PipelineStage } = (await import(
-    new URL('../dist/index.js', import.meta.url).href
+    new URL('../../dist/index.js', import.meta.url).href
   )) as typeof import('pipewright');
   const group = distributed.initProcessGroup();
   const isLast = group.rank === group.size - 1;
