@@ -20,7 +20,7 @@ import { runAsProgram } from './program.mjs';
 const STEPS = 2;
 const RATE = 0.1;
 
-const file = (name) => fileURLToPath(new URL(`../../../testdata/models/${name}.pt2`, import.meta.url));
+const file = (name) => fileURLToPath(new URL(`../../../../testdata/models/${name}.pt2`, import.meta.url));
 const numbersOf = (value) => Array.from(value.detach().flatten().toTypedArray());
 const lossFn = (output) => output.square().mean();
 
