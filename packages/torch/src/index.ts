@@ -64,6 +64,13 @@ export {
   withRecorder,
 } from './tensor/recorder.ts';
 export { keep, liveTensors, Scope, scope, unscoped } from './tensor/scope.ts';
+export {
+  type CommonTensorOptions,
+  commonTensor,
+  forgetCommonTensors,
+  freeStorage,
+  lendStorage,
+} from './tensor/storage.ts';
 export * from './tensor/tensor.ts';
 export { isPlainObject, mapTensors, tensorsIn } from './tensor/tree.ts';
 export type * from './tensor/types.ts';

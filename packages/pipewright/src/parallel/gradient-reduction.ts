@@ -3,18 +3,10 @@
  * and runs under the computing that follows; the end of the step waits for it.
  */
 
-import type { nn } from '@pipewright/torch';
 import { type distributed, noGrad, scope, type Tensor, tensor, unscoped } from '@pipewright/torch';
-import { PipelineError } from '../base/errors.ts';
 import { type Bucket, bucketsOf, pack, unpack } from './buckets.ts';
+import type { DataParallel, ParallelStage, StepEnd } from './data-parallel.ts';
 import { equalize, equalizeBuffers, type Replication, replicationOf } from './replicate.ts';
-
-/** A stage, as far as its parameters go. */
-export interface ReducedStage {
-  readonly stageIndex: number;
-  readonly module: nn.Module;
-  readonly isLast: boolean;
-}
 
 /** A bucket on its way. */
 interface Reduction {
@@ -24,8 +16,8 @@ interface Reduction {
 }
 
 /** The stages of one rank whose modules are replicated. */
-export class GradientReduction {
-  private readonly replications: ReadonlyMap<number, { stage: ReducedStage; replication: Replication }>;
+export class GradientReduction implements DataParallel {
+  private readonly replications: ReadonlyMap<number, { stage: ParallelStage; replication: Replication }>;
   /** Parameters that other stages hold too: reduced at the end, when they have been summed over those. */
   private tied: ReadonlySet<Tensor> = new Set();
   private readonly buckets = new Map<number, Bucket[]>();
@@ -36,27 +28,16 @@ export class GradientReduction {
   private readonly aside = new Map<Tensor, Tensor>();
   /** Reductions that were begun, by stage; for tests and reports. */
   readonly counts: Map<number, number> = new Map();
+  readonly shardGroup = null;
 
-  /** The reductions of these stages; null where no module is replicated. */
-  static of(stages: readonly ReducedStage[]): GradientReduction | null {
-    const found = new Map<number, { stage: ReducedStage; replication: Replication }>();
-    for (const stage of stages) {
-      const replication = replicationOf(stage.module);
-      if (replication !== null && replication.group.size > 1) found.set(stage.stageIndex, { stage, replication });
-    }
-    if (found.size > 0 && found.size < stages.length) {
-      const missing = stages.find(({ stageIndex }) => !found.has(stageIndex)) as ReducedStage;
-      throw new PipelineError(
-        'BAD_OPTION',
-        `PipelineRuntime: stage ${missing.stageIndex} is not replicated, but other stages of this rank are; replicate all of them, or none`,
-        { stage: missing.stageIndex },
-      );
-    }
-    return found.size === 0 ? null : new GradientReduction(found);
+  constructor(stages: readonly ParallelStage[]) {
+    this.replications = new Map(
+      stages.map((stage) => [stage.stageIndex, { stage, replication: replicationOf(stage.module) as Replication }]),
+    );
   }
 
-  private constructor(replications: ReadonlyMap<number, { stage: ReducedStage; replication: Replication }>) {
-    this.replications = replications;
+  sharding(): null {
+    return null;
   }
 
   /** Before the first step: all replicas begin equal. */
@@ -78,7 +59,8 @@ export class GradientReduction {
   }
 
   /** A training step begins: what was summed by an earlier one is not summed again. */
-  begin(): void {
+  begin(training: boolean): void {
+    if (!training) return;
     for (const { stage, replication } of this.replications.values()) {
       if (replication.broadcastBuffers) equalizeBuffers(stage.module, replication);
       for (const parameter of stage.module.parameters()) {
@@ -92,6 +74,14 @@ export class GradientReduction {
     }
   }
 
+  unshard(): void {}
+
+  ready(): void {}
+
+  reshard(): void {}
+
+  settle(): void {}
+
   /** Begins the reduction of a stage. */
   reduce(stageIndex: number): void {
     const found = this.replications.get(stageIndex);
@@ -101,7 +91,8 @@ export class GradientReduction {
   }
 
   /** The end of a step: parameters held by several stages are reduced too, and all gradients are what they should be. */
-  finish(): void {
+  finish({ sync }: StepEnd): void {
+    if (!sync) return;
     for (const { stage, replication } of this.replications.values()) {
       const own = [...new Set<Tensor>(stage.module.parameters())].filter(
         (parameter) => this.tied.has(parameter) && parameter.requiresGrad,
@@ -143,7 +134,7 @@ export class GradientReduction {
     let found = this.buckets.get(stageIndex);
     if (found === undefined) {
       const { stage, replication } = this.replications.get(stageIndex) as {
-        stage: ReducedStage;
+        stage: ParallelStage;
         replication: Replication;
       };
       const parameters = [...new Set<Tensor>(stage.module.parameters())].filter(

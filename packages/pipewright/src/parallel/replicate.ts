@@ -2,10 +2,11 @@
  * @file Replicas: several ranks hold the same module and train it on different rows. Their gradients are summed once per step,
  * where the schedule says REDUCE_GRAD; nothing is divided here, because losses are weighted by the rows of all replicas.
  */
-import { type distributed, nn, noGrad, scope, type Tensor } from '@pipewright/torch';
+import { type distributed, nn, noGrad, scope } from '@pipewright/torch';
 import { checkOptions, show } from '../base/checks.ts';
 import { PipelineError } from '../base/errors.ts';
 import { DeviceMesh } from './device-mesh.ts';
+import { spread } from './spread.ts';
 
 /** How a module is replicated. */
 export interface ReplicateOptions {
@@ -69,13 +70,4 @@ export function equalize(module: nn.Module, { group }: Replication): void {
 /** Gives all replicas the buffers of the first one. */
 export function equalizeBuffers(module: nn.Module, { group }: Replication): void {
   noGrad(() => scope(() => spread(module.buffers(), group)));
-}
-
-function spread(tensors: Iterable<Tensor>, group: distributed.ProcessGroup): void {
-  for (const tensor of new Set(tensors)) {
-    if (tensor.numel() === 0) continue;
-    const whole = tensor.detach().contiguous();
-    group.broadcast(whole, 0);
-    tensor.copy_(whole);
-  }
 }

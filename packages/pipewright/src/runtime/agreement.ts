@@ -5,25 +5,25 @@ import { PipelineError } from '../base/errors.ts';
 import type { StageDescription } from '../stage/wiring.ts';
 
 /** One rank's part. Plain JSON. */
-interface RankDescription {
+interface RankDescription<Stage extends StageDescription = StageDescription> {
   readonly schedule: string;
-  readonly stages: readonly StageDescription[];
+  readonly stages: readonly Stage[];
 }
 
 /**
  * Exchanges descriptions and checks them. All ranks come to the same verdict, so all of them fail, or none.
  * Returns the descriptions of all stages, by stage.
  */
-export function agree(
+export function agree<Stage extends StageDescription>(
   group: distributed.ProcessGroup | null,
   schedule: Schedule,
-  stages: readonly StageDescription[],
-): StageDescription[] {
-  const mine: RankDescription = { schedule: fingerprint(schedule), stages };
+  stages: readonly Stage[],
+): Stage[] {
+  const mine: RankDescription<Stage> = { schedule: fingerprint(schedule), stages };
   const ranks =
     group === null
       ? [mine]
-      : (group.allGatherObject(mine as unknown as distributed.Json) as unknown as RankDescription[]);
+      : (group.allGatherObject(mine as unknown as distributed.Json) as unknown as RankDescription<Stage>[]);
   const problems = [...compareSchedules(ranks), ...checkPlacement(ranks, schedule), ...compareShapes(ranks)];
   if (problems.length > 0)
     throw new PipelineError('NO_AGREEMENT', `the ranks do not fit together: ${problems.join('; ')}`, { problems });
@@ -70,7 +70,7 @@ function compareShapes(ranks: readonly RankDescription[]): string[] {
 }
 
 /** A schedule in a few words that differ whenever two schedules do. */
-function fingerprint(schedule: Schedule): string {
+export function fingerprint(schedule: Schedule): string {
   let hash = 0x811c9dc5;
   for (const row of schedule.order) {
     for (const cell of row) {

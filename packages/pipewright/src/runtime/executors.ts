@@ -3,7 +3,7 @@
  * beside these by the runtime; a kind of its own needs nothing else.
  */
 
-import type { GradientReduction } from '../parallel/gradient-reduction.ts';
+import type { DataParallel } from '../parallel/data-parallel.ts';
 import { backward, backwardAndSend, inputBackward, weightBackward } from './actions/backward.ts';
 import { forward } from './actions/forward.ts';
 import { postGrads, postValues, sendGrads, sendValues } from './actions/messages.ts';
@@ -11,7 +11,7 @@ import type { Overlap } from './overlap/overlap.ts';
 import type { Executors } from './row/planned-action.ts';
 
 /** What the runtime itself does for each kind of action. */
-export function builtInExecutors(overlap: Overlap, reduction: GradientReduction | null = null): Executors {
+export function builtInExecutors(overlap: Overlap, parallel: DataParallel | null = null, unshards = false): Executors {
   return {
     F: forward,
     B: backward,
@@ -23,10 +23,15 @@ export function builtInExecutors(overlap: Overlap, reduction: GradientReduction 
     SEND_F: sendValues,
     SEND_B: sendGrads,
     OVERLAP_F_B: ({ parts }, step) => overlap.run(parts, step),
-    ...(reduction !== null && {
+    ...(parallel !== null && {
       REDUCE_GRAD: ({ links }, step) => {
-        if (step.options.sync !== false) reduction.reduce(links.stage.stageIndex);
+        if (step.options.sync !== false) parallel.reduce(links.stage.stageIndex);
       },
     }),
+    ...(parallel !== null &&
+      unshards && {
+        UNSHARD: ({ links }) => parallel.unshard(links.stage.stageIndex),
+        RESHARD: ({ links }) => parallel.reshard(links.stage.stageIndex),
+      }),
   };
 }

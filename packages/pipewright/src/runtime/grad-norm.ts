@@ -17,6 +17,11 @@ export interface RankGradients {
   readonly parameters: readonly Tensor[];
   /** Copies of tied parameters that another copy counts for. */
   readonly duplicates: ReadonlySet<Tensor>;
+  /** Whether this rank has only a part of a parameter. */
+  readonly isSharded: (parameter: Tensor) => boolean;
+  /** The ranks that have the other parts. */
+  readonly shards: distributed.ProcessGroup | null;
+  /** The ranks of the pipeline. */
   readonly group: distributed.ProcessGroup | null;
 }
 
@@ -45,25 +50,40 @@ export function clipGradNorm(rank: RankGradients, maxNorm: number, options: Clip
   );
 }
 
-function totalNorm({ parameters, duplicates, group }: RankGradients, order: number): number {
-  const grads = gradsOf(parameters.filter((parameter) => !duplicates.has(parameter)));
-  const norms = grads.length === 0 ? [] : (callOp('aten::_foreach_norm.Scalar', [grads, order]) as Tensor[]);
-  const values = numbersOf(norms);
+function totalNorm({ parameters, duplicates, isSharded, shards, group }: RankGradients, order: number): number {
+  const counted = parameters.filter((parameter) => !duplicates.has(parameter));
   const isLargest = order === Number.POSITIVE_INFINITY;
-  const mine = isLargest ? Math.max(0, ...values) : values.reduce((sum, value) => sum + value ** order, 0);
-  // Max hides NaN, so that it is asked for by itself.
-  const all = tensor([Number.isNaN(mine) ? 0 : mine, Number.isNaN(mine) || values.some(Number.isNaN) ? 1 : 0], {
-    dtype: 'float64',
-    device: group?.backend === 'nccl' ? 'cuda' : 'cpu',
-  });
-  if (group !== null) {
-    rankStatus.set({ action: 'clipGradNorm_', waitingFor: 'all' });
-    group.allReduce(all, { op: isLargest ? 'max' : 'sum' });
-    rankStatus.set({ action: 'clipGradNorm_' });
-  }
-  const [total, isNaNs] = all.toArray() as [number, number];
-  if (isNaNs > 0) return Number.NaN;
+  const partial = (of: readonly Tensor[]): number => {
+    const grads = gradsOf(of);
+    const norms = grads.length === 0 ? [] : (callOp('aten::_foreach_norm.Scalar', [grads, order]) as Tensor[]);
+    const values = numbersOf(norms);
+    if (values.some(Number.isNaN)) return Number.NaN;
+    return isLargest ? Math.max(0, ...values) : values.reduce((sum, value) => sum + value ** order, 0);
+  };
+  const inShards = combine(shards, partial(counted.filter(isSharded)), isLargest);
+  const whole = partial(counted.filter((parameter) => !isSharded(parameter)));
+  const total = combine(group, isLargest ? larger(inShards, whole) : inShards + whole, isLargest);
   return isLargest ? total : total ** (1 / order);
+}
+
+function larger(a: number, b: number): number {
+  return Number.isNaN(a) || Number.isNaN(b) ? Number.NaN : Math.max(a, b);
+}
+
+/** The sum or the largest of the values of all ranks. */
+function combine(group: distributed.ProcessGroup | null, mine: number, isLargest: boolean): number {
+  if (group === null) return mine;
+  const isNaNHere = Number.isNaN(mine);
+  // Max hides NaN, so that it is asked for by itself.
+  const all = tensor([isNaNHere ? 0 : mine, isNaNHere ? 1 : 0], {
+    dtype: 'float64',
+    device: group.backend === 'nccl' ? 'cuda' : 'cpu',
+  });
+  rankStatus.set({ action: 'clipGradNorm_', waitingFor: 'all' });
+  group.allReduce(all, { op: isLargest ? 'max' : 'sum' });
+  rankStatus.set({ action: 'clipGradNorm_' });
+  const [total, isNaNs] = all.toArray() as [number, number];
+  return isNaNs > 0 ? Number.NaN : total;
 }
 
 /** The values of tensors of one element: from a GPU all at once, so that the host waits for it once. */

@@ -1,25 +1,43 @@
 /** @file From the schedule that a user names to the order that ranks walk. */
-import { buildSchedule, lower, Schedule, type ScheduleData, validate } from '@pipewright/schedule';
+import {
+  buildSchedule,
+  type DataParallelRules,
+  type LowerOptions,
+  lower,
+  Schedule,
+  type ScheduleData,
+  validate,
+} from '@pipewright/schedule';
 import { checkCount, show } from '../base/checks.ts';
 import { PipelineError } from '../base/errors.ts';
+import type { StageSharding } from '../parallel/data-parallel.ts';
 import { edgesOf, isChain, type StageDescription } from '../stage/wiring.ts';
 import type { AnyRuntimeOptions } from './options.ts';
+
+/** What ranks tell each other of a stage: its wiring, and how it is sharded. */
+export interface ParallelDescription extends StageDescription {
+  readonly sharding?: StageSharding | null;
+}
 
 /** The lowered order: as given where it has messages already, else lowered for the connections of the stages. */
 export function lowerFor(
   schedule: Schedule,
-  descriptions: readonly StageDescription[],
-  { unshardWindow = false }: Pick<AnyRuntimeOptions, 'unshardWindow'> = {},
+  descriptions: readonly ParallelDescription[],
+  options: Pick<AnyRuntimeOptions, 'unshardWindow' | 'dataParallel'> = {},
 ): Schedule {
   const edges = edgesOf(descriptions);
   const chain = isChain(edges, schedule.stages);
   const hasMessages = schedule.order.some((row) =>
     row.some((cell) => cell !== null && (cell.kind.startsWith('SEND') || cell.kind.startsWith('RECV'))),
   );
+  const rules = rulesOf(descriptions);
   const lowered = hasMessages
     ? schedule
-    : lower(withoutReductions(schedule), { unshardWindow, ...(chain ? {} : { edges }) });
-  const [first, ...more] = validate(lowered);
+    : lower(withoutReductions(schedule), {
+        ...collectivesOf(descriptions, rules, options),
+        ...(chain ? {} : { edges }),
+      });
+  const [first, ...more] = validate(lowered, rules === null ? {} : { dataParallel: rules });
   if (first !== undefined)
     throw new PipelineError(
       'BAD_SCHEDULE',
@@ -27,6 +45,38 @@ export function lowerFor(
       { violations: [first, ...more] },
     );
   return lowered;
+}
+
+/** How stages are sharded, for lowering and the rules of it; null where they are not. */
+function rulesOf(descriptions: readonly ParallelDescription[]): DataParallelRules | null {
+  const all = descriptions.map(({ sharding }) => sharding ?? null);
+  const [first = null] = all;
+  all.forEach((sharding, stage) => {
+    if (sharding?.level === first?.level && sharding?.shards === first?.shards) return;
+    const is = (of: StageSharding | null): string =>
+      of === null ? 'not sharded' : `sharded at level '${of.level}' over ${of.shards} ranks`;
+    throw new PipelineError(
+      'NO_AGREEMENT',
+      `the ranks do not fit together: stage ${stage} is ${is(sharding)}, stage 0 is ${is(first)}; treat all stages alike`,
+      { stage },
+    );
+  });
+  if (first === null) return null;
+  const parameters = all.map((sharding) => sharding?.bytes ?? 0);
+  return { level: first.level, shards: first.shards, parameters };
+}
+
+/** Which collectives are put into the order, and where. */
+function collectivesOf(
+  descriptions: readonly ParallelDescription[],
+  rules: DataParallelRules | null,
+  { unshardWindow, dataParallel }: Pick<AnyRuntimeOptions, 'unshardWindow' | 'dataParallel'>,
+): LowerOptions {
+  if (rules === null || (unshardWindow !== undefined && unshardWindow !== false))
+    return { unshardWindow: unshardWindow ?? false };
+  const leaves = descriptions.some(({ sharding }) => sharding?.leaves === true);
+  const compat = dataParallel?.maxActiveStages === undefined ? {} : { compat: 'torch' as const };
+  return { ...compat, dataParallel: { ...rules, ...(leaves && { memoryLimit: 'least' as const }), ...dataParallel } };
 }
 
 /** PyTorch's orders of GPipe and 1F1B end with reductions; lowering puts its own. */

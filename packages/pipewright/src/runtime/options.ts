@@ -1,5 +1,5 @@
 /** @file What a runtime and a step are given, and the checks of it. */
-import type { Action, Costs, LowerOptions } from '@pipewright/schedule';
+import type { Action, Costs, DataParallelPlan, LowerOptions } from '@pipewright/schedule';
 import { type AutocastOptions, type distributed, type GradScaler, nn, type Tensor } from '@pipewright/torch';
 import { checkOptions, didYouMean, show } from '../base/checks.ts';
 import { PipelineError } from '../base/errors.ts';
@@ -72,6 +72,11 @@ export interface RuntimeOptions<Target = Tensor, Output = Tensor, LossOptions = 
   readonly costs?: Costs | undefined;
   /** How far ahead stages are unsharded; false (default): the row has no UNSHARD and RESHARD. Custom functions execute them. */
   readonly unshardWindow?: LowerOptions['unshardWindow'] | undefined;
+  /**
+   * How sharded stages are gathered: within a limit of bytes for each rank, as costs say, or as many whole stages at once as
+   * PyTorch's `max_active_stages`. Default: every stage once in a step, one action ahead of its first use.
+   */
+  readonly dataParallel?: Pick<DataParallelPlan, 'memoryLimit' | 'costs' | 'maxActiveStages'> | undefined;
   /** `'any'`: inputs of different lengths are each cut by their own length; else they must be equally long. */
   readonly lengths?: 'any' | undefined;
 }
@@ -182,6 +187,7 @@ export const runtimeOptionNames: readonly string[] = [
   'record',
   'costs',
   'unshardWindow',
+  'dataParallel',
   'lengths',
 ];
 const stepOptionNames = [

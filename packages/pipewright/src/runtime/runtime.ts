@@ -3,12 +3,14 @@
  * dozen kinds, and all that differs between schedules is the row.
  */
 import type { Action, Schedule, ScheduleAlias, ScheduleData, ScheduleName } from '@pipewright/schedule';
-import { distributed, isGradEnabled, noGrad, scope, type Tensor } from '@pipewright/torch';
+import { distributed, isGradEnabled, type nn, noGrad, scope, type Tensor } from '@pipewright/torch';
 import { checkOptions, show } from '../base/checks.ts';
 import { PipelineError } from '../base/errors.ts';
 import type { Value } from '../base/value.ts';
 import { mergeChunks } from '../microbatch/index.ts';
-import { GradientReduction } from '../parallel/gradient-reduction.ts';
+import { type DataParallel, dataParallelOf } from '../parallel/data-parallel.ts';
+import { shardOf } from '../parallel/shard.ts';
+import type { ShardLevel } from '../parallel/shard-unit.ts';
 import { isWatched } from '../recording/live-feed.ts';
 import { Recorder } from '../recording/recorder.ts';
 import type { PipelineStage } from '../stage/pipeline-stage.ts';
@@ -20,7 +22,7 @@ import { customExecutor } from './custom.ts';
 import { debugHook } from './debug.ts';
 import { builtInExecutors } from './executors.ts';
 import { type ClipOptions, clipGradNorm } from './grad-norm.ts';
-import { checkBackwards, lowerFor, resolveSchedule } from './lowering.ts';
+import { checkBackwards, lowerFor, type ParallelDescription, resolveSchedule } from './lowering.ts';
 import {
   type ActionHook,
   type AnyRuntimeOptions,
@@ -76,7 +78,7 @@ export class PipelineRuntime<
   private readonly customFunctions = new Map<Action['kind'], CustomFunction>();
   private readonly context: RankContext;
   private readonly loss: LossCaller | null;
-  private readonly reduction: GradientReduction | null;
+  private readonly parallel: DataParallel | null;
   private lowered: Schedule | null = null;
   private plan: Plan | null = null;
   /** What steps and evaluations walk; compiled again when hooks or custom functions change. */
@@ -111,12 +113,23 @@ export class PipelineRuntime<
       device: deviceOf(this.stages),
       messageShapes: options.messageShapes,
     });
-    this.reduction = GradientReduction.of(this.stages);
-    const { loss, transport, recorder, hooks, lossGrads, overlap } = this;
+    this.parallel = dataParallelOf(this.stages);
+    const { loss, transport, parallel, recorder, hooks, lossGrads, overlap } = this;
     const received = (): void => overlap.received?.();
     // A lane carries what its receiver expects and nothing else.
-    const mayRefuse = transport !== null && transport.agree === undefined && this.reduction === null;
-    this.context = { rank: this.rank, options, loss, transport, recorder, hooks, lossGrads, mayRefuse, received };
+    const mayRefuse = transport !== null && transport.agree === undefined && parallel === null;
+    this.context = {
+      rank: this.rank,
+      options,
+      loss,
+      transport,
+      parallel,
+      recorder,
+      hooks,
+      lossGrads,
+      mayRefuse,
+      received,
+    };
     const debug = debugHook(this.rank);
     if (debug !== null) this.hooks.push(debug);
   }
@@ -140,6 +153,12 @@ export class PipelineRuntime<
   /** Why steps are not captured, where `capture` was asked for; null while they are. */
   get captureProblem(): string | null {
     return this.options.capture === true ? this.captureSteps().problem : null;
+  }
+
+  /** What of the stages is sharded; null where nothing is. */
+  private get level(): ShardLevel | null {
+    const [first] = this.stages as readonly [PipelineStage];
+    return this.parallel?.sharding(first.stageIndex)?.level ?? null;
   }
 
   /** Number of steps and evaluations that have ended. */
@@ -211,6 +230,8 @@ export class PipelineRuntime<
       {
         parameters: [...new Set<Tensor>(this.stages.flatMap((stage) => stage.module.parameters()))],
         duplicates: this.ties?.duplicates() ?? new Set(),
+        isSharded: (parameter) => shardOf(parameter as nn.Parameter) !== null,
+        shards: this.parallel?.shardGroup ?? null,
         group: this.group,
       },
       maxNorm,
@@ -239,7 +260,12 @@ export class PipelineRuntime<
     const descriptions = agree(
       this.group,
       this.given,
-      this.stages.map((stage) => stage.describe()),
+      this.stages.map(
+        (stage): ParallelDescription => ({
+          ...stage.describe(),
+          sharding: this.parallel?.sharding(stage.stageIndex) ?? null,
+        }),
+      ),
     );
     rankStatus.set({ action: 'preparing the first step' });
     this.lowered = lowerFor(this.given, descriptions, this.options);
@@ -247,7 +273,7 @@ export class PipelineRuntime<
     this.device = deviceOf(this.stages);
     const { lowered: schedule, group, plan, device, rank, stages, transport } = this;
     this.ties = new Ties({ rank, stages, descriptions, schedule, transport });
-    this.reduction?.prepare(this.ties.parameters());
+    this.parallel?.prepare(this.ties.parameters());
     this.recorder?.attach({ schedule, group, device, actions: plan.count });
     return this.plan;
   }
@@ -256,7 +282,7 @@ export class PipelineRuntime<
   private compiledRows(): NonNullable<typeof this.rows> {
     if (this.rows !== null) return this.rows;
     const plan = this.prepare();
-    const builtIn = builtInExecutors(this.overlap, this.reduction);
+    const builtIn = builtInExecutors(this.overlap, this.parallel, this.level === 'parameters');
     const custom = [...this.customFunctions].map(([kind, f]) => [kind, customExecutor(this, f, builtIn[kind])]);
     const executors: Executors = { ...builtIn, ...Object.fromEntries(custom) };
     // Hooks and custom functions see whole backwards.
@@ -295,12 +321,16 @@ export class PipelineRuntime<
           this.recorder?.beginStep(training);
           for (const hook of this.hooks) hook.beforeStep?.(where, this.steps);
           this.transport?.beginStep?.(training);
-          if (training) this.reduction?.begin();
-          if (training) this.ties?.begin();
+          const sync = training && step.options.sync !== false;
+          // Gradients of shards are known once they are summed over the group.
+          const ties = training && (sync || this.level === null) ? this.ties : null;
+          ties?.begin();
+          this.parallel?.begin(training);
           if (refused === null) refused = walk(row, step);
           else refuseRow(row, 0, step, this.reasonOf(refused));
-          if (training) this.ties?.reduce();
-          if (training && step.options.sync !== false) this.reduction?.finish();
+          this.parallel?.settle({ training, sync });
+          ties?.reduce();
+          this.parallel?.finish({ training, sync });
           this.transport?.endStep?.(false);
           for (const hook of this.hooks) hook.afterStep?.(where, this.steps);
           this.recorder?.endStep(() => meanOf(step.losses));
@@ -375,7 +405,7 @@ export class PipelineRuntime<
       return `the step exchanges messages with ${this.group.size - 1} other ranks over ${this.group.backend}, which cannot be captured; processes with NCCL can`;
     if (this.options.messageShapes === 'announced') return 'the shapes of messages are announced in every step';
     if (this.hooks.length > 0 || this.customFunctions.size > 0) return 'hooks and custom functions run in every step';
-    if (this.reduction !== null) return 'gradients are summed over replicas in every step';
+    if (this.parallel !== null) return 'gradients are summed over replicas in every step';
     if (this.recorder !== null) return 'the recorder times every action';
     if (this.options.scaler !== undefined) return 'a gradient scaler decides anew in every step';
     return null;
@@ -388,8 +418,8 @@ export class PipelineRuntime<
   ): { step: StepState; refused: Error | null } {
     for (const stage of this.stages) stage.clearRuntimeStates();
     this.overlap.reset?.();
-    const { rank, stages, microbatches, options, loss, reduction } = this;
-    const totalRows = (rows: number): number => reduction?.totalRows(rows) ?? rows;
+    const { rank, stages, microbatches, options, loss, parallel } = this;
+    const totalRows = (rows: number): number => parallel?.totalRows(rows) ?? rows;
     const preparing = { where, rank, stages, microbatches, options, loss, training, totalRows };
     let refused = wrong;
     let work = noWork(input, preparing);
@@ -410,10 +440,10 @@ export class PipelineRuntime<
 
   /** After a failure in a step: forgets what is held, and tells the ranks that wait for what will not come. */
   private giveUp(error: unknown): void {
-    this.abandon();
     const cause = error instanceof Error ? error : new Error(String(error));
-    this.reduction?.abandon(cause.message);
-    if (this.group === null && this.reduction === null) return;
+    this.parallel?.abandon(cause.message);
+    this.abandon();
+    if (this.group === null && this.parallel === null) return;
     this.broken = cause;
     this.group?.abort(cause.message);
   }

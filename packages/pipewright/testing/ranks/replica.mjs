@@ -6,7 +6,7 @@
 
 import { buildSchedule, Schedule } from '@pipewright/schedule';
 import { distributed, manualSeed, nn, noGrad, optim, randn, scope, setDefaultDtype } from '@pipewright/torch';
-import { initDeviceMesh, PipelineRuntime, PipelineStage, replicate } from '../../dist/index.js';
+import { fullyShard, initDeviceMesh, PipelineRuntime, PipelineStage, replicate, shardOf } from '../../dist/index.js';
 import { runAsProgram } from './program.mjs';
 
 const WIDTH = 5;
@@ -31,7 +31,9 @@ class Part extends nn.Module {
 
 /**
  * @typedef {{ schedule: string, pp: number, dp: number, stages: number, microbatches: number, rows: number[], accumulate: number,
- *   clip?: number, order?: object, checkpoint?: boolean, bucketCapMb?: number, evaluate?: boolean, divisor?: boolean, plain?: boolean }} Case
+ *   clip?: number, order?: object, checkpoint?: boolean, bucketCapMb?: number, evaluate?: boolean, divisor?: boolean, plain?: boolean,
+ *   wrap?: 'replicate' | 'optimizer' | 'gradients' | 'parameters', replicas?: number, columns?: boolean, units?: boolean,
+ *   reshardAfterForward?: boolean, norm?: number | 'inf', keepGrads?: boolean }} Case
  */
 
 /** @param {Case} one @param {number} step */
@@ -62,6 +64,9 @@ function collect(into, prefix, module, grads) {
   }
 }
 
+/** @param {Case} one */
+const normOf = ({ norm = 2 }) => (norm === 'inf' ? Number.POSITIVE_INFINITY : norm);
+
 /** Plain training on the whole batch. @param {Case} one */
 function plain(one) {
   setDefaultDtype('float64');
@@ -76,37 +81,73 @@ function plain(one) {
   /** @type {Record<string, number[] | null>} */
   const grads = {};
   const norms = [];
+  /** @type {number[]} */
+  const losses = [];
   for (let step = 0; step < 3; step++) {
-    optimizer.zeroGrad();
+    if (!one.keepGrads) optimizer.zeroGrad();
     for (let part = 0; part < one.accumulate; part++) {
       const { x, y } = batchOf(one, step * one.accumulate + part);
       const output = model.forward(x);
       const loss = one.divisor ? sumLoss(output, y).div(one.rows.reduce((a, b) => a + b, 0) * 3) : meanLoss(output, y);
+      losses.push(loss.item());
       loss.backward();
     }
-    if (one.clip !== undefined) norms.push(nn.utils.clipGradNorm_(model.parameters(), one.clip).item());
+    if (one.clip !== undefined)
+      norms.push(nn.utils.clipGradNorm_(model.parameters(), one.clip, { normType: normOf(one) }).item());
     if (step === 2) parts.forEach((part, i) => collect(grads, String(i), part, true));
     optimizer.step();
   }
   /** @type {Record<string, number[] | null>} */
   const weights = {};
   parts.forEach((part, i) => collect(weights, String(i), part, false));
-  return { grads, weights, norms };
+  return { grads, weights, norms, losses };
+}
+
+/** The place of each part in its whole. @param {import('pipewright').PipelineStage[]} stages */
+function partsOf(stages) {
+  /** @type {Record<string, object>} */
+  const parts = {};
+  for (const { stageIndex, module } of stages)
+    for (const [name, parameter] of module.namedParameters()) {
+      const shard = shardOf(parameter);
+      if (shard === null) continue;
+      const { globalShape, dim, offset, length } = shard;
+      parts[`${stageIndex}.${name}`] = { globalShape, dim, offset, length };
+    }
+  return parts;
+}
+
+/** A part as a replica or a shard. @param {Case} one @param {Part} part @param {import('pipewright').DeviceMesh} mesh */
+function wrapped(one, part, mesh) {
+  const { wrap = 'replicate', replicas = 1, bucketCapMb } = one;
+  if (wrap === 'replicate')
+    return replicate(part, { mesh: mesh.get('dp'), ...(bucketCapMb !== undefined && { bucketCapMb }) });
+  return fullyShard(part, {
+    mesh: replicas > 1 ? mesh.get('replicate', 'shard') : mesh.get('dp'),
+    level: wrap,
+    ...(one.units && { units: [part.linear] }),
+    ...(one.columns && { shardPlacementFn: (parameter) => parameter.ndim - 1 }),
+    ...(one.reshardAfterForward && { reshardAfterForward: true }),
+  });
 }
 
 /** @param {Case} one */
 function train(one) {
   setDefaultDtype('float64');
-  const mesh = initDeviceMesh('cpu', [one.pp, one.dp], ['pp', 'dp']);
+  const { replicas = 1 } = one;
+  const mesh =
+    replicas > 1
+      ? initDeviceMesh('cpu', [one.pp, replicas, one.dp / replicas], ['pp', 'replicate', 'shard'])
+      : initDeviceMesh('cpu', [one.pp, one.dp], ['pp', 'dp']);
   const schedule = scheduleOf(one);
-  const replica = mesh.getLocalRank('dp');
+  const replica =
+    replicas > 1
+      ? mesh.getLocalRank('replicate') * (one.dp / replicas) + mesh.getLocalRank('shard')
+      : mesh.getLocalRank('dp');
   const stages = schedule.stagesOf(mesh.getLocalRank('pp')).map((index) => {
     const part = new Part(index);
     if (replica > 0) noGrad(() => part.linear.weight.mul_(0)); // the first replica's values count
-    const module = replicate(part, {
-      mesh: mesh.get('dp'),
-      ...(one.bucketCapMb !== undefined && { bucketCapMb: one.bucketCapMb }),
-    });
+    const module = wrapped(one, part, mesh);
     return new PipelineStage(module, index, one.stages, {
       group: mesh.getGroup('pp'),
       ties: { shared: 'shared' },
@@ -125,25 +166,44 @@ function train(one) {
   /** @type {Record<string, number[] | null>} */
   const grads = {};
   const norms = [];
+  /** @type {number[]} */
+  const losses = [];
   for (let step = 0; step < 3; step++)
     scope(() => {
-      optimizer.zeroGrad();
+      if (!one.keepGrads) optimizer.zeroGrad();
       for (let part = 0; part < one.accumulate; part++) {
         const { x, y } = batchOf(one, step * one.accumulate + part);
         const sync = part === one.accumulate - 1;
-        runtime.step(x.at(rows), { target: y.at(rows), sync, ...(one.divisor && { divisor: total * 3 }) });
+        /** @type {import('@pipewright/torch').Tensor[]} */
+        const given = [];
+        const options = { target: y.at(rows), losses: given, sync, ...(one.divisor && { divisor: total * 3 }) };
+        runtime.step(x.at(rows), options);
+        losses.push(...given.map((loss) => loss.item()));
         if (one.evaluate) runtime.eval(x.at(rows), { target: y.at(rows) });
       }
-      if (one.clip !== undefined) norms.push(runtime.clipGradNorm_(one.clip));
+      if (one.clip !== undefined) norms.push(runtime.clipGradNorm_(one.clip, { normType: normOf(one) }));
       if (step === 2) for (const stage of stages) collect(grads, String(stage.stageIndex), stage.module, true);
       optimizer.step();
     });
   /** @type {Record<string, number[] | null>} */
   const weights = {};
   for (const stage of stages) collect(weights, String(stage.stageIndex), stage.module, false);
-  const reductions = [.../** @type {any} */ (runtime.reduction?.counts ?? [])];
+  const { parallel } = /** @type {any} */ (runtime);
+  const parts = partsOf(stages);
+  const gathers = [...(parallel?.gathers ?? [])];
+  const planned = runtime.schedule.order[mesh.getLocalRank('pp')]?.filter((cell) => cell?.kind === 'UNSHARD').length;
   runtime.dispose();
-  return { grads, weights, norms, reductions, mesh: String(mesh) };
+  return {
+    grads,
+    weights,
+    norms,
+    losses,
+    parts,
+    reductions: [...(parallel?.counts ?? [])],
+    gathers,
+    planned,
+    mesh: String(mesh),
+  };
 }
 
 /** @param {Case[]} cases */

@@ -23,8 +23,11 @@ export interface Residency {
   readonly parameters?: PerStage;
   /** Ranks that divide a stage's parameters; default 1. Of a sharded stage each keeps 1/shards all the time. */
   readonly shards?: number;
-  /** The most bytes of parameters a rank may hold at once, shards and whole stages together; default: no limit. */
-  readonly memoryLimit?: number | readonly number[];
+  /**
+   * The most bytes of parameters a rank may hold at once, shards and whole stages together; default: no limit. `least`: as few
+   * as its order allows, with only those stages whole that an action needs.
+   */
+  readonly memoryLimit?: number | readonly number[] | 'least';
 }
 
 /** Data parallelism as `validate` checks it. */
@@ -41,8 +44,10 @@ export interface ResidencyTable {
   readonly shards: number;
   /** What UNSHARD adds to the shard that stays: the whole, and nothing where one rank has it all. */
   readonly gathered: Float64Array;
-  /** Infinity where there is no limit. */
+  /** Infinity where there is no limit, also where it is the least possible one. */
   readonly limits: Float64Array;
+  /** Whether only stages that an action needs are whole. */
+  readonly isLeast: boolean;
 }
 
 /** Checks the options that describe residency. */
@@ -69,7 +74,13 @@ export function resolveResidency(
     bytes,
     shards,
     gathered: shards > 1 ? bytes : new Float64Array(shape.stages),
-    limits: spread('dataParallel.memoryLimit', residency.memoryLimit, shape.ranks, Number.POSITIVE_INFINITY),
+    limits: spread(
+      'dataParallel.memoryLimit',
+      residency.memoryLimit === 'least' ? undefined : residency.memoryLimit,
+      shape.ranks,
+      Number.POSITIVE_INFINITY,
+    ),
+    isLeast: residency.memoryLimit === 'least',
   };
 }
 

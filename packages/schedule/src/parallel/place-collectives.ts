@@ -41,7 +41,7 @@ class RowPlan {
   private readonly schedule: Schedule;
   private readonly plan: CollectivePlan;
   private readonly rank: number;
-  private readonly room: number;
+  private room: number;
 
   constructor(schedule: Schedule, plan: CollectivePlan, rank: number) {
     this.schedule = schedule;
@@ -56,6 +56,7 @@ class RowPlan {
   }
 
   run(cells: Int32Array): Int32Array {
+    if (this.plan.sharded && this.plan.residency.isLeast) this.room = this.leastRoom(cells);
     const stays = this.plan.sharded ? this.stays(cells) : [];
     this.startEarly(cells, stays);
     const before = new Map<number, number[]>();
@@ -77,6 +78,19 @@ class RowPlan {
       out.push(...(before.get(at) ?? []), word, ...(after.get(at) ?? []));
     });
     return Int32Array.from(out);
+  }
+
+  /** Bytes of the stages that one action needs, for the action that needs most. */
+  private leastRoom(cells: Int32Array): number {
+    const { gathered } = this.plan.residency;
+    return cells.reduce(
+      (most, word) =>
+        Math.max(
+          most,
+          this.stagesOf(word).reduce((sum, stage) => sum + gathered[stage]!, 0),
+        ),
+      0,
+    );
   }
 
   /** Which stages are whole when, in the order of their first uses. */

@@ -235,6 +235,7 @@ static napi_value init(napi_env napi, napi_value exports) {
     add_exports(*env, exports, {{"setErrorClass", set_error_class}});
     init_system(*env, exports);
     init_tensor(*env, exports);
+    init_storage(*env, exports);
     init_tracker(*env, exports);
     init_ops(*env, exports);
     init_hot_ops(*env, exports);

@@ -95,6 +95,10 @@ export interface Native {
   viewBytes(bytes: number, offset: number, dtype: number, sizes: readonly number[]): number;
   setData(tensor: number, source: number): void;
   storageUseCount(tensor: number): number;
+  lendStorage(tensor: number, source: number): void;
+  freeStorage(tensor: number): void;
+  commonTensor(name: string, parties: number, dtype: number, sizes: readonly number[]): number;
+  forgetCommon(prefix: string): number;
 
   bindOp(name: string, overload: string): NativeOp | undefined;
   overloadsOf(name: string): string[];

@@ -3,7 +3,7 @@ import { native } from '../addon/addon.ts';
 import { checkOptions } from '../base/errors.ts';
 import { empty } from '../generated/functions.ts';
 import { getDefaultDtype } from '../tensor/dtype.ts';
-import { disposeOwned, own, unscoped } from '../tensor/scope.ts';
+import { disposeOwned, leaveCollector, own, unscoped } from '../tensor/scope.ts';
 import { Tensor } from '../tensor/tensor.ts';
 import type { FactoryOptions } from './factory.ts';
 
@@ -33,6 +33,21 @@ export class Parameter extends Tensor {
   become(data: Tensor): this {
     hold(this, native.makeParameter(data.handle, this.requiresGrad));
     return this;
+  }
+
+  /**
+   * The two parameters exchange their tensors, gradients included: whoever holds one of them now sees what the other was.
+   *
+   * @example weight.swap(other); weight.swap(other) // as before
+   */
+  swap(other: Parameter): void {
+    const [mine, theirs] = [this.handle, other.handle];
+    if (mine === theirs) return;
+    leaveCollector(this);
+    leaveCollector(other);
+    this.h = theirs;
+    other.h = mine;
+    for (const each of [this, other]) unscoped(() => own(each));
   }
 }
 

@@ -108,7 +108,8 @@ function unowned(item: Owned): void {
   } else otherNet.register(item, [item.h, item.freeHandle], item);
 }
 
-function leaveCollector(item: Owned): void {
+/** The garbage collector looks after a tensor no longer. */
+export function leaveCollector(item: Owned): void {
   if (item.freeHandle === undefined) native.untrack(item.h);
   else otherNet.unregister(item);
 }

@@ -48,12 +48,16 @@ export function perform(planned: PlannedAction, step: StepState): void {
 
 /** An action begins. */
 export function enter(planned: PlannedAction, step: StepState): void {
-  const { recorder, hooks } = step.context;
+  const { recorder, hooks, parallel } = step.context;
   step.current = planned;
   rankStatus.set(planned.place);
   recorder?.begin(planned.index);
   for (const hook of hooks) hook.before?.(planned.action, planned.slot);
+  if (parallel !== null && computing.includes(planned.kind)) parallel.ready(planned.links.stage.stageIndex);
 }
+
+/** Kinds that compute with the parameters of a stage. */
+const computing: readonly string[] = ['F', 'B', 'B_SEND_B', 'I', 'W'];
 
 /** An action goes on after something was performed inside of it. */
 export function resume(planned: PlannedAction, step: StepState): void {

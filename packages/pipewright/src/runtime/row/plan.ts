@@ -10,7 +10,7 @@ import type { Executor, Executors, PlannedAction } from './planned-action.ts';
 
 /** Kinds that are left out of the row where nothing executes them. */
 const optional: readonly string[] = ['UNSHARD', 'RESHARD', 'REDUCE_GRAD'];
-const forwardKinds: readonly string[] = ['F', 'SEND_F', 'RECV_F'];
+const forwardKinds: readonly string[] = ['F', 'SEND_F', 'RECV_F', 'UNSHARD', 'RESHARD'];
 
 /** Which row is wanted. */
 export interface RowOptions {
@@ -50,9 +50,10 @@ export class Plan {
 
   /** Forwards and their messages only: what an evaluation walks. */
   forwardRow({ executors }: RowOptions): readonly PlannedAction[] {
-    return this.compile(executors)
+    const row = this.compile(executors)
       .flatMap((planned) => (planned.kind === 'OVERLAP_F_B' ? planned.parts : [planned]))
       .filter(({ kind }) => forwardKinds.includes(kind));
+    return row.filter((planned, at) => isUsed(row, planned, at));
   }
 
   private compile(executors: Executors): PlannedAction[] {
@@ -105,6 +106,19 @@ export class Plan {
       { rank: this.rank, slot },
     );
   }
+}
+
+/** Whether a stage that is unsharded for backwards, in a row without them, has a forward in between. */
+function isUsed(row: readonly PlannedAction[], { kind, links }: PlannedAction, at: number): boolean {
+  if (kind !== 'UNSHARD' && kind !== 'RESHARD') return true;
+  const step = kind === 'UNSHARD' ? 1 : -1;
+  for (let i = at + step; i >= 0 && i < row.length; i += step) {
+    const next = row[i] as PlannedAction;
+    if (next.links !== links) continue;
+    if (next.kind === 'F') return true;
+    if (next.kind === 'UNSHARD' || next.kind === 'RESHARD') return false;
+  }
+  return false;
 }
 
 /** A cell of the row and its executor. */

@@ -130,6 +130,7 @@ function stepOn(transport: Transport, stages: readonly PipelineStage[], microbat
       options: {},
       loss: lossCaller(mse),
       transport,
+      parallel: null,
       recorder: null,
       hooks: [],
       lossGrads: new LossGrads(),

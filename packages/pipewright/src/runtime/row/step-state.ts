@@ -1,6 +1,7 @@
 /** @file All that one step works on and holds; gone when it ends. */
 import type { Tensor } from '@pipewright/torch';
 import type { Microbatches } from '../../microbatch/index.ts';
+import type { DataParallel } from '../../parallel/data-parallel.ts';
 import type { Recorder } from '../../recording/recorder.ts';
 import { type Place, rankStatus } from '../../status/rank-status.ts';
 import type { ActionHook, AnyRuntimeOptions, LossCaller, StepOptions } from '../options.ts';
@@ -16,6 +17,8 @@ export interface RankContext {
   readonly loss: LossCaller | null;
   /** Null where one rank is alone. */
   readonly transport: Transport | null;
+  /** Null where stages are neither replicated nor sharded. */
+  readonly parallel: DataParallel | null;
   readonly recorder: Recorder | null;
   readonly hooks: readonly ActionHook[];
   readonly lossGrads: LossGrads;

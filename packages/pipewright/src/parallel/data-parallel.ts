@@ -1,0 +1,81 @@
+/** @file What a runtime asks of the data parallelism beside its pipeline, whether modules are replicated or sharded. */
+import type { distributed, nn, Tensor } from '@pipewright/torch';
+import { PipelineError } from '../base/errors.ts';
+import { unitsOf } from './fully-shard.ts';
+import { GradientReduction } from './gradient-reduction.ts';
+import { replicationOf } from './replicate.ts';
+import { ShardedStages } from './sharded-stages.ts';
+
+/** A stage, as far as its parameters go. */
+export interface ParallelStage {
+  readonly stageIndex: number;
+  readonly module: nn.Module;
+  readonly isLast: boolean;
+}
+
+/** What lowering must know of a stage. Plain JSON. */
+export interface StageSharding {
+  readonly level: 'optimizer' | 'gradients' | 'parameters';
+  /** Bytes of the whole parameters that are sharded. */
+  readonly bytes: number;
+  readonly shards: number;
+  readonly replicas: number;
+  /** Whether the stage is to be whole only while no other is needed. */
+  readonly leaves: boolean;
+}
+
+/** How a step ends. */
+export interface StepEnd {
+  readonly training: boolean;
+  /** Whether gradients are summed in this step. */
+  readonly sync: boolean;
+}
+
+/** The data parallelism of one rank's stages. */
+export interface DataParallel {
+  /** Reductions that were begun, by stage. */
+  readonly counts: ReadonlyMap<number, number>;
+  /** The ranks that divide parameters among them; null where nobody does. */
+  readonly shardGroup: distributed.ProcessGroup | null;
+  /** How a stage is sharded; null where it is only replicated. */
+  sharding(stage: number): StageSharding | null;
+  /** Before the first step. */
+  prepare(tied: ReadonlySet<Tensor>): void;
+  /** The rows of all replicas, from those of this one. */
+  totalRows(rows: number): number;
+  begin(training: boolean): void;
+  unshard(stage: number): void;
+  /** A stage is about to compute. */
+  ready(stage: number): void;
+  reshard(stage: number): void;
+  reduce(stage: number): void;
+  /** After the row: shards are in place, their gradients are those of this step. Before tied parameters are summed. */
+  settle(end: StepEnd): void;
+  /** After tied parameters were summed. */
+  finish(end: StepEnd): void;
+  /** After a failure. */
+  abandon(reason: string): void;
+}
+
+/** The data parallelism of the stages of a rank; null where there is none. */
+export function dataParallelOf(stages: readonly ParallelStage[]): DataParallel | null {
+  const kindOf = ({ module }: ParallelStage): string =>
+    unitsOf(module).length > 0
+      ? 'sharded'
+      : (replicationOf(module)?.group.size ?? 1) > 1
+        ? 'replicated'
+        : 'neither sharded nor replicated';
+  const kinds = stages.map(kindOf);
+  const [first] = kinds as [string];
+  const odd = kinds.findIndex((kind) => kind !== first);
+  if (odd >= 0) {
+    const [a, b] = [stages[0], stages[odd]] as [ParallelStage, ParallelStage];
+    throw new PipelineError(
+      'BAD_OPTION',
+      `PipelineRuntime: stage ${b.stageIndex} is ${kinds[odd]}, but stage ${a.stageIndex} of this rank is ${first}; treat all of them alike`,
+      { stage: b.stageIndex },
+    );
+  }
+  if (first === 'sharded') return new ShardedStages(stages);
+  return first === 'replicated' ? new GradientReduction(stages) : null;
+}

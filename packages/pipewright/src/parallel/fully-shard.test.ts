@@ -1,0 +1,57 @@
+/** @file Shards beside the pipeline: whatever is divided and however, training equals that of one process on the whole batch. */
+import { freePort } from '@pipewright/torch/environment';
+import { describe, expect, test } from 'vitest';
+import { runRanks } from '../../testing/launch.ts';
+import { type Case, caseOf, problemsOf, type Result, schedules, ways } from '../../testing/shard-cases.ts';
+
+const program = new URL('../../testing/ranks/replica.mjs', import.meta.url);
+
+function runThreads(count: number, cases: readonly Case[]): Promise<Result[][]> {
+  return runRanks(program, [String(count), JSON.stringify(cases)]) as Promise<Result[][]>;
+}
+
+async function runProcesses(count: number, cases: readonly Case[]): Promise<Result[][]> {
+  const place = { WORLD_SIZE: String(count), MASTER_ADDR: '127.0.0.1', MASTER_PORT: String(await freePort()) };
+  return (await Promise.all(
+    Array.from({ length: count }, (_, rank) =>
+      runRanks(program, ['0', JSON.stringify(cases)], { ...place, RANK: String(rank), PIPEWRIGHT_THREADS: '1' }),
+    ),
+  )) as Result[][];
+}
+
+async function compare(cases: readonly Case[], results: readonly (readonly Result[])[]): Promise<string[]> {
+  const [wanted] = await runThreads(
+    1,
+    cases.map((one) => ({ ...one, plain: true })),
+  );
+  return cases.flatMap((one, i) =>
+    problemsOf(
+      one,
+      results.map((ofRank) => ofRank[i] as Result),
+      wanted?.[i] as Result,
+    ),
+  );
+}
+
+const shards = ways.filter(({ wrap, replicas = 1 }) => wrap !== 'replicate' && replicas === 1);
+const cases = schedules.flatMap((schedule) =>
+  shards.flatMap((way) => [1, 2].map((accumulate) => caseOf(schedule, way, accumulate))),
+);
+
+describe('shards of a pipeline equal plain training', () => {
+  test('on threads: every schedule, three levels, one and two accumulated steps', async () => {
+    expect(await compare(cases, await runThreads(4, cases))).toEqual([]);
+  });
+
+  test('shards within, replicas across, on eight threads', async () => {
+    const hybrid = schedules.map((schedule, i) => caseOf(schedule, { wrap: 'parameters', replicas: 2 }, 1 + (i % 2)));
+    const others = (['optimizer', 'gradients'] as const).map((wrap) => caseOf(schedules[1], { wrap, replicas: 2 }, 1));
+    const all = [...hybrid, ...others];
+    expect(await compare(all, await runThreads(8, all))).toEqual([]);
+  });
+
+  test('on processes', async () => {
+    const some = cases.filter((_, i) => i % 7 === 0);
+    expect(await compare(some, await runProcesses(4, some))).toEqual([]);
+  });
+});

@@ -1,0 +1,247 @@
+/**
+ * @file Shards: several ranks divide the state of a module among them. Its parameters become this rank's shards, which is what
+ * optimizers see; a runtime that gets the module in a stage gathers it where the schedule says UNSHARD, frees it at RESHARD and
+ * sums gradients at REDUCE_GRAD, so that each rank has those of its shards.
+ */
+import { DType, type distributed, nn, noGrad, scope, type Tensor, toDType } from '@pipewright/torch';
+import { checkChoice, checkOptions, show } from '../base/checks.ts';
+import { PipelineError } from '../base/errors.ts';
+import { mapTensors } from '../base/tree.ts';
+import { DeviceMesh } from './device-mesh.ts';
+import { shardOf } from './shard.ts';
+import { type Cut, type ShardLevel, ShardUnit, type UnitSettings } from './shard-unit.ts';
+import { spread } from './spread.ts';
+
+/** In which types a sharded module computes and its gradients are summed. */
+export interface MixedPrecisionPolicy {
+  /** What is computed with; shards and their optimizer keep the type of the parameters. Default: that type. */
+  readonly paramDtype?: DType | DType['name'] | undefined;
+  /** What gradients are summed in; default: `paramDtype`. */
+  readonly reduceDtype?: DType | DType['name'] | undefined;
+  /** What floating-point outputs of the module are turned into; default: they stay. */
+  readonly outputDtype?: DType | DType['name'] | undefined;
+  /** Whether floating-point inputs of the module are turned into `paramDtype`; default true. */
+  readonly castForwardInputs?: boolean | undefined;
+}
+
+/** How a module is sharded. */
+export interface FullyShardOptions {
+  /** The ranks that divide it: one dimension of a mesh, or two, of which the first are replicas and the second the shards. */
+  readonly mesh: DeviceMesh;
+  /** What is divided: the optimizer's states, also the gradients, also the parameters (default). */
+  readonly level?: ShardLevel | undefined;
+  /**
+   * With level `parameters`: false (default), a stage stays whole from its first use in a step to its last; true, only while no
+   * other stage of its rank is needed.
+   */
+  readonly reshardAfterForward?: boolean | undefined;
+  /** Computing in another type than that of the parameters. */
+  readonly mpPolicy?: MixedPrecisionPolicy | undefined;
+  /** Parameters that stay whole, and whose gradients are not summed. */
+  readonly ignoredParams?: Iterable<Tensor> | undefined;
+  /** Modules inside that are each gathered and reduced as one; what is in none of them is one more. Default: all is one. */
+  readonly units?: readonly nn.Module[] | undefined;
+  /** The dimension that a parameter is cut along; default: the first. */
+  readonly shardPlacementFn?: ((parameter: nn.Parameter, name: string) => number | undefined) | undefined;
+}
+
+const optionNames = ['mesh', 'level', 'reshardAfterForward', 'mpPolicy', 'ignoredParams', 'units', 'shardPlacementFn'];
+const policyNames = ['paramDtype', 'reduceDtype', 'outputDtype', 'castForwardInputs'];
+
+const unitsOfParameters = new WeakMap<Tensor, ShardUnit>();
+const unitCounts = new WeakMap<distributed.ProcessGroup, number>();
+
+/**
+ * Divides the parameters of a module among ranks; those of modules inside that were sharded before stay as they are. All ranks
+ * of the mesh call it, with modules of the same shapes, after they were moved to their device and before optimizers are made.
+ * Parameters begin with the values of the first rank. Returns the module.
+ *
+ * @example const stage = new PipelineStage(fullyShard(blocks, { mesh: mesh.get('dp') }), mesh.getLocalRank('pp'), 2)
+ */
+export function fullyShard<Module extends nn.Module>(module: Module, options: FullyShardOptions): Module {
+  checkOptions('fullyShard', options, optionNames);
+  if (!(module instanceof nn.Module))
+    throw new PipelineError('BAD_INPUT', `fullyShard: the first argument is ${show(module)}; give a module`);
+  const policy = checkPolicy(options.mpPolicy ?? {});
+  const settings = settingsOf(options, policy);
+  const ignored = new Set<Tensor>(options.ignoredParams ?? []);
+  const names = new Map(module.namedParameters().map(([name, parameter]) => [parameter, name]));
+  const free = [...names.keys()].filter((parameter) => !unitsOfParameters.has(parameter) && !ignored.has(parameter));
+  const learned = settings.level === 'parameters' ? free : free.filter(({ requiresGrad }) => requiresGrad);
+  const cuts = learned.map((parameter): Cut => {
+    const name = names.get(parameter) as string;
+    return { parameter, name, dim: dimOf(parameter, name, options) };
+  });
+  compare(cuts, settings);
+  noGrad(() =>
+    scope(() => {
+      for (const group of [settings.replicas, settings.group])
+        if (group !== null && group.size > 1) spread([...free, ...module.buffers()], group);
+    }),
+  );
+  for (const list of groupsOf(module, cuts, options.units ?? [])) makeUnit(settings, list);
+  if (policy.paramDtype !== null && options.mpPolicy?.castForwardInputs !== false)
+    module.registerForwardPreHook((_, inputs) => cast(inputs, policy.paramDtype as DType));
+  if (policy.outputDtype !== null)
+    module.registerForwardHook((_, __, output) => cast(output, policy.outputDtype as DType));
+  return module;
+}
+
+/**
+ * Runs something with the whole parameters of a sharded module in their place: reading a model, evaluating it alone. What
+ * is changed in them is lost. All ranks call it.
+ *
+ * @example withWholeParameters(module, () => module.forward(x))
+ */
+export function withWholeParameters<T>(module: nn.Module, body: () => T): T {
+  const units = unitsOf(module);
+  for (const unit of units) unit.gather();
+  try {
+    for (const unit of units) unit.wait();
+    const result = body();
+    for (const unit of units) unit.settleShared();
+    return result;
+  } finally {
+    for (const unit of units) unit.release();
+  }
+}
+
+/** The units that the parameters of a module belong to, each once. */
+export function unitsOf(module: nn.Module): ShardUnit[] {
+  return [...new Set(module.parameters().flatMap((parameter) => unitsOfParameters.get(parameter) ?? []))];
+}
+
+function makeUnit(settings: UnitSettings, cuts: readonly Cut[]): void {
+  const count = unitCounts.get(settings.group) ?? 0;
+  unitCounts.set(settings.group, count + 1);
+  const unit = new ShardUnit(settings, cuts, `${settings.group.name} unit ${count}`);
+  for (const { parameter } of cuts) unitsOfParameters.set(parameter, unit);
+}
+
+/** The parameters by unit, type and device. */
+function groupsOf(module: nn.Module, cuts: readonly Cut[], units: readonly nn.Module[]): Cut[][] {
+  const inside = new Set(module.modules());
+  for (const unit of units)
+    if (!inside.has(unit))
+      throw new PipelineError(
+        'BAD_OPTION',
+        `fullyShard: units has ${show(unit)}, which is no part of the module; give modules inside of it`,
+      );
+  const owners = new Map<Tensor, number>();
+  units.forEach((unit, i) => {
+    for (const parameter of unit.parameters()) if (!owners.has(parameter)) owners.set(parameter, i);
+  });
+  const groups = new Map<string, Cut[]>();
+  for (const cut of cuts) {
+    const { dtype, device } = cut.parameter;
+    const key = `${owners.get(cut.parameter) ?? 'rest'} ${dtype.name} ${device}`;
+    const list = groups.get(key);
+    if (list === undefined) groups.set(key, [cut]);
+    else list.push(cut);
+  }
+  return [...groups.values()];
+}
+
+interface Policy {
+  readonly paramDtype: DType | null;
+  readonly reduceDtype: DType | null;
+  readonly outputDtype: DType | null;
+}
+
+function checkPolicy(policy: MixedPrecisionPolicy): Policy {
+  checkOptions('fullyShard: mpPolicy', policy, policyNames);
+  const typeOf = (name: 'paramDtype' | 'reduceDtype' | 'outputDtype'): DType | null => {
+    const given = policy[name];
+    if (given === undefined) return null;
+    const dtype = toDType(given);
+    if (dtype.name.startsWith('float') || dtype.name === 'bfloat16') return dtype;
+    throw new PipelineError(
+      'BAD_OPTION',
+      `fullyShard: mpPolicy.${name} is ${dtype.name}; give a floating-point type such as 'bfloat16'`,
+    );
+  };
+  const paramDtype = typeOf('paramDtype');
+  return { paramDtype, reduceDtype: typeOf('reduceDtype') ?? paramDtype, outputDtype: typeOf('outputDtype') };
+}
+
+function settingsOf(options: FullyShardOptions, policy: Policy): UnitSettings {
+  const { mesh, reshardAfterForward = false } = options;
+  if (!(mesh instanceof DeviceMesh) || mesh.ndim > 2)
+    throw new PipelineError(
+      'BAD_OPTION',
+      `fullyShard: the mesh is ${mesh instanceof DeviceMesh ? String(mesh) : show(mesh)}; give one dimension, mesh.get('dp'), or two, replicas and shards: mesh.get('replicate', 'shard')`,
+    );
+  if (typeof reshardAfterForward !== 'boolean')
+    throw new PipelineError(
+      'BAD_OPTION',
+      `fullyShard: reshardAfterForward is ${show(reshardAfterForward)}; give true or false`,
+    );
+  const replicas = mesh.ndim === 2 ? mesh.getGroup(0) : null;
+  return {
+    group: mesh.getGroup(mesh.ndim - 1),
+    replicas: replicas !== null && replicas.size > 1 ? replicas : null,
+    level: checkChoice('fullyShard', 'level', options.level ?? 'parameters', ['optimizer', 'gradients', 'parameters']),
+    paramDtype: policy.paramDtype,
+    reduceDtype: policy.reduceDtype,
+    reshardAfterForward,
+  };
+}
+
+function dimOf(parameter: nn.Parameter, name: string, { shardPlacementFn }: FullyShardOptions): number {
+  const { shape } = parameter;
+  if (parameter.isMeta)
+    throw new PipelineError(
+      'BAD_INPUT',
+      `fullyShard: the parameter '${name}' is a meta tensor, which has no values; load or initialise it first`,
+      { parameter: name },
+    );
+  if (shape.length === 0)
+    throw new PipelineError(
+      'BAD_INPUT',
+      `fullyShard: the parameter '${name}' has no dimension to cut along; give it the shape [1], or name it in ignoredParams`,
+      { parameter: name },
+    );
+  const dim = shardPlacementFn?.(parameter, name) ?? 0;
+  if (Number.isInteger(dim) && dim >= 0 && dim < shape.length) return dim;
+  throw new PipelineError(
+    'BAD_OPTION',
+    `fullyShard: shardPlacementFn gave ${show(dim)} for '${name}' of shape [${shape.join(', ')}]; give a dimension from 0 to ${shape.length - 1}`,
+    { parameter: name },
+  );
+}
+
+/** Refuses modules that differ between ranks, naming the first parameter that does. */
+function compare(cuts: readonly Cut[], { group, replicas, level }: UnitSettings): void {
+  const mine = cuts.map(({ parameter, name, dim }) => [
+    name,
+    `${parameter.dtype.name}[${parameter.shape.join(', ')}] along ${dim}${parameter.requiresGrad ? '' : ', frozen'}`,
+  ]);
+  for (const each of [replicas, group]) {
+    if (each === null || each.size === 1) continue;
+    const all = each.allGatherObject([level, mine]) as [ShardLevel, [string, string][]][];
+    const problem = firstDifference(all);
+    if (problem !== null) throw new PipelineError('NO_AGREEMENT', `fullyShard: ${problem}`, { group: each.name });
+  }
+}
+
+function firstDifference(all: readonly [ShardLevel, [string, string][]][]): string | null {
+  const [[level, list]] = all as [[ShardLevel, [string, string][]]];
+  for (const [rank, [otherLevel, other]] of all.entries()) {
+    if (otherLevel !== level) return `rank ${rank} has level '${otherLevel}', rank 0 '${level}'; give all the same`;
+    for (let i = 0; i < Math.max(list.length, other.length); i++) {
+      const [here, there] = [list[i]?.join(' '), other[i]?.join(' ')];
+      if (here !== there)
+        return `parameter ${i} is ${there ?? 'missing'} on rank ${rank} and ${here ?? 'missing'} on rank 0; all ranks shard modules of the same parameters`;
+    }
+  }
+  return null;
+}
+
+function cast(value: unknown, dtype: DType): unknown {
+  return mapTensors(value, (each) => (each.isFloatingPoint() && each.dtype !== dtype ? each.to(dtype) : each));
+}
+
+/** Whether any parameter of a module is sharded. */
+export function isSharded(module: nn.Module): boolean {
+  return module.parameters().some((parameter) => shardOf(parameter) !== null);
+}

@@ -1,0 +1,173 @@
+/**
+ * @file The sharded stages of a rank during a step: gathered where UNSHARD stands in the row, freed at RESHARD, their gradients
+ * summed at REDUCE_GRAD. Where only gradients or optimizer states are sharded, a step begins by gathering what optimizers have
+ * changed.
+ */
+import { type distributed, scope, tensor } from '@pipewright/torch';
+import { PipelineError } from '../base/errors.ts';
+import type { DataParallel, ParallelStage, StageSharding, StepEnd } from './data-parallel.ts';
+import { unitsOf } from './fully-shard.ts';
+import type { ShardUnit, UnitReduction, UnitSettings } from './shard-unit.ts';
+
+/** The sharded stages of one rank. */
+export class ShardedStages implements DataParallel {
+  readonly counts: Map<number, number> = new Map();
+  /** Gatherings that were begun, by stage. */
+  readonly gathers: Map<number, number> = new Map();
+  private readonly units: ReadonlyMap<number, readonly ShardUnit[]>;
+  private readonly stages: readonly ParallelStage[];
+  private readonly settings: UnitSettings;
+  /** How many stages a unit belongs to: more than one where they have a parameter in common. */
+  private readonly owners = new Map<ShardUnit, number>();
+  /** How many of them have asked for its reduction in this step. */
+  private readonly asked = new Map<ShardUnit, number>();
+  private readonly underWay: UnitReduction[] = [];
+  /** Stages whose gathering was begun and not waited for. */
+  private readonly pending = new Set<number>();
+  private readonly unsharded = new Set<number>();
+  private peak = 0;
+
+  constructor(stages: readonly ParallelStage[]) {
+    this.stages = stages;
+    this.units = new Map(stages.map(({ stageIndex, module }) => [stageIndex, unitsOf(module)]));
+    for (const list of this.units.values())
+      for (const unit of list) this.owners.set(unit, (this.owners.get(unit) ?? 0) + 1);
+    const all = [...this.owners.keys()];
+    this.settings = (all[0] as ShardUnit).settings;
+    const { group, replicas, level } = this.settings;
+    const odd = all.find(
+      ({ settings }) => settings.level !== level || settings.group !== group || settings.replicas !== replicas,
+    );
+    if (odd !== undefined)
+      throw new PipelineError(
+        'BAD_OPTION',
+        `PipelineRuntime: ${String(odd)} is sharded at level '${odd.settings.level}' over ${odd.settings.group.size} ranks, ${String(all[0])} at level '${level}' over ${group.size}; shard all of a rank's stages alike`,
+      );
+    this.note();
+  }
+
+  /** Bytes of parameters on this rank now: shards, and wholes that have memory. */
+  get parameterBytes(): number {
+    let sum = 0;
+    for (const unit of this.owners.keys()) sum += unit.shardBytes + (unit.hasWhole ? unit.wholeBytes : 0);
+    return sum;
+  }
+
+  /** The most they were. */
+  get parameterPeak(): number {
+    return this.peak;
+  }
+
+  get shardGroup(): distributed.ProcessGroup | null {
+    const { group } = this.settings;
+    return group.size > 1 ? group : null;
+  }
+
+  sharding(stage: number): StageSharding {
+    const { level, group, replicas } = this.settings;
+    const units = this.units.get(stage) as readonly ShardUnit[];
+    return {
+      level,
+      bytes: units.reduce((sum, unit) => sum + unit.wholeBytes, 0),
+      shards: group.size,
+      replicas: replicas?.size ?? 1,
+      leaves: units.some(({ settings }) => settings.reshardAfterForward),
+    };
+  }
+
+  prepare(): void {}
+
+  totalRows(rows: number): number {
+    if (!this.stages.some(({ isLast }) => isLast)) return rows;
+    const { group, replicas } = this.settings;
+    return scope(() => {
+      const sum = tensor([rows], { dtype: 'float64', device: group.backend === 'nccl' ? 'cuda' : 'cpu' });
+      for (const each of [group, replicas]) each?.allReduce(sum);
+      return Number(sum.item());
+    });
+  }
+
+  begin(): void {
+    this.asked.clear();
+    if (this.settings.level !== 'parameters') for (const stage of this.units.keys()) this.unshard(stage);
+  }
+
+  unshard(stage: number): void {
+    this.gathers.set(stage, (this.gathers.get(stage) ?? 0) + 1);
+    this.pending.add(stage);
+    this.unsharded.add(stage);
+    for (const unit of this.unitsOf(stage)) this.attempt('UNSHARD', stage, unit, () => unit.gather());
+    this.note();
+  }
+
+  ready(stage: number): void {
+    if (!this.pending.delete(stage)) return;
+    for (const unit of this.unitsOf(stage)) this.attempt('UNSHARD', stage, unit, () => unit.wait());
+  }
+
+  reshard(stage: number): void {
+    this.pending.delete(stage);
+    this.unsharded.delete(stage);
+    for (const unit of this.unitsOf(stage)) this.attempt('RESHARD', stage, unit, () => unit.release());
+  }
+
+  reduce(stage: number): void {
+    this.counts.set(stage, (this.counts.get(stage) ?? 0) + 1);
+    // What has arrived meanwhile takes less room afterwards.
+    for (const reduction of this.underWay) {
+      if (!reduction.isReady) break;
+      reduction.advance();
+    }
+    for (const unit of this.unitsOf(stage)) {
+      const asked = (this.asked.get(unit) ?? 0) + 1;
+      this.asked.set(unit, asked);
+      if (asked < (this.owners.get(unit) as number)) continue;
+      const begun = this.attempt('REDUCE_GRAD', stage, unit, () => unit.reduce());
+      if (begun !== null) this.underWay.push(begun);
+    }
+  }
+
+  settle({ sync }: StepEnd): void {
+    for (const stage of [...this.unsharded]) this.reshard(stage);
+    const reductions = this.underWay.splice(0);
+    for (const reduction of reductions) reduction.advance();
+    for (const reduction of reductions) reduction.finish();
+    // Nothing else has told this rank that the others are through with what they read.
+    if (!sync) for (const unit of this.owners.keys()) unit.settleShared();
+  }
+
+  finish(): void {}
+
+  abandon(reason: string): void {
+    this.underWay.length = 0;
+    this.pending.clear();
+    this.unsharded.clear();
+    for (const unit of this.owners.keys()) {
+      unit.restore();
+      unit.forget();
+    }
+    for (const group of [this.settings.group, this.settings.replicas]) group?.abort(reason);
+  }
+
+  private unitsOf(stage: number): readonly ShardUnit[] {
+    return this.units.get(stage) ?? [];
+  }
+
+  private note(): void {
+    this.peak = Math.max(this.peak, this.parameterBytes);
+  }
+
+  private attempt<T>(what: string, stage: number, unit: ShardUnit, work: () => T): T {
+    try {
+      return work();
+    } catch (cause) {
+      const { group } = this.settings;
+      throw new PipelineError(
+        'COLLECTIVE_FAILED',
+        `${what} of stage ${stage} (${String(unit)}) on rank ${group.rank} of ${group.size}: ${cause instanceof Error ? cause.message : String(cause)}`,
+        { stage, parameter: unit.toString(), rank: group.rank },
+        { cause },
+      );
+    }
+  }
+}
