@@ -4,6 +4,7 @@
 #include "core/generated/border.h"
 #include "core/op.h"
 #include "core/pin.h"
+#include "tensor/backing-store.h"
 
 #include <ATen/ScalarOps.h>
 #include <ATen/ops/alias.h>
@@ -18,9 +19,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <iterator>
 #include <limits>
+#include <mutex>
 
 namespace pw {
 namespace {
@@ -85,10 +89,28 @@ at::Tensor plain(const at::Tensor& tensor) {
   return values;
 }
 
-}  // namespace
+// What an ArrayBuffer over a tensor's memory owns: not the tensor, which may get another storage, and not only the storage,
+// which may get other bytes.
+struct SharedOwner {
+  std::shared_ptr<void> bytes;
+  Pin pin;
+  std::weak_ptr<void> store;
+};
 
-// V8's `ArrayBuffer::IsDetachable` where this Node has it; false for the memory of WebAssembly only. Node-API has no such question.
-extern "C" bool is_detachable(napi_value buffer) __asm__("_ZNK2v811ArrayBuffer12IsDetachableEv") __attribute__((weak));
+// Node gives the owner back when the memory is no longer in use, or when the thread of the buffer ends. In the second case
+// the memory may have been moved to another thread: then the owner waits, and a later call here deletes it.
+void release_shared(SharedOwner* owner) {
+  static std::mutex mutex;
+  static auto* waiting = new std::vector<std::unique_ptr<SharedOwner>>();
+  std::vector<std::unique_ptr<SharedOwner>> done;  // deleted after the mutex is free
+  std::lock_guard<std::mutex> lock(mutex);
+  if (owner != nullptr) waiting->emplace_back(owner);
+  auto kept = std::stable_partition(waiting->begin(), waiting->end(), [](const auto& one) { return !one->store.expired(); });
+  std::move(kept, waiting->end(), std::back_inserter(done));
+  waiting->erase(kept, waiting->end());
+}
+
+}  // namespace
 
 // (data, dtype, sizes, share, requiresGrad): a tensor over the caller's memory, or a copy of it.
 PW_ENTRY(from_data, 5) {
@@ -102,23 +124,16 @@ PW_ENTRY(from_data, 5) {
   }
   at::Tensor tensor;
   if (args.boolean(3) && needed > 0) {
-    bool can_move = false;  // a SharedArrayBuffer cannot
-    napi_is_arraybuffer(args.napi, bytes.buffer, &can_move);
-    if (can_move && is_detachable != nullptr && !is_detachable(bytes.buffer)) {
-      throw CodedError("NOT_SHAREABLE",
-          "fromTypedArray: the memory of a WebAssembly.Memory moves when it grows; leave out share, which copies the "
-          "data");
+    if (moves_by_itself(bytes.buffer, args.napi)) {
+      throw CodedError("NOT_SHAREABLE", "fromTypedArray: the memory of a WebAssembly.Memory moves when it grows; leave out share, which copies the data");
     }
     napi_ref reference;
     check(args.napi, napi_create_reference(args.napi, bytes.buffer, 1, &reference), "an ArrayBuffer");
     std::shared_ptr<Graveyard> graveyard = args.env->graveyard;
-    tensor = at::from_blob(
-        bytes.data, sizes,
-        [graveyard, reference](void*) {
-          std::lock_guard<std::mutex> lock(graveyard->mutex);
-          if (graveyard->open) graveyard->references.push_back(reference);
-        },
-        at::TensorOptions().dtype(dtype));
+    tensor = at::from_blob(bytes.data, sizes, [graveyard, reference, store = backing_store(bytes.buffer, args.napi)](void*) {
+      std::lock_guard<std::mutex> lock(graveyard->mutex);
+      if (graveyard->open) graveyard->references.push_back(reference);
+    }, at::TensorOptions().dtype(dtype));
   } else {
     tensor = at::empty(sizes, at::TensorOptions().dtype(dtype));
     if (needed > 0) std::memcpy(tensor.data_ptr(), bytes.data, needed);
@@ -154,21 +169,17 @@ PW_ENTRY(share_buffer, 1) {
     napi_create_arraybuffer(args.napi, 0, &data, &buffer);
     return buffer;
   }
-  // Not the tensor, which may get another storage, and not only the storage, which may get other bytes.
-  struct Owner {
-    std::shared_ptr<void> bytes;
-    Pin pin;
-  };
   void* data = tensor.data_ptr();
   if (data == nullptr) throw CodedError("NO_STORAGE", "the tensor's memory was freed by resizing its storage");
-  Owner* owner = new Owner{share_bytes(tensor), Pin(tensor)};
-  const napi_status status = napi_create_external_arraybuffer(
-      args.napi, data, tensor.nbytes(), [](napi_env, void*, void* hint) { delete static_cast<Owner*>(hint); }, owner,
-      &buffer);
+  SharedOwner* owner = new SharedOwner{share_bytes(tensor), Pin(tensor), {}};
+  const napi_status status = napi_create_external_arraybuffer(args.napi, data, tensor.nbytes(),
+    [](napi_env, void*, void* hint) { release_shared(static_cast<SharedOwner*>(hint)); }, owner, &buffer);
   if (status != napi_ok) {
     delete owner;
     check(args.napi, status, "memory that can be shared with JavaScript");
   }
+  owner->store = backing_store(buffer, args.napi);
+  release_shared(nullptr);
   return buffer;
 }
 

@@ -1,5 +1,4 @@
 /** @file Tensors from JavaScript values. */
-import { markAsUntransferable } from 'node:worker_threads';
 import { native } from '../addon/addon.ts';
 import { checkOptions, TorchError } from '../base/errors.ts';
 import { FloatScalar } from '../base/float-scalar.ts';
@@ -25,6 +24,7 @@ import {
   uint64,
 } from '../tensor/dtype.ts';
 import { type Complex, type Element, Tensor } from '../tensor/tensor.ts';
+import { checkShareable, fixInPlace } from './fixed-buffer.ts';
 
 /** What a new tensor is like. */
 export interface TensorOptions {
@@ -68,45 +68,11 @@ export function fromTypedArray(
   // A Uint16Array holds the bits of bfloat16 and float16 when asked for; the same for complex pairs and bool.
   const reinterpret = wanted !== natural && reinterprets(natural, wanted);
   const dtype = reinterpret ? wanted : natural;
-  if (options?.share === true) fixInPlace(data.buffer);
-  const made = Tensor.adopt(native.fromData(data, dtype.code, shape, options?.share === true, false));
+  const share = options?.share === true;
+  if (share) checkShareable(data.buffer);
+  const made = Tensor.adopt(native.fromData(data, dtype.code, shape, share, false));
+  if (share) fixInPlace(data.buffer); // not before: a refused buffer stays as it was
   return finish(made, options);
-}
-
-/** A buffer that newer versions of Node can resize or transfer by methods of its own. */
-interface MovableBuffer {
-  readonly resizable?: boolean;
-  readonly detached?: boolean;
-  transfer?: unknown;
-  transferToFixedLength?: unknown;
-}
-
-/**
- * Makes sure that a buffer which a tensor shares stays where it is: it can no longer be transferred to another thread
- * or buffer (`postMessage` and `structuredClone` copy it or refuse), and one that can shrink is refused.
- */
-function fixInPlace(buffer: ArrayBufferLike): void {
-  if (buffer instanceof SharedArrayBuffer) return; // neither moves nor shrinks
-  const movable: MovableBuffer = buffer as MovableBuffer;
-  if (movable.resizable === true) {
-    throw new TorchError(
-      'NOT_SHAREABLE',
-      'fromTypedArray: a resizable ArrayBuffer cannot be shared, its memory may go away; leave out share, which copies the data',
-    );
-  }
-  if (movable.detached === true)
-    throw new TorchError('NOT_SHAREABLE', 'fromTypedArray: the buffer was transferred, its memory is elsewhere');
-  markAsUntransferable(buffer);
-  for (const name of ['transfer', 'transferToFixedLength'] as const) {
-    if (typeof movable[name] !== 'function' || Object.hasOwn(buffer, name)) continue;
-    const refuse = (): never => {
-      throw new TorchError(
-        'NOT_SHAREABLE',
-        `${name}: a tensor shares this buffer's memory (fromTypedArray with share); copy it with slice() instead`,
-      );
-    };
-    Object.defineProperty(buffer, name, { value: refuse });
-  }
 }
 
 function reinterprets(natural: DType, wanted: DType): boolean {

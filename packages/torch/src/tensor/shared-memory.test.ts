@@ -1,12 +1,18 @@
 /** @file Memory that a tensor and an array share lives as long as either, and stays where it is. */
+import { once } from 'node:events';
 import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
-import { MessageChannel } from 'node:worker_threads';
+import { MessageChannel, Worker } from 'node:worker_threads';
 import { describe, expect, test } from 'vitest';
 import { callOp, fromTypedArray, nn, ones, type Tensor, TorchError, zeros } from '../index.ts';
 
 setFlagsFromString('--expose-gc');
 const gc = runInNewContext('gc') as () => void;
+if (!('transfer' in ArrayBuffer.prototype)) setFlagsFromString('--harmony-rab-gsab-transfer'); // Node 20
+const transfer = runInNewContext('ArrayBuffer.prototype.transfer') as (
+  this: ArrayBufferLike,
+  length?: number,
+) => ArrayBuffer;
 
 /** Makes and frees blocks of the same size, so that freed memory would be handed out again and written. */
 function churn(bytes: number): void {
@@ -154,6 +160,60 @@ describe('fromTypedArray with share', () => {
     expect(data.length).toBe(8);
   });
 
+  test.each(['transfer', 'transferToFixedLength'])(
+    '%s of the prototype is refused, to any length, where Node has it',
+    (name) => {
+      const move = (ArrayBuffer.prototype as unknown as Record<string, ((length?: number) => ArrayBuffer) | undefined>)[
+        name
+      ];
+      const data = new Float32Array(1024).fill(2);
+      const x = fromTypedArray(data, [1024], { share: true });
+      const guarded = (
+        ArrayBuffer.prototype as unknown as Record<string, ((length?: number) => ArrayBuffer) | undefined>
+      )[name];
+      expect(guarded?.name).toBe(move?.name);
+      expect(guarded?.length).toBe(move?.length);
+      for (const length of [undefined, 0, 16, 4096, 1 << 20]) {
+        if (guarded !== undefined) expect(() => guarded.call(data.buffer, length)).toThrow();
+      }
+      expect(data.length).toBe(1024);
+      churn(4096);
+      expect(x.sum().item()).toBe(2048);
+      expect(guarded === undefined ? 8 : guarded.call(new ArrayBuffer(4), 8).byteLength).toBe(8);
+    },
+  );
+
+  const moves: Record<string, (data: Float32Array) => unknown> = {
+    'the method of another realm': (data) => transfer.call(data.buffer),
+    'a stream that reads into it': (data) => {
+      const stream = new ReadableStream({
+        type: 'bytes',
+        start: (controller) => controller.enqueue(new Uint8Array(1)),
+      });
+      return stream.getReader({ mode: 'byob' }).read(new Uint8Array(data.buffer));
+    },
+  };
+  for (const [name, move] of Object.entries(moves)) {
+    test(`the memory outlives a move by ${name}`, async () => {
+      const data = new Float32Array(1024).fill(2);
+      const x = fromTypedArray(data, [1024], { share: true });
+      try {
+        await move(data);
+      } catch (error) {
+        expect((error as Error).name).toBe('TypeError'); // newer versions of Node refuse
+      }
+      for (let i = 0; i < 3; i++) {
+        gc();
+        await new Promise((resolve) => setTimeout(resolve, 5));
+      }
+      churn(4096);
+      expect(x.at(1023).item()).toBe(2);
+      x.fill_(3);
+      churn(4096);
+      expect(x.sum().item()).toBe(3072);
+    });
+  }
+
   test('a resizable buffer and the memory of WebAssembly are refused, and copied without share', () => {
     const Resizable = ArrayBuffer as unknown as new (length: number, options: { maxByteLength: number }) => ArrayBuffer;
     const shrinking = new Float32Array(new Resizable(64, { maxByteLength: 1 << 20 }));
@@ -171,6 +231,12 @@ describe('fromTypedArray with share', () => {
     const copy = fromTypedArray(view, [16]);
     memory.grow(1);
     expect(copy.sum().item()).toBe(0);
+
+    // A refused call leaves the buffer as it was.
+    const data = new Float32Array(4);
+    expect(codeOf(() => fromTypedArray(data, [5], { share: true }))).toBe('SHAPE');
+    structuredClone(data.buffer, { transfer: [data.buffer] });
+    expect(data.length).toBe(0);
   });
 
   test('a buffer of several threads is shared', () => {
@@ -199,4 +265,31 @@ test('an array of a tensor can be shared with a second tensor that outlives the 
   gc();
   churn(32);
   expect(again.sum().item()).toBe(8);
+});
+
+test('memory of a tensor that was moved to another thread outlives the thread of the tensor', async () => {
+  // 64 MB are a mapping of their own: gone, every access is a segmentation fault.
+  const worker = new Worker(
+    `const { parentPort, workerData } = require('node:worker_threads');
+     if (!('transfer' in ArrayBuffer.prototype)) require('node:v8').setFlagsFromString('--harmony-rab-gsab-transfer');
+     const transfer = require('node:vm').runInNewContext('ArrayBuffer.prototype.transfer');
+     import(workerData).then(({ fromTypedArray, ones }) => {
+       const array = ones([1 << 24]).sharedArray();
+       const again = fromTypedArray(array, [1 << 24], { share: true }); // kept to the end of the thread
+       const moved = transfer.call(array.buffer);
+       parentPort.postMessage(moved, [moved]);
+       process.on('exit', () => again.dispose());
+     });`,
+    { eval: true, workerData: new URL('../../dist/index.js', import.meta.url).href, execArgv: [] },
+  );
+  const came = once(worker, 'message') as Promise<[ArrayBuffer]>;
+  const ended = once(worker, 'exit') as Promise<[number]>;
+  const [buffer] = await came;
+  expect((await ended)[0]).toBe(0);
+  const array = new Float32Array(buffer);
+  churn(1 << 16);
+  expect(array.length).toBe(1 << 24);
+  expect(array.every((value) => value === 1)).toBe(true);
+  array.fill(2);
+  expect(array[(1 << 24) - 1]).toBe(2);
 });
