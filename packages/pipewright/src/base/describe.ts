@@ -1,9 +1,9 @@
 /** @file Tensors in words: for error messages and for comparing declared shapes. */
-import { Tensor } from '@pipewright/torch';
+import { GradientEdge, Tensor } from '@pipewright/torch';
 import { flatten, leafPaths } from './tree.ts';
 
 /** A tensor as `float32[4, 8]`. */
-export function describeTensor(tensor: Tensor): string {
+export function describeTensor(tensor: Pick<Tensor, 'dtype' | 'shape'>): string {
   return `${tensor.dtype.name}[${tensor.shape.join(', ')}]`;
 }
 
@@ -24,6 +24,8 @@ function describeLeaf(leaf: unknown): string {
     if (leaf.isDisposed) return 'a disposed tensor';
     return `${describeTensor(leaf)}${leaf.requiresGrad ? ' with gradient' : ''}`;
   }
+  if (leaf instanceof GradientEdge)
+    return leaf.h === 0 ? 'a disposed gradient edge' : `${describeTensor(leaf)} with gradient`;
   if (typeof leaf === 'string') return JSON.stringify(leaf);
   return typeof leaf === 'object' && leaf !== null ? leaf.constructor.name : String(leaf);
 }

@@ -1,5 +1,12 @@
 /** @file What a stage holds for one microbatch between its forward and its last backward. */
-import type { BackwardRun, Tensor, WeightBackward } from '@pipewright/torch';
+import {
+  type BackwardRun,
+  type GradientTarget,
+  getGradientEdge,
+  keep,
+  Tensor,
+  type WeightBackward,
+} from '@pipewright/torch';
 import { tensorsIn } from '../base/tree.ts';
 
 /** What arrived from one source for one microbatch. */
@@ -16,8 +23,8 @@ interface Arrived {
 /** What was sent to one destination for one microbatch. */
 interface Sent {
   readonly destination: number;
-  /** The tensors whose gradients will come back. */
-  readonly tensors: readonly Tensor[];
+  /** The tensors whose gradients will come back; once they have gone on their way, where those gradients go. */
+  tensors: readonly GradientTarget[];
 }
 
 const none: readonly never[] = [];
@@ -26,7 +33,7 @@ const none: readonly never[] = [];
 export class Chunk {
   arrived: Arrived[] = [];
   outgoing: Sent[] = [];
-  roots: Tensor[] = [];
+  roots: GradientTarget[] = [];
   rootGrads: (Tensor | null)[] = [];
   /** The loss, on the last stage. */
   loss: Tensor | null = null;
@@ -53,9 +60,15 @@ export class Chunk {
     return undefined;
   }
 
-  sentTo(destination: number): readonly Tensor[] {
+  sentTo(destination: number): readonly GradientTarget[] {
     for (const item of this.outgoing) if (item.destination === destination) return item.tensors;
     return none;
+  }
+
+  /** Frees the values of what was sent to a destination: the backward needs the place of their gradients only. */
+  releaseSent(destination: number): void {
+    for (const item of this.outgoing)
+      if (item.destination === destination) item.tensors = keep(item.tensors.map(withoutValues));
   }
 
   /** Frees what only the backward needed. */
@@ -95,7 +108,14 @@ export class Chunk {
   }
 }
 
+function withoutValues(target: GradientTarget): GradientTarget {
+  if (!(target instanceof Tensor)) return target;
+  const edge = getGradientEdge(target);
+  target.dispose();
+  return edge;
+}
+
 /** Frees tensors. */
-export function disposeAll(tensors: readonly (Tensor | null)[]): void {
+export function disposeAll(tensors: readonly (GradientTarget | null)[]): void {
   for (const tensor of tensors) tensor?.dispose();
 }

@@ -5,6 +5,7 @@ import {
   checkpoint as checkpointed,
   type Device,
   type distributed,
+  type GradientTarget,
   inputBackward,
   keep,
   nn,
@@ -35,8 +36,8 @@ export interface StageBackwardOptions {
 
 /** What a backward computes with. */
 export interface BackwardStart {
-  /** The tensors that it begins with: what was sent to other stages, or the loss. */
-  readonly outputs: readonly Tensor[];
+  /** What it begins with: the loss, and for what was sent to other stages the edges of the graph that its gradients go to. */
+  readonly outputs: readonly GradientTarget[];
   /** Their gradients. */
   readonly outputGrads: readonly (Tensor | null)[];
   /** The tensors whose gradients other stages wait for. */
@@ -200,6 +201,11 @@ export class PipelineStage {
     this.chunkOf(microbatch).outgoing.push({ destination, tensors });
   }
 
+  /** Frees the values of what was sent to another stage; to be called when they have gone on their way. */
+  releaseOutgoing(microbatch: number, destination: number): void {
+    this.chunks.get(microbatch)?.releaseSent(destination);
+  }
+
   /** Remembers the loss of a microbatch, on the last stage. */
   setLoss(microbatch: number, loss: Tensor): void {
     this.chunkOf(microbatch).loss = loss;
@@ -207,8 +213,8 @@ export class PipelineStage {
 
   // --- backward ------------------------------------------------------------------------------------------------------
 
-  /** The tensors that were sent to a stage for a microbatch and that gradients will come back for. */
-  sentTo(microbatch: number, destination: number): readonly Tensor[] {
+  /** What was sent to a stage for a microbatch and gradients will come back for. */
+  sentTo(microbatch: number, destination: number): readonly GradientTarget[] {
     return this.chunks.get(microbatch)?.sentTo(destination) ?? [];
   }
 
@@ -225,7 +231,7 @@ export class PipelineStage {
     for (let i = 0; i < sent.length; i++) {
       const grad = grads[i] as Tensor | null;
       if (grad === null) continue;
-      chunk.roots.push(sent[i] as Tensor);
+      chunk.roots.push(sent[i] as GradientTarget);
       chunk.rootGrads.push(grad);
     }
   }

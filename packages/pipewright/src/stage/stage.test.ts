@@ -1,5 +1,5 @@
 /** @file Stages: what they exchange, what they declare, what they refuse. */
-import { cat, manualSeed, type nn, ones, scope, type Tensor, tensor, zeros } from '@pipewright/torch';
+import { cat, GradientEdge, manualSeed, type nn, ones, scope, type Tensor, tensor, zeros } from '@pipewright/torch';
 import { describe, expect, test } from 'vitest';
 import { batch, expectClose, gradsOf, Layer, layers, make, mse, WIDTH } from '../../testing/layers.ts';
 import { PipelineRuntime } from '../runtime/runtime.ts';
@@ -126,6 +126,31 @@ describe('a stage by itself', () => {
     expect(stage.inFlight).toBe(0);
     expect(() => stage.backwardWeightOneChunk(0)).toThrow('without the input half of its backward');
     expect(() => stage.setOutputGrads(3, 2, [x])).toThrow('stage 2 sent back 1 gradients for 0 outputs');
+  });
+
+  test.each([true, false])('needs no values of what was sent for its backward, in full: %s', (full) => {
+    const run = (release: boolean): unknown => {
+      const stage = new PipelineStage(new Layer(), 1, 2);
+      const x = ones([2, WIDTH], { dtype: 'float64' }).requiresGrad_();
+      stage.setInput(0, 0, [x], [x]);
+      const sent = (stage.forwardOneChunk(0) as Tensor).alias();
+      stage.setOutgoing(0, 2, [sent]);
+      if (release) stage.releaseOutgoing(0, 2);
+      expect(sent.isDisposed).toBe(release);
+      const [root] = stage.sentTo(0, 2);
+      expect(root instanceof GradientEdge).toBe(release);
+      expect(root?.shape).toEqual([2, WIDTH]);
+      stage.setOutputGrads(0, 2, [ones([2, WIDTH], { dtype: 'float64' })]);
+      stage.backwardOneChunk(0, { full });
+      const [dx] = stage.takeInputGrads(0, 0);
+      if (!full) stage.backwardWeightOneChunk(0);
+      expect(stage.inFlight).toBe(0);
+      return [dx, ...stage.module.parameters().map(({ grad }) => grad)].map((grad) => grad?.toArray());
+    };
+    manualSeed(7);
+    const expected = run(false);
+    manualSeed(7);
+    expect(run(true)).toEqual(expected);
   });
 
   test('refuses wiring that makes no sense', () => {

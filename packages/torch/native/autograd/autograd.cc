@@ -7,6 +7,7 @@
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/functions/accumulate_grad.h>
 #include <torch/csrc/autograd/variable.h>
 
 namespace pw {
@@ -183,6 +184,38 @@ PW_ENTRY(node_next, 1) {
   return result;
 }
 
+// --- gradient edges -------------------------------------------------------------------------------------------------
+
+// Which of its node's inputs the gradient of a tensor is.
+PW_ENTRY(output_nr, 1) { return from_int32(args.napi, static_cast<int32_t>(args.tensor(0).output_nr())); }
+
+// (node, input number): a tensor without memory whose gradient goes there, so that it can stand in a backward for the tensor
+// that was computed; for an accumulator its leaf. TypeScript never hands it out as a tensor.
+PW_ENTRY(edge, 2) {
+  using torch::autograd::AccumulateGrad;
+  OwnedNode* found = args.env->nodes.find(args.int32(0));
+  if (found == nullptr)
+    throw CodedError("STALE_HANDLE", "this graph node was disposed of, or belongs to another thread");
+  torch::autograd::Node& node = **found;
+  const int32_t number = args.int32(1);
+  if (number < 0 || static_cast<uint32_t>(number) >= node.num_inputs()) {
+    throw CodedError("BAD_ARGUMENT", "GradientEdge: " + node.name() + " has " + std::to_string(node.num_inputs()) +
+                                         " outputs, so there is no number " + std::to_string(number));
+  }
+  if (auto* leaf = dynamic_cast<AccumulateGrad*>(&node)) return from_int32(args.napi, args.env->wrap(leaf->variable));
+  const torch::autograd::InputMetadata& like = node.input_metadata(static_cast<size_t>(number));
+  if (like.was_default_constructed())
+    throw CodedError(
+        "BAD_ARGUMENT", "GradientEdge: output " + std::to_string(number) + " of " + node.name() + " gets no gradient");
+  const at::TensorOptions options = like.options();
+  at::Tensor tensor = at::detail::make_tensor<c10::TensorImpl>(
+      c10::Storage(c10::Storage::use_byte_size_t(), 0, c10::DataPtr(nullptr, options.device()), nullptr, false),
+      c10::DispatchKeySet(options.computeDispatchKey()), options.dtype());
+  tensor.unsafeGetTensorImpl()->set_sizes_contiguous(C10_AS_INTARRAYREF_SLOW(like.shape_as_dim_vector()));
+  torch::autograd::impl::set_gradient_edge(tensor, {*found, static_cast<uint32_t>(number)});
+  return from_int32(args.napi, args.env->wrap(std::move(tensor)));
+}
+
 PW_ENTRY(release_node, 1) { return from_bool(args.napi, args.env->nodes.remove(args.int32(0))); }
 
 void init_autograd(Env& env, napi_value exports) {
@@ -212,6 +245,8 @@ void init_autograd(Env& env, napi_value exports) {
           {"nodeKey", node_key},
           {"nodeNext", node_next},
           {"releaseNode", release_node},
+          {"outputNr", output_nr},
+          {"edge", edge},
       });
 }
 

@@ -105,7 +105,8 @@ void release_shared(SharedOwner* owner) {
   std::vector<std::unique_ptr<SharedOwner>> done;  // deleted after the mutex is free
   std::lock_guard<std::mutex> lock(mutex);
   if (owner != nullptr) waiting->emplace_back(owner);
-  auto kept = std::stable_partition(waiting->begin(), waiting->end(), [](const auto& one) { return !one->store.expired(); });
+  auto kept =
+      std::stable_partition(waiting->begin(), waiting->end(), [](const auto& one) { return !one->store.expired(); });
   std::move(kept, waiting->end(), std::back_inserter(done));
   waiting->erase(kept, waiting->end());
 }
@@ -125,15 +126,20 @@ PW_ENTRY(from_data, 5) {
   at::Tensor tensor;
   if (args.boolean(3) && needed > 0) {
     if (moves_by_itself(bytes.buffer, args.napi)) {
-      throw CodedError("NOT_SHAREABLE", "fromTypedArray: the memory of a WebAssembly.Memory moves when it grows; leave out share, which copies the data");
+      throw CodedError("NOT_SHAREABLE",
+          "fromTypedArray: the memory of a WebAssembly.Memory moves when it grows; leave out share, which copies the "
+          "data");
     }
     napi_ref reference;
     check(args.napi, napi_create_reference(args.napi, bytes.buffer, 1, &reference), "an ArrayBuffer");
     std::shared_ptr<Graveyard> graveyard = args.env->graveyard;
-    tensor = at::from_blob(bytes.data, sizes, [graveyard, reference, store = backing_store(bytes.buffer, args.napi)](void*) {
-      std::lock_guard<std::mutex> lock(graveyard->mutex);
-      if (graveyard->open) graveyard->references.push_back(reference);
-    }, at::TensorOptions().dtype(dtype));
+    tensor = at::from_blob(
+        bytes.data, sizes,
+        [graveyard, reference, store = backing_store(bytes.buffer, args.napi)](void*) {
+          std::lock_guard<std::mutex> lock(graveyard->mutex);
+          if (graveyard->open) graveyard->references.push_back(reference);
+        },
+        at::TensorOptions().dtype(dtype));
   } else {
     tensor = at::empty(sizes, at::TensorOptions().dtype(dtype));
     if (needed > 0) std::memcpy(tensor.data_ptr(), bytes.data, needed);
@@ -172,8 +178,9 @@ PW_ENTRY(share_buffer, 1) {
   void* data = tensor.data_ptr();
   if (data == nullptr) throw CodedError("NO_STORAGE", "the tensor's memory was freed by resizing its storage");
   SharedOwner* owner = new SharedOwner{share_bytes(tensor), Pin(tensor), {}};
-  const napi_status status = napi_create_external_arraybuffer(args.napi, data, tensor.nbytes(),
-    [](napi_env, void*, void* hint) { release_shared(static_cast<SharedOwner*>(hint)); }, owner, &buffer);
+  const napi_status status = napi_create_external_arraybuffer(
+      args.napi, data, tensor.nbytes(),
+      [](napi_env, void*, void* hint) { release_shared(static_cast<SharedOwner*>(hint)); }, owner, &buffer);
   if (status != napi_ok) {
     delete owner;
     check(args.napi, status, "memory that can be shared with JavaScript");

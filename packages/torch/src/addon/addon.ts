@@ -141,6 +141,8 @@ export interface Native {
   nodeKey(node: number): bigint;
   nodeNext(node: number): number[];
   releaseNode(node: number): boolean;
+  outputNr(tensor: number): number;
+  edge(node: number, outputNr: number): number;
   backwardInputsFirst(roots: number[], grads: (number | null)[], inputs: number[], ready: () => void): void;
   inputBackward(outputs: number[], grads: (number | null)[], inputs: (number | null)[]): [(number | null)[], number];
   weightBackward(pending: number): void;

@@ -1,10 +1,10 @@
 /** @file A backward on a thread of its own, while this thread goes on. */
 import { native } from '../addon/addon.ts';
 import { checkOptions, TorchError } from '../base/errors.ts';
-import { recorder } from '../tensor/recorder.ts';
 import type { Tensor } from '../tensor/tensor.ts';
-import { gradientsOf, listOf } from './backward.ts';
+import { forbidWhileRecording, gradientsOf, listOf } from './backward.ts';
 import { collectCallbacks } from './callbacks.ts';
+import type { GradientTarget } from './gradient-edge.ts';
 
 /** How `startBackward` goes through the graph. */
 export interface StartBackwardOptions {
@@ -51,10 +51,13 @@ export class BackwardRun {
  *
  * @example const run = startBackward([loss]); const y = model.forward(x); run.finish()
  */
-export function startBackward(tensors: Tensor | readonly Tensor[], options?: StartBackwardOptions): BackwardRun {
+export function startBackward(
+  tensors: GradientTarget | readonly GradientTarget[],
+  options?: StartBackwardOptions,
+): BackwardRun {
   checkOptions('startBackward', options, ['gradTensors', 'threads']);
   const roots = listOf('startBackward', 'tensors', tensors);
-  if (roots[0] !== undefined) recorder?.beforeAccess(roots[0], 'startBackward()');
+  forbidWhileRecording('startBackward()', roots);
   const gradients = gradientsOf('startBackward', roots, options?.gradTensors);
   const threads = options?.threads ?? native.getNumThreads();
   if (!Number.isInteger(threads) || threads < 1 || threads > 4096)

@@ -6,6 +6,7 @@ import { dtypeOfCode } from '../tensor/dtype.ts';
 import { recorder } from '../tensor/recorder.ts';
 import { Tensor } from '../tensor/tensor.ts';
 import { collectCallbacks } from './callbacks.ts';
+import { GradientEdge, type GradientTarget } from './gradient-edge.ts';
 
 /** How `backward` goes through the graph. */
 export interface BackwardOptions {
@@ -16,7 +17,7 @@ export interface BackwardOptions {
   /** Records the gradients themselves, for gradients of gradients. */
   createGraph?: boolean | undefined;
   /** Accumulates into these tensors only, instead of all leaves. */
-  inputs?: readonly Tensor[] | undefined;
+  inputs?: readonly GradientTarget[] | undefined;
 }
 
 /** How `grad` goes through the graph. */
@@ -43,10 +44,10 @@ declare module '../tensor/tensor.ts' {
  *
  * @example backward([lossA, lossB], { retainGraph: true })
  */
-export function backward(tensors: Tensor | readonly Tensor[], options?: BackwardOptions): void {
+export function backward(tensors: GradientTarget | readonly GradientTarget[], options?: BackwardOptions): void {
   checkOptions('backward', options, ['gradTensors', 'retainGraph', 'createGraph', 'inputs']);
   const roots = listOf('backward', 'tensors', tensors);
-  if (roots[0] !== undefined) recorder?.beforeAccess(roots[0], 'backward()');
+  forbidWhileRecording('backward()', roots);
   const gradients = gradientsOf('backward', roots, options?.gradTensors);
   const inputs = options?.inputs === undefined ? null : listOf('backward', 'inputs', options.inputs);
   inputs?.forEach((input, i) => {
@@ -72,23 +73,23 @@ export function backward(tensors: Tensor | readonly Tensor[], options?: Backward
  * @example const [dx] = grad([y.sum()], [x], { createGraph: true })
  */
 export function grad(
-  outputs: Tensor | readonly Tensor[],
-  inputs: Tensor | readonly Tensor[],
+  outputs: GradientTarget | readonly GradientTarget[],
+  inputs: GradientTarget | readonly GradientTarget[],
   options: GradOptions & { allowUnused: true },
 ): (Tensor | null)[];
 export function grad(
-  outputs: Tensor | readonly Tensor[],
-  inputs: Tensor | readonly Tensor[],
+  outputs: GradientTarget | readonly GradientTarget[],
+  inputs: GradientTarget | readonly GradientTarget[],
   options?: GradOptions,
 ): Tensor[];
 export function grad(
-  outputs: Tensor | readonly Tensor[],
-  inputs: Tensor | readonly Tensor[],
+  outputs: GradientTarget | readonly GradientTarget[],
+  inputs: GradientTarget | readonly GradientTarget[],
   options?: GradOptions,
 ): (Tensor | null)[] {
   checkOptions('grad', options, ['gradOutputs', 'retainGraph', 'createGraph', 'allowUnused']);
   const roots = listOf('grad', 'outputs', outputs);
-  if (roots[0] !== undefined) recorder?.beforeAccess(roots[0], 'grad()');
+  forbidWhileRecording('grad()', roots);
   const targets = listOf('grad', 'inputs', inputs);
   const gradients = gradientsOf('grad', roots, options?.gradOutputs);
   targets.forEach((input, i) => {
@@ -128,14 +129,18 @@ Tensor.prototype.backward = function (
   backward(this, gradient === undefined || gradient === null ? options : { ...options, gradTensors: [gradient] });
 };
 
-/** A tensor or an array of them as an array of at least one. */
-export function listOf(where: string, name: string, value: Tensor | readonly Tensor[]): readonly Tensor[] {
-  const list: readonly Tensor[] = value instanceof Tensor ? [value] : value;
+/** A tensor or an edge, or an array of them, as an array of at least one. */
+export function listOf(
+  where: string,
+  name: string,
+  value: GradientTarget | readonly GradientTarget[],
+): readonly GradientTarget[] {
+  const list: readonly GradientTarget[] = isTarget(value) ? [value] : (value as readonly GradientTarget[]);
   if (!Array.isArray(list) || list.length === 0)
     throw new TorchError('BAD_ARGUMENT', `${where}: ${name} must be a tensor or an array of at least one`);
   for (let i = 0; i < list.length; i++) {
     const item: unknown = list[i];
-    if (!(item instanceof Tensor))
+    if (!isTarget(item))
       throw new TorchError(
         'BAD_ARGUMENT',
         `${where}: ${name}[${i}] is not a tensor but ${item === null ? 'null' : `a ${typeof item}`}`,
@@ -144,15 +149,31 @@ export function listOf(where: string, name: string, value: Tensor | readonly Ten
   return list;
 }
 
+/** Whether a value is a tensor or a gradient edge. */
+export function isTarget(value: unknown): value is GradientTarget {
+  return value instanceof Tensor || value instanceof GradientEdge;
+}
+
+/** Tells whoever records operators that a backward begins. */
+export function forbidWhileRecording(where: string, roots: readonly GradientTarget[]): void {
+  const [first] = roots;
+  if (first instanceof Tensor) recorder?.beforeAccess(first, where);
+}
+
 const meta = native.metaArray;
 const rootSizes = new Float64Array(64);
 
 /** Checks roots and their gradients against each other; handles of the gradients, null where one is made of ones. */
 export function gradientsOf(
   where: string,
-  roots: readonly Tensor[],
+  roots: readonly GradientTarget[],
   given: readonly (Tensor | null)[] | undefined,
 ): (number | null)[] {
+  if (given !== undefined && !Array.isArray(given))
+    throw new TorchError(
+      'BAD_ARGUMENT',
+      `${where}: the gradients are ${given === null ? 'null' : `a ${typeof given}`}; give an array with one for each tensor, null for a scalar`,
+    );
   if (given !== undefined && given.length !== roots.length) {
     throw new TorchError(
       'BAD_ARGUMENT',
@@ -160,12 +181,15 @@ export function gradientsOf(
     );
   }
   const handles = new Array<number | null>(roots.length);
-  for (let i = 0; i < roots.length; i++) handles[i] = checkedGradient(where, i, roots[i] as Tensor, given?.[i] ?? null);
+  for (let i = 0; i < roots.length; i++)
+    handles[i] = checkedGradient(where, i, roots[i] as GradientTarget, given?.[i] ?? null);
   return handles;
 }
 
 /** One look at each tensor's description: this runs in every step. */
-function checkedGradient(where: string, i: number, root: Tensor, gradient: Tensor | null): number | null {
+function checkedGradient(where: string, i: number, root: GradientTarget, gradient: Tensor | null): number | null {
+  if (gradient !== null && !(gradient instanceof Tensor))
+    throw new TorchError('BAD_ARGUMENT', `${where}: gradient ${i} is not a tensor but a ${typeof gradient}`);
   native.meta(root.handle);
   if (meta[META_REQUIRES_GRAD] !== 1) {
     throw new TorchError(
@@ -204,7 +228,7 @@ function checkedGradient(where: string, i: number, root: Tensor, gradient: Tenso
   return gradient.handle;
 }
 
-function handles(tensors: readonly Tensor[]): number[] {
+function handles(tensors: readonly GradientTarget[]): number[] {
   return tensors.map((tensor) => tensor.handle);
 }
 

@@ -11,6 +11,7 @@ export {
 } from './function.ts';
 export { GradScaler, type GradScalerOptions, type GradScalerState, type ScaledOptimizer } from './grad-scaler.ts';
 export { type Checked, type GradcheckOptions, gradcheck, gradgradcheck } from './gradcheck.ts';
+export { GradientEdge, type GradientTarget, getGradientEdge } from './gradient-edge.ts';
 export { HookHandle } from './hook-handle.ts';
 
 import './hooks.ts';

@@ -1,17 +1,17 @@
 /** @file A backward that gives the gradients others wait for before the rest. */
 import { native } from '../addon/addon.ts';
 import { checkOptions, TorchError } from '../base/errors.ts';
-import { recorder } from '../tensor/recorder.ts';
 import type { Tensor } from '../tensor/tensor.ts';
-import { gradientsOf, listOf } from './backward.ts';
+import { forbidWhileRecording, gradientsOf, listOf } from './backward.ts';
 import { collectCallbacks } from './callbacks.ts';
+import type { GradientTarget } from './gradient-edge.ts';
 
 /** What `backwardInputsFirst` takes. */
 export interface InputsFirstOptions {
   /** Gradients of the tensors; a tensor of one element needs none. */
   gradTensors?: readonly (Tensor | null)[] | undefined;
   /** The leaves whose gradients are wanted first. */
-  inputs: readonly Tensor[];
+  inputs: readonly GradientTarget[];
   /** Called once, when they are complete; gradients of other leaves may be missing until the end. */
   ready: () => void;
 }
@@ -23,11 +23,14 @@ export interface InputsFirstOptions {
  *
  * @example backwardInputsFirst([y], { gradTensors: [dy], inputs: [x], ready: () => channel.send(0, x.grad) })
  */
-export function backwardInputsFirst(tensors: Tensor | readonly Tensor[], options: InputsFirstOptions): void {
+export function backwardInputsFirst(
+  tensors: GradientTarget | readonly GradientTarget[],
+  options: InputsFirstOptions,
+): void {
   const where = 'backwardInputsFirst';
   checkOptions(where, options, ['gradTensors', 'inputs', 'ready']);
   const roots = listOf(where, 'tensors', tensors);
-  if (roots[0] !== undefined) recorder?.beforeAccess(roots[0], `${where}()`);
+  forbidWhileRecording(`${where}()`, roots);
   const gradients = gradientsOf(where, roots, options.gradTensors);
   const inputs = listOf(where, 'inputs', options.inputs);
   if (typeof options.ready !== 'function')

@@ -2,17 +2,18 @@
 import { native } from '../addon/addon.ts';
 import { checkOptions, TorchError } from '../base/errors.ts';
 import { Tensor } from '../tensor/tensor.ts';
-import { gradientsOf, listOf } from './backward.ts';
+import { gradientsOf, isTarget, listOf } from './backward.ts';
 import { collectCallbacks } from './callbacks.ts';
+import type { GradientTarget } from './gradient-edge.ts';
 
 /** What the input half takes. */
 export interface InputBackwardOptions {
   /** Results of the stage, or its loss. Those that require no gradient are skipped. */
-  outputs: Tensor | readonly Tensor[];
+  outputs: GradientTarget | readonly GradientTarget[];
   /** Their gradients, null for a scalar. */
   gradOutputs?: readonly (Tensor | null)[] | undefined;
   /** What the stage was given; null and tensors without gradients are allowed, and get null. */
-  inputs?: readonly (Tensor | null)[] | undefined;
+  inputs?: readonly (GradientTarget | null)[] | undefined;
 }
 
 /** What the input half gives. */
@@ -79,6 +80,9 @@ const net = new FinalizationRegistry<number>((handle) => native.dropWeightBackwa
 export function inputBackward(options: InputBackwardOptions): InputBackwardResult {
   checkOptions('inputBackward', options, ['outputs', 'gradOutputs', 'inputs']);
   const outputs = listOf('inputBackward', 'outputs', options.outputs);
+  for (const name of ['gradOutputs', 'inputs'] as const)
+    if (options[name] !== undefined && !Array.isArray(options[name]))
+      throw new TorchError('BAD_ARGUMENT', `inputBackward: ${name} is a ${typeof options[name]}; give an array`);
   if (options.gradOutputs !== undefined && options.gradOutputs.length !== outputs.length) {
     throw new TorchError(
       'BAD_ARGUMENT',
@@ -92,7 +96,7 @@ export function inputBackward(options: InputBackwardOptions): InputBackwardResul
     roots === outputs ? options.gradOutputs : options.gradOutputs?.filter((_, i) => outputs[i]?.requiresGrad);
   const gradients = gradientsOf('inputBackward', roots, given);
   const inputs = (options.inputs ?? []).map((input, i) => {
-    if (input !== null && !(input instanceof Tensor))
+    if (input !== null && !isTarget(input))
       throw new TorchError(
         'BAD_ARGUMENT',
         `inputBackward: inputs[${i}] is not a tensor but a ${typeof input}; give null for it`,

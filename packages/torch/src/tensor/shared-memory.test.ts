@@ -190,7 +190,7 @@ describe('fromTypedArray with share', () => {
         type: 'bytes',
         start: (controller) => controller.enqueue(new Uint8Array(1)),
       });
-      return stream.getReader({ mode: 'byob' }).read(new Uint8Array(data.buffer));
+      return stream.getReader({ mode: 'byob' }).read(new Uint8Array(data.buffer as ArrayBuffer));
     },
   };
   for (const [name, move] of Object.entries(moves)) {

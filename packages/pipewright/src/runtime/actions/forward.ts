@@ -57,6 +57,7 @@ export function giveOutputs(
       const { values: handed, leaves } = keep(handOver(own));
       link.local.setInput(m, stage.stageIndex, handed, leaves);
       release(own, training);
+      stage.releaseOutgoing(m, link.stage);
     }
   }
   if (training) stage.releaseInputs(m);

@@ -1,5 +1,5 @@
 /** @file Messages between ranks as actions: a receive is posted where it stands, and the action that computes with it takes it. */
-import { type Tensor } from '@pipewright/torch';
+import type { GradientTarget } from '@pipewright/torch';
 import { PipelineError } from '../../base/errors.ts';
 import { tensorsIn } from '../../base/tree.ts';
 import type { Place } from '../../status/rank-status.ts';
@@ -27,7 +27,7 @@ export function postGrads({ links: { stage, to }, microbatch: m }: PlannedAction
 /** `SEND_F`: sends what the forward of a stage has made for other ranks. */
 export function sendValues({ links: { stage, to }, microbatch: m }: PlannedAction, step: StepState): void {
   const { recorder } = step.context;
-  for (const { local, values } of to) {
+  for (const { local, values, stage: destination } of to) {
     if (local !== null) continue;
     const message = values[m] as RowMessage;
     const outgoing = step.outgoing[message.index];
@@ -41,6 +41,7 @@ export function sendValues({ links: { stage, to }, microbatch: m }: PlannedActio
     transportOf(step).send(message, packValues(outgoing));
     recorder?.sent(outgoing);
     release(outgoing, step.training);
+    stage.releaseOutgoing(m, destination);
   }
 }
 
@@ -76,12 +77,12 @@ export function take(message: RowMessage, link: Link, place: Place, step: StepSt
   return payload;
 }
 
-/** Frees values that have gone on their way, except those that the backward begins with. */
+/** Frees values that have gone on their way, except those that the backward begins with, which the stage frees. */
 export function release(values: readonly unknown[], training: boolean): void {
   for (const tensor of tensorsIn(values)) if (!training || !tensor.requiresGrad) tensor.dispose();
 }
 
-function post(message: RowMessage, step: StepState, like?: readonly Tensor[]): void {
+function post(message: RowMessage, step: StepState, like?: readonly GradientTarget[]): void {
   step.posted[message.index] = transportOf(step).post(message, like);
 }
 

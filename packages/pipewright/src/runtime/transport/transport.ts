@@ -3,7 +3,7 @@
  * with it; a send hands its tensors over and returns. What waits for what (the host, a stream of the GPU) is the transport's
  * own affair: after `wait` whatever is computed next may use the tensors, and after `send` they may be freed.
  */
-import type { distributed, Tensor } from '@pipewright/torch';
+import type { distributed, GradientTarget, Tensor } from '@pipewright/torch';
 
 /** One message, by what both ends know it by. */
 export interface Envelope {
@@ -50,10 +50,10 @@ export interface PostedReceive {
 /** Moves payloads between this rank and the others. Messages between two ranks are posted and sent in the order of the row. */
 export interface Transport {
   /**
-   * Posts the receive of a message and returns at once. `like` has tensors of the shapes and types that will come, where this
+   * Posts the receive of a message and returns at once. `like` has the shapes and types that will come, where this
    * end knows them: gradients are like the values that were sent.
    */
-  post(envelope: Envelope, like?: readonly Tensor[]): PostedReceive;
+  post(envelope: Envelope, like?: readonly GradientTarget[]): PostedReceive;
   /** Sends a message. The tensors are not changed afterwards, and may be freed. */
   send(envelope: Envelope, payload: Payload): void;
   /** Compares with all other ranks what a step is given: for transports that remember. Every rank, before `beginStep`. */
