@@ -116,6 +116,10 @@ export const folders = {
       imports: ['parallel', 'stage', 'microbatch', 'status', 'recording', 'base'],
     },
     launch: { holds: 'starts ranks on this machine and others', imports: ['status', 'base'] },
+    recovery: {
+      holds: 'a training loop that survives the loss of ranks',
+      imports: ['launch', 'parallel', 'status', 'base'],
+    },
   },
   studio: {
     server: { holds: 'serves the page, follows a run', imports: [] },

@@ -51,6 +51,7 @@ export {
   type Pt2Value,
 } from './pt2/describe-pt2.ts';
 export { type LoadPt2Options, loadPt2 } from './pt2/load-pt2.ts';
+export * from './recovery/index.ts';
 export * from './runtime/index.ts';
 export { type BalanceOptions, cutAtModules, cutBalanced, withoutMarks } from './split/cut.ts';
 export { measureCosts } from './split/measure.ts';

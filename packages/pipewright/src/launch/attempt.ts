@@ -23,6 +23,9 @@ import {
 } from './ranks/rank-failure.ts';
 import type { RankEvents, StartedRanks } from './ranks/started-ranks.ts';
 import { startThreads } from './ranks/thread-ranks.ts';
+import { REPLACES } from './replacement/messages.ts';
+import type { Recovery } from './replacement/recovery.ts';
+import { Replacement } from './replacement/replacement.ts';
 
 /** How long after the polite signal a rank is killed. */
 const KILL_MS = 1000;
@@ -30,6 +33,9 @@ const KILL_MS = 1000;
 export const LIMIT_MS = 300_000;
 /** How often to look whether ranks wait for one that will never join. */
 const JOIN_LOOK_MS = 250;
+
+/** How long a rank that is replaced may take to end by itself. */
+const REPLACE_MS = 300;
 
 /** What is the same for all attempts of a launch, and which one this is. */
 export interface AttemptOptions {
@@ -42,6 +48,9 @@ export interface AttemptOptions {
   readonly restarts: number;
   /** Whether they are started again if this attempt fails. */
   mayRestart(): boolean;
+  /** Counts ranks that were started again alone. */
+  readonly replaced: { count: number };
+  recovered(recovery: Recovery): void;
 }
 
 /** When the first failure was noticed, and when all ranks had ended. */
@@ -73,6 +82,9 @@ export class Attempt {
   private snapshot: readonly RankPlace[] | undefined;
   private signalled: NodeJS.Signals | undefined;
   private paused = false;
+  private replacement: Replacement | undefined;
+  /** Ranks that are started again when they have ended. */
+  private readonly replacing = new Set<number>();
   private readonly timers: NodeJS.Timeout[] = [];
   private allOver: () => void = () => undefined;
   /** Ends the wait for other machines. */
@@ -144,11 +156,16 @@ export class Attempt {
         line: this.options.line,
         failed: (failure) => this.failed(failure),
         ended: (rank, value) => this.ended(rank, value),
+        notice: (rank, notice) => this.replacement?.heard(rank, notice),
       };
       this.link = await this.joinMachines();
       this.checkSignal();
       const env = await this.environment(network);
-      const start = { count, first: this.first, script, args, data, board: this.board, env, graceMs, threadsPerRank };
+      const replaces = this.plan.maxRestarts > 0 && this.plan.nnodes === 1;
+      const start = {
+        ...{ count, first: this.first, script, args, data, board: this.board, env, graceMs, threadsPerRank, replaces },
+      };
+      if (replaces) this.replacement = this.replaceRanks();
       this.started = this.plan.mode === 'threads' ? await startThreads(start, events) : startProcesses(start, events);
       if (this.signalled !== undefined) this.started.signal(this.signalled);
       this.watchStopped();
@@ -157,6 +174,7 @@ export class Attempt {
       this.allEnded = steadyMs();
       await this.gatherMachines();
     } finally {
+      this.replacement?.close();
       this.link?.close();
       for (const timer of this.timers) clearTimeout(timer);
       this.started?.release();
@@ -177,7 +195,9 @@ export class Attempt {
   /** A rank of this machine has failed. */
   private failed(failure: RankFailure): void {
     // One that is stopped has its failure already when it is killed.
-    if (this.failures.some(({ rank }) => rank === failure.rank)) return;
+    if (this.failures.some(({ rank }) => rank === failure.rank) || this.replacing.has(failure.rank)) return;
+    const isFirst = this.snapshot === undefined && this.signalled === undefined;
+    if (isFirst && this.replacement?.lost([failure], this.places()) === true) return;
     this.failures = [...this.failures, failure];
     if (this.snapshot === undefined || !failedInWait(failure)) this.link?.failed(failure);
     this.endAll();
@@ -249,12 +269,64 @@ export class Attempt {
     if (this.plan.mode === 'processes') this.timers.push(setInterval(look, every));
   }
 
+  /** Lost ranks are started again alone, where the script lets them. */
+  private replaceRanks(): Replacement {
+    const { replaced } = this.options;
+    const limitMs = this.plan.timeoutMs ?? LIMIT_MS;
+    return new Replacement(this.plan.nnodes * this.plan.ranks, limitMs, {
+      of: this.plan.maxRestarts,
+      count: () => replaced.count,
+      mayReplace: () => {
+        if (!this.options.mayRestart()) return false;
+        replaced.count++;
+        return true;
+      },
+      start: (rank) => this.replace(rank),
+      interrupt: (generation) => this.interruptRanks(generation),
+      meet: async (generation) => ({ ...(this.started?.meet() ?? {}), ...(await this.meetingPoint(generation)) }),
+      tell: (rank, order) => this.started?.tell(rank, order),
+      late: (rank) => this.started?.killRank(rank),
+      recovered: this.options.recovered,
+    });
+  }
+
+  /** Starts a rank again when nothing is left of it. */
+  private replace(rank: number): void {
+    if (this.over.delete(rank)) return this.started?.restart(rank);
+    this.replacing.add(rank);
+    return this.later(REPLACE_MS, () => {
+      if (this.replacing.has(rank)) this.started?.killRank(rank);
+    });
+  }
+
+  private interruptRanks(generation: number): void {
+    this.started?.interrupt(generation);
+    // Others would wait in vain for those that are stopped.
+    if (!this.paused) for (const rank of this.started?.stopped() ?? []) this.started?.killRank(rank);
+  }
+
+  /** Where the processes of a generation meet; those of an earlier one have another secret and are refused. */
+  private async meetingPoint(generation: number): Promise<{ masterPort?: number; secret?: string }> {
+    if (this.plan.mode === 'threads') return {};
+    const masterPort = this.plan.masterPort ?? (await freePort());
+    return { masterPort, secret: await this.rankSecret(generation) };
+  }
+
+  /** Of this run alone: ranks of another one with the same secret of the machines are refused. */
+  private async rankSecret(generation: number): Promise<string> {
+    return proofOf(await this.options.secret(), 'ranks', this.link?.run ?? '', this.restarts, generation);
+  }
+
   private ended(rank: number, value: unknown): void {
+    if (this.replacement?.isActive === true && !this.replacing.has(rank) && this.snapshot === undefined)
+      this.failed(leftFailure(rank, { atMs: steadyMs(), needs: 'the other ranks have steps to do' }));
+    if (this.replacing.delete(rank) && this.signalled === undefined && this.snapshot === undefined)
+      return this.started?.restart(rank);
     this.over.add(rank);
     this.ends.set(rank, steadyMs());
     this.values[rank - this.first] = value;
-    if (this.over.size === this.plan.ranks) this.allOver();
-    else this.killStopped();
+    if (this.over.size === this.plan.ranks) return this.allOver();
+    return this.killStopped();
   }
 
   /** With several machines: returns when the launchers of all have found each other. */
@@ -310,15 +382,17 @@ export class Attempt {
       TORCHELASTIC_MAX_RESTARTS: String(this.plan.maxRestarts),
       TORCHELASTIC_RUN_ID: this.options.id,
     };
-    if (mode === 'threads') return () => ({ ...limit, ...elastic, ...env });
+    const replaces = this.plan.maxRestarts > 0 && nnodes === 1 ? { [REPLACES]: '1' } : {};
+    if (mode === 'threads') return () => ({ ...limit, ...elastic, ...replaces, ...env });
     const masterPort = this.plan.masterPort ?? (await freePort());
-    const secret = await this.options.secret();
+    const secret = await this.rankSecret(0);
     const { NCCL_SOCKET_IFNAME = network } = process.env;
     return (local) => ({
       ...limit,
       ...(network === undefined ? {} : { GLOO_SOCKET_IFNAME: network }),
       ...(NCCL_SOCKET_IFNAME === undefined ? {} : { NCCL_SOCKET_IFNAME }),
       ...elastic,
+      ...replaces,
       ...env,
       RANK: String(this.first + local),
       WORLD_SIZE: String(nnodes * ranks),
@@ -330,8 +404,7 @@ export class Attempt {
       ROLE_WORLD_SIZE: String(nnodes * ranks),
       MASTER_ADDR: masterAddr,
       MASTER_PORT: String(masterPort),
-      // Of this run alone: ranks of another one with the same secret of the machines are refused.
-      PIPEWRIGHT_SECRET: proofOf(secret, 'ranks', this.link?.run ?? '', this.restarts),
+      PIPEWRIGHT_SECRET: secret,
       [STATUS_FILE]: this.board.shared as string,
     });
   }

@@ -7,4 +7,5 @@ export type { LaunchOptions } from './launch-options.ts';
 export { LaunchError, type RankFailure } from './ranks/rank-failure.ts';
 export type { LineSink, OutputStream } from './ranks/rank-output.ts';
 export { isRank, runRank } from './ranks/run-rank.ts';
+export { formatRecovery, type LostRank, type Recovery } from './replacement/recovery.ts';
 export { formatRestart, type Restart } from './restart.ts';

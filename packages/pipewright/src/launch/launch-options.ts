@@ -5,6 +5,7 @@ import { PipelineError } from '../base/errors.ts';
 import { checkSecret } from './machines/secret.ts';
 import type { LineSink } from './ranks/rank-output.ts';
 import { scriptUrl } from './ranks/script-url.ts';
+import type { Recovery } from './replacement/recovery.ts';
 import type { Restart } from './restart.ts';
 
 /** How to start ranks. */
@@ -39,10 +40,15 @@ export interface LaunchOptions {
   readonly timeoutMs?: number | undefined;
   /** How long ranks may take to end after one has failed, before they are ended. Default 2 seconds. */
   readonly graceMs?: number | undefined;
-  /** How often all ranks are started again after a failure; they find the number in TORCHELASTIC_RESTART_COUNT. Default 0. */
+  /**
+   * How often ranks are started again after a failure: the lost one alone where the script trains with `trainLoop`, else all; they
+   * find the number in TORCHELASTIC_RESTART_COUNT. Default 0.
+   */
   readonly maxRestarts?: number | undefined;
   /** Called before ranks are started again. */
   readonly onRestart?: ((restart: Restart) => void) | undefined;
+  /** Called when a lost rank was replaced and the step was repeated. */
+  readonly onRecovery?: ((recovery: Recovery) => void) | undefined;
   /** Cores for the operators of each rank. Default: PIPEWRIGHT_THREADS, or the cores divided by the ranks. */
   readonly threadsPerRank?: number | undefined;
   /** Takes each line that a rank prints. Default: it is printed with `[rank 2] ` in front. */
@@ -80,6 +86,7 @@ const known = [
     'graceMs',
     'maxRestarts',
     'onRestart',
+    'onRecovery',
     'threadsPerRank',
     'onLine',
   ],

@@ -5,6 +5,7 @@ import { Attempt, type AttemptOptions, LIMIT_MS } from './attempt.ts';
 import { type LaunchOptions, type LaunchPlan, planLaunch } from './launch-options.ts';
 import { makeSecret, secretFromFile } from './machines/secret.ts';
 import { printLine } from './ranks/rank-output.ts';
+import type { Recovery } from './replacement/recovery.ts';
 import { describeRestart, type Restart } from './restart.ts';
 
 /** Ranks under way. */
@@ -25,6 +26,8 @@ export interface Launched {
   readonly madeSecret: string | undefined;
   /** How ranks failed and were started again so far. */
   restarts(): readonly Restart[];
+  /** How ranks were lost and replaced while the others lived, so far. */
+  recoveries(): readonly Recovery[];
 }
 
 /**
@@ -44,6 +47,7 @@ export function launch(options: LaunchOptions): Launched {
     pause: (on) => job.attempt.pause(on),
     madeSecret: job.madeSecret,
     restarts: () => job.restarts,
+    recoveries: () => job.recoveries,
   };
 }
 
@@ -51,6 +55,8 @@ export function launch(options: LaunchOptions): Launched {
 class Job {
   readonly madeSecret: string | undefined;
   readonly restarts: Restart[] = [];
+  readonly recoveries: Recovery[] = [];
+  private readonly replaced = { count: 0 };
   readonly done: Promise<unknown[]>;
   attempt: Attempt;
   private readonly plan: LaunchPlan;
@@ -82,7 +88,12 @@ class Job {
       secret: () => this.secretOfMachines(),
       id: this.id,
       restarts: restarts.length,
-      mayRestart: () => restarts.length < plan.maxRestarts,
+      mayRestart: () => restarts.length + this.replaced.count < plan.maxRestarts,
+      replaced: this.replaced,
+      recovered: (recovery) => {
+        this.recoveries.push(recovery);
+        options.onRecovery?.(recovery);
+      },
     };
   }
 
@@ -94,7 +105,7 @@ class Job {
       } catch (error) {
         if (this.signalled !== undefined || !attempt.startsAgain) throw error;
         const restart = describeRestart(error, attempt.times, {
-          count: this.restarts.length + 1,
+          count: this.restarts.length + this.replaced.count + 1,
           of: this.plan.maxRestarts,
         });
         this.restarts.push(restart);

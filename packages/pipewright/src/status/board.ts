@@ -1,8 +1,8 @@
 /** @file The records of all ranks of a machine, as their launcher sees them. */
-import { closeSync, mkdtempSync, openSync, readSync, rmSync, writeFileSync } from 'node:fs';
+import { closeSync, mkdtempSync, openSync, readSync, rmSync, writeFileSync, writeSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { RECORD_WORDS, statusBytes } from './layout.ts';
+import { generationWord, RECORD_WORDS, statusBytes } from './layout.ts';
 import { type RankPlace, readPlace } from './place.ts';
 
 /** Where the ranks of this machine write where they are. */
@@ -11,6 +11,8 @@ export interface StatusBoard {
   readonly shared: SharedArrayBuffer | string;
   /** Where every rank is now. */
   places(): RankPlace[];
+  /** Says that a new generation of the ranks begins: waits of earlier ones end. */
+  setGeneration(number: number): void;
   /** Gives the memory back. */
   close(): void;
 }
@@ -22,6 +24,9 @@ export function threadBoard(ranks: number, first = 0): StatusBoard {
   return {
     shared,
     places: () => readAll(ranks, first, (i) => words.subarray(i * RECORD_WORDS, (i + 1) * RECORD_WORDS)),
+    setGeneration: (number) => {
+      words[generationWord(ranks)] = number;
+    },
     close: () => undefined,
   };
 }
@@ -31,7 +36,7 @@ export function processBoard(ranks: number, first = 0): StatusBoard {
   const folder = makeFolder();
   const file = join(folder, 'status');
   writeFileSync(file, new Uint8Array(statusBytes(ranks)), { mode: 0o600 });
-  const open = openSync(file, 'r');
+  const open = openSync(file, 'r+');
   const load = (i: number): Int32Array => {
     const words = new Int32Array(RECORD_WORDS);
     readSync(open, words, 0, words.byteLength, i * words.byteLength);
@@ -40,6 +45,9 @@ export function processBoard(ranks: number, first = 0): StatusBoard {
   return {
     shared: file,
     places: () => readAll(ranks, first, load),
+    setGeneration: (number) => {
+      writeSync(open, new Int32Array([number]), 0, 4, generationWord(ranks) * 4);
+    },
     close: () => {
       closeSync(open);
       rmSync(folder, { recursive: true, force: true });

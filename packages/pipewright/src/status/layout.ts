@@ -37,7 +37,12 @@ export const STATUS_FILE = 'PIPEWRIGHT_STATUS_FILE';
 /** The key under which threads find their records. */
 export const STATUS_KEY = 'pipewright.status';
 
-/** Bytes of the records of `ranks` ranks. */
+/** Bytes of the records of `ranks` ranks, and of one more for what the launcher says to all of them. */
 export function statusBytes(ranks: number): number {
-  return ranks * RECORD_WORDS * 4;
+  return (ranks + 1) * RECORD_WORDS * 4;
+}
+
+/** The word with the number of the ranks' generation, after their records. */
+export function generationWord(ranks: number): number {
+  return ranks * RECORD_WORDS;
 }

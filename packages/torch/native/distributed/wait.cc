@@ -1,5 +1,10 @@
 #include "distributed/wait.h"
 
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <condition_variable>
 #include <deque>
@@ -106,6 +111,34 @@ size_t live_controls() {
   return all.by_name.size();
 }
 
+// --- generations --------------------------------------------------------------------------------------------------------
+
+namespace {
+std::atomic<const int32_t*> next_generation{nullptr};
+std::atomic<int32_t> this_generation{0};
+}  // namespace
+
+Generation::Generation() : number_(this_generation.load(std::memory_order_relaxed)) {}
+
+bool Generation::is_over() const {
+  const int32_t* word = next_generation.load(std::memory_order_relaxed);
+  return word != nullptr && __atomic_load_n(word, __ATOMIC_RELAXED) > number_;
+}
+
+void watch_generations(const std::string& file, size_t word) {
+  const int fd = open(file.c_str(), O_RDONLY | O_CLOEXEC);
+  const size_t bytes = (word + 1) * sizeof(int32_t);
+  struct stat status{};
+  const bool fits = fd >= 0 && fstat(fd, &status) == 0 && static_cast<size_t>(status.st_size) >= bytes;
+  // Mapped as long as the process lives: helper threads look at it.
+  void* memory = fits ? mmap(nullptr, bytes, PROT_READ, MAP_SHARED, fd, 0) : MAP_FAILED;
+  if (fd >= 0) close(fd);
+  if (memory == MAP_FAILED) throw CodedError("BAD_ARGUMENT", "the file " + file + " cannot be mapped");
+  next_generation = static_cast<const int32_t*>(memory) + word;
+}
+
+void set_generation(int32_t number) { this_generation = number; }
+
 // --- Wait -------------------------------------------------------------------------------------------------------------
 
 Wait::Wait(napi_env napi, std::shared_ptr<Control> control, int64_t timeout_ms, StopFlag stop)
@@ -122,6 +155,7 @@ Stop Wait::check() const {
     if (control_->aborted.load(std::memory_order_relaxed)) return Stop::aborted;
     if (control_->cancels.load(std::memory_order_relaxed) != cancels_) return Stop::cancelled;
   }
+  if (generation_.is_over()) return Stop::aborted;
   const Clock::time_point now = Clock::now();
   if (napi_ != nullptr && now >= ask_node_) {
     ask_node_ = now + kSlice;
@@ -144,7 +178,8 @@ void Wait::fail(Stop stop, const std::string& detail) const {
     case Stop::cancelled:
       throw CodedError("CANCELLED", control_->reason() + after);
     case Stop::aborted:
-      throw CodedError("ABORTED", control_->reason() + after);
+      throw CodedError("ABORTED",
+          (control_ && control_->aborted ? control_->reason() : "a rank was lost, and all ranks connect anew") + after);
     default:
       throw CodedError("TERMINATED", "the thread is ending" + after);
   }

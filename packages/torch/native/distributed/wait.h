@@ -43,6 +43,19 @@ int cancel_waits(const std::string& name, int rank, const std::string& why);
 
 size_t live_controls();  // for leak tests
 
+// Generations of the ranks of a job: whoever starts them again after a loss writes the number of the next generation into memory
+// that this process has mapped; all waits that began in an earlier one then end.
+class Generation {
+ public:
+  Generation();                     // the one of this moment
+  bool is_over() const;
+
+ private:
+  int32_t number_;
+};
+void watch_generations(const std::string& file, size_t word);
+void set_generation(int32_t number);
+
 using StopFlag = std::shared_ptr<std::atomic<bool>>;
 
 // One wait. `napi` is null on helper threads, which watch `stop` instead.
@@ -67,6 +80,7 @@ class Wait {
   StopFlag stop_;
   Clock::time_point start_, deadline_;
   uint64_t cancels_ = 0;
+  Generation generation_;
   mutable Clock::time_point ask_node_;
 };
 

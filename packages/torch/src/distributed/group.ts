@@ -76,7 +76,8 @@ export class Group implements ProcessGroup {
   private endpoint: number | undefined;
   private readonly channels = new Map<number, Channel>();
   private readonly lanes: DeviceLane[] = [];
-  private subgroups = 0;
+  private readonly subgroups: Group[] = [];
+  private subgroupCount = 0;
 
   constructor(parts: GroupParts) {
     this.parts = parts;
@@ -317,15 +318,13 @@ export class Group implements ProcessGroup {
       throw new TorchError('RANK', `newGroup: ranks are [${ranks.join(', ')}]; give at least one, each once`);
     }
     for (const rank of chosen) this.checkPeer('newGroup', rank, true);
-    const name = `${this.name}/${options?.name ?? ''}#${this.subgroups++}`;
+    const name = `${this.name}/${options?.name ?? ''}#${this.subgroupCount++}`;
     const rank = chosen.indexOf(this.rank);
     if (rank < 0) return null;
-    return this.parts.makeGroup(
-      name,
-      rank,
-      chosen.length,
-      checkTimeout('newGroup', options?.timeoutMs, this.timeoutMs),
-    );
+    const limit = checkTimeout('newGroup', options?.timeoutMs, this.timeoutMs);
+    const made = this.parts.makeGroup(name, rank, chosen.length, limit);
+    this.subgroups.push(made);
+    return made;
   }
 
   abort(reason: string): void {
@@ -350,6 +349,7 @@ export class Group implements ProcessGroup {
     checkOptions('close', options, ['timeoutMs']);
     if (!this.open) return;
     forgetAtExit(this);
+    for (const group of this.subgroups.splice(0)) group.close(options);
     try {
       if (this.aborted) dist.groupAwaitAbort(this.parts.handle, CLOSE_MS);
       else

@@ -22,6 +22,7 @@ export {
   isInitialized,
   newGroup,
 } from './init.ts';
+export { setGeneration, watchGenerations } from './generation.ts';
 export type { Json } from './json.ts';
 export {
   abortGroup,

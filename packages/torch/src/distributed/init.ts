@@ -163,6 +163,8 @@ function joining(body: () => ProcessGroup): ProcessGroup {
     return group;
   } catch (error) {
     say('failed');
+    worldStore?.close();
+    worldStore = undefined;
     throw error;
   }
 }

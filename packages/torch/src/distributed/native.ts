@@ -30,6 +30,8 @@ export interface NativeDistributed {
   storeCount(store: number): number;
   storeCompareSet(store: number, key: string, expected: string | Uint8Array, wanted: string | Uint8Array): Uint8Array;
   storeClose(store: number): void;
+  watchGenerations(file: string, word: number): void;
+  setGeneration(number: number): void;
 
   createThreads(name: string, size: number, bound: number): void;
   forgetThreads(name: string): boolean;

@@ -125,7 +125,7 @@ export interface ProcessGroup {
   newGroup(ranks: readonly number[], options?: NewGroupOptions): ProcessGroup | null;
   /** Ends all waits of this group now and from now on, here and, over connections, at the other ranks. */
   abort(reason: string): void;
-  /** Waits until what was sent has left, at most 10 seconds, then leaves the group. Closing twice does nothing. */
+  /** Waits until what was sent has left, at most 10 seconds, then leaves the group and those made from it. Closing twice does nothing. */
   close(options?: WaitOptions): void;
   [Symbol.dispose](): void;
 }

@@ -15,6 +15,8 @@ export interface SpawnOptions {
   readonly env?: Readonly<Record<string, string>> | undefined;
   /** How long the other ranks may take to end after one has failed, before they are terminated. Default 2 seconds. */
   readonly graceMs?: number | undefined;
+  /** The other ranks live on when one fails, and `restart` may start it again. Default false. */
+  readonly keepOthers?: boolean | undefined;
 }
 
 /** What a thread of `spawnThreads` is given. */
@@ -57,6 +59,10 @@ export interface ThreadRanks {
   readonly terminated: ReadonlySet<number>;
   /** Ends all threads now, also those blocked in a wait. */
   terminate(reason?: string): Promise<void>;
+  /** Starts the thread of a rank that has ended again, with `keepOthers`. */
+  restart(rank: number): Worker;
+  /** Ends the waits of the ranks and makes a new group for them, whose name it returns. */
+  regroup(reason: string): string;
 }
 
 let groups = 0;
@@ -73,7 +79,7 @@ const waitCodes: readonly string[] = ['PEER_LOST', 'ABORTED', 'TERMINATED'];
  * @example const losses = await spawnThreads(4, new URL('./train.js', import.meta.url), { steps: 100 }).done
  */
 export function spawnThreads(count: number, module: string | URL, data?: unknown, options?: SpawnOptions): ThreadRanks {
-  checkOptions('spawnThreads', options, ['name', 'threadsPerRank', 'env', 'graceMs']);
+  checkOptions('spawnThreads', options, ['name', 'threadsPerRank', 'env', 'graceMs', 'keepOthers']);
   if (!Number.isInteger(count) || count < 1) {
     throw new TorchError(
       'BAD_ARGUMENT',
@@ -96,12 +102,14 @@ export function spawnThreads(count: number, module: string | URL, data?: unknown
     for (const [rank, worker] of workers.entries()) if (worker.threadId !== -1) asked.add(rank);
     await Promise.all(workers.map((worker) => worker.terminate()));
   };
-  workers.forEach((worker, rank) => {
+  const watchEnd = (worker: Worker, rank: number): void => {
     worker.on('exit', (code) => {
       if (asked.has(rank) && code === TERMINATED_CODE) terminated.add(rank);
     });
-  });
+  };
+  workers.forEach(watchEnd);
   let stopping = false;
+  let generations = 0;
   const stop = (reason: string): void => {
     if (stopping) return;
     stopping = true;
@@ -110,15 +118,15 @@ export function spawnThreads(count: number, module: string | URL, data?: unknown
     const timer = setTimeout(() => setImmediate(() => void end()), graceMs);
     void Promise.allSettled(ends).then(() => clearTimeout(timer));
   };
-  const ends = workers.map((worker, rank) =>
+  const endOf = (worker: Worker, rank: number): Promise<unknown> =>
     watch(worker).catch((cause: Error) => {
       const failure = new RankError(rank, cause);
       failures.push(failure);
-      stop(`rank ${rank} failed: ${cause.message}`);
+      if (options?.keepOthers !== true) stop(`rank ${rank} failed: ${cause.message}`);
       throw failure;
-    }),
-  );
-  const done = Promise.allSettled(ends).then((results) => {
+    });
+  const ends = workers.map(endOf);
+  const done = allEnded(ends).then((results) => {
     dist.forgetThreads(name);
     // Whoever waited for a rank that failed may have ended before it.
     const consequence = ({ code, rank }: RankError): boolean =>
@@ -138,7 +146,34 @@ export function spawnThreads(count: number, module: string | URL, data?: unknown
       await end();
       await done.catch(() => undefined);
     },
+    restart: (rank) => {
+      const made = startThread(rank, count, start, { ...options, name });
+      const before = failures.findIndex((failure) => failure.rank === rank);
+      if (before >= 0) failures.splice(before, 1);
+      workers[rank] = made;
+      watchEnd(made, rank);
+      ends[rank] = endOf(made, rank);
+      return made;
+    },
+    regroup: (reason) => {
+      dist.abortWaits(name, -1, reason);
+      const made = `${name}/${generations}`;
+      // Of the one before, a rank may still be on its way in.
+      if (generations > 1) dist.forgetThreads(`${name}/${generations - 2}`);
+      generations++;
+      dist.createThreads(made, count, 0);
+      return made;
+    },
   };
+}
+
+/** How all have ended, those included that were started meanwhile. */
+async function allEnded(ends: readonly Promise<unknown>[]): Promise<PromiseSettledResult<unknown>[]> {
+  for (;;) {
+    const seen = [...ends];
+    const results = await Promise.allSettled(seen);
+    if (seen.every((end, i) => end === ends[i])) return results;
+  }
 }
 
 function startThread(

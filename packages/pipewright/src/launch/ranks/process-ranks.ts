@@ -4,6 +4,7 @@ import { readFileSync } from 'node:fs';
 import { dirname } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { steadyMs } from '../../base/steady-clock.ts';
+import { marked, type RankNotice, unmarked } from '../replacement/messages.ts';
 import { startGuard } from './guard.ts';
 import { compiledUrl } from './module-url.ts';
 import { failureOf, type RankFailure, silentFailure } from './rank-failure.ts';
@@ -20,7 +21,7 @@ export function startProcesses(options: StartOptions, events: RankEvents): Start
   const alive = new Map<number, ChildProcess>();
   let ending = false;
   const tellGuard = (): void => guard.watch([...alive.values()].flatMap(({ pid }) => (pid === undefined ? [] : [pid])));
-  const children = Array.from({ length: options.count }, (_, local) => {
+  const start = (local: number): ChildProcess => {
     const rank = options.first + local;
     const child = startProcess(options, local);
     alive.set(rank, child);
@@ -33,16 +34,32 @@ export function startProcesses(options: StartOptions, events: RankEvents): Start
       },
     });
     return child;
-  });
+  };
+  const children = Array.from({ length: options.count }, (_, local) => start(local));
   const signal = (name: NodeJS.Signals): void => {
     if (name !== 'SIGSTOP' && name !== 'SIGCONT') ending = true;
     for (const child of alive.values()) signalGroup(child, name);
   };
   return {
-    pids: children.flatMap(({ pid }) => (pid === undefined ? [] : [pid])),
+    get pids() {
+      return children.flatMap(({ pid }) => (pid === undefined ? [] : [pid]));
+    },
     stopped: () => new Set([...alive].filter(([, { pid }]) => isStopped(pid)).map(([rank]) => rank)),
     signal,
     kill: () => signal('SIGKILL'),
+    killRank: (rank) => {
+      const child = alive.get(rank);
+      if (child !== undefined) signalGroup(child, 'SIGKILL');
+    },
+    restart: (rank) => {
+      children[rank - options.first] = start(rank - options.first);
+    },
+    tell: (rank, order) => {
+      const child = alive.get(rank);
+      if (child?.connected === true) child.send(marked(order), () => undefined);
+    },
+    interrupt: (generation) => options.board.setGeneration(generation),
+    meet: () => ({}),
     release: () => guard.release(),
   };
 }
@@ -72,6 +89,8 @@ function listen(child: ChildProcess, rank: number, events: RankEvents, watch: Wa
   const fail = (failure: RankFailure): void => events.failed(failure);
   const outputs = [forward(child, 'stdout', rank, events), forward(child, 'stderr', rank, events)];
   child.on('message', (message: unknown) => {
+    const notice = unmarked<RankNotice>(message);
+    if (notice !== undefined) events.notice(rank, notice);
     // The script may send messages of its own, which are not for us.
     if (!isReport(message)) return;
     report = message;

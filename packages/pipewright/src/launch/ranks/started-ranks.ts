@@ -1,6 +1,7 @@
 /** @file What launching knows of ranks under way, be they threads or processes. */
 
 import type { StatusBoard } from '../../status/board.ts';
+import type { LauncherOrder, RankNotice } from '../replacement/messages.ts';
 import type { RankFailure } from './rank-failure.ts';
 import type { LineSink } from './rank-output.ts';
 
@@ -19,6 +20,8 @@ export interface StartOptions {
   /** Cores for the operators of each rank. */
   readonly threadsPerRank: number;
   readonly graceMs: number;
+  /** Whether a rank that is lost may be started again alone. */
+  readonly replaces: boolean;
 }
 
 /** What a launcher hears of its ranks. */
@@ -28,6 +31,8 @@ export interface RankEvents {
   failed(failure: RankFailure): void;
   /** A rank has ended; `value` is what its `main` returned. */
   ended(rank: number, value: unknown): void;
+  /** A rank that trains with `trainLoop` has said how far it is. */
+  notice(rank: number, notice: RankNotice): void;
 }
 
 /** Ranks under way. */
@@ -40,6 +45,16 @@ export interface StartedRanks {
   signal(name: NodeJS.Signals): void;
   /** Ends those that are still there, blocked or not. */
   kill(): void;
+  /** Ends one of them. */
+  killRank(rank: number): void;
+  /** Starts one again that has ended. */
+  restart(rank: number): void;
+  /** Tells one of them what to do. */
+  tell(rank: number, order: LauncherOrder): void;
+  /** Ends all waits that began before a generation. */
+  interrupt(generation: number): void;
+  /** Makes a place where the threads of the next generation meet; processes meet at a port. */
+  meet(): { readonly group?: string };
   /** Nothing of them is left: gives back what was needed to watch them. */
   release(): void;
 }

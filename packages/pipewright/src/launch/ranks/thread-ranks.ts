@@ -1,13 +1,16 @@
 /** @file Ranks as threads of this process. */
-import { setEnvironmentData } from 'node:worker_threads';
+import { setEnvironmentData, type Worker } from 'node:worker_threads';
 import { packThrown, type Thrown } from '@pipewright/torch/environment';
 import { steadyMs } from '../../base/steady-clock.ts';
 import { STATUS_KEY } from '../../status/layout.ts';
 import { compiledUrl } from './module-url.ts';
+import { marked, type RankNotice, unmarked } from '../replacement/messages.ts';
 import { failureOf, silentFailure } from './rank-failure.ts';
 import { LineCutter } from './rank-output.ts';
 import type { RankEvents, StartedRanks, StartOptions } from './started-ranks.ts';
 import type { ThreadOutput } from './thread-entry.ts';
+
+const LOST = 'a rank was lost, and all ranks connect anew';
 
 /** Starts the ranks; the engine is loaded here, because threads share it. */
 export async function startThreads(options: StartOptions, events: RankEvents): Promise<StartedRanks> {
@@ -19,11 +22,11 @@ export async function startThreads(options: StartOptions, events: RankEvents): P
     count,
     compiledUrl('thread-entry', import.meta.url),
     { script, args, data },
-    { env: options.env(0), threadsPerRank: options.threadsPerRank, graceMs },
+    { env: options.env(0), threadsPerRank: options.threadsPerRank, graceMs, keepOthers: options.replaces },
   );
   setEnvironmentData(STATUS_KEY, undefined);
   const values: unknown[] = [];
-  threads.workers.forEach((worker, rank) => {
+  const listen = (worker: Worker, rank: number): void => {
     const outputs = {
       stdout: new LineCutter((line) => events.line(line, { rank, stream: 'stdout' })),
       stderr: new LineCutter((line) => events.line(line, { rank, stream: 'stderr' })),
@@ -34,6 +37,8 @@ export async function startThreads(options: StartOptions, events: RankEvents): P
       told = true;
     };
     worker.on('message', (message: ThreadMessage | null | undefined) => {
+      const notice = unmarked<RankNotice>(message);
+      if (notice !== undefined) events.notice(rank, notice);
       // The script may send messages of its own, which are not for us.
       if (message?.kind !== 'output' && message?.kind !== 'error' && message?.kind !== 'result') return;
       if (message.kind === 'output') outputs[message.stream].write(message.text);
@@ -49,7 +54,8 @@ export async function startThreads(options: StartOptions, events: RankEvents): P
       if (!told) events.failed(silentFailure(rank, { code, signal: null, ended: threads.terminated.has(rank) }));
       events.ended(rank, values[rank]);
     });
-  });
+  };
+  threads.workers.forEach(listen);
   return {
     pids: [],
     stopped: () => new Set(),
@@ -58,6 +64,19 @@ export async function startThreads(options: StartOptions, events: RankEvents): P
       distributed.abortGroup(threads.name, `the ranks were ended: ${name}`);
     },
     kill: () => void threads.terminate('the ranks were ended'),
+    killRank: (rank) => void threads.workers[rank]?.terminate(),
+    restart: (rank) => {
+      values[rank] = undefined;
+      setEnvironmentData(STATUS_KEY, board.shared);
+      listen(threads.restart(rank), rank);
+      setEnvironmentData(STATUS_KEY, undefined);
+    },
+    tell: (rank, order) => threads.workers[rank]?.postMessage(marked(order)),
+    interrupt: (generation) => {
+      board.setGeneration(generation);
+      distributed.abortGroup(threads.name, LOST);
+    },
+    meet: () => ({ group: threads.regroup(LOST) }),
     release: () => undefined,
   };
 }

@@ -308,12 +308,18 @@ SecretStoreServer::SecretStoreServer(Socket listener, std::string secret, uint32
   for (int end : ends) fcntl(end, F_SETFD, FD_CLOEXEC);
   wake_ = Socket(ends[1]);
   auto loop = std::make_shared<Loop>(std::move(listener), Socket(ends[0]), std::move(secret), size);
-  thread_ = std::thread([loop] { loop->run(); });
+  thread_ = std::thread([loop = std::move(loop)]() mutable {
+    loop->run();
+    loop.reset();
+  });
 }
 
-SecretStoreServer::~SecretStoreServer() {
+SecretStoreServer::~SecretStoreServer() { stop(); }
+
+void SecretStoreServer::stop() {
+  std::lock_guard<std::mutex> lock(stopping_);
   wake_ = Socket();  // the other end of the pipe says so
-  thread_.join();
+  if (thread_.joinable()) thread_.join();
 }
 
 }  // namespace pw

@@ -31,6 +31,11 @@ std::string text_of(const std::vector<uint8_t>& bytes) { return {bytes.begin(), 
   throw CodedError("PEER_LOST", "the connection to the store is lost: " + why);
 }
 
+// The ranks of this generation connect anew: nobody waits for this any more.
+void stop_with(const Generation& generation) {
+  if (generation.is_over()) throw CodedError("ABORTED", "a rank was lost while the ranks were connecting");
+}
+
 // Waits until the socket is ready, at most until `deadline`.
 void await_socket(const Socket& socket, short events, Steady::time_point deadline) {
   const auto left = std::chrono::duration_cast<milliseconds>(deadline - Steady::now()).count();
@@ -156,6 +161,7 @@ SecretStore::SecretStore(const SecretStoreOptions& options)
       return;
     }
     std::this_thread::sleep_for(kRetry);
+    stop_with(generation_);
   } while (Steady::now() < deadline);
   throw CodedError("TIMED_OUT", "no store answered: " + why);
 }
@@ -219,6 +225,7 @@ void SecretStore::wait(const std::vector<std::string>& keys, const milliseconds&
     put_number<uint8_t>(text, static_cast<uint8_t>(Op::wait));
     put_number<uint32_t>(text, static_cast<uint32_t>(turn.count()));
     if (connection_->ask(text + list, turn + kAnswer) == std::string(1, '\1')) return;
+    stop_with(generation_);
     if (Steady::now() >= deadline)
       C10_THROW_ERROR(DistStoreError, "the wait for keys timed out after " + std::to_string(timeout.count()) + " ms");
     slice = std::min(slice * 2, kLongWait);

@@ -11,6 +11,7 @@
 
 #include "distributed/store/hmac.h"
 #include "distributed/store/socket.h"
+#include "distributed/wait.h"
 
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
@@ -87,15 +88,17 @@ inline std::string proof(const std::string& secret, const char* who, const std::
 
 }  // namespace secret_store
 
-// Serves until it is destroyed, in a thread of its own that no client can hold up.
+// Serves until it is stopped or destroyed, in a thread of its own that no client can hold up.
 class SecretStoreServer {
  public:
   SecretStoreServer(Socket listener, std::string secret, uint32_t size);
   ~SecretStoreServer();
+  void stop();  // its port is free afterwards
   uint16_t port() const { return port_; }
 
  private:
   class Loop;
+  std::mutex stopping_;
   uint16_t port_;
   Socket wake_;
   std::thread thread_;
@@ -130,9 +133,13 @@ class SecretStore final : public c10d::Store {
   void wait(const std::vector<std::string>& keys, const std::chrono::milliseconds& timeout) override;
 
   uint16_t port() const { return port_; }
+  void stop_server() {
+    if (server_) server_->stop();
+  }
 
  private:
   struct Connection;
+  Generation generation_;
   std::shared_ptr<SecretStoreServer> server_;  // before the connection: it goes last
   std::shared_ptr<Connection> connection_;
   uint16_t port_;

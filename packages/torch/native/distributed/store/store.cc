@@ -273,10 +273,23 @@ PW_ENTRY(store_compare_set, 4) {
       away(args.napi, kQuick, "no answer from the store", [=] { return store->compareSet(key, expected, wanted); }));
 }
 
+// (file, word): where the number of the next generation of ranks is written.
+PW_ENTRY(generations_watch, 2) {
+  watch_generations(args.string(0), static_cast<size_t>(args.int64(1)));
+  return nullptr;
+}
+
+// (number): waits that begin from now on belong to it.
+PW_ENTRY(generation_set, 1) {
+  set_generation(args.int32(0));
+  return nullptr;
+}
+
 PW_ENTRY(store_close, 1) {
   HandleTable<StorePtr>& table = stores[args.env];
   StorePtr* found = table.find(args.int32(0));
   if (found == nullptr) return nullptr;
+  if (auto* own = dynamic_cast<SecretStore*>(found->get())) own->stop_server();
   // A client of a dead server may take its time to say goodbye.
   run_on_pool([store = std::move(*found)]() mutable { store.reset(); });
   table.remove(args.int32(0));
@@ -307,6 +320,8 @@ void init_store(Env& env, napi_value exports) {
           {"storeCount", store_count},
           {"storeCompareSet", store_compare_set},
           {"storeClose", store_close},
+          {"watchGenerations", generations_watch},
+          {"setGeneration", generation_set},
       });
 }
 

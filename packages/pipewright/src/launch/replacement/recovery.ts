@@ -1,0 +1,68 @@
+/** @file What happened when ranks were lost and replaced: which, where, and how long detection, repair and repetition took. */
+import type { RankPlace } from '../../status/place.ts';
+import type { RankFailure } from '../ranks/rank-failure.ts';
+
+/** A rank that was lost and started again. */
+export interface LostRank {
+  readonly rank: number;
+  /** What went wrong, in one line. */
+  readonly message: string;
+  /** Where it was, if it had said so. */
+  readonly slot: number | undefined;
+  readonly action: string | undefined;
+  /** Where its state came from. */
+  readonly from: string | undefined;
+}
+
+/** Ranks were lost, started again alone, and the step was repeated. Times are in milliseconds. */
+export interface Recovery {
+  /** How many ranks were started again so far, and how many may be. */
+  readonly count: number;
+  readonly of: number;
+  readonly lost: readonly LostRank[];
+  /** The step that was under way; undefined where there was none. */
+  readonly step: number | undefined;
+  /** The step from whose beginning all ranks went on. */
+  readonly resumedAt: number | undefined;
+  /** From the loss until the launcher knew of it. */
+  readonly noticedAfterMs: number;
+  /** From the loss until the last of the other ranks had stopped its step. */
+  readonly stoppedAfterMs: number;
+  /** From the loss until all ranks were connected again and had their state. */
+  readonly repairedAfterMs: number;
+  /** How long the steps took that were done again. */
+  readonly repeatedMs: number;
+  /** Which generation of the ranks goes on. */
+  readonly generation: number;
+}
+
+/** A recovery in one line. @example formatRecovery(recovery) // 'rank 2 was lost (killed by SIGKILL) at slot 4 (1F2): ...' */
+export function formatRecovery(recovery: Recovery): string {
+  const { lost, step, resumedAt, count, of } = recovery;
+  const ms = (value: number): string => `${Math.round(value).toLocaleString('en-US')} ms`;
+  const who = lost.map(({ rank, message, slot, action, from }) => {
+    const where =
+      slot === undefined ? (action === undefined ? '' : ` at: ${action}`) : ` at slot ${slot} (${String(action)})`;
+    return `rank ${rank} was lost${where}: ${message}${from === undefined || from === '' ? '' : `; its state came from ${from}`}`;
+  });
+  const what = who.length === 0 ? ['the ranks lost their connections'] : who;
+  const repeated =
+    step === undefined || resumedAt === undefined ? '' : `${step === resumedAt ? `step ${step}` : `steps ${resumedAt} to ${step}`} `;
+  return [
+    `recovery ${count} of ${of}: ${what.join('. ')}`,
+    `noticed after ${ms(recovery.noticedAfterMs)}, the others stopped after ${ms(recovery.stoppedAfterMs)}, repaired after ${ms(recovery.repairedAfterMs)}`,
+    `${repeated}repeated in ${ms(recovery.repeatedMs)}`,
+  ].join('; ');
+}
+
+/** A rank that was lost, as its launcher saw it. */
+export function lostRank({ rank, message }: RankFailure, place: RankPlace | undefined): LostRank {
+  return {
+    rank,
+    message: message.replaceAll(/\s*\n\s*/g, ' '),
+    slot: place?.slot,
+    action: place === undefined || place.action === '' ? undefined : place.action,
+    from: undefined,
+  };
+}
+

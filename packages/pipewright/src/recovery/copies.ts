@@ -1,0 +1,185 @@
+/**
+ * @file Copies of states on other ranks. At the beginning of a step every rank takes a snapshot and gives a copy to the ranks that
+ * keep one; after a loss, all ranks say what they have, come to the same plan, and whoever is new gets its state from them.
+ */
+import type { distributed, Tensor } from '@pipewright/torch';
+import { PipelineError } from '../base/errors.ts';
+import { type Copy, fromTensors, Newest, type Part, type Snapshot, toTensors } from './snapshot.ts';
+import type { RankState } from './state.ts';
+
+/** Tags of our messages on the default group, far from those of users. */
+const COPY_TAG = 2 ** 46;
+const STATE_TAG = 2 ** 46 + 1;
+const SHARED_TAG = 2 ** 46 + 2;
+
+/** What a rank has after a loss. Plain JSON. */
+interface Holdings {
+  /** Steps of which it has its own state. */
+  readonly own: readonly number[];
+  /** Copies that it keeps of others. */
+  readonly kept: readonly { readonly rank: number; readonly step: number; readonly shared: boolean }[];
+  readonly replicaKey: string | null;
+  /** How many steps it has begun. */
+  readonly begun: number;
+}
+
+/** Where a rank's state comes from. */
+interface Source {
+  readonly rank: number;
+  /** Who has what the rank alone had. */
+  readonly own: number;
+  /** Who has what its replicas have too. */
+  readonly shared: number;
+}
+
+/** What all ranks have come to. */
+export interface RecoveryPlan {
+  /** The step from which all go on; undefined where nobody has a state. */
+  readonly step: number | undefined;
+  readonly sources: readonly Source[];
+  /** How many steps any rank has begun: so many are repeated. */
+  readonly begun: number;
+  /** Ranks of which no copy is left, where there is no such step though some have states. */
+  readonly missing: readonly number[];
+}
+
+/** The snapshots that this rank has: its own, and copies of others. */
+export class Copies {
+  private readonly state: RankState;
+  /** How many other ranks keep a copy. */
+  readonly count: number;
+  private readonly own = new Newest<Snapshot>();
+  private readonly kept = new Map<number, Newest<Copy>>();
+
+  constructor(state: RankState, count: number) {
+    this.state = state;
+    this.count = count;
+  }
+
+  /** Takes a snapshot of now, gives copies to the ranks that keep them, and returns when all ranks have done so. */
+  commit(group: distributed.ProcessGroup, step: number): void {
+    const snapshot = this.state.take(step);
+    this.spread(group, snapshot);
+    this.own.add(snapshot);
+  }
+
+  /** Compares with all ranks what is there. */
+  plan(group: distributed.ProcessGroup, begun: number): RecoveryPlan {
+    const mine: Holdings = {
+      own: this.own.steps,
+      kept: [...this.kept].flatMap(([rank, copies]) =>
+        copies.steps.map((step) => ({ rank, step, shared: copies.at(step)?.shared !== null })),
+      ),
+      replicaKey: this.state.replicaKey(),
+      begun,
+    };
+    return planRecovery(group.allGatherObject(mine as unknown as distributed.Json) as unknown as Holdings[]);
+  }
+
+  /** Puts this rank's state, and with the help of others that of the lost ranks, to what the plan says. Returns where it came from. */
+  restore(group: distributed.ProcessGroup, { step = 0, sources }: RecoveryPlan): string {
+    const from = (what: 'own' | 'shared', rank: number): Part =>
+      (rank === group.rank ? this.own : this.kept.get(rank))?.at(step)?.[what] as Part;
+    for (const { rank, own, shared } of sources) {
+      if (own === group.rank) sendPart(group, rank, STATE_TAG, from('own', rank));
+      // A replica sends what is its own; one that keeps a copy sends that.
+      if (shared === group.rank)
+        sendPart(group, rank, SHARED_TAG, (this.kept.get(rank)?.at(step)?.shared ?? this.own.at(step)?.shared) as Part);
+    }
+    const mine = sources.find(({ rank }) => rank === group.rank);
+    if (mine !== undefined)
+      this.own.add({
+        step,
+        own: receivePart(group, mine.own, STATE_TAG),
+        shared: receivePart(group, mine.shared, SHARED_TAG),
+      });
+    this.own.only(step);
+    const snapshot = this.own.at(step);
+    if (snapshot === undefined) throw new PipelineError('INTERNAL', `internal: no snapshot of step ${step}`);
+    this.state.put(snapshot);
+    this.spread(group, snapshot);
+    return mine === undefined
+      ? ''
+      : mine.own === mine.shared
+        ? `the copy that rank ${mine.own} kept`
+        : `its replica, rank ${mine.shared}, and the copy that rank ${mine.own} kept`;
+  }
+
+  /** Forgets everything. */
+  dispose(): void {
+    this.own.dispose();
+    for (const copies of this.kept.values()) copies.dispose();
+    this.kept.clear();
+  }
+
+  /** Gives copies to those who keep them and takes those of others; the barrier says that all have theirs. */
+  private spread(group: distributed.ProcessGroup, { step, own, shared }: Snapshot): void {
+    const { rank, size } = group;
+    const keepers = keepersOf(rank, size, this.count);
+    // Before the first step, replicas need not be alike yet.
+    const whole = this.state.replicaKey() === null || step === 0;
+    const tensors = [...toTensors(own), ...(whole ? toTensors(shared) : [])];
+    const header = { step, own: own.tensors.length + 1, whole };
+    for (const keeper of keepers) group.channel(keeper).sendMessage(COPY_TAG, { tensors, header });
+    for (let other = 0; other < size; other++) {
+      if (other === rank || !keepersOf(other, size, this.count).includes(rank)) continue;
+      const message = group.channel(other).recvMessage(COPY_TAG);
+      const got = message.header as { step: number; own: number; whole: boolean };
+      const copies = this.kept.get(other) ?? new Newest<Copy>();
+      this.kept.set(other, copies);
+      copies.add({
+        step: got.step,
+        own: fromTensors(message.tensors.slice(0, got.own)),
+        shared: got.whole ? fromTensors(message.tensors.slice(got.own)) : null,
+      });
+    }
+    group.barrier();
+  }
+}
+
+/** The ranks that keep copies of a rank's state: on other machines, where there are several. */
+function keepersOf(rank: number, size: number, count: number): number[] {
+  const local = Number(process.env['LOCAL_WORLD_SIZE'] ?? size);
+  const stride = local < size ? local : 1;
+  const keepers: number[] = [];
+  for (let i = 1; i < size && keepers.length < count; i++) {
+    const keeper = (rank + i * stride + Math.floor((i * stride) / size)) % size;
+    if (keeper !== rank && !keepers.includes(keeper)) keepers.push(keeper);
+  }
+  return keepers;
+}
+
+/** The newest step of which the state of every rank can be had. The same on all ranks. */
+export function planRecovery(ranks: readonly Holdings[]): RecoveryPlan {
+  const begun = Math.max(...ranks.map((one) => one.begun));
+  const steps = [...new Set(ranks.flatMap(({ own, kept }) => [...own, ...kept.map(({ step }) => step)]))];
+  let missing: number[] = [];
+  for (const step of steps.toSorted((a, b) => b - a)) {
+    const sources = ranks.flatMap(({ own }, rank) => (own.includes(step) ? [] : [sourceOf(ranks, rank, step)]));
+    const lost = sources.flatMap(({ rank, own, shared }) => (own < 0 || shared < 0 ? [rank] : []));
+    if (lost.length === 0) return { step, sources, begun, missing: [] };
+    if (missing.length === 0 || lost.length < missing.length) missing = lost;
+  }
+  return { step: undefined, sources: [], begun, missing };
+}
+
+function sourceOf(ranks: readonly Holdings[], rank: number, step: number): Source {
+  const keeps = (other: Holdings, shared: boolean): boolean =>
+    other.kept.some((copy) => copy.rank === rank && copy.step === step && (!shared || copy.shared));
+  const key = ranks[rank]?.replicaKey ?? null;
+  const replica = ranks.findIndex((other) => key !== null && other.replicaKey === key && other.own.includes(step));
+  const keeper = ranks.findIndex((other) => keeps(other, true));
+  return {
+    rank,
+    own: keeper >= 0 ? keeper : ranks.findIndex((other) => keeps(other, false)),
+    shared: keeper >= 0 ? keeper : step === 0 ? -1 : replica,
+  };
+}
+
+function sendPart(group: distributed.ProcessGroup, to: number, tag: number, part: Part): void {
+  group.channel(to).sendMessage(tag, { tensors: toTensors(part) });
+}
+
+function receivePart(group: distributed.ProcessGroup, from: number, tag: number): Part {
+  return fromTensors(group.channel(from).recvMessage(tag).tensors as Tensor[]);
+}

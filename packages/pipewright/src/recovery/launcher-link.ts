@@ -1,0 +1,64 @@
+/** @file How a rank talks with its launcher: that it is ready, and which generation begins. */
+import { parentPort } from 'node:worker_threads';
+import { distributed } from '@pipewright/torch';
+import { steadyMs } from '../base/steady-clock.ts';
+import { type LauncherOrder, marked, type RankNotice, REPLACES, unmarked } from '../launch/replacement/messages.ts';
+import { generationWord, STATUS_FILE } from '../status/layout.ts';
+
+/** A rank's connection with a launcher that starts lost ranks again. */
+export class LauncherLink {
+  private readonly orders: LauncherOrder[] = [];
+  private wake: (() => void) | undefined;
+
+  /** The connection; null where nobody starts lost ranks again: under another launcher, or without `--max-restarts`. */
+  static open(): LauncherLink | null {
+    const { [REPLACES]: replaces, PIPEWRIGHT_THREAD_GROUP: threads } = process.env;
+    if (replaces !== '1' || (threads === undefined && process.send === undefined)) return null;
+    own ??= new LauncherLink();
+    return own;
+  }
+
+  private constructor() {
+    const take = (received: unknown): void => {
+      const order = unmarked<LauncherOrder>(received);
+      if (order === undefined) return;
+      this.orders.push(order);
+      this.wake?.();
+    };
+    if (isThread()) parentPort?.on('message', take);
+    else {
+      process.on('message', take);
+      const { [STATUS_FILE]: file, LOCAL_WORLD_SIZE } = process.env;
+      if (file !== undefined) distributed.watchGenerations(file, generationWord(Number(LOCAL_WORLD_SIZE)));
+    }
+    this.hold(false);
+  }
+
+  /** Says how far this rank is. */
+  tell(notice: RankNotice): void {
+    if (isThread()) parentPort?.postMessage(marked(notice));
+    else process.send?.(marked(notice));
+  }
+
+  /** Says that this rank is ready, and resolves to what it shall do. */
+  async ready(notice: Omit<Extract<RankNotice, { kind: 'ready' }>, 'kind' | 'atMs'>): Promise<LauncherOrder> {
+    this.tell({ kind: 'ready', ...notice, atMs: steadyMs() });
+    this.hold(true);
+    while (this.orders.length === 0) await new Promise<void>((resolve) => (this.wake = resolve));
+    this.hold(false);
+    return this.orders.shift() as LauncherOrder;
+  }
+
+  /** Whether the launcher keeps this rank alive: while it waits for an order it shall not end for want of work. */
+  private hold(on: boolean): void {
+    const channel = isThread() ? parentPort : process.channel;
+    if (on) channel?.ref();
+    else channel?.unref();
+  }
+}
+
+let own: LauncherLink | undefined;
+
+function isThread(): boolean {
+  return process.env['PIPEWRIGHT_THREAD_GROUP'] !== undefined;
+}

@@ -1,0 +1,129 @@
+// @ts-check
+/**
+ * @file Ranks of tests that survive losses: a small model with dropout on a mesh of stages and replicas, AdamW, a learning rate
+ * schedule, a loader with a state, a generator, counters. Ranks end themselves where the test says, each time once.
+ */
+import { createHash } from 'node:crypto';
+import { closeSync, openSync } from 'node:fs';
+import { join } from 'node:path';
+import { distributed, Generator, manualSeed, nn, optim, randn, scope, setDefaultDtype, stack } from '@pipewright/torch';
+import { initDeviceMesh, meshCoordinate, PipelineRuntime, PipelineStage, replicate, trainLoop } from '../dist/index.js';
+
+/**
+ * @typedef {object} End where a rank ends itself: at a slot, or after a number of milliseconds
+ * @property {number} rank
+ * @property {number} step
+ * @property {number} [slot] -1: before the optimizer; -2: after it; -3: in connect
+ * @property {'exit' | 'throw' | 'kill' | 'leave' | 'stop'} [how]
+ */
+/**
+ * @typedef {object} Life
+ * @property {number} [stages]
+ * @property {number} [replicas]
+ * @property {number} [steps]
+ * @property {number} [microbatches]
+ * @property {string} [schedule]
+ * @property {number} [width]
+ * @property {number} [copies]
+ * @property {number} [copyEvery]
+ * @property {number} [pauseMs] of every step
+ * @property {readonly End[]} [ends]
+ * @property {string} folder where ranks note that they have ended
+ * @property {(rank: number) => import('../dist/index.js').LoopCheckpoints} [checkpoint]
+ */
+
+/** Batches in an order that follows from a seed, with a state. */
+class Batches {
+  constructor(/** @type {number} */ width) {
+    this.width = width;
+    this.at = 0;
+  }
+  next(/** @type {number} */ replica, /** @type {number} */ rows) {
+    const generator = new Generator().manualSeed(1000 * this.at++ + replica);
+    return { x: randn([rows, this.width], { generator }), y: randn([rows, this.width], { generator }) };
+  }
+  stateDict() {
+    return { at: this.at };
+  }
+  loadStateDict(/** @type {{ at: number }} */ { at }) {
+    this.at = at;
+  }
+}
+
+/** @param {Life} life */
+export async function main(life) {
+  const { stages = 4, replicas = 2, steps = 4, microbatches = 4, schedule = '1F1B', width = 4 } = life;
+  setDefaultDtype('float64');
+  const rank = Number(distributed.rankEnvironment().RANK);
+  const [pp, dp] = /** @type {[number, number]} */ (meshCoordinate([stages, replicas]));
+  manualSeed(pp);
+  const module = new nn.Sequential(new nn.Linear(width, width), new nn.Dropout(0.2), new nn.Tanh());
+  manualSeed(100 + rank); // dropout of each rank
+  const optimizer = new optim.AdamW(module.parameters(), { lr: 0.05 });
+  const scheduler = new optim.StepLR(optimizer, { stepSize: 2, gamma: 0.7 });
+  const loader = new Batches(width);
+  const noise = new Generator().manualSeed(rank);
+  const counters = { samples: 0, draws: '' };
+  /** @type {number[]} */
+  const losses = [];
+  let now = -1;
+  const end = (/** @type {number} */ slot) => endHere(life, rank, now, slot);
+  await trainLoop({
+    steps,
+    state: { module, optimizer, scheduler, loader, noise, counters },
+    copies: life.copies,
+    copyEvery: life.copyEvery,
+    connect: () => {
+      end(-3);
+      const mesh = initDeviceMesh('cpu', [stages, replicas], ['pp', 'dp']);
+      if (replicas > 1) replicate(module, { mesh: mesh.get('dp') });
+      const stage = new PipelineStage(module, pp, stages, { group: mesh.getGroup('pp') });
+      const runtime = new PipelineRuntime(stage, schedule, { microbatches, lossFn: nn.functional.mseLoss });
+      runtime.addHook({ before: (_, slot) => end(slot) });
+      return runtime;
+    },
+    step: async (runtime, step) => {
+      now = step;
+      if (life.pauseMs !== undefined) await new Promise((resolve) => setTimeout(resolve, life.pauseMs));
+      scope(() => {
+        const { x, y } = loader.next(dp, 2 * microbatches);
+        /** @type {import('@pipewright/torch').Tensor[]} */
+        const found = [];
+        optimizer.zeroGrad();
+        runtime.step(x, { target: y, losses: found });
+        end(-1);
+        runtime.clipGradNorm_(1);
+        optimizer.step();
+        scheduler.step();
+        counters.samples += 2 * microbatches;
+        counters.draws += randn([1], { generator: noise }).item().toFixed(3);
+        if (found.length > 0) losses[step] = Number(stack(found).mean().item());
+        end(-2);
+      });
+    },
+  });
+  const hash = createHash('sha256');
+  for (const [name, tensor] of module.stateDict()) hash.update(name).update(Buffer.from(tensor.contiguous().toTypedArray().buffer));
+  for (const record of Object.values(optimizer.stateDict().state))
+    for (const tensor of Object.values(record)) hash.update(Buffer.from(tensor.contiguous().toTypedArray().buffer));
+  hash.update(JSON.stringify([scheduler.stateDict(), loader.stateDict(), counters]));
+  hash.update(Buffer.from(noise.getState().toTypedArray().buffer));
+  return { hash: hash.digest('hex'), losses: losses.map((loss) => loss.toFixed(12)).join(' '), samples: counters.samples };
+}
+
+/** Ends this rank if it is to end here, and has not yet. @param {Life} life @param {number} rank @param {number} step @param {number} slot */
+function endHere({ ends = [], folder }, rank, step, slot) {
+  ends.forEach((one, i) => {
+    if (one.rank !== rank || (one.step !== step && slot !== -3) || (one.slot ?? 0) !== slot) return;
+    try {
+      closeSync(openSync(join(folder, `ended-${i}`), 'wx'));
+    } catch {
+      return; // it has ended here before
+    }
+    const { how = 'exit' } = one;
+    if (how === 'throw') throw new RangeError('the rank fails here');
+    if (how === 'kill') process.kill(process.pid, 'SIGKILL');
+    else if (how === 'stop') process.kill(process.pid, 'SIGSTOP');
+    else process.exit(how === 'leave' ? 0 : 3);
+  });
+}
