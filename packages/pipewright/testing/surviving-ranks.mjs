@@ -63,10 +63,9 @@ export async function main(life) {
   const scheduler = new optim.StepLR(optimizer, { stepSize: 2, gamma: 0.7 });
   const loader = new Batches(width);
   const noise = new Generator().manualSeed(rank);
-  const counters = { samples: 0, draws: '' };
-  /** @type {number[]} */
-  const losses = [];
+  const counters = { samples: 0, draws: '', losses: '' };
   let now = -1;
+  let row = 0;
   const end = (/** @type {number} */ slot) => endHere(life, rank, now, slot);
   await trainLoop({
     steps,
@@ -91,13 +90,14 @@ export async function main(life) {
         const found = [];
         optimizer.zeroGrad();
         runtime.step(x, { target: y, losses: found });
+        row = runtime.schedule.order[pp]?.length ?? 0;
         end(-1);
         runtime.clipGradNorm_(1);
         optimizer.step();
         scheduler.step();
         counters.samples += 2 * microbatches;
         counters.draws += randn([1], { generator: noise }).item().toFixed(3);
-        if (found.length > 0) losses[step] = Number(stack(found).mean().item());
+        if (found.length > 0) counters.losses += `${step}: ${stack(found).mean().item()} `;
         end(-2);
       });
     },
@@ -108,7 +108,7 @@ export async function main(life) {
     for (const tensor of Object.values(record)) hash.update(Buffer.from(tensor.contiguous().toTypedArray().buffer));
   hash.update(JSON.stringify([scheduler.stateDict(), loader.stateDict(), counters]));
   hash.update(Buffer.from(noise.getState().toTypedArray().buffer));
-  return { hash: hash.digest('hex'), losses: losses.map((loss) => loss.toFixed(12)).join(' '), samples: counters.samples };
+  return { hash: hash.digest('hex'), losses: counters.losses, samples: counters.samples, row };
 }
 
 /** Ends this rank if it is to end here, and has not yet. @param {Life} life @param {number} rank @param {number} step @param {number} slot */

@@ -28,8 +28,9 @@ interface Source {
   readonly rank: number;
   /** Who has what the rank alone had. */
   readonly own: number;
-  /** Who has what its replicas have too. */
+  /** Who has what its replicas have too; `isReplica` where that is one of them. */
   readonly shared: number;
+  readonly isReplica: boolean;
 }
 
 /** What all ranks have come to. */
@@ -98,11 +99,9 @@ export class Copies {
     if (snapshot === undefined) throw new PipelineError('INTERNAL', `internal: no snapshot of step ${step}`);
     this.state.put(snapshot);
     this.spread(group, snapshot);
-    return mine === undefined
-      ? ''
-      : mine.own === mine.shared
-        ? `the copy that rank ${mine.own} kept`
-        : `its replica, rank ${mine.shared}, and the copy that rank ${mine.own} kept`;
+    if (mine === undefined) return '';
+    const copy = `the copy that rank ${mine.own} kept`;
+    return mine.isReplica ? `its replica, rank ${mine.shared}, and ${copy}` : copy;
   }
 
   /** Forgets everything. */
@@ -173,6 +172,7 @@ function sourceOf(ranks: readonly Holdings[], rank: number, step: number): Sourc
     rank,
     own: keeper >= 0 ? keeper : ranks.findIndex((other) => keeps(other, false)),
     shared: keeper >= 0 ? keeper : step === 0 ? -1 : replica,
+    isReplica: keeper < 0,
   };
 }
 

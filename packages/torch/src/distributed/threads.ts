@@ -152,7 +152,9 @@ export function spawnThreads(count: number, module: string | URL, data?: unknown
       if (before >= 0) failures.splice(before, 1);
       workers[rank] = made;
       watchEnd(made, rank);
-      ends[rank] = endOf(made, rank);
+      const end = endOf(made, rank);
+      end.catch(() => undefined); // `done` looks at it when the others have ended
+      ends[rank] = end;
       return made;
     },
     regroup: (reason) => {

@@ -24,6 +24,8 @@ export interface Recovery {
   readonly step: number | undefined;
   /** The step from whose beginning all ranks went on. */
   readonly resumedAt: number | undefined;
+  /** When the first of them was lost, on the machine's steady clock. */
+  readonly atMs: number;
   /** From the loss until the launcher knew of it. */
   readonly noticedAfterMs: number;
   /** From the loss until the last of the other ranks had stopped its step. */

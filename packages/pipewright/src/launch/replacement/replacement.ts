@@ -109,7 +109,7 @@ export class Replacement {
     if (this.begun && notice.generation !== this.generation) return;
     if (this.begun && !notice.finished) this.interrupt(notice.atMs);
     this.states[rank] = notice.finished ? 'finished' : 'ready';
-    if (this.fault !== undefined) {
+    if (this.fault !== undefined && !this.begun) {
       this.fault.stoppedMs = Math.max(this.fault.stoppedMs, notice.generation < 0 ? 0 : notice.atMs);
       if (notice.step !== null) this.fault.step = Math.max(this.fault.step ?? 0, notice.step);
     }
@@ -187,7 +187,7 @@ export class Replacement {
     const { lost, atMs, step, resumedAt } = fault;
     const since = (ms: number): number => Math.max(0, (ms === 0 ? steadyMs() : ms) - atMs);
     this.host.recovered({
-      ...{ count: this.host.count(), of: this.host.of, lost, step, resumedAt, generation: this.generation },
+      ...{ count: this.host.count(), of: this.host.of, lost, step, resumedAt, atMs, generation: this.generation },
       noticedAfterMs: since(fault.noticedMs),
       stoppedAfterMs: since(fault.stoppedMs),
       repairedAfterMs: since(fault.restoredMs),
