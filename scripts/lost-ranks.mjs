@@ -75,14 +75,31 @@ async function compare(mode, life, kills = 0) {
   const faults = recoveries.reduce((sum, { lost }) => sum + lost.length, 0);
   console.log(
     `${what} (${values.schedule}, seed ${values.seed}): ${faults} ranks lost in ${recoveries.length} recoveries, ${restarts} restarts of all; ${
-      isEqual ? 'parameters, optimizers, generators, loaders, counters and all losses equal the undisturbed run' : 'DIFFERENT from the undisturbed run'
+      isEqual
+        ? 'parameters, optimizers, generators, loaders, counters and all losses equal the undisturbed run'
+        : 'DIFFERENT from the undisturbed run'
     }; ${(calm.ms / 1000).toFixed(1)} s undisturbed, ${(wild.ms / 1000).toFixed(1)} s with faults`,
   );
-  table('detection', recoveries.map((one) => one.noticedAfterMs + (wild.delays.get(one) ?? 0)));
-  table('others stopped', alone.map((one) => one.stoppedAfterMs));
-  table('repair', alone.map((one) => one.repairedAfterMs));
-  table('repair, several lost', recoveries.filter(({ lost }) => lost.length > 1).map((one) => one.repairedAfterMs));
-  table('repetition', alone.map((one) => one.repeatedMs));
+  table(
+    'detection',
+    recoveries.map((one) => one.noticedAfterMs + (wild.delays.get(one) ?? 0)),
+  );
+  table(
+    'others stopped',
+    alone.map((one) => one.stoppedAfterMs),
+  );
+  table(
+    'repair',
+    alone.map((one) => one.repairedAfterMs),
+  );
+  table(
+    'repair, several lost',
+    recoveries.filter(({ lost }) => lost.length > 1).map((one) => one.repairedAfterMs),
+  );
+  table(
+    'repetition',
+    alone.map((one) => one.repeatedMs),
+  );
   return isEqual;
 }
 
@@ -91,7 +108,9 @@ function table(name, values) {
   if (values.length === 0) return;
   const sorted = values.toSorted((a, b) => a - b);
   const at = (/** @type {number} */ part) => `${Math.round(sorted[Math.floor(part * (sorted.length - 1))] ?? 0)} ms`;
-  console.log(`  ${name.padEnd(22)} median ${at(0.5).padStart(8)}  95% ${at(0.95).padStart(8)}  most ${at(1).padStart(8)}  (${values.length})`);
+  console.log(
+    `  ${name.padEnd(22)} median ${at(0.5).padStart(8)}  95% ${at(0.95).padStart(8)}  most ${at(1).padStart(8)}  (${values.length})`,
+  );
 }
 
 /** @param {'threads' | 'processes'} mode @param {object} life @param {number} kills */

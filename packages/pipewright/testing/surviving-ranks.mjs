@@ -103,7 +103,8 @@ export async function main(life) {
     },
   });
   const hash = createHash('sha256');
-  for (const [name, tensor] of module.stateDict()) hash.update(name).update(Buffer.from(tensor.contiguous().toTypedArray().buffer));
+  for (const [name, tensor] of module.stateDict())
+    hash.update(name).update(Buffer.from(tensor.contiguous().toTypedArray().buffer));
   for (const record of Object.values(optimizer.stateDict().state))
     for (const tensor of Object.values(record)) hash.update(Buffer.from(tensor.contiguous().toTypedArray().buffer));
   hash.update(JSON.stringify([scheduler.stateDict(), loader.stateDict(), counters]));

@@ -71,7 +71,7 @@ export class Copies {
       kept: [...this.kept].flatMap(([rank, copies]) =>
         copies.steps.map((step) => ({ rank, step, shared: copies.at(step)?.shared !== null })),
       ),
-      replicaKey: this.state.replicaKey(),
+      replicaKey: this.state.replicas()?.key ?? null,
       begun,
     };
     return planRecovery(group.allGatherObject(mine as unknown as distributed.Json) as unknown as Holdings[]);
@@ -115,8 +115,8 @@ export class Copies {
   private spread(group: distributed.ProcessGroup, { step, own, shared }: Snapshot): void {
     const { rank, size } = group;
     const keepers = keepersOf(rank, size, this.count);
-    // Before the first step, replicas need not be alike yet.
-    const whole = this.state.replicaKey() === null || step === 0;
+    // Other replicas count as copies; but before the first step they need not be alike yet.
+    const whole = step === 0 || (this.state.replicas()?.count ?? 1) - 1 < this.count;
     const tensors = [...toTensors(own), ...(whole ? toTensors(shared) : [])];
     const header = { step, own: own.tensors.length + 1, whole };
     for (const keeper of keepers) group.channel(keeper).sendMessage(COPY_TAG, { tensors, header });

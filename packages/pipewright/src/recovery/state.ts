@@ -1,6 +1,17 @@
 /** @file The objects that make up the state of a rank: taken as a snapshot, and put back to one. */
 import { deserialize, serialize } from 'node:v8';
-import { Generator, getRngState, nn, noGrad, optim, scope, setRngState, Tensor, unscoped } from '@pipewright/torch';
+import {
+  type distributed,
+  Generator,
+  getRngState,
+  nn,
+  noGrad,
+  optim,
+  scope,
+  setRngState,
+  Tensor,
+  unscoped,
+} from '@pipewright/torch';
 import { show } from '../base/checks.ts';
 import { PipelineError } from '../base/errors.ts';
 import { flatten, isPlainObject, type TreeSpec, unflatten } from '../base/tree.ts';
@@ -34,7 +45,10 @@ export class RankState {
 
   constructor(state: TrainState) {
     if (!isPlainObject(state))
-      throw new PipelineError('BAD_OPTION', `trainLoop: state is ${show(state)}; give an object such as { model, optimizer }`);
+      throw new PipelineError(
+        'BAD_OPTION',
+        `trainLoop: state is ${show(state)}; give an object such as { model, optimizer }`,
+      );
     this.objects = Object.entries(state).flatMap(([name, object]) => named(name, object));
     this.entries(); // what cannot be remembered is refused at once
   }
@@ -52,18 +66,22 @@ export class RankState {
     const values = new Map([...unpacked(shared), ...unpacked(own)]);
     for (const { name, put } of this.entries()) {
       if (!values.has(name))
-        throw new PipelineError('STATE_LOST', `trainLoop: the copy of this rank's state has no ${name}; give all ranks the same state`);
+        throw new PipelineError(
+          'STATE_LOST',
+          `trainLoop: the copy of this rank's state has no ${name}; give all ranks the same state`,
+        );
       noGrad(() => put(values.get(name)));
     }
     for (const [, object] of this.objects)
       if (object instanceof nn.Module) for (const parameter of object.parameters()) parameter.grad = null;
   }
 
-  /** The groups of replicas that hold the same parameters, as a key that they share; null where there are none. */
-  replicaKey(): string | null {
-    const groups = this.modules().map((module) => replicationOf(module)?.group);
-    const keys = groups.flatMap((group) => (group === undefined || group.size < 2 ? [] : [group.name]));
-    return keys.length === 0 ? null : keys.join(' ');
+  /** The replicas that hold the same parameters: a key that they share, and how many they are; null where there are none. */
+  replicas(): { readonly key: string; readonly count: number } | null {
+    const all = this.modules().map((module) => replicationOf(module)?.group);
+    const groups = all.filter((group) => group !== undefined && group.size > 1) as distributed.ProcessGroup[];
+    if (groups.length === 0) return null;
+    return { key: groups.map(({ name }) => name).join(' '), count: Math.min(...groups.map(({ size }) => size)) };
   }
 
   private modules(): nn.Module[] {
@@ -84,7 +102,9 @@ export class RankState {
 }
 
 function named(name: string, object: StateObject): [string, StateObject][] {
-  return Array.isArray(object) ? object.flatMap((one, i) => named(`${name}[${i}]`, one as StateObject)) : [[name, object]];
+  return Array.isArray(object)
+    ? object.flatMap((one, i) => named(`${name}[${i}]`, one as StateObject))
+    : [[name, object]];
 }
 
 function entriesOf(name: string, object: StateObject, replicated: ReadonlySet<Tensor>): Entry[] {
@@ -104,9 +124,15 @@ function entriesOf(name: string, object: StateObject, replicated: ReadonlySet<Te
   }
   if (isStateful(object))
     return [
-      { name, shared: false, take: () => object.stateDict(), put: (state) => object.loadStateDict(copied(state) as never) },
+      {
+        name,
+        shared: false,
+        take: () => object.stateDict(),
+        put: (state) => object.loadStateDict(copied(state) as never),
+      },
     ];
-  if (isPlainObject(object)) return [{ name, shared: false, take: () => ({ ...object }), put: (value) => replace(object, value) }];
+  if (isPlainObject(object))
+    return [{ name, shared: false, take: () => ({ ...object }), put: (value) => replace(object, value) }];
   throw new PipelineError(
     'BAD_OPTION',
     `trainLoop: state.${name} is ${show(object)}; give modules, optimizers, generators, what has stateDict and loadStateDict, plain objects, or lists of them`,
@@ -127,7 +153,12 @@ function moduleEntries(name: string, module: nn.Module, replicated: ReadonlySet<
       take: () => all.map((tensor) => tensor.detach()),
       put: put(all),
     },
-    { name: `${name}.buffers`, shared: false, take: () => buffers().map((tensor) => tensor.detach()), put: (values) => put(buffers())(values) },
+    {
+      name: `${name}.buffers`,
+      shared: false,
+      take: () => buffers().map((tensor) => tensor.detach()),
+      put: (values) => put(buffers())(values),
+    },
   ];
 }
 
@@ -164,7 +195,10 @@ function packed(entries: readonly Entry[]): Part {
   const described = entries.map(({ name, take }) => {
     const { leaves, spec } = scope(() => {
       const flat = flatten(take());
-      return { spec: flat.spec, leaves: flat.leaves.map((leaf) => (leaf instanceof Tensor ? kept(leaf, tensors) : { leaf })) };
+      return {
+        spec: flat.spec,
+        leaves: flat.leaves.map((leaf) => (leaf instanceof Tensor ? kept(leaf, tensors) : { leaf })),
+      };
     });
     return { name, spec, leaves };
   });

@@ -151,7 +151,8 @@ class Loop<Connected> {
       this.begun = Math.max(this.begun, step + 1);
       await this.step(connected, step);
       const done = step + 1;
-      if (this.copies.count > 0 && (done % this.copyEvery === 0 || done === this.options.steps)) this.copies.commit(group, done);
+      if (this.copies.count > 0 && (done % this.copyEvery === 0 || done === this.options.steps))
+        this.copies.commit(group, done);
     }
   }
 

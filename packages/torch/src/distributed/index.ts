@@ -10,6 +10,7 @@ export {
 export { freePort, type RankVariable, rankEnvironment } from './environment.ts';
 export { DistributedError, type OperationDetails } from './errors.ts';
 export * from './functions.ts';
+export { setGeneration, watchGenerations } from './generation.ts';
 export {
   destroyProcessGroup,
   getBackend,
@@ -22,7 +23,6 @@ export {
   isInitialized,
   newGroup,
 } from './init.ts';
-export { setGeneration, watchGenerations } from './generation.ts';
 export type { Json } from './json.ts';
 export {
   abortGroup,

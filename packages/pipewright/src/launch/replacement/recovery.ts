@@ -49,7 +49,9 @@ export function formatRecovery(recovery: Recovery): string {
   });
   const what = who.length === 0 ? ['the ranks lost their connections'] : who;
   const repeated =
-    step === undefined || resumedAt === undefined ? '' : `${step === resumedAt ? `step ${step}` : `steps ${resumedAt} to ${step}`} `;
+    step === undefined || resumedAt === undefined
+      ? ''
+      : `${step === resumedAt ? `step ${step}` : `steps ${resumedAt} to ${step}`} `;
   return [
     `recovery ${count} of ${of}: ${what.join('. ')}`,
     `noticed after ${ms(recovery.noticedAfterMs)}, the others stopped after ${ms(recovery.stoppedAfterMs)}, repaired after ${ms(recovery.repairedAfterMs)}`,
@@ -67,4 +69,3 @@ export function lostRank({ rank, message }: RankFailure, place: RankPlace | unde
     from: undefined,
   };
 }
-
