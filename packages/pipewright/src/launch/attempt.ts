@@ -282,9 +282,10 @@ export class Attempt {
         return true;
       },
       start: (rank) => this.replace(rank),
-      interrupt: (generation) => this.interruptRanks(generation),
+      interrupt: (generation) => this.started?.interrupt(generation),
       meet: async (generation) => ({ ...(this.started?.meet() ?? {}), ...(await this.meetingPoint(generation)) }),
       tell: (rank, order) => this.started?.tell(rank, order),
+      killStopped: () => this.killStoppedRanks(),
       late: (rank) => this.started?.killRank(rank),
       recovered: this.options.recovered,
     });
@@ -299,9 +300,7 @@ export class Attempt {
     });
   }
 
-  private interruptRanks(generation: number): void {
-    this.started?.interrupt(generation);
-    // Others would wait in vain for those that are stopped.
+  private killStoppedRanks(): void {
     if (!this.paused) for (const rank of this.started?.stopped() ?? []) this.started?.killRank(rank);
   }
 

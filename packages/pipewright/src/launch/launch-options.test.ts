@@ -47,7 +47,7 @@ test('bad options are refused with the way out', () => {
   expect(messages.join('\n')).toMatchInlineSnapshot(`
     "launch: ranks is undefined; give a whole number of at least 1
     launch: ranks is 0; give a whole number of at least 1
-    launch: unknown option 'rank' (did you mean 'ranks'?); it takes ranks, script, mode, args, data, env, nnodes, nodeRank, masterAddr, masterPort, networkInterface, secret, secretFile, timeoutMs, graceMs, maxRestarts, onRestart, threadsPerRank, onLine
+    launch: unknown option 'rank' (did you mean 'ranks'?); it takes ranks, script, mode, args, data, env, nnodes, nodeRank, masterAddr, masterPort, networkInterface, secret, secretFile, timeoutMs, graceMs, maxRestarts, onRestart, onRecovery, threadsPerRank, onLine
     launch: script is undefined; give a path or a URL
     launch: there is no file HERE/there/is/none.ts; check the path of the script
     launch: script is https://example.org/train.ts; give a file of this machine

@@ -108,6 +108,7 @@ function named(name: string, object: StateObject): [string, StateObject][] {
 }
 
 function entriesOf(name: string, object: StateObject, replicated: ReadonlySet<Tensor>): Entry[] {
+  if (typeof (object as unknown) !== 'object' || object === null) throw unfit(name, object);
   if (object instanceof nn.Module) return moduleEntries(name, object, replicated);
   if (object instanceof Generator)
     return [{ name, shared: false, take: () => object.getState(), put: (state) => object.setState(state as Tensor) }];
@@ -133,7 +134,11 @@ function entriesOf(name: string, object: StateObject, replicated: ReadonlySet<Te
     ];
   if (isPlainObject(object))
     return [{ name, shared: false, take: () => ({ ...object }), put: (value) => replace(object, value) }];
-  throw new PipelineError(
+  throw unfit(name, object);
+}
+
+function unfit(name: string, object: unknown): PipelineError {
+  return new PipelineError(
     'BAD_OPTION',
     `trainLoop: state.${name} is ${show(object)}; give modules, optimizers, generators, what has stateDict and loadStateDict, plain objects, or lists of them`,
   );

@@ -128,7 +128,7 @@ bool Generation::is_over() const {
 void watch_generations(const std::string& file, size_t word) {
   const int fd = open(file.c_str(), O_RDONLY | O_CLOEXEC);
   const size_t bytes = (word + 1) * sizeof(int32_t);
-  struct stat status{};
+  struct stat status {};
   const bool fits = fd >= 0 && fstat(fd, &status) == 0 && static_cast<size_t>(status.st_size) >= bytes;
   // Mapped as long as the process lives: helper threads look at it.
   void* memory = fits ? mmap(nullptr, bytes, PROT_READ, MAP_SHARED, fd, 0) : MAP_FAILED;

@@ -47,7 +47,7 @@ size_t live_controls();  // for leak tests
 // that this process has mapped; all waits that began in an earlier one then end.
 class Generation {
  public:
-  Generation();                     // the one of this moment
+  Generation();  // the one of this moment
   bool is_over() const;
 
  private:

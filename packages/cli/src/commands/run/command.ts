@@ -33,7 +33,11 @@ export function registerRunCommand(program: Command): void {
     .option('--secret-file <file>', 'a file with the secret that all machines can read; machine 0 makes it')
     .option('--timeout <seconds>', 'time limit of every wait for another rank (default 300)', seconds)
     .option('--grace <seconds>', 'how long ranks may take to end after a failure or Ctrl-C (default 2)', seconds)
-    .option('--max-restarts <n>', 'how often all ranks are started again after a failure (default 0)', index)
+    .option(
+      '--max-restarts <n>',
+      'how often ranks are started again after a failure: the lost one alone in a trainLoop, else all (default 0)',
+      index,
+    )
     .option('--cores <n>', 'cores for the operators of each rank (default: a fair share)', count)
     .option('--studio', 'serve a page that shows the run while it goes on; its address is printed')
     .option('--live <folder>', 'write what the page needs into a folder; `pipewright studio <folder>` shows it')

@@ -67,8 +67,8 @@ test('help', () =>
       --timeout <seconds>   time limit of every wait for another rank (default 300)
       --grace <seconds>     how long ranks may take to end after a failure or Ctrl-C
                             (default 2)
-      --max-restarts <n>    how often all ranks are started again after a failure
-                            (default 0)
+      --max-restarts <n>    how often ranks are started again after a failure: the
+                            lost one alone in a trainLoop, else all (default 0)
       --cores <n>           cores for the operators of each rank (default: a fair
                             share)
       --studio              serve a page that shows the run while it goes on; its

@@ -24,7 +24,7 @@ export interface RunFlags extends WatchFlags {
 
 /** Runs the command; returns the exit code: 0, that of the first rank that failed, or 128 and the number of the signal. */
 export async function run(script: string, args: readonly string[], flags: RunFlags): Promise<number> {
-  const { formatRestart, isRank, LaunchError, launch, runRank } = await import('pipewright/launch');
+  const { formatRecovery, formatRestart, isRank, LaunchError, launch, runRank } = await import('pipewright/launch');
   if (flags.ranks === undefined) {
     if (!isRank()) throw new UsageError('say how many ranks, for example: pipewright run -n 4 train.ts');
     await runRank(script, { args });
@@ -34,7 +34,9 @@ export async function run(script: string, args: readonly string[], flags: RunFla
     console.error(`pipewright: ${restart.report}`);
     console.error(`pipewright: ${formatRestart(restart)}`);
   };
-  const options = { ...launchOptions(script, args, flags), onRestart };
+  const onRecovery: LaunchOptions['onRecovery'] = (recovery) =>
+    console.error(`pipewright: ${formatRecovery(recovery)}`);
+  const options = { ...launchOptions(script, args, flags), onRestart, onRecovery };
   const watch = await openWatch(flags);
   const ranks = start(() => launch(options));
   watch?.follow(ranks);

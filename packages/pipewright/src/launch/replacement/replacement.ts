@@ -9,6 +9,9 @@ import type { RankFailure } from '../ranks/rank-failure.ts';
 import type { LauncherOrder, RankNotice } from './messages.ts';
 import { type LostRank, lostRank, type Recovery } from './recovery.ts';
 
+/** How often to look at ranks that are awaited. */
+const LOOK_MS = 250;
+
 /** What can be done with the ranks of all machines. */
 export interface ReplacementHost {
   /** Starts a lost rank again, as soon as nothing is left of it. */
@@ -20,6 +23,8 @@ export interface ReplacementHost {
   tell(rank: number, order: LauncherOrder): void;
   /** A rank is not ready in time: it is taken for lost. */
   late(rank: number): void;
+  /** Ends ranks that are stopped: the others would wait in vain. */
+  killStopped(): void;
   /** Whether one more rank may be started again; counts it if so. */
   mayReplace(): boolean;
   readonly count: () => number;
@@ -99,7 +104,7 @@ export class Replacement {
   }
 
   close(): void {
-    clearTimeout(this.timer);
+    clearInterval(this.timer);
     this.report();
   }
 
@@ -143,11 +148,14 @@ export class Replacement {
       if (state === 'running') this.states[rank] = 'away';
     });
     this.host.interrupt(this.generation);
-    clearTimeout(this.timer);
-    this.timer = setTimeout(() => this.giveUpWaiting(), this.limitMs);
+    clearInterval(this.timer);
+    this.timer = setInterval(() => this.look(noticedMs), LOOK_MS);
   }
 
-  private giveUpWaiting(): void {
+  /** While ranks are awaited. */
+  private look(sinceMs: number): void {
+    this.host.killStopped();
+    if (steadyMs() - sinceMs < this.limitMs) return;
     this.states.forEach((state, rank) => {
       if (state === 'away') this.host.late(rank);
     });
@@ -156,7 +164,7 @@ export class Replacement {
   /** All ranks are ready. */
   private async begin(): Promise<void> {
     this.begun = true;
-    clearTimeout(this.timer);
+    clearInterval(this.timer);
     const number = this.generation;
     this.states.fill('running');
     const place = await this.host.meet(number);

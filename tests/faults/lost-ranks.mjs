@@ -2,15 +2,15 @@
 /**
  * @file Ends ranks of training jobs again and again, and compares the result with that of an undisturbed job, bit by bit.
  *
- *   node scripts/lost-ranks.mjs slots                 threads, 4 stages x 2 replicas: every rank at every action of a step
- *   node scripts/lost-ranks.mjs many --faults 500     threads: 500 faults at random places of one job, also while ranks connect
- *   node scripts/lost-ranks.mjs kill --faults 50      processes: SIGKILL at random moments, also during recovery and during a save
+ *   node tests/faults/lost-ranks.mjs slots                 threads, 4 stages x 2 replicas: every rank at every action of a step
+ *   node tests/faults/lost-ranks.mjs many --faults 500     threads: 500 faults at random places of one job, also while ranks connect
+ *   node tests/faults/lost-ranks.mjs kill --faults 50      processes: SIGKILL at random moments, also during recovery and during a save
  */
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { parseArgs } from 'node:util';
-import { formatRecovery, launch } from '../packages/pipewright/dist/index.js';
+import { formatRecovery, launch } from '../../packages/pipewright/dist/index.js';
 
 const { values, positionals } = parseArgs({
   allowPositionals: true,
@@ -23,7 +23,7 @@ const { values, positionals } = parseArgs({
 });
 const [what = 'slots'] = positionals;
 const random = generator(Number(values.seed));
-const script = new URL('../packages/pipewright/testing/surviving-ranks.mjs', import.meta.url);
+const script = new URL('../../packages/pipewright/testing/ranks/surviving.mjs', import.meta.url);
 const shape = { stages: 4, replicas: 2, microbatches: 4, schedule: values.schedule };
 const ranks = shape.stages * shape.replicas;
 const problems = { slots: everySlot, many: manyFaults, kill: randomKills };
@@ -144,7 +144,7 @@ async function job(mode, life, kills) {
   }
 }
 
-/** Kills a rank now and then: some right after another, so that the recovery is hit. @param {import('../packages/pipewright/dist/index.js').Launched} launched @param {number} count @param {number[]} killed */
+/** Kills a rank now and then: some right after another, so that the recovery is hit. @param {import('../../packages/pipewright/dist/index.js').Launched} launched @param {number} count @param {number[]} killed */
 function killNow(launched, count, killed) {
   const timer = { current: setTimeout(next, 4000) };
   let left = count;

@@ -7,7 +7,14 @@ import { createHash } from 'node:crypto';
 import { closeSync, openSync } from 'node:fs';
 import { join } from 'node:path';
 import { distributed, Generator, manualSeed, nn, optim, randn, scope, setDefaultDtype, stack } from '@pipewright/torch';
-import { initDeviceMesh, meshCoordinate, PipelineRuntime, PipelineStage, replicate, trainLoop } from '../dist/index.js';
+import {
+  initDeviceMesh,
+  meshCoordinate,
+  PipelineRuntime,
+  PipelineStage,
+  replicate,
+  trainLoop,
+} from '../../dist/index.js';
 
 /**
  * @typedef {object} End where a rank ends itself: at a slot, or after a number of milliseconds
@@ -29,7 +36,7 @@ import { initDeviceMesh, meshCoordinate, PipelineRuntime, PipelineStage, replica
  * @property {number} [pauseMs] of every step
  * @property {readonly End[]} [ends]
  * @property {string} folder where ranks note that they have ended
- * @property {(rank: number) => import('../dist/index.js').LoopCheckpoints} [checkpoint]
+ * @property {(rank: number) => import('../../dist/index.js').LoopCheckpoints} [checkpoint]
  */
 
 /** Batches in an order that follows from a seed, with a state. */
