@@ -112,3 +112,19 @@ describe('02: the GPT in pipeline stages', () => {
     );
   });
 });
+
+test.each(['parameters', 'none'])('05: the GPT on a mesh, sharded: %s', (shard) => {
+  const { status, stdout, stderr } = runExample('05-train-gpt-mesh/train.js', '--steps', '40', '--shard', shard);
+  expect({ status, stderr }).toEqual({ status: 0, stderr: '' });
+  expect(stdout).toContain('DeviceMesh(cpu, pp=2, dp=2; rank 0 at 0, 0)');
+  const held = [...stdout.matchAll(/^rank \d trains ([\d,]+) numbers$/gm)].map((match) =>
+    Number((match[1] as string).replaceAll(',', '')),
+  );
+  expect(held).toHaveLength(4);
+  // In shards all ranks together have the model once, as copies twice.
+  const model = 208_384;
+  expect(held.reduce((sum, each) => sum + each, 0)).toBe(shard === 'none' ? 2 * model : model);
+  const losses = lossesOf(stdout);
+  expect(losses).toHaveLength(3);
+  expect(losses[2]).toBeLessThan((losses[0] as number) - 0.5);
+});

@@ -24,6 +24,14 @@ export interface StageSharding {
   readonly leaves: boolean;
 }
 
+/** Whether a rank can begin a step. */
+export interface Readiness {
+  /** Why it cannot; null where it can. */
+  readonly refusal: string | null;
+  /** Rows of its batch. */
+  readonly rows: number;
+}
+
 /** How a step ends. */
 export interface StepEnd {
   readonly training: boolean;
@@ -41,9 +49,17 @@ export interface DataParallel {
   sharding(stage: number): StageSharding | null;
   /** Before the first step. */
   prepare(tied: ReadonlySet<Tensor>): void;
-  /** The rows of all replicas, from those of this one. */
-  totalRows(rows: number): number;
-  begin(training: boolean): void;
+  /** The groups beside the pipeline: this rank's replicas, and the ranks it shares state with. */
+  readonly groups: readonly distributed.ProcessGroup[];
+  /**
+   * Before a step: the rows of all replicas, and why one of them refuses the step, if one does. All replicas call it, once.
+   * Where an evaluation has no collectives, nobody is asked.
+   */
+  agree(ready: Readiness, training: boolean): Readiness;
+  /** A training step begins: what earlier ones have summed already is not summed again. */
+  setAside(): void;
+  /** A step or an evaluation begins. */
+  begin(): void;
   unshard(stage: number): void;
   /** A stage is about to compute. */
   ready(stage: number): void;

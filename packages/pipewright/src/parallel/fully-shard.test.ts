@@ -2,7 +2,8 @@
 import { freePort } from '@pipewright/torch/environment';
 import { describe, expect, test } from 'vitest';
 import { runRanks } from '../../testing/launch.ts';
-import { type Case, caseOf, problemsOf, type Result, schedules, ways } from '../../testing/shard-cases.ts';
+import { caseOf, problemsOf, schedules, ways } from '../../testing/sharding.mjs';
+import type { Case, Result } from '../../testing/sharding.ts';
 
 const program = new URL('../../testing/ranks/replica.mjs', import.meta.url);
 
@@ -34,9 +35,12 @@ async function compare(cases: readonly Case[], results: readonly (readonly Resul
 }
 
 const shards = ways.filter(({ wrap, replicas = 1 }) => wrap !== 'replicate' && replicas === 1);
-const cases = schedules.flatMap((schedule) =>
-  shards.flatMap((way) => [1, 2].map((accumulate) => caseOf(schedule, way, accumulate))),
-);
+const cases = [
+  ...schedules.flatMap((schedule) =>
+    shards.flatMap((way) => [1, 2].map((accumulate) => caseOf(schedule, way, accumulate))),
+  ),
+  caseOf(['LoopedBFS', 4], { wrap: 'replicate' }, 1), // gradients of earlier steps stay
+];
 
 describe('shards of a pipeline equal plain training', () => {
   test('on threads: every schedule, three levels, one and two accumulated steps', async () => {
@@ -45,7 +49,7 @@ describe('shards of a pipeline equal plain training', () => {
 
   test('shards within, replicas across, on eight threads', async () => {
     const hybrid = schedules.map((schedule, i) => caseOf(schedule, { wrap: 'parameters', replicas: 2 }, 1 + (i % 2)));
-    const others = (['optimizer', 'gradients'] as const).map((wrap) => caseOf(schedules[1], { wrap, replicas: 2 }, 1));
+    const others = (['optimizer', 'gradients'] as const).map((wrap) => caseOf(['1F1B', 2], { wrap, replicas: 2 }, 1));
     const all = [...hybrid, ...others];
     expect(await compare(all, await runThreads(8, all))).toEqual([]);
   });

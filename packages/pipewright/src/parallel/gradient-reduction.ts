@@ -3,9 +3,10 @@
  * and runs under the computing that follows; the end of the step waits for it.
  */
 
-import { type distributed, noGrad, scope, type Tensor, tensor, unscoped } from '@pipewright/torch';
+import { type distributed, noGrad, scope, type Tensor, unscoped } from '@pipewright/torch';
 import { type Bucket, bucketsOf, pack, unpack } from './buckets.ts';
-import type { DataParallel, ParallelStage, StepEnd } from './data-parallel.ts';
+import type { DataParallel, ParallelStage, Readiness, StepEnd } from './data-parallel.ts';
+import { agreeOver } from './readiness.ts';
 import { equalize, equalizeBuffers, type Replication, replicationOf } from './replicate.ts';
 
 /** A bucket on its way. */
@@ -46,33 +47,30 @@ export class GradientReduction implements DataParallel {
     for (const { stage, replication } of this.replications.values()) equalize(stage.module, replication);
   }
 
-  /** The rows of all replicas of the last stage; as given where this rank does not hold it. */
-  totalRows(rows: number): number {
-    const last = [...this.replications.values()].find(({ stage }) => stage.isLast);
-    if (last === undefined) return rows;
-    return scope(() => {
-      const { group } = last.replication;
-      const sum = tensor([rows], { dtype: 'float64', device: group.backend === 'nccl' ? 'cuda' : 'cpu' });
-      group.allReduce(sum);
-      return Number(sum.item());
-    });
+  get groups(): readonly distributed.ProcessGroup[] {
+    return [...new Set([...this.replications.values()].map(({ replication }) => replication.group))];
+  }
+
+  agree(ready: Readiness, training: boolean): Readiness {
+    return training ? agreeOver(this.groups, ready) : ready;
   }
 
   /** A training step begins: what was summed by an earlier one is not summed again. */
-  begin(training: boolean): void {
-    if (!training) return;
+  setAside(): void {
     for (const { stage, replication } of this.replications.values()) {
       if (replication.broadcastBuffers) equalizeBuffers(stage.module, replication);
       for (const parameter of stage.module.parameters()) {
         if (!this.reduced.has(parameter)) continue;
         this.reduced.delete(parameter);
         const before = unscoped(() => parameter.grad);
-        if (before === null || this.tied.has(parameter)) continue;
+        if (before === null) continue;
         this.aside.set(parameter, before);
         parameter.grad = null;
       }
     }
   }
+
+  begin(): void {}
 
   unshard(): void {}
 
@@ -126,8 +124,7 @@ export class GradientReduction implements DataParallel {
       this.reduced.add(parameter);
     }
     this.aside.clear();
-    for (const group of new Set([...this.replications.values()].map(({ replication }) => replication.group)))
-      group.abort(reason);
+    for (const group of this.groups) group.abort(reason);
   }
 
   private bucketsOf(stageIndex: number): Bucket[] {

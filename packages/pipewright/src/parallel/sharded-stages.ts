@@ -3,10 +3,11 @@
  * summed at REDUCE_GRAD. Where only gradients or optimizer states are sharded, a step begins by gathering what optimizers have
  * changed.
  */
-import { type distributed, scope, tensor } from '@pipewright/torch';
+import type { distributed } from '@pipewright/torch';
 import { PipelineError } from '../base/errors.ts';
-import type { DataParallel, ParallelStage, StageSharding, StepEnd } from './data-parallel.ts';
+import type { DataParallel, ParallelStage, Readiness, StageSharding, StepEnd } from './data-parallel.ts';
 import { unitsOf } from './fully-shard.ts';
+import { agreeOver } from './readiness.ts';
 import type { ShardUnit, UnitReduction, UnitSettings } from './shard-unit.ts';
 
 /** The sharded stages of one rank. */
@@ -15,7 +16,6 @@ export class ShardedStages implements DataParallel {
   /** Gatherings that were begun, by stage. */
   readonly gathers: Map<number, number> = new Map();
   private readonly units: ReadonlyMap<number, readonly ShardUnit[]>;
-  private readonly stages: readonly ParallelStage[];
   private readonly settings: UnitSettings;
   /** How many stages a unit belongs to: more than one where they have a parameter in common. */
   private readonly owners = new Map<ShardUnit, number>();
@@ -28,7 +28,6 @@ export class ShardedStages implements DataParallel {
   private peak = 0;
 
   constructor(stages: readonly ParallelStage[]) {
-    this.stages = stages;
     this.units = new Map(stages.map(({ stageIndex, module }) => [stageIndex, unitsOf(module)]));
     for (const list of this.units.values())
       for (const unit of list) this.owners.set(unit, (this.owners.get(unit) ?? 0) + 1);
@@ -77,15 +76,16 @@ export class ShardedStages implements DataParallel {
 
   prepare(): void {}
 
-  totalRows(rows: number): number {
-    if (!this.stages.some(({ isLast }) => isLast)) return rows;
+  get groups(): readonly distributed.ProcessGroup[] {
     const { group, replicas } = this.settings;
-    return scope(() => {
-      const sum = tensor([rows], { dtype: 'float64', device: group.backend === 'nccl' ? 'cuda' : 'cpu' });
-      for (const each of [group, replicas]) each?.allReduce(sum);
-      return Number(sum.item());
-    });
+    return [group, ...(replicas === null ? [] : [replicas])].filter(({ size }) => size > 1);
   }
+
+  agree(ready: Readiness): Readiness {
+    return agreeOver(this.groups, ready);
+  }
+
+  setAside(): void {}
 
   begin(): void {
     this.asked.clear();
@@ -146,7 +146,7 @@ export class ShardedStages implements DataParallel {
       unit.restore();
       unit.forget();
     }
-    for (const group of [this.settings.group, this.settings.replicas]) group?.abort(reason);
+    for (const group of this.groups) group.abort(reason);
   }
 
   private unitsOf(stage: number): readonly ShardUnit[] {

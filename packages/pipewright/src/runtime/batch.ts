@@ -19,6 +19,8 @@ export interface Preparing {
   readonly training: boolean;
   /** The rows of all replicas, from those of this one. */
   readonly totalRows: (rows: number) => number;
+  /** Number of replicas, this one included. */
+  readonly replicas: number;
 }
 
 /** Cuts and checks what a step was given, before anything runs. What this rank's stages do not use is left alone. */
@@ -77,13 +79,14 @@ function cut({ args, options }: StepInput, { where, microbatches: count, options
 function weightsOf(
   sizes: readonly number[],
   divisor: number | undefined,
-  { microbatches, options, training, totalRows }: Preparing,
+  { microbatches, options, training, totalRows, replicas }: Preparing,
 ): number[] {
   const own = sizes.reduce((sum, size) => sum + size, 0);
   const rows = training && divisor === undefined && options.scaleGrads !== false ? totalRows(own) : own;
   return Array.from({ length: microbatches }, (_, m) => {
     if (divisor !== undefined) return 1 / divisor;
     if (options.scaleGrads === false) return 1;
-    return rows === 0 ? 1 / microbatches : (sizes[m] as number) / rows;
+    // Without rows to count, all microbatches of all replicas weigh the same.
+    return rows === 0 ? 1 / microbatches / replicas : (sizes[m] as number) / rows;
   });
 }

@@ -28,24 +28,38 @@ export interface RankGradients {
 /** Scales all gradients so that their norm over all ranks is at most `maxNorm`; returns the norm before. */
 export function clipGradNorm(rank: RankGradients, maxNorm: number, options: ClipOptions = {}): number {
   checkOptions('clipGradNorm_', options, ['normType', 'errorIfNonfinite']);
-  const order = options.normType ?? 2;
+  checkMaxNorm('clipGradNorm_', maxNorm);
+  const norm = gradNorm('clipGradNorm_', rank, options.normType);
+  if (options.errorIfNonfinite === true && !Number.isFinite(norm))
+    throw new PipelineError(
+      'NOT_FINITE',
+      `clipGradNorm_: the norm of the gradients is ${norm}; look for the loss that became infinite, or leave errorIfNonfinite out`,
+    );
+  scaleGrads(rank, norm, maxNorm);
+  return norm;
+}
+
+/** Refuses what is no limit of a norm. */
+export function checkMaxNorm(where: string, maxNorm: unknown): void {
   if (!(typeof maxNorm === 'number' && maxNorm >= 0))
-    throw new PipelineError('BAD_OPTION', `clipGradNorm_: maxNorm is ${show(maxNorm)}; give a number, at least 0`);
-  if (!(typeof order === 'number' && order > 0))
-    throw new PipelineError('BAD_OPTION', `clipGradNorm_: normType is ${show(order)}; give a number above 0`);
-  return noGrad(() =>
+    throw new PipelineError('BAD_OPTION', `${where}: maxNorm is ${show(maxNorm)}; give a number, at least 0`);
+}
+
+/** The norm of all gradients over all ranks. */
+export function gradNorm(where: string, rank: RankGradients, normType = 2): number {
+  if (!(typeof normType === 'number' && normType > 0))
+    throw new PipelineError('BAD_OPTION', `${where}: normType is ${show(normType)}; give a number above 0`);
+  return noGrad(() => scope(() => totalNorm(rank, normType)));
+}
+
+/** Scales gradients of this norm so that it is at most `maxNorm`. */
+export function scaleGrads({ parameters }: RankGradients, norm: number, maxNorm: number): void {
+  const scale = Math.min(1, maxNorm / (norm + 1e-6));
+  if (scale === 1) return;
+  noGrad(() =>
     scope(() => {
-      const norm = totalNorm(rank, order);
-      if (options.errorIfNonfinite === true && !Number.isFinite(norm))
-        throw new PipelineError(
-          'NOT_FINITE',
-          `clipGradNorm_: the norm of the gradients is ${norm}; look for the loss that became infinite, or leave errorIfNonfinite out`,
-        );
-      const scale = Math.min(1, maxNorm / (norm + 1e-6));
-      if (scale === 1) return norm;
-      const grads = gradsOf(rank.parameters);
+      const grads = gradsOf(parameters);
       if (grads.length > 0) callOp('aten::_foreach_mul_.Scalar', [grads, scale]);
-      return norm;
     }),
   );
 }

@@ -4,6 +4,7 @@ export type { Value } from '../base/value.ts';
 export { Recorder, type RecorderOptions, type StepTimes } from '../recording/recorder.ts';
 export { StepError } from './errors.ts';
 export type { ClipOptions } from './grad-norm.ts';
+export type { AnyOptimizer, OptimizerStep, OptimizerStepOptions } from './optimizer-step.ts';
 export {
   type ActionHook,
   type AnyRuntime,

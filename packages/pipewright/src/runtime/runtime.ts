@@ -8,7 +8,7 @@ import { checkOptions, show } from '../base/checks.ts';
 import { PipelineError } from '../base/errors.ts';
 import type { Value } from '../base/value.ts';
 import { mergeChunks } from '../microbatch/index.ts';
-import { type DataParallel, dataParallelOf } from '../parallel/data-parallel.ts';
+import { type DataParallel, dataParallelOf, type Readiness } from '../parallel/data-parallel.ts';
 import { shardOf } from '../parallel/shard.ts';
 import type { ShardLevel } from '../parallel/shard-unit.ts';
 import { isWatched } from '../recording/live-feed.ts';
@@ -21,8 +21,15 @@ import { inputKey, StepCapture, type StepInput, type StepResult } from './captur
 import { customExecutor } from './custom.ts';
 import { debugHook } from './debug.ts';
 import { builtInExecutors } from './executors.ts';
-import { type ClipOptions, clipGradNorm } from './grad-norm.ts';
+import { type ClipOptions, clipGradNorm, type RankGradients } from './grad-norm.ts';
 import { checkBackwards, lowerFor, type ParallelDescription, resolveSchedule } from './lowering.ts';
+import {
+  type AnyOptimizer,
+  LossLog,
+  type OptimizerStep,
+  type OptimizerStepOptions,
+  stepOptimizers,
+} from './optimizer-step.ts';
 import {
   type ActionHook,
   type AnyRuntimeOptions,
@@ -92,6 +99,9 @@ export class PipelineRuntime<
   private hasBackwards = false;
   private capture: StepCapture | null = null;
   private steps = 0;
+  /** Losses of the steps since the last one of an optimizer. */
+  private readonly lossLog = new LossLog();
+  private skipped = 0;
 
   constructor(
     stages: PipelineStage | readonly PipelineStage[],
@@ -117,7 +127,8 @@ export class PipelineRuntime<
     const { loss, transport, parallel, recorder, hooks, lossGrads, overlap } = this;
     const received = (): void => overlap.received?.();
     // A lane carries what its receiver expects and nothing else.
-    const mayRefuse = transport !== null && transport.agree === undefined && parallel === null;
+    const mayRefuse =
+      parallel !== null ? transport?.agree === undefined : transport !== null && transport.agree === undefined;
     this.context = {
       rank: this.rank,
       options,
@@ -137,6 +148,11 @@ export class PipelineRuntime<
   /** The rank in the group. */
   get rank(): number {
     return this.group?.rank ?? 0;
+  }
+
+  /** The rank as others are told: beside replicas, that among all ranks. */
+  private get toldRank(): number {
+    return this.parallel === null ? this.rank : distributed.getRank();
   }
 
   /** Number of microbatches. */
@@ -225,24 +241,50 @@ export class PipelineRuntime<
    * @example runtime.step(x, { target }); runtime.clipGradNorm_(1); optimizer.step()
    */
   clipGradNorm_(maxNorm: number, options?: ClipOptions): number {
+    return clipGradNorm(this.gradients(), maxNorm, options);
+  }
+
+  /**
+   * Clips the gradients where `maxNorm` is given and makes the step of an optimizer, or of several; but where a loss since the
+   * last one or the norm of all gradients is not finite, on whatever rank, all ranks leave parameters and optimizers as they
+   * are. All ranks call it together.
+   *
+   * @example const { skipped, reason } = runtime.stepOptimizer(optimizer, { maxNorm: 1 })
+   */
+  stepOptimizer(optimizers: AnyOptimizer | readonly AnyOptimizer[], options?: OptimizerStepOptions): OptimizerStep {
+    if (this.options.scaler !== undefined)
+      throw new PipelineError(
+        'BAD_OPTION',
+        'stepOptimizer: losses are scaled by a GradScaler, which decides about steps itself; call scaler.step(optimizer) and scaler.update()',
+      );
+    const gradients = this.gradients();
+    const groups = [...(this.parallel?.groups ?? []), ...(this.group === null ? [] : [this.group])];
+    const result = stepOptimizers({ gradients, groups, losses: this.lossLog }, optimizers, options);
+    if (result.skipped) this.skipped++;
+    return result;
+  }
+
+  /** Number of optimizer steps that all ranks have skipped, because something was not finite. */
+  get skippedSteps(): number {
+    return this.skipped;
+  }
+
+  private gradients(): RankGradients {
     this.prepare();
-    return clipGradNorm(
-      {
-        parameters: [...new Set<Tensor>(this.stages.flatMap((stage) => stage.module.parameters()))],
-        duplicates: this.ties?.duplicates() ?? new Set(),
-        isSharded: (parameter) => shardOf(parameter as nn.Parameter) !== null,
-        shards: this.parallel?.shardGroup ?? null,
-        group: this.group,
-      },
-      maxNorm,
-      options,
-    );
+    return {
+      parameters: [...new Set<Tensor>(this.stages.flatMap((stage) => stage.module.parameters()))],
+      duplicates: this.ties?.duplicates() ?? new Set(),
+      isSharded: (parameter) => shardOf(parameter as nn.Parameter) !== null,
+      shards: this.parallel?.shardGroup ?? null,
+      group: this.group,
+    };
   }
 
   /** Frees the runtime's own tensors and forgets what a failed step has left. */
   dispose(): void {
     for (const stage of this.stages) stage.clearRuntimeStates();
     this.lossGrads.dispose();
+    this.lossLog.clear();
     this.transport?.dispose?.();
     this.capture?.dispose();
   }
@@ -324,8 +366,9 @@ export class PipelineRuntime<
           const sync = training && step.options.sync !== false;
           // Gradients of shards are known once they are summed over the group.
           const ties = training && (sync || this.level === null) ? this.ties : null;
+          if (training) this.parallel?.setAside();
           ties?.begin();
-          this.parallel?.begin(training);
+          this.parallel?.begin();
           if (refused === null) refused = walk(row, step);
           else refuseRow(row, 0, step, this.reasonOf(refused));
           this.parallel?.settle({ training, sync });
@@ -334,6 +377,7 @@ export class PipelineRuntime<
           this.transport?.endStep?.(false);
           for (const hook of this.hooks) hook.afterStep?.(where, this.steps);
           this.recorder?.endStep(() => meanOf(step.losses));
+          if (training) this.lossLog.add(step.losses);
         } catch (error) {
           // A recording that fails is no step that fails: nothing of it was on its way.
           if (this.capture?.isRecording === true) this.abandon();
@@ -419,23 +463,36 @@ export class PipelineRuntime<
     for (const stage of this.stages) stage.clearRuntimeStates();
     this.overlap.reset?.();
     const { rank, stages, microbatches, options, loss, parallel } = this;
-    const totalRows = (rows: number): number => parallel?.totalRows(rows) ?? rows;
-    const preparing = { where, rank, stages, microbatches, options, loss, training, totalRows };
+    let hasAgreed = parallel === null;
+    const agree = (ready: Readiness): Readiness => {
+      hasAgreed = true;
+      return parallel?.agree(ready, training) ?? ready;
+    };
+    // Replicas that cannot begin are known before anybody computes.
+    const totalRows = (rows: number): number => {
+      const { refusal: reason, rows: total } = agree({ refusal: null, rows });
+      if (reason !== null) throw new StepRefused(this.toldRank, reason);
+      return stages.some((stage) => stage.isLast) ? total : rows;
+    };
+    const replicas = training ? (parallel?.groups ?? []).reduce((product, { size }) => product * size, 1) : 1;
+    const preparing = { where, rank, stages, microbatches, options, loss, training, totalRows, replicas };
     let refused = wrong;
     let work = noWork(input, preparing);
     try {
       if (refused === null) work = prepareWork(input, preparing);
+      if (refused === null && !hasAgreed) totalRows(0);
     } catch (error) {
       if (this.transport?.agree !== undefined) this.giveUp(error);
       if (!this.context.mayRefuse || !(error instanceof Error)) throw error;
       refused = error;
     }
+    if (!hasAgreed) agree({ refusal: refused === null ? null : this.reasonOf(refused), rows: 0 });
     return { step: new StepState(this.context, work), refused };
   }
 
   /** Why this rank refuses a step, as other ranks are told. */
   private reasonOf(error: Error): string {
-    return `rank ${this.rank}: ${error.message}`;
+    return `rank ${this.toldRank}: ${error.message}`;
   }
 
   /** After a failure in a step: forgets what is held, and tells the ranks that wait for what will not come. */

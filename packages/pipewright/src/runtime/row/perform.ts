@@ -22,7 +22,8 @@ export function walk(row: readonly PlannedAction[], step: StepState): Error | nu
     }
     if (cause instanceof StepError || step.current === null) throw cause;
     const error = new StepError(step.context.rank, step.current, cause, step.waitingFor);
-    if (!step.context.mayRefuse || step.hasExchanged || !isWrongInput(cause)) throw error;
+    const isAlone = step.context.parallel === null; // replicas have begun, and would wait
+    if (!isAlone || !step.context.mayRefuse || step.hasExchanged || !isWrongInput(cause)) throw error;
     // Nobody has heard of what was computed before.
     for (const { links } of row) links.stage.clearRuntimeStates();
     step.outgoing.length = 0;

@@ -22,7 +22,7 @@ export interface RankContext {
   readonly recorder: Recorder | null;
   readonly hooks: readonly ActionHook[];
   readonly lossGrads: LossGrads;
-  /** Whether this rank may refuse a step; replicas, which learn nothing of each other's rows, would wait for it. */
+  /** Whether this rank may refuse a step: the others learn of it by messages, replicas beforehand. */
   readonly mayRefuse: boolean;
   /** Called when a message has been taken: what is computed next uses it. */
   readonly received: () => void;

@@ -1,0 +1,108 @@
+/** @file Steps of optimizers that all ranks make, or none: where a loss or the norm of the gradients is not finite, none does. */
+import { callOp, distributed, noGrad, scope, Tensor, tensor, unscoped } from '@pipewright/torch';
+import { checkOptions, show } from '../base/checks.ts';
+import { PipelineError } from '../base/errors.ts';
+import { rankStatus } from '../status/rank-status.ts';
+import { checkMaxNorm, gradNorm, type RankGradients, scaleGrads } from './grad-norm.ts';
+
+/** An optimizer of any kind. */
+export interface AnyOptimizer {
+  step(): unknown;
+}
+
+/** How gradients are treated before the step. */
+export interface OptimizerStepOptions {
+  /** Gradients are scaled so that their norm is at most this; default: they are not. */
+  readonly maxNorm?: number | undefined;
+  /** The kind of norm; default 2. */
+  readonly normType?: number | undefined;
+}
+
+/** What became of a step; the same on all ranks. */
+export interface OptimizerStep {
+  /** Norm of all gradients, before they were clipped. */
+  readonly norm: number;
+  /** Whether parameters and optimizers were left as they are. */
+  readonly skipped: boolean;
+  /** Why, in words; null where the step was made. */
+  readonly reason: string | null;
+}
+
+/** Losses that were computed, until somebody asks whether they are finite. */
+export class LossLog {
+  private readonly kept: Tensor[] = [];
+
+  /** Takes the losses of a step, by microbatch. */
+  add(losses: readonly (Tensor | undefined)[]): void {
+    const known = losses.filter((loss) => loss !== undefined);
+    if (known.length === 0) return;
+    this.kept.push(
+      noGrad(() => unscoped(() => callOp('aten::stack', [known.map((loss) => loss.detach()), 0]) as Tensor)),
+    );
+    if (this.kept.length > 1000) this.kept.shift()?.dispose();
+  }
+
+  /** Whether all are finite. */
+  areFinite(): boolean {
+    return this.kept.every((losses) => (losses.toArray() as number[]).every((loss) => Number.isFinite(loss)));
+  }
+
+  clear(): void {
+    for (const losses of this.kept.splice(0)) losses.dispose();
+  }
+}
+
+/** What a rank brings to the decision. */
+interface Rank {
+  readonly gradients: RankGradients;
+  /** All groups of this rank; asked one after the other, they connect all ranks. */
+  readonly groups: readonly distributed.ProcessGroup[];
+  readonly losses: LossLog;
+}
+
+/** Makes the steps of optimizers, unless something is not finite on some rank. */
+export function stepOptimizers(
+  { gradients, groups, losses }: Rank,
+  given: AnyOptimizer | readonly AnyOptimizer[],
+  options: OptimizerStepOptions = {},
+): OptimizerStep {
+  checkOptions('stepOptimizer', options, ['maxNorm', 'normType']);
+  const optimizers: readonly AnyOptimizer[] = Array.isArray(given) ? given : [given as AnyOptimizer];
+  const wrong = optimizers.find((each) => typeof (each as AnyOptimizer | null)?.step !== 'function');
+  if (wrong !== undefined)
+    throw new PipelineError(
+      'BAD_INPUT',
+      `stepOptimizer: ${show(wrong)} is no optimizer; give one, or an array of them`,
+    );
+  const { maxNorm } = options;
+  if (maxNorm !== undefined) checkMaxNorm('stepOptimizer', maxNorm);
+  const rank = distributed.isInitialized() ? distributed.getRank() : 0;
+  const norm = gradNorm('stepOptimizer', gradients, options.normType);
+  const bad = largest(groups, [losses.areFinite() ? -1 : rank, Number.isFinite(norm) ? -1 : rank]);
+  losses.clear();
+  const reason = reasonOf(bad);
+  if (reason === null) {
+    if (maxNorm !== undefined) scaleGrads(gradients, norm, maxNorm);
+    for (const optimizer of optimizers) optimizer.step();
+  }
+  return { norm, skipped: reason !== null, reason };
+}
+
+function reasonOf([loss, norm]: readonly [number, number]): string | null {
+  if (loss >= 0) return `a loss on rank ${loss} is not finite`;
+  return norm >= 0 ? `the norm of the gradients on rank ${norm} is not finite` : null;
+}
+
+/** The largest of numbers of all ranks. */
+function largest(groups: readonly distributed.ProcessGroup[], mine: [number, number]): [number, number] {
+  return groups.reduce((values, group) => {
+    rankStatus.set({ action: 'stepOptimizer', waitingFor: 'all' });
+    const found = scope(() => {
+      const all = tensor(values, { dtype: 'float64', device: group.backend === 'nccl' ? 'cuda' : 'cpu' });
+      group.allReduce(all, { op: 'max' });
+      return all.toArray() as [number, number];
+    });
+    rankStatus.set({ action: 'stepOptimizer' });
+    return found;
+  }, mine);
+}

@@ -1,0 +1,270 @@
+// @ts-check
+/** @file Ranks of tests with shards, one scenario at a time: memory, steps that are skipped or refused, recordings, graphs, types. */
+
+import { fileURLToPath } from 'node:url';
+import { simulate } from '@pipewright/schedule';
+import { distributed, manualSeed, nn, ones, optim, randn, scope, setDefaultDtype, tensor } from '@pipewright/torch';
+import {
+  fullyShard,
+  initDeviceMesh,
+  loadPt2,
+  PipelineRuntime,
+  PipelineStage,
+  pipeline,
+  Recorder,
+  replicate,
+  shardOf,
+  withWholeParameters,
+} from '../../dist/index.js';
+import { runAsProgram } from './program.mjs';
+
+const mse = (output, target) => nn.functional.mseLoss(output, target);
+const numbersOf = (value) => Array.from(value.detach().to('float64').flatten().toTypedArray());
+const errorOf = (call) => {
+  try {
+    call();
+    return null;
+  } catch (error) {
+    return { code: error.code, message: error.message };
+  }
+};
+
+/** A stage of two layers. */
+function makeStage(index, width = 8) {
+  manualSeed(40 + index);
+  return new nn.Sequential(new nn.Linear(width, 2 * width), new nn.Tanh(), new nn.Linear(2 * width, width));
+}
+
+/** Stages of this rank on a mesh, wrapped. */
+function setUp({ pp, schedule, stages: count, wrap, microbatches = 4, options = {}, shardOptions = {} }) {
+  setDefaultDtype('float64');
+  const mesh = initDeviceMesh('cpu', [pp, distributed.getWorldSize() / pp], ['pp', 'dp']);
+  const place = Array.from({ length: count }, (_, i) => i).filter((i) => i % pp === mesh.getLocalRank('pp'));
+  const stages = place.map((index) => {
+    const module = makeStage(index);
+    if (wrap === 'replicate') replicate(module, { mesh: mesh.get('dp') });
+    else fullyShard(module, { mesh: mesh.get('dp'), level: wrap, ...shardOptions });
+    return new PipelineStage(module, index, count, { group: mesh.getGroup('pp') });
+  });
+  const runtime = new PipelineRuntime(stages, schedule, { microbatches, lossFn: mse, ...options });
+  const optimizer = new optim.AdamW(
+    stages.flatMap(({ module }) => module.parameters()),
+    { lr: 0.01 },
+  );
+  manualSeed(5 + mesh.getLocalRank('dp'));
+  return { mesh, stages, runtime, optimizer, x: randn([8, 8]), y: randn([8, 8]) };
+}
+
+const weightsOf = (stages) => stages.flatMap(({ module }) => module.parameters().flatMap(numbersOf));
+
+const scenarios = {
+  /** What a rank holds between steps, at most, and what the simulator says. */
+  memory({ memoryLimit, reshardAfterForward = false, wrap = 'parameters' }) {
+    const { mesh, stages, runtime, optimizer, x, y } = setUp({
+      pp: 1,
+      stages: 3,
+      schedule: 'LoopedBFS',
+      wrap,
+      options: memoryLimit === undefined ? {} : { dataParallel: { memoryLimit } },
+      shardOptions: { reshardAfterForward },
+    });
+    for (let step = 0; step < 2; step++)
+      scope(() => {
+        optimizer.zeroGrad();
+        runtime.step(x, { target: y });
+        optimizer.step();
+      });
+    const { parallel } = runtime;
+    const shards = mesh.size('dp');
+    const bytes = stages.map(({ stageIndex }) => parallel.sharding(stageIndex).bytes);
+    const parameters = stages.flatMap(({ module }) => module.parameters());
+    const held = {
+      parameters: parameters.reduce((sum, { nbytes }) => sum + nbytes, 0),
+      gradients: parameters.reduce((sum, { grad }) => sum + (grad?.nbytes ?? 0), 0),
+    };
+    const { state } = optimizer.stateDict();
+    const optimizerBytes = Object.values(state)
+      .flatMap((each) => [each.exp_avg, each.exp_avg_sq])
+      .reduce((sum, { nbytes }) => sum + nbytes, 0);
+    const { parameterPeak } = simulate(runtime.schedule, { parameters: bytes, shards, sharding: wrap });
+    // Wholes that are not needed have no memory.
+    const unread = [...parallel.owners.keys()].flatMap((unit) =>
+      unit.entries.map((entry) => unit.wholeOf(entry).dataPtr() === 0n),
+    );
+    return {
+      whole: bytes.reduce((sum, each) => sum + each, 0),
+      held,
+      optimizerBytes,
+      between: parallel.parameterBytes,
+      counted: parallel.parameterPeak,
+      simulated: parameterPeak[0],
+      freed: unread.every(Boolean),
+      gathers: [...parallel.gathers],
+    };
+  },
+
+  /** One loss is not a number: all ranks skip that step of the optimizer. */
+  skipped({ wrap, gradient = false }) {
+    const { mesh, stages, runtime, optimizer, x, y } = setUp({ pp: 2, stages: 2, schedule: '1F1B', wrap });
+    const results = [];
+    for (let step = 0; step < 3; step++)
+      scope(() => {
+        optimizer.zeroGrad();
+        const before = weightsOf(stages);
+        const isBad = step === 1 && mesh.getLocalRank('dp') === 1;
+        runtime.step(x, { target: isBad && !gradient ? y.mul(Number.NaN) : y });
+        const [first] = stages[0].module.parameters();
+        if (isBad && gradient && mesh.getLocalRank('pp') === 0) first.grad.fill_(Number.POSITIVE_INFINITY);
+        const { norm, skipped, reason } = runtime.stepOptimizer(optimizer, { maxNorm: 1 });
+        const isSame = JSON.stringify(before) === JSON.stringify(weightsOf(stages));
+        results.push({ skipped, reason, isSame, isFinite: Number.isFinite(norm) });
+      });
+    return { results, count: runtime.skippedSteps };
+  },
+
+  /** One rank is given a wrong batch: no rank computes, and the next step is as if nothing had been. */
+  refused({ wrap, refuse = true, pp = 2 }) {
+    const { mesh, stages, runtime, optimizer, x, y } = setUp({
+      pp,
+      stages: 2,
+      schedule: pp === 1 ? 'LoopedBFS' : '1F1B',
+      wrap,
+    });
+    const errors = [];
+    for (let step = 0; step < 3; step++)
+      scope(() => {
+        optimizer.zeroGrad();
+        const isWrong = mesh.getLocalRank('dp') === 1 && mesh.getLocalRank('pp') === 0;
+        if (refuse && step === 1) {
+          errors.push(errorOf(() => runtime.step(isWrong ? ones([2, 8]) : x, { target: y })));
+          errors.push(stages.every(({ module }) => module.parameters().every(({ grad }) => grad === null)));
+        }
+        runtime.step(x, { target: y });
+        optimizer.step();
+      });
+    return { errors, weights: weightsOf(stages) };
+  },
+
+  /** The recorder shows collectives. */
+  recorded() {
+    const recorder = new Recorder();
+    const { runtime, x, y } = setUp({
+      pp: 2,
+      stages: 4,
+      schedule: 'Interleaved1F1B',
+      wrap: 'parameters',
+      options: { record: recorder },
+    });
+    for (let step = 0; step < 3; step++) runtime.step(x, { target: y });
+    runtime.eval(x);
+    const kinds = (at) =>
+      recorder
+        .timeline(at)
+        .filter(({ action }) => ['UNSHARD', 'RESHARD', 'REDUCE_GRAD'].includes(action.kind))
+        .map(
+          ({ action, start, end }) =>
+            `${action.stage}${action.kind}${start >= 0 && end >= start ? '' : ' without time'}`,
+        );
+    const report = recorder.report();
+    return { training: kinds(2), evaluation: kinds(3), report: report?.includes('UNSHARD') ?? null };
+  },
+
+  /** A model that was exported, in shards: as on two ranks with the whole batch. */
+  graph({ wrap, schedule = '1F1B', count = 2 }) {
+    const pp = 2;
+    const mesh = initDeviceMesh('cpu', [pp, distributed.getWorldSize() / pp], ['pp', 'dp']);
+    const dp = mesh.getLocalRank('dp');
+    const model = loadPt2(fileURLToPath(new URL('../../../../testdata/models/gpt2_dyn.pt2', import.meta.url)));
+    const pipe = pipeline(model, { stages: count });
+    const own = Array.from({ length: count }, (_, i) => i).filter(
+      (i) => (i < pp ? i : 2 * pp - 1 - i) === mesh.getLocalRank('pp'),
+    );
+    const stages = own.map((index) => {
+      const stage = pipe.buildStage(index, { group: mesh.getGroup('pp') });
+      if (wrap !== 'none') fullyShard(stage.module, { mesh: mesh.get('dp'), level: wrap });
+      return stage;
+    });
+    const lossFn = (output) => output.square().mean();
+    const runtime = new PipelineRuntime(stages, schedule, { microbatches: 2, lossFn });
+    const optimizer = new optim.SGD([...new Set(stages.flatMap(({ module }) => module.parameters()))], { lr: 0.1 });
+    const [input] = model.graph.nodes;
+    for (let step = 0; step < 2; step++)
+      scope(() => {
+        const all = tensor(
+          Array.from({ length: 12 * input.meta.shape[1] }, (_, i) => (7 * i + 3 * step) % 30),
+          { dtype: 'int64' },
+        ).reshape([12, -1]);
+        const mine = wrap === 'none' ? all : all.narrow(0, 6 * dp, 6);
+        optimizer.zeroGrad();
+        runtime.step(mine);
+        optimizer.step();
+      });
+    const found = {};
+    for (const { stageIndex, module } of stages)
+      withWholeParameters(module, () => {
+        for (const [name, parameter] of module.namedParameters()) found[`${stageIndex} ${name}`] = numbersOf(parameter);
+      });
+    return found;
+  },
+
+  /** Computing in another type than that of the parameters, and parameters that stay out. */
+  types() {
+    setDefaultDtype('float32');
+    const mesh = initDeviceMesh('cpu', [1, distributed.getWorldSize()], ['pp', 'dp']);
+    manualSeed(3);
+    class Net extends nn.Module {
+      linear = new nn.Linear(8, 8);
+      own = new nn.Parameter(ones([8]));
+      seen = [];
+      forward(x) {
+        this.seen.push([x.dtype.name, this.linear.weight.dtype.name]);
+        return this.linear.forward(x).mul(this.own.to(x.dtype));
+      }
+    }
+    const module = new Net();
+    fullyShard(module, {
+      mesh: mesh.get('dp'),
+      mpPolicy: { paramDtype: 'bfloat16', reduceDtype: 'float32', outputDtype: 'float32' },
+      ignoredParams: [module.own],
+    });
+    const stage = new PipelineStage(module, 0, 1, { group: mesh.getGroup('pp') });
+    const runtime = new PipelineRuntime(stage, 'GPipe', { microbatches: 2, lossFn: mse });
+    const outputs = runtime.step(ones([4, 8]), { target: ones([4, 8]) });
+    const { weight } = module.linear;
+    return {
+      seen: module.seen,
+      output: outputs.dtype.name,
+      weight: [weight.dtype.name, weight.grad.dtype.name, weight.shape],
+      own: [shardOf(module.own), module.own.shape, module.own.grad !== null],
+    };
+  },
+
+  /** What cannot be sharded, and modules that differ. */
+  wrong() {
+    const mesh = initDeviceMesh('cpu', [distributed.getWorldSize()], ['dp']);
+    class Scale extends nn.Module {
+      factor = new nn.Parameter(tensor(2, { dtype: 'float32' }));
+      forward(x) {
+        return x.mul(this.factor);
+      }
+    }
+    const { rank } = mesh;
+    return [
+      errorOf(() => fullyShard(new Scale(), { mesh })),
+      errorOf(() => fullyShard(new nn.Linear(4, rank === 1 ? 5 : 4), { mesh })),
+      errorOf(() => fullyShard(new nn.Linear(4, 4), { mesh, level: 'everything' })),
+      errorOf(() => fullyShard(new nn.Linear(4, 4), { mesh, shard: true })),
+      errorOf(() => fullyShard(new nn.Linear(4, 4), { mesh, shardPlacementFn: () => 2 })),
+      errorOf(() => fullyShard(new nn.Linear(4, 4), { mesh, units: [new nn.Linear(4, 4)] })),
+      errorOf(() => fullyShard(new nn.Linear(4, 4), {})),
+    ];
+  },
+};
+
+/** @param {[keyof typeof scenarios, any][]} cases */
+export function main(cases) {
+  if (!distributed.isInitialized()) distributed.initProcessGroup();
+  return cases.map(([name, settings]) => scenarios[name](settings ?? {}));
+}
+
+await runAsProgram(import.meta.url, main);

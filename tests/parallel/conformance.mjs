@@ -1,0 +1,80 @@
+// @ts-check
+/**
+ * @file The whole product of schedules, ways of dividing and accumulated steps, on threads and on processes over gloo, against
+ * plain training on the whole batch: `node tests/parallel/conformance.mjs [threads|processes|all]`. The suite runs a part of it.
+ */
+import { spawn } from 'node:child_process';
+import { fileURLToPath } from 'node:url';
+import { distributed } from '@pipewright/torch';
+import { caseOf, problemsOf, schedules, ways } from '../../packages/pipewright/testing/sharding.mjs';
+
+/** @typedef {import('../../packages/pipewright/testing/sharding.ts').Case} Case */
+/** @typedef {import('../../packages/pipewright/testing/sharding.ts').Result} Result */
+
+const program = fileURLToPath(new URL('../../packages/pipewright/testing/ranks/replica.mjs', import.meta.url));
+
+/** What a program of ranks prints. @param {number} threads @param {readonly Case[]} cases @param {NodeJS.ProcessEnv} env @returns {Promise<any>} */
+function run(threads, cases, env = {}) {
+  return new Promise((resolve, reject) => {
+    const args = [program, String(threads), JSON.stringify(cases)];
+    const child = spawn(process.execPath, args, {
+      env: { ...process.env, ...env },
+      stdio: ['ignore', 'pipe', 'inherit'],
+    });
+    let text = '';
+    child.stdout.on('data', (data) => {
+      text += data;
+    });
+    child.on('close', (code) => {
+      const line = text.split('\n').find((each) => each.startsWith('result '));
+      if (code === 0 && line !== undefined) resolve(JSON.parse(line.slice('result '.length)));
+      else reject(new Error(`ranks ended with ${code}`));
+    });
+  });
+}
+
+/** @param {'threads' | 'processes'} mode @param {number} ranks @param {readonly Case[]} cases @returns {Promise<Result[][]>} */
+async function onRanks(mode, ranks, cases) {
+  if (mode === 'threads') return run(ranks, cases);
+  const place = {
+    WORLD_SIZE: String(ranks),
+    MASTER_ADDR: '127.0.0.1',
+    MASTER_PORT: String(await distributed.freePort()),
+  };
+  return Promise.all(
+    Array.from({ length: ranks }, (_, rank) =>
+      run(0, cases, { ...place, RANK: String(rank), PIPEWRIGHT_THREADS: '1' }),
+    ),
+  );
+}
+
+const asked = process.argv[2] ?? 'all';
+let failed = 0;
+for (const mode of /** @type {const} */ (['threads', 'processes'])) {
+  if (asked !== 'all' && asked !== mode) continue;
+  for (const replicas of [1, 2]) {
+    const chosen = ways.filter((way) => (way.replicas ?? 1) === replicas);
+    const cases = schedules.flatMap((schedule) =>
+      chosen.flatMap((way) => [1, 2].map((count) => caseOf(schedule, way, count))),
+    );
+    const ranks = Number(cases[0]?.pp) * Number(cases[0]?.dp);
+    const started = performance.now();
+    const [wanted] = await run(
+      1,
+      cases.map((one) => ({ ...one, plain: true })),
+    );
+    const results = await onRanks(mode, ranks, cases);
+    const problems = cases.flatMap((one, i) =>
+      problemsOf(
+        one,
+        results.map((ofRank) => /** @type {Result} */ (ofRank[i])),
+        wanted[i],
+      ),
+    );
+    failed += problems.length;
+    const seconds = ((performance.now() - started) / 1000).toFixed(0);
+    console.log(`${mode}, ${ranks} ranks: ${cases.length} cases, ${problems.length} problems, ${seconds} s`);
+    for (const problem of problems.slice(0, 20)) console.log(`  ${problem}`);
+  }
+}
+process.exitCode = failed === 0 ? 0 : 1;
