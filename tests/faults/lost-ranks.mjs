@@ -56,7 +56,7 @@ async function manyFaults() {
 /** Signals from outside. */
 async function randomKills() {
   const count = Number(values.faults);
-  return compare('processes', { steps: count * 6, pauseMs: 100, copies: 2 }, count);
+  return compare('processes', { steps: count * 12, pauseMs: 50, copies: 2, saveEvery: 3 }, count);
 }
 
 /** How many actions the row of each rank has. */
@@ -64,6 +64,8 @@ async function rowLengths() {
   const { results } = await job('threads', { steps: 1 }, 0);
   return results.map((result) => /** @type {{ row: number }} */ (result).row);
 }
+
+/** @typedef {import('../../packages/pipewright/dist/index.js').Launched} Launched */
 
 /** Runs a job undisturbed and disturbed. @param {'threads' | 'processes'} mode @param {object} life @param {number} [kills] */
 async function compare(mode, life, kills = 0) {
@@ -134,35 +136,39 @@ async function job(mode, life, kills) {
       console.log(`all ranks begin again: ${report}`);
     },
   });
-  const timer = kills > 0 ? killNow(launched, kills, killed) : undefined;
+  if (kills > 0) void killNow(launched, kills, killed);
   try {
     const results = await launched.done;
     return { results, ms: performance.now() - began, recoveries: launched.recoveries(), restarts, delays };
   } finally {
-    clearTimeout(timer?.current);
     rmSync(folder, { recursive: true, force: true });
   }
 }
 
-/** Kills a rank now and then: some right after another, so that the recovery is hit. @param {import('../../packages/pipewright/dist/index.js').Launched} launched @param {number} count @param {number[]} killed */
-function killNow(launched, count, killed) {
-  const timer = { current: setTimeout(next, 4000) };
-  let left = count;
-  function next() {
-    const pids = launched.pids();
-    const pid = pids[random(pids.length)];
-    if (pid !== undefined && launched.places().some(({ step }) => step !== undefined)) {
+/**
+ * Kills ranks at random moments. After each kill it waits until all is well again; one in four is followed by another one before
+ * that. @param {Launched} launched @param {number} count @param {number[]} killed
+ */
+async function killNow(launched, count, killed) {
+  const pause = (/** @type {number} */ ms) => new Promise((resolve) => setTimeout(resolve, ms));
+  const seen = () => launched.recoveries().length + launched.restarts().length;
+  while (!launched.places().some(({ step }) => step !== undefined)) await pause(200);
+  while (killed.length < count) {
+    const before = seen();
+    for (let i = random(4) === 0 ? 2 : 1; i > 0; i--) {
+      const pids = launched.pids();
+      if (pids.length < ranks) return;
       try {
-        process.kill(pid, 'SIGKILL');
+        process.kill(/** @type {number} */ (pids[random(ranks)]), 'SIGKILL');
         killed.push(Number(process.hrtime.bigint()) / 1e6);
-        left--;
       } catch {
         // it was being replaced
       }
+      if (i > 1) await pause(random(2500));
     }
-    if (left > 0) timer.current = setTimeout(next, random(4) === 0 ? random(1500) : 1000 + random(4000));
+    while (seen() === before) await pause(20);
+    await pause(random(700));
   }
-  return timer;
 }
 
 /** Numbers below a bound that follow from a seed. @param {number} seed */

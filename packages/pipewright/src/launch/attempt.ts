@@ -9,7 +9,7 @@ import type { LaunchPlan } from './launch-options.ts';
 import { interfaceTowards } from './machines/address.ts';
 import { openGuest } from './machines/guest.ts';
 import { openHub } from './machines/hub.ts';
-import type { Link, LinkOptions } from './machines/link.ts';
+import { type Link, type LinkEvents, type LinkOptions, lostMachine, type MachineCommand } from './machines/link.ts';
 import { proofOf } from './machines/secret.ts';
 import { JOINING, NEVER_JOINED } from './ranks/joining.ts';
 import { startProcesses } from './ranks/process-ranks.ts';
@@ -23,7 +23,7 @@ import {
 } from './ranks/rank-failure.ts';
 import type { RankEvents, StartedRanks } from './ranks/started-ranks.ts';
 import { startThreads } from './ranks/thread-ranks.ts';
-import { REPLACES } from './replacement/messages.ts';
+import { type LauncherOrder, type RankNotice, REPLACES } from './replacement/messages.ts';
 import type { Recovery } from './replacement/recovery.ts';
 import { Replacement } from './replacement/replacement.ts';
 
@@ -85,6 +85,10 @@ export class Attempt {
   private replacement: Replacement | undefined;
   /** Ranks that are started again when they have ended. */
   private readonly replacing = new Set<number>();
+  /** Ranks that train with `trainLoop`, and may not end before all have done all steps. */
+  private readonly inLoop = new Set<number>();
+  /** Ranks of this machine that are lost, while machine 0 has not said what is to be done. */
+  private readonly undecided = new Map<number, RankFailure>();
   private readonly timers: NodeJS.Timeout[] = [];
   private allOver: () => void = () => undefined;
   /** Ends the wait for other machines. */
@@ -156,16 +160,16 @@ export class Attempt {
         line: this.options.line,
         failed: (failure) => this.failed(failure),
         ended: (rank, value) => this.ended(rank, value),
-        notice: (rank, notice) => this.replacement?.heard(rank, notice),
+        notice: (rank, notice) => this.heard(rank, notice),
       };
       this.link = await this.joinMachines();
       this.checkSignal();
       const env = await this.environment(network);
-      const replaces = this.plan.maxRestarts > 0 && this.plan.nnodes === 1;
+      const replaces = this.plan.maxRestarts > 0;
       const start = {
         ...{ count, first: this.first, script, args, data, board: this.board, env, graceMs, threadsPerRank, replaces },
       };
-      if (replaces) this.replacement = this.replaceRanks();
+      if (replaces && this.plan.nodeRank === 0) this.replacement = this.replaceRanks();
       this.started = this.plan.mode === 'threads' ? await startThreads(start, events) : startProcesses(start, events);
       if (this.signalled !== undefined) this.started.signal(this.signalled);
       this.watchStopped();
@@ -196,8 +200,17 @@ export class Attempt {
   private failed(failure: RankFailure): void {
     // One that is stopped has its failure already when it is killed.
     if (this.failures.some(({ rank }) => rank === failure.rank) || this.replacing.has(failure.rank)) return;
-    const isFirst = this.snapshot === undefined && this.signalled === undefined;
-    if (isFirst && this.replacement?.lost([failure], this.places()) === true) return;
+    if (this.snapshot === undefined && this.signalled === undefined) {
+      if (this.replacement?.lost([failure], this.places()) === true) return;
+      // Machine 0 decides; until then it counts as being replaced.
+      if (this.plan.nodeRank > 0 && this.plan.maxRestarts > 0 && this.inLoop.size > 0) {
+        this.undecided.set(failure.rank, failure);
+        return this.link?.lost(
+          failure,
+          this.places().filter(({ rank }) => rank === failure.rank),
+        );
+      }
+    }
     this.failures = [...this.failures, failure];
     if (this.snapshot === undefined || !failedInWait(failure)) this.link?.failed(failure);
     this.endAll();
@@ -281,18 +294,61 @@ export class Attempt {
         replaced.count++;
         return true;
       },
-      start: (rank) => this.replace(rank),
-      interrupt: (generation) => this.started?.interrupt(generation),
-      meet: async (generation) => ({ ...(this.started?.meet() ?? {}), ...(await this.meetingPoint(generation)) }),
-      tell: (rank, order) => this.started?.tell(rank, order),
+      start: (rank) => this.command({ kind: 'start', rank }),
+      interrupt: (generation) => {
+        this.link?.command({ kind: 'interrupt', generation });
+        this.obey({ kind: 'interrupt', generation });
+      },
+      meet: async () => ({ ...(this.started?.meet() ?? {}), ...(await this.meetingPoint()) }),
+      tell: (rank, order) => this.command({ kind: 'order', rank, order }),
       killStopped: () => this.killStoppedRanks(),
-      late: (rank) => this.started?.killRank(rank),
+      late: (rank) => this.command({ kind: 'kill', rank }),
       recovered: this.options.recovered,
     });
   }
 
+  /** What machine 0 wants of a rank, wherever that is. A machine that is gone starts its ranks when it comes back. */
+  private command(command: Exclude<MachineCommand, { kind: 'interrupt' }>): void {
+    const local = command.rank - this.first;
+    if (local >= 0 && local < this.plan.ranks) return this.obey(command);
+    if (this.link?.command(command) === true || command.kind !== 'kill') return undefined;
+    const machine = Math.floor(command.rank / this.plan.ranks);
+    const failure = lostMachine(machine, this.plan.ranks, 'it did not come back in time');
+    this.failures = [...this.failures, failure];
+    this.link?.failed(failure);
+    return this.endAll();
+  }
+
+  /** Does what machine 0 wants of ranks of this machine. */
+  private obey(command: MachineCommand): void {
+    if (command.kind === 'interrupt') {
+      this.started?.interrupt(command.generation);
+      return this.killStoppedRanks();
+    }
+    const { rank } = command;
+    if (command.kind === 'start') return this.replace(rank);
+    if (command.kind === 'kill') return this.started?.killRank(rank);
+    if (command.order.kind === 'end') this.inLoop.delete(rank);
+    return void this.withSecret(command.order).then((order) => this.started?.tell(rank, order));
+  }
+
+  /** Every machine knows the secret; it does not travel. */
+  private async withSecret(order: LauncherOrder): Promise<LauncherOrder> {
+    if (order.kind === 'end' || this.plan.mode === 'threads') return order;
+    return { ...order, secret: await this.rankSecret(order.number) };
+  }
+
+  /** A rank of this machine has said how far it is. */
+  private heard(rank: number, notice: RankNotice): void {
+    if (notice.kind === 'ready') this.inLoop.add(rank);
+    if (this.plan.nodeRank === 0) this.replacement?.heard(rank, notice);
+    else this.link?.notice(rank, notice);
+  }
+
   /** Starts a rank again when nothing is left of it. */
   private replace(rank: number): void {
+    this.inLoop.delete(rank);
+    this.undecided.delete(rank);
     if (this.over.delete(rank)) return this.started?.restart(rank);
     this.replacing.add(rank);
     return this.later(REPLACE_MS, () => {
@@ -305,10 +361,8 @@ export class Attempt {
   }
 
   /** Where the processes of a generation meet; those of an earlier one have another secret and are refused. */
-  private async meetingPoint(generation: number): Promise<{ masterPort?: number; secret?: string }> {
-    if (this.plan.mode === 'threads') return {};
-    const masterPort = this.plan.masterPort ?? (await freePort());
-    return { masterPort, secret: await this.rankSecret(generation) };
+  private async meetingPoint(): Promise<{ masterPort?: number }> {
+    return this.plan.mode === 'threads' ? {} : { masterPort: this.plan.masterPort ?? (await freePort()) };
   }
 
   /** Of this run alone: ranks of another one with the same secret of the machines are refused. */
@@ -317,7 +371,8 @@ export class Attempt {
   }
 
   private ended(rank: number, value: unknown): void {
-    if (this.replacement?.isActive === true && !this.replacing.has(rank) && this.snapshot === undefined)
+    const isExpected = this.replacing.has(rank) || this.undecided.has(rank) || this.snapshot !== undefined;
+    if (this.inLoop.has(rank) && !isExpected)
       this.failed(leftFailure(rank, { atMs: steadyMs(), needs: 'the other ranks have steps to do' }));
     if (this.replacing.delete(rank) && this.signalled === undefined && this.snapshot === undefined)
       return this.started?.restart(rank);
@@ -341,7 +396,16 @@ export class Attempt {
       networkInterface: this.plan.networkInterface ?? (process.env['GLOO_SOCKET_IFNAME'] || undefined),
       endMs: graceMs + 3 * KILL_MS,
     };
-    const events = { failed: () => this.endAll() };
+    const events: LinkEvents = {
+      failed: () => {
+        this.failures = [...this.failures, ...this.undecided.values()];
+        this.undecided.clear();
+        this.endAll();
+      },
+      lost: (failures, places) => this.snapshot === undefined && this.replacement?.lost(failures, places) === true,
+      notice: (rank, notice) => this.replacement?.heard(rank, notice),
+      command: (command) => this.obey(command),
+    };
     const link = nodeRank === 0 ? openHub(options, events) : openGuest(options, events);
     const joined = await Promise.race([link, interrupted]);
     this.restarts = joined?.restarts ?? this.restarts;
@@ -381,7 +445,7 @@ export class Attempt {
       TORCHELASTIC_MAX_RESTARTS: String(this.plan.maxRestarts),
       TORCHELASTIC_RUN_ID: this.options.id,
     };
-    const replaces = this.plan.maxRestarts > 0 && nnodes === 1 ? { [REPLACES]: '1' } : {};
+    const replaces = this.plan.maxRestarts > 0 ? { [REPLACES]: '1' } : {};
     if (mode === 'threads') return () => ({ ...limit, ...elastic, ...replaces, ...env });
     const masterPort = this.plan.masterPort ?? (await freePort());
     const secret = await this.rankSecret(0);

@@ -49,6 +49,8 @@ export class Copies {
   private readonly state: RankState;
   /** How many other ranks keep a copy. */
   readonly count: number;
+  /** How many replicas can take the place of a copy. */
+  private replicas = 0;
   private readonly own = new Newest<Snapshot>();
   private readonly kept = new Map<number, Newest<Copy>>();
 
@@ -71,10 +73,15 @@ export class Copies {
       kept: [...this.kept].flatMap(([rank, copies]) =>
         copies.steps.map((step) => ({ rank, step, shared: copies.at(step)?.shared !== null })),
       ),
-      replicaKey: this.state.replicas()?.key ?? null,
+      replicaKey: this.state.replicaKey(),
       begun,
     };
-    return planRecovery(group.allGatherObject(mine as unknown as distributed.Json) as unknown as Holdings[]);
+    const all = group.allGatherObject(mine as unknown as distributed.Json) as unknown as Holdings[];
+    this.replicas = spareReplicas(
+      all.map(({ replicaKey }) => replicaKey),
+      group.rank,
+    );
+    return planRecovery(all);
   }
 
   /** Puts this rank's state, and with the help of others that of the lost ranks, to what the plan says. Returns where it came from. */
@@ -116,7 +123,7 @@ export class Copies {
     const { rank, size } = group;
     const keepers = keepersOf(rank, size, this.count);
     // Other replicas count as copies; but before the first step they need not be alike yet.
-    const whole = step === 0 || (this.state.replicas()?.count ?? 1) - 1 < this.count;
+    const whole = step === 0 || this.replicas < this.count;
     const tensors = [...toTensors(own), ...(whole ? toTensors(shared) : [])];
     const header = { step, own: own.tensors.length + 1, whole };
     for (const keeper of keepers) group.channel(keeper).sendMessage(COPY_TAG, { tensors, header });
@@ -136,9 +143,22 @@ export class Copies {
   }
 }
 
+/** How many ranks each machine has. */
+function ranksPerMachine(size: number): number {
+  return Number(process.env['LOCAL_WORLD_SIZE'] ?? size);
+}
+
+/** Other ranks with the same parameters; with several machines, other machines with such ranks. */
+function spareReplicas(keys: readonly (string | null)[], rank: number): number {
+  const local = ranksPerMachine(keys.length);
+  const machineOf = (one: number): number => (local < keys.length ? Math.floor(one / local) : one);
+  const alike = keys.flatMap((key, other) => (key !== null && key === keys[rank] ? [machineOf(other)] : []));
+  return new Set(alike.filter((machine) => machine !== machineOf(rank))).size;
+}
+
 /** The ranks that keep copies of a rank's state: on other machines, where there are several. */
 function keepersOf(rank: number, size: number, count: number): number[] {
-  const local = Number(process.env['LOCAL_WORLD_SIZE'] ?? size);
+  const local = ranksPerMachine(size);
   const stride = local < size ? local : 1;
   const keepers: number[] = [];
   for (let i = 1; i < size && keepers.length < count; i++) {

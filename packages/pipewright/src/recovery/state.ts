@@ -1,17 +1,6 @@
 /** @file The objects that make up the state of a rank: taken as a snapshot, and put back to one. */
 import { deserialize, serialize } from 'node:v8';
-import {
-  type distributed,
-  Generator,
-  getRngState,
-  nn,
-  noGrad,
-  optim,
-  scope,
-  setRngState,
-  Tensor,
-  unscoped,
-} from '@pipewright/torch';
+import { Generator, getRngState, nn, noGrad, optim, scope, setRngState, Tensor, unscoped } from '@pipewright/torch';
 import { show } from '../base/checks.ts';
 import { PipelineError } from '../base/errors.ts';
 import { flatten, isPlainObject, type TreeSpec, unflatten } from '../base/tree.ts';
@@ -76,12 +65,11 @@ export class RankState {
       if (object instanceof nn.Module) for (const parameter of object.parameters()) parameter.grad = null;
   }
 
-  /** The replicas that hold the same parameters: a key that they share, and how many they are; null where there are none. */
-  replicas(): { readonly key: string; readonly count: number } | null {
-    const all = this.modules().map((module) => replicationOf(module)?.group);
-    const groups = all.filter((group) => group !== undefined && group.size > 1) as distributed.ProcessGroup[];
-    if (groups.length === 0) return null;
-    return { key: groups.map(({ name }) => name).join(' '), count: Math.min(...groups.map(({ size }) => size)) };
+  /** A key that the replicas of this rank share; null where there are none. */
+  replicaKey(): string | null {
+    const groups = this.modules().map((module) => replicationOf(module)?.group);
+    const keys = groups.flatMap((group) => (group === undefined || group.size < 2 ? [] : [group.name]));
+    return keys.length === 0 ? null : keys.join(' ');
   }
 
   private modules(): nn.Module[] {

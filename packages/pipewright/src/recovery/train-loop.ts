@@ -13,13 +13,13 @@ import { LauncherLink } from './launcher-link.ts';
 import { RankState, type TrainState } from './state.ts';
 
 /** Checkpoints on disk: where states come from when all ranks are started again, or no copy in memory is left. */
-export interface LoopCheckpoints {
+export interface LoopCheckpoints<Connected> {
   /** Saves after this many steps. */
   readonly every: number;
   /** Saves the state; called by all ranks. `step` is the number of steps done. */
-  save(step: number): unknown;
+  save(connected: Connected, step: number): unknown;
   /** Loads the newest state, and returns the number of steps it had done; undefined where there is none. Called by all ranks. */
-  load(): number | undefined | Promise<number | undefined>;
+  load(connected: Connected): number | undefined | Promise<number | undefined>;
 }
 
 /** How to train. */
@@ -36,7 +36,8 @@ export interface TrainLoopOptions<Connected> {
   readonly copies?: number | undefined;
   /** After how many steps copies are made; so many steps may have to be repeated. Default 1. */
   readonly copyEvery?: number | undefined;
-  readonly checkpoint?: LoopCheckpoints | undefined;
+  /** Checkpoints on disk, for when all ranks are started again or no copy is left. */
+  readonly checkpoint?: LoopCheckpoints<Connected> | undefined;
 }
 
 const known = ['steps', 'state', 'connect', 'step', 'copies', 'copyEvery', 'checkpoint'];
@@ -72,7 +73,16 @@ export async function trainLoop<Connected>(options: TrainLoopOptions<Connected>)
 }
 
 /** The ranks were interrupted, and not by a mistake of this one. */
-const consequences = new Set(['PEER_LOST', 'ABORTED', 'CANCELLED', 'TIMED_OUT', 'BROKEN', 'STEP_REFUSED', 'CLOSED']);
+const consequences = new Set([
+  'PEER_LOST',
+  'ABORTED',
+  'CANCELLED',
+  'TIMED_OUT',
+  'BROKEN',
+  'STEP_REFUSED',
+  'CLOSED',
+  'IN_USE',
+]);
 
 class Loop<Connected> {
   private readonly options: TrainLoopOptions<Connected>;
@@ -97,7 +107,7 @@ class Loop<Connected> {
     const group = distributed.initProcessGroup();
     const connected = this.options.connect(group);
     this.connected = { value: connected };
-    for (let step = (await this.options.checkpoint?.load()) ?? 0; step < this.options.steps; step++)
+    for (let step = (await this.options.checkpoint?.load(connected)) ?? 0; step < this.options.steps; step++)
       await this.step(connected, step);
     this.leave();
   }
@@ -159,7 +169,7 @@ class Loop<Connected> {
   /** The step from which to go on, with the state of its beginning, and where that came from. */
   private async restore(group: distributed.ProcessGroup, plan: ReturnType<Copies['plan']>): Promise<[number, string]> {
     if (plan.step !== undefined) return [plan.step, this.copies.restore(group, plan)];
-    const saved = await this.options.checkpoint?.load();
+    const saved = await this.options.checkpoint?.load((this.connected as { readonly value: Connected }).value);
     if (saved === undefined && (plan.begun > 0 || plan.missing.length > 0))
       throw new PipelineError(
         'STATE_LOST',
@@ -175,7 +185,7 @@ class Loop<Connected> {
     await this.options.step(connected, step);
     const { checkpoint } = this.options;
     // Before the step counts as done: a save that is interrupted is made again, with the step.
-    if (checkpoint !== undefined && (step + 1) % checkpoint.every === 0) await checkpoint.save(step + 1);
+    if (checkpoint !== undefined && (step + 1) % checkpoint.every === 0) await checkpoint.save(connected, step + 1);
   }
 
   /** Leaves the groups of a generation, and what was made from them. */

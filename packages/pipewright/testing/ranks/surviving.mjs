@@ -6,7 +6,18 @@
 import { createHash } from 'node:crypto';
 import { closeSync, openSync } from 'node:fs';
 import { join } from 'node:path';
-import { distributed, Generator, manualSeed, nn, optim, randn, scope, setDefaultDtype, stack } from '@pipewright/torch';
+import {
+  distributed,
+  Generator,
+  manualSeed,
+  nn,
+  optim,
+  randn,
+  saveSafetensors,
+  scope,
+  setDefaultDtype,
+  stack,
+} from '@pipewright/torch';
 import {
   initDeviceMesh,
   meshCoordinate,
@@ -36,7 +47,7 @@ import {
  * @property {number} [pauseMs] of every step
  * @property {readonly End[]} [ends]
  * @property {string} folder where ranks note that they have ended
- * @property {(rank: number) => import('../../dist/index.js').LoopCheckpoints} [checkpoint]
+ * @property {number} [saveEvery] after how many steps the parameters are written to a file
  */
 
 /** Batches in an order that follows from a seed, with a state. */
@@ -79,6 +90,14 @@ export async function main(life) {
     state: { module, optimizer, scheduler, loader, noise, counters },
     copies: life.copies,
     copyEvery: life.copyEvery,
+    checkpoint:
+      life.saveEvery === undefined
+        ? undefined
+        : {
+            every: life.saveEvery,
+            save: () => saveSafetensors(join(life.folder, `saved-${rank}`), module.stateDict()),
+            load: () => undefined,
+          },
     connect: () => {
       end(-3);
       const mesh = initDeviceMesh('cpu', [stages, replicas], ['pp', 'dp']);

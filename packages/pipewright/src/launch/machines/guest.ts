@@ -2,7 +2,9 @@
 import { connect, type Socket } from 'node:net';
 import { PipelineError } from '../../base/errors.ts';
 import { steadyMs } from '../../base/steady-clock.ts';
+import type { RankPlace } from '../../status/place.ts';
 import type { RankFailure } from '../ranks/rank-failure.ts';
+import type { RankNotice } from '../replacement/messages.ts';
 import type { Connection } from './connection.ts';
 import { respond } from './handshake.ts';
 import {
@@ -37,7 +39,10 @@ async function enter(guest: Guest, options: LinkOptions, deadline: number): Prom
   for (let left = options.joinMs; left > 0; left = deadline - steadyMs()) {
     const socket = connect(options.port, options.host);
     if (await isConnected(socket, left, (problem) => (why = problem))) {
-      const entry = await respond(socket, options, guest);
+      const entry = await respond(socket, options, {
+        message: (message) => guest.message(message),
+        lost: (problem) => guest.gone(problem),
+      });
       if ('connection' in entry) return guest.begin(entry.connection);
       if ('refused' in entry)
         throw new PipelineError('REFUSED', `launch: machine 0 refused this machine: ${entry.refused}`);
@@ -75,7 +80,7 @@ class Guest implements Link {
   private connection: Connection | undefined;
   private readonly options: LinkOptions;
   private readonly events: LinkEvents;
-  private gone: RankFailure | undefined;
+  private loss: RankFailure | undefined;
   private finish: (report: WholeReport) => void = () => undefined;
   private mayRestart = false;
   private own: MachineReport = { failures: [], places: [] };
@@ -103,13 +108,25 @@ class Guest implements Link {
     this.connection?.send({ kind: 'failed', failure });
   }
 
+  lost(failure: RankFailure, places: readonly RankPlace[]): void {
+    this.connection?.send({ kind: 'lost', failure, places });
+  }
+
+  notice(rank: number, notice: RankNotice): void {
+    this.connection?.send({ kind: 'notice', rank, notice });
+  }
+
+  command(): boolean {
+    return false;
+  }
+
   over(report: MachineReport, mayRestart = false): Promise<WholeReport> {
     this.own = report;
     this.mayRestart = mayRestart;
     this.connection?.send({ kind: 'over', ...report });
     return new Promise((resolve) => {
       this.finish = resolve;
-      if (this.gone !== undefined) resolve(this.withLoss());
+      if (this.loss !== undefined) resolve(this.withLoss());
     });
   }
 
@@ -125,19 +142,20 @@ class Guest implements Link {
       this.restarts = heard.restarts;
       this.allHere();
     } else if (heard.kind === 'failed') this.events.failed(heard.failure);
+    else if (heard.kind === 'command') this.events.command?.(heard.command);
     else if (heard.kind === 'report') this.finish(heard);
   }
 
-  lost(why: string): void {
-    this.gone = lostMachine(0, this.options.ranks, why);
-    this.giveUp(new PipelineError('PEER_LOST', `launch: ${this.gone.message}, before all machines were there`));
-    this.events.failed(this.gone);
+  gone(why: string): void {
+    this.loss = lostMachine(0, this.options.ranks, why);
+    this.giveUp(new PipelineError('PEER_LOST', `launch: ${this.loss.message}, before all machines were there`));
+    this.events.failed(this.loss);
     this.finish(this.withLoss());
   }
 
   /** What is known where machine 0 can tell no more. */
   private withLoss(): WholeReport {
-    const failures = [...this.own.failures, this.gone as RankFailure];
+    const failures = [...this.own.failures, this.loss as RankFailure];
     // Machine 0 may be started again.
     return { failures, places: this.own.places, again: this.mayRestart };
   }

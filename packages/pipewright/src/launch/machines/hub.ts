@@ -12,6 +12,7 @@ import {
   type LinkEvents,
   type LinkOptions,
   lostMachine,
+  type MachineCommand,
   type MachineReport,
   type WholeReport,
 } from './link.ts';
@@ -72,6 +73,8 @@ class Hub implements Link {
   private readonly seen = new Set<number>();
   /** How to end connections that have yet to show the secret, the oldest first. */
   private readonly strangers = new Set<() => void>();
+  /** Machines that were lost and may come back while the others live. */
+  private readonly awaited = new Set<number>();
   private readonly reports = new Map<number, MachineReport>();
   private allOver: () => void = () => undefined;
 
@@ -103,8 +106,8 @@ class Hub implements Link {
       admit: (arrival, connection) => {
         const problem = this.problemOf(arrival);
         if (problem !== undefined) return problem;
-        // A machine that was lost and has come back: it can join when the ranks are started again.
-        if (this.begun) return LATER;
+        // A machine that was lost and has come back: it can join where its ranks are awaited, or when all are started again.
+        if (this.begun && !this.awaited.has(arrival.machine)) return LATER;
         forget();
         return this.enter(arrival.machine, connection);
       },
@@ -118,6 +121,25 @@ class Hub implements Link {
 
   failed(failure: RankFailure): void {
     this.tellAll({ kind: 'failed', failure });
+  }
+
+  lost(): void {
+    // Machine 0 asks nobody.
+  }
+
+  notice(): void {
+    // Machine 0 keeps the account itself.
+  }
+
+  command(command: MachineCommand): boolean {
+    const message = { kind: 'command', command } as const;
+    if (command.kind === 'interrupt') {
+      this.tellAll(message);
+      return true;
+    }
+    const connection = this.machines.get(Math.floor(command.rank / this.options.ranks));
+    connection?.send(message);
+    return connection !== undefined;
   }
 
   async over(report: MachineReport, mayRestart = false): Promise<WholeReport> {
@@ -164,6 +186,10 @@ class Hub implements Link {
     const range = { first: machine * this.options.ranks, count: this.options.ranks };
     // The welcome goes first.
     setImmediate(() => {
+      if (this.awaited.delete(machine)) {
+        this.reports.delete(machine);
+        connection.send({ kind: 'go', run: this.run, restarts: this.restarts });
+      }
       if (this.begun || this.machines.size < this.options.nnodes - 1) return;
       this.begun = true;
       this.tellAll({ kind: 'go', run: this.run, restarts: this.restarts });
@@ -173,7 +199,10 @@ class Hub implements Link {
       message: (message: Fields) => {
         const heard = guestMessage(message, range);
         if (heard.kind === 'failed') this.spread(machine, heard.failure);
-        else if (heard.kind === 'over') {
+        else if (heard.kind === 'notice') this.events.notice?.(heard.rank, heard.notice);
+        else if (heard.kind === 'lost') {
+          if (this.events.lost?.([heard.failure], heard.places) !== true) this.spread(undefined, heard.failure);
+        } else if (heard.kind === 'over') {
           this.reports.set(machine, { failures: heard.failures, places: heard.places });
           this.check();
         }
@@ -186,6 +215,11 @@ class Hub implements Link {
     this.machines.delete(machine);
     if (this.reports.has(machine)) return;
     const failure = lostMachine(machine, this.options.ranks, why);
+    const first = machine * this.options.ranks;
+    const all = Array.from({ length: this.options.ranks }, (_, i) => ({ ...failure, rank: first + i }));
+    this.awaited.add(machine);
+    if (this.begun && this.events.lost?.(all, []) === true) return;
+    this.awaited.delete(machine);
     this.reports.set(machine, { failures: [failure], places: [] });
     this.spread(machine, failure);
     this.check();
@@ -196,7 +230,7 @@ class Hub implements Link {
   }
 
   /** Tells a failure of one machine to all others. */
-  private spread(from: number, failure: RankFailure): void {
+  private spread(from: number | undefined, failure: RankFailure): void {
     this.tellAll({ kind: 'failed', failure }, from);
     this.events.failed(failure);
   }

@@ -3,6 +3,7 @@
 import { steadyMs } from '../../base/steady-clock.ts';
 import type { RankPlace } from '../../status/place.ts';
 import type { RankFailure } from '../ranks/rank-failure.ts';
+import type { LauncherOrder, RankNotice } from '../replacement/messages.ts';
 
 /** How a machine takes part. */
 export interface LinkOptions {
@@ -42,7 +43,20 @@ export interface WholeReport extends MachineReport {
 export interface LinkEvents {
   /** A rank of another machine has failed, or a machine is gone. */
   failed(failure: RankFailure): void;
+  /** Machine 0 only: ranks of another machine are lost. Whether they are started again, instead of ending all. */
+  lost?(failures: readonly RankFailure[], places: readonly RankPlace[]): boolean;
+  /** Machine 0 only: a rank of another machine has said how far it is. */
+  notice?(rank: number, notice: RankNotice): void;
+  /** The other machines: what machine 0 wants of a rank of theirs, or of all. */
+  command?(command: MachineCommand): void;
 }
+
+/** What machine 0 tells another one to do with its ranks, which are lost, late, or to connect anew. */
+export type MachineCommand =
+  | { readonly kind: 'start'; readonly rank: number }
+  | { readonly kind: 'kill'; readonly rank: number }
+  | { readonly kind: 'interrupt'; readonly generation: number }
+  | { readonly kind: 'order'; readonly rank: number; readonly order: LauncherOrder };
 
 /** The connection of one launcher to all others. */
 export interface Link {
@@ -52,6 +66,12 @@ export interface Link {
   readonly restarts: number;
   /** Tells the others that a rank failed here. */
   failed(failure: RankFailure): void;
+  /** Asks machine 0 what is to be done about a rank that is lost here. */
+  lost(failure: RankFailure, places: readonly RankPlace[]): void;
+  /** Passes on to machine 0 what a rank of this machine said. */
+  notice(rank: number, notice: RankNotice): void;
+  /** Machine 0 only: tells the machine of a rank, or all machines. False where that machine is gone. */
+  command(command: MachineCommand): boolean;
   /** All ranks of this machine have ended; returns when those of all machines have. */
   over(report: MachineReport, mayRestart?: boolean): Promise<WholeReport>;
   close(): void;
@@ -61,6 +81,8 @@ export interface Link {
 export type GuestMessage =
   | { readonly kind: 'beat' }
   | { readonly kind: 'failed'; readonly failure: RankFailure }
+  | { readonly kind: 'lost'; readonly failure: RankFailure; readonly places: readonly RankPlace[] }
+  | { readonly kind: 'notice'; readonly rank: number; readonly notice: RankNotice }
   | ({ readonly kind: 'over' } & MachineReport);
 
 /** From machine 0 to the others. */
@@ -68,6 +90,7 @@ export type HubMessage =
   | { readonly kind: 'beat' }
   | { readonly kind: 'go'; readonly run: string; readonly restarts: number }
   | { readonly kind: 'failed'; readonly failure: RankFailure }
+  | { readonly kind: 'command'; readonly command: MachineCommand }
   | ({ readonly kind: 'report' } & WholeReport);
 
 /** The failure of a machine that is gone, under the number of its first rank. */

@@ -1,7 +1,8 @@
 /** @file Checks of what another machine sends: every field is of its kind, in its range, and may be shown. */
 import type { RankPlace } from '../../status/place.ts';
 import type { RankFailure } from '../ranks/rank-failure.ts';
-import type { GuestMessage, HubMessage, MachineReport } from './link.ts';
+import type { RankNotice } from '../replacement/messages.ts';
+import type { GuestMessage, HubMessage, MachineCommand, MachineReport } from './link.ts';
 import { plainText } from './plain-text.ts';
 
 /** The ranks that a machine may speak of: from `first`, `count` of them. */
@@ -11,12 +12,21 @@ export interface RankRange {
 }
 
 const LONGEST = { word: 200, message: 20_000, stack: 50_000 } as const;
+const MOST = 2 ** 31 - 1;
 const states: readonly RankPlace['state'][] = ['silent', 'working', 'waiting', 'stopped', 'failed', 'done'];
 
 /** A message of a machine to machine 0. Throws where it is none. */
 export function guestMessage(value: Fields, ranks: RankRange): GuestMessage {
   if (value['kind'] === 'beat') return { kind: 'beat' };
   if (value['kind'] === 'failed') return { kind: 'failed', failure: failure(value['failure'], ranks) };
+  if (value['kind'] === 'lost')
+    return {
+      kind: 'lost',
+      failure: failure(value['failure'], ranks),
+      places: list(value['places'], ranks.count).map((one) => place(one, ranks)),
+    };
+  if (value['kind'] === 'notice')
+    return { kind: 'notice', rank: rankOf(value['rank'], ranks), notice: notice(value['notice']) };
   if (value['kind'] === 'over') return { kind: 'over', ...report(value, ranks) };
   throw new TypeError('kind');
 }
@@ -27,6 +37,7 @@ export function hubMessage(value: Fields, ranks: RankRange): HubMessage {
   if (value['kind'] === 'go')
     return { kind: 'go', run: text(value['run'], LONGEST.word), restarts: whole(value['restarts'], 0, 1e9) };
   if (value['kind'] === 'failed') return { kind: 'failed', failure: failure(value['failure'], ranks) };
+  if (value['kind'] === 'command') return { kind: 'command', command: command(fields(value['command']), ranks) };
   if (value['kind'] === 'report') return { kind: 'report', ...report(value, ranks), again: value['again'] === true };
   throw new TypeError('kind');
 }
@@ -73,6 +84,30 @@ function failure(value: unknown, ranks: RankRange): RankFailure {
     atMs,
     ended,
   };
+}
+
+function notice(value: unknown): RankNotice {
+  const { kind, generation, step, finished, why, from, atMs } = fields(value);
+  if (typeof atMs !== 'number' || !Number.isFinite(atMs)) throw new TypeError('a time');
+  const which = whole(generation, -1, MOST);
+  if (kind === 'repeated') return { kind, generation: which, atMs };
+  if (kind === 'restored')
+    return { kind, generation: which, step: whole(step, 0, MOST), from: text(from, LONGEST.word), atMs };
+  if (kind !== 'ready') throw new TypeError('kind');
+  const at = step === null ? null : whole(step, 0, MOST);
+  return { kind, generation: which, step: at, finished: finished === true, why: text(why, LONGEST.message), atMs };
+}
+
+function command(value: Fields, ranks: RankRange): MachineCommand {
+  const { kind, rank, generation } = value;
+  if (kind === 'interrupt') return { kind, generation: whole(generation, 0, MOST) };
+  if (kind === 'start' || kind === 'kill') return { kind, rank: rankOf(rank, ranks) };
+  if (kind !== 'order') throw new TypeError('kind');
+  const { kind: order, number, masterPort } = fields(value['order']);
+  if (order === 'end') return { kind, rank: rankOf(rank, ranks), order: { kind: order } };
+  if (order !== 'generation') throw new TypeError('an order');
+  const meeting = { number: whole(number, 0, MOST), masterPort: whole(masterPort, 1, 65_535) };
+  return { kind, rank: rankOf(rank, ranks), order: { kind: order, ...meeting } };
 }
 
 function place(value: unknown, ranks: RankRange): RankPlace {

@@ -16,7 +16,7 @@ export interface LostRank {
 
 /** Ranks were lost, started again alone, and the step was repeated. Times are in milliseconds. */
 export interface Recovery {
-  /** How many ranks were started again so far, and how many may be. */
+  /** How often ranks were started again so far, and how often they may be. */
   readonly count: number;
   readonly of: number;
   readonly lost: readonly LostRank[];

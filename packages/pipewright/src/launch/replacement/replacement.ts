@@ -19,14 +19,15 @@ export interface ReplacementHost {
   /** Ends all waits that began before this generation. */
   interrupt(generation: number): void;
   /** Where the ranks of a generation meet. */
-  meet(generation: number): Promise<Omit<Extract<LauncherOrder, { kind: 'generation' }>, 'kind' | 'number'>>;
+  meet(): Promise<Omit<Extract<LauncherOrder, { kind: 'generation' }>, 'kind' | 'number'>>;
   tell(rank: number, order: LauncherOrder): void;
   /** A rank is not ready in time: it is taken for lost. */
   late(rank: number): void;
   /** Ends ranks that are stopped: the others would wait in vain. */
   killStopped(): void;
-  /** Whether one more rank may be started again; counts it if so. */
+  /** Whether ranks may be started again once more; counts it if so. */
   mayReplace(): boolean;
+  /** How often, and how often at most. */
   readonly count: () => number;
   readonly of: number;
   recovered(recovery: Recovery): void;
@@ -71,7 +72,7 @@ export class Replacement {
   /** Ranks have failed for one reason. Whether they are started again, instead of ending all. */
   lost(failures: readonly RankFailure[], places: readonly RankPlace[]): boolean {
     if (!this.used || this.over || failures.some(({ code }) => code === STATE_LOST)) return false;
-    for (const _ of failures) if (!this.host.mayReplace()) return false;
+    if (!this.host.mayReplace()) return false;
     const first = failures[0]?.atMs ?? steadyMs();
     this.interrupt(first);
     for (const failure of failures) {
@@ -96,11 +97,6 @@ export class Replacement {
       else this.fault?.repeated.add(rank);
       this.check();
     }
-  }
-
-  /** Whether ranks are in their loops: none may end before all have done all steps. */
-  get isActive(): boolean {
-    return this.used && !this.over;
   }
 
   close(): void {
@@ -167,7 +163,7 @@ export class Replacement {
     clearInterval(this.timer);
     const number = this.generation;
     this.states.fill('running');
-    const place = await this.host.meet(number);
+    const place = await this.host.meet();
     // One may have been lost meanwhile; the others still have to be told, so that they become ready again.
     this.states.forEach((_, rank) => this.host.tell(rank, { kind: 'generation', number, ...place }));
   }
