@@ -40,6 +40,10 @@ export const folders = {
     search: { holds: 'finding a better order', imports: ['generate', 'simulate', 'costs', 'model'] },
     draw: { holds: 'timelines, tables, SVG, Chrome traces', imports: ['simulate', 'costs', 'model'] },
     recording: { holds: 'what a real run did, read and reported', imports: ['draw', 'simulate', 'costs', 'model'] },
+    plan: {
+      holds: 'plans as data: their order, costs, memory, and their comparison with a run',
+      imports: ['recording', 'draw', 'generate', 'simulate', 'costs', 'model'],
+    },
     pytorch: { holds: "PyTorch's names and forms", imports: ['generate', 'lower', 'draw', 'model'] },
   },
   torch: {
@@ -109,7 +113,7 @@ export const folders = {
     parallel: { holds: 'meshes, and replicas beside the pipeline', imports: ['base'] },
     plan: {
       holds: 'measuring, partitions, the search for a plan',
-      imports: ['pipe', 'trace', 'split', 'execute', 'graph', 'base'],
+      imports: ['stage', 'pipe', 'trace', 'split', 'execute', 'graph', 'base'],
     },
     runtime: {
       holds: 'runs schedules on stages',

@@ -72,6 +72,22 @@ export { Schedule } from './model/schedule.ts';
 export { StageGraph } from './model/stage-graph.ts';
 export type { DataParallelRules, Residency, ShardingLevel } from './parallel/data-parallel.ts';
 export { shardingLevels } from './parallel/data-parallel.ts';
+export type { Compared, PlanComparison } from './plan/compare.ts';
+export { comparePlan, formatComparison } from './plan/compare.ts';
+export { heldPeaks } from './plan/held-peaks.ts';
+export type {
+  HeldValues,
+  PipelinePlan,
+  PlanMachine,
+  Prediction,
+  StageCosts,
+  StageInputMemory,
+  StageMemory,
+} from './plan/plan.ts';
+export { isPlan, readPlan } from './plan/plan.ts';
+export type { CostSource } from './plan/plan-simulation.ts';
+export { planCosts, planSchedule, planSimulation, stageCosts } from './plan/plan-simulation.ts';
+export { predictionOf, predictPlan, refitPlan } from './plan/refit.ts';
 export type {
   ActivationGranularity,
   ActivationLivenessOptions,

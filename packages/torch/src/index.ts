@@ -63,7 +63,7 @@ export {
   torchSourceRoot,
   withRecorder,
 } from './tensor/recorder.ts';
-export { keep, liveTensors, Scope, scope, unscoped } from './tensor/scope.ts';
+export { holdsAlone, keep, liveBytes, liveTensors, Scope, scope, unscoped } from './tensor/scope.ts';
 export {
   type CommonTensorOptions,
   commonTensor,

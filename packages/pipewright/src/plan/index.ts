@@ -1,15 +1,24 @@
 /** @file Planning: measured units, exact partitions, the search for the best pipeline, and its check against the run. */
-export { type Compared, comparePlan, type PlanComparison } from './compare.ts';
+export {
+  type Compared,
+  comparePlan,
+  formatComparison,
+  type PipelinePlan,
+  type PlanComparison,
+  type Prediction,
+  readPlan,
+  refitPlan,
+  type StageCosts,
+} from '@pipewright/schedule';
+export { type MeasuredStage, type MeasureStagesOptions, measureStages } from './measure-stages.ts';
 export { type MeasureOptions, measureUnits } from './measure-units.ts';
 export { type Partition, type PartitionProblem, partition } from './partition.ts';
 export { formatPlans, type Sensitivity, sensitivities } from './report.ts';
 export {
   type Machine,
-  type PipelinePlan,
   type PlanOptions,
   type PlanResult,
-  type Prediction,
   planPipeline,
   type UnitTable,
 } from './search.ts';
-export type { StageCosts, UnitCosts } from './unit-costs.ts';
+export type { UnitCosts } from './unit-costs.ts';

@@ -71,7 +71,8 @@ export function measureUnits(
   });
 }
 
-function lossOf({ lossFn, target }: MeasureOptions): (output: unknown) => Tensor {
+/** The loss of the last unit or stage. */
+export function lossOf({ lossFn, target }: MeasureOptions): (output: unknown) => Tensor {
   if (lossFn !== undefined) return (output) => lossFn(output as never, target as never);
   return (output) =>
     tensorsIn(output).reduce<Tensor | null>((sum, each) => sum?.add(each.sum()) ?? each.sum(), null) as Tensor;
@@ -195,7 +196,8 @@ interface Times {
   readonly W: number;
 }
 
-function median(values: readonly number[]): number {
+/** The value in the middle. */
+export function median(values: readonly number[]): number {
   const sorted = values.toSorted((a, b) => a - b);
   return sorted[Math.floor(sorted.length / 2)] as number;
 }

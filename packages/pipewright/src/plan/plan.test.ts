@@ -48,11 +48,7 @@ test('a plan cuts the model where it says, and its run computes what the model d
   });
   const recorder = new Recorder();
   const stages = [0, 1].map((i) => pipe.buildStage(i));
-  using runtime = new PipelineRuntime(stages, plan.schedule, {
-    microbatches: plan.microbatches,
-    lossFn,
-    record: recorder,
-  });
+  using runtime = new PipelineRuntime(stages, plan, { lossFn, record: recorder });
   for (let step = 0; step < 2; step++) {
     for (const each of model.parameters()) each.grad = null;
     scope(() => runtime.step(x, { target }));

@@ -1,8 +1,16 @@
 /** @file Plans for people: a table with reasons, and what would make the best one faster. */
-import { percent } from '@pipewright/schedule';
+import {
+  type PipelinePlan,
+  percent,
+  planCosts,
+  planSchedule,
+  type ScheduleName,
+  type StageCosts,
+  simulate,
+} from '@pipewright/schedule';
 import { PipelineError } from '../base/errors.ts';
 import { formatBytes } from '../pipe/picture.ts';
-import { type Machine, type PipelinePlan, type PlanOptions, type PlanResult, planPipeline } from './search.ts';
+import { type Machine, type PlanOptions, type PlanResult, planPipeline } from './search.ts';
 
 /** What a change would be worth. */
 export interface Sensitivity {
@@ -24,25 +32,21 @@ const MORE_BYTES = 2 ** 30;
 export function sensitivities(options: PlanOptions, plan: PipelinePlan): Sensitivity[] {
   const same: PlanOptions = {
     ...options,
-    schedules: [plan.schedule],
+    ...(plan.schedule === 'searched' ? {} : { schedules: [plan.schedule as ScheduleName] }),
+    searchOrders: 0,
     stagesPerRank: [plan.stages / plan.ranks],
     tables: options.tables.filter(({ rows }) => rows === plan.rows),
     most: 1,
   };
-  const gainOf = (changed: PlanOptions): number => 1 - stepOf(changed) / plan.predicted.step;
-  const found = plan.units.map((names, stage): Sensitivity => {
-    const faster = new Set(names);
-    const tables = same.tables.map((table) => ({
-      ...table,
-      units: table.units.map((unit) =>
-        faster.has(unit.name)
-          ? { ...unit, F: unit.F * (1 - FASTER), I: unit.I * (1 - FASTER), W: unit.W * (1 - FASTER) }
-          : unit,
-      ),
-    }));
-    return { change: `stage ${stage} ${100 * FASTER}% faster`, gain: gainOf({ ...same, tables }) };
+  const order = planSchedule(plan);
+  const stepWith = (costs: readonly StageCosts[]): number => simulate(order, planCosts({ ...plan, costs })).makespan;
+  const base = stepWith(plan.costs);
+  const found = plan.costs.map((_, stage): Sensitivity => {
+    const costs = plan.costs.map((each, i) => (i === stage ? faster(each) : each));
+    return { change: `stage ${stage} ${100 * FASTER}% faster`, gain: 1 - stepWith(costs) / base };
   });
   const { memory } = options.machine;
+  const before = memory === undefined ? 0 : stepOf(same);
   if (memory !== undefined)
     for (let rank = 0; rank < plan.ranks; rank++) {
       const limits = Array.from({ length: plan.ranks }, (_, i) => {
@@ -50,9 +54,17 @@ export function sensitivities(options: PlanOptions, plan: PipelinePlan): Sensiti
         return i === rank ? limit + MORE_BYTES : limit;
       });
       const machine: Machine = { ...options.machine, memory: limits };
-      found.push({ change: `${formatBytes(MORE_BYTES)} more on rank ${rank}`, gain: gainOf({ ...same, machine }) });
+      found.push({
+        change: `${formatBytes(MORE_BYTES)} more on rank ${rank}`,
+        gain: 1 - stepOf({ ...same, machine }) / before,
+      });
     }
   return found.filter(({ gain }) => gain > 1e-6).sort((a, b) => b.gain - a.gain);
+}
+
+function faster({ F, I, W, B, ...rest }: StageCosts): StageCosts {
+  const less = 1 - FASTER;
+  return { ...rest, F: F * less, I: I * less, W: W * less, ...(B === undefined ? {} : { B: B * less }) };
 }
 
 function stepOf(options: PlanOptions): number {

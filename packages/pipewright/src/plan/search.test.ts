@@ -1,5 +1,5 @@
 /** @file The planner: never slower than any of our schedules, within the memory, exact about what it predicts. */
-import { buildSchedule, scheduleDefinitions, simulate } from '@pipewright/schedule';
+import { buildSchedule, planCosts, scheduleDefinitions, simulate } from '@pipewright/schedule';
 import { describe, expect, test } from 'vitest';
 import type { PipelineError } from '../base/errors.ts';
 import { formatPlans, sensitivities } from './report.ts';
@@ -49,6 +49,29 @@ test('the best plan is at least as fast as every schedule with equal numbers of 
     expect(best?.predicted.step, name).toBeLessThanOrEqual(equal.makespan + 1e-12);
   }
   expect(refused.every(({ why }) => why.length > 0)).toBe(true);
+});
+
+test.each([
+  ['no limit', { ranks: 4 }],
+  ['a slow rank', { ranks: 4, slowness: [1, 1.5, 1, 1], bandwidth: 1e9 }],
+  ['little memory', { ranks: 2, memory: 120e6 }],
+])('no schedule of ours is faster on the stages that were chosen: %s', (_, machine) => {
+  const [best] = planPipeline({ ...base, machine }).plans;
+  if (best === undefined) expect.unreachable();
+  const limit = 'memory' in machine ? (machine.memory as number) : Number.POSITIVE_INFINITY;
+  let compared = 0;
+  for (const { name, hasBackward, stagesPerRank } of scheduleDefinitions) {
+    const perRank = best.stages / best.ranks;
+    if (!hasBackward || perRank < stagesPerRank.least || perRank > stagesPerRank.most) continue;
+    const shape = { ranks: best.ranks, stages: best.stages, microbatches: best.microbatches };
+    const placed = { ...best, stageToRank: buildSchedule(name, shape).stageToRank };
+    const order = buildSchedule(name, { ...shape, costs: planCosts(placed) });
+    const simulation = simulate(order, planCosts(placed));
+    if (Math.max(...simulation.peakMemory) > limit) continue;
+    compared++;
+    expect(best.predicted.step, name).toBeLessThanOrEqual(simulation.makespan * (1 + 1e-12));
+  }
+  expect(compared).toBeGreaterThan(2);
 });
 
 test('the predicted step is what the simulator says of the stages of the plan', () => {

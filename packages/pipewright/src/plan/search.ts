@@ -3,32 +3,21 @@
  * stages compute their forward again, each judged by simulating it with measured costs under the ranks' memory.
  */
 import {
-  type BuildScheduleOptions,
-  buildSchedule,
-  type Costs,
-  type Schedule,
+  improveSchedule,
+  type PipelinePlan,
+  type PlanMachine,
   ScheduleError,
   type ScheduleName,
-  type Simulation,
   scheduleDefinitions,
-  simulate,
 } from '@pipewright/schedule';
 import { checkArgument, checkCount, checkOptions, show } from '../base/checks.ts';
 import { PipelineError } from '../base/errors.ts';
-import { partition } from './partition.ts';
-import { type StageCosts, type UnitCosts, UnitSums } from './unit-costs.ts';
+import { type Candidate, isBetter, Judge, planOf, type Setting } from './candidate.ts';
+import type { UnitCosts } from './unit-costs.ts';
 
 /** The machine that is planned for. */
-export interface Machine {
+export interface Machine extends PlanMachine {
   readonly ranks: number;
-  /** Bytes that each rank may hold: one number, or one per rank. Default: unlimited. */
-  readonly memory?: number | readonly number[] | undefined;
-  /** How much longer than measured each rank takes. Default: 1. */
-  readonly slowness?: readonly number[] | undefined;
-  /** Bytes per second between ranks. Default: unlimited. */
-  readonly bandwidth?: number | undefined;
-  /** Seconds until a message is there. Default 0. */
-  readonly latency?: number | undefined;
 }
 
 /** The costs of the units at one size of microbatches. */
@@ -53,45 +42,10 @@ export interface PlanOptions {
   readonly stateFactor?: number | undefined;
   /** Whether stages may compute their forward again. Default true. */
   readonly mayRecompute?: boolean | undefined;
+  /** Orders that are tried around the best schedule, to find a better one. Default 1000, or 0 where `schedules` are named. */
+  readonly searchOrders?: number | undefined;
   /** How many plans to return. Default 5. */
   readonly most?: number | undefined;
-}
-
-/** A pipeline, and what is predicted of it. Plain JSON. */
-export interface PipelinePlan {
-  readonly version: 1;
-  readonly schedule: ScheduleName;
-  readonly ranks: number;
-  readonly stages: number;
-  readonly stageToRank: readonly number[];
-  readonly microbatches: number;
-  /** Rows of a microbatch. */
-  readonly rows: number;
-  /** The units of each stage, by name. */
-  readonly units: readonly (readonly string[])[];
-  /** The node that each stage but the first begins with: where the graph is cut. */
-  readonly cutBefore: readonly string[];
-  /** Stages that compute their forward again. */
-  readonly recompute: readonly boolean[];
-  /** Seconds and bytes of every stage for one microbatch. */
-  readonly costs: readonly StageCosts[];
-  readonly predicted: Prediction;
-  /** Why it is where it is in the list. */
-  readonly why: string;
-}
-
-/** What is predicted of a plan. */
-export interface Prediction {
-  /** Seconds of a step, without the optimizer. */
-  readonly step: number;
-  readonly rowsPerSecond: number;
-  /** Idle share of the step. */
-  readonly bubble: number;
-  /** Highest bytes of each rank. */
-  readonly peak: readonly number[];
-  /** Messages of a step, and their bytes. */
-  readonly messages: number;
-  readonly messageBytes: number;
 }
 
 /** What a search found. */
@@ -103,10 +57,27 @@ export interface PlanResult {
   readonly simulated: number;
 }
 
-const optionNames = ['machine', 'tables', 'batch', 'schedules', 'stagesPerRank', 'stateFactor', 'mayRecompute', 'most'];
-/** Partitions that are tried around the first one of a setting. */
+const optionNames = [
+  ...[
+    'machine',
+    'tables',
+    'batch',
+    'schedules',
+    'stagesPerRank',
+    'stateFactor',
+    'mayRecompute',
+    'searchOrders',
+    'most',
+  ],
+];
+/** Partitions that are tried around the first one of a setting, and cells that may be simulated for it. */
 const mostMoves = 80;
-const machineNames = ['ranks', 'memory', 'slowness', 'bandwidth', 'latency'];
+const mostCells = 600_000;
+/** How many cells a searched order is tried on, at most. */
+const mostSearchedCells = 4_000_000;
+/** A searched order must be so much shorter to be worth its own file. */
+const worthwhile = 0.002;
+const machineNames = ['ranks', 'memory', 'slowness', 'bandwidth', 'latency', 'links'];
 
 /**
  * The best pipelines for a model on a machine.
@@ -133,32 +104,22 @@ export function planPipeline(options: PlanOptions): PlanResult {
   return new PlanSearch(options).run();
 }
 
-/** One combination of what can be chosen besides the partition. */
-interface Setting {
-  readonly name: ScheduleName;
-  readonly table: UnitTable;
-  readonly microbatches: number;
-  readonly stagesPerRank: number;
-}
-
-interface Candidate {
-  readonly setting: Setting;
-  readonly begins: readonly number[];
-  readonly recompute: readonly boolean[];
-  readonly simulation: Simulation;
-  readonly schedule: Schedule;
-  /** Bytes beyond what a rank has; 0 where all fits. */
-  readonly excess: number;
-  readonly excessRank: number;
+/** Why something cannot be. */
+interface Refusal {
+  readonly what: string;
+  readonly why: string;
+  readonly missing: number;
+  readonly rank: number;
 }
 
 class PlanSearch {
   private readonly options: PlanOptions;
-  private readonly refused: { what: string; why: string; missing: number; rank: number }[] = [];
-  private simulated = 0;
+  private readonly judge: Judge;
+  private readonly refused: Refusal[] = [];
 
   constructor(options: PlanOptions) {
     this.options = options;
+    this.judge = new Judge(options);
   }
 
   run(): PlanResult {
@@ -167,13 +128,21 @@ class PlanSearch {
       .flatMap((setting) => this.startOf(setting) ?? [])
       .sort((a, b) => (isBetter(a, b) ? -1 : 1));
     const isPromising = (start: Candidate, i: number): boolean => i < most + 3 || start.excess > 0;
-    const found = starts
-      .map((start, i) => (isPromising(start, i) ? this.improve(start) : start))
-      .filter((each) => this.isIn(each));
+    const improved = starts.map((start, i) => (isPromising(start, i) ? this.improve(start) : start));
+    const found = this.withOthers(improved).filter((each) => this.isIn(each));
     if (found.length === 0) throw this.nothingFits();
-    found.sort((a, b) => a.simulation.makespan - b.simulation.makespan);
-    const plans = found.slice(0, most).map((each, i) => this.planOf(each, found, i));
-    return { plans, refused: this.refused.map(({ what, why }) => ({ what, why })), simulated: this.simulated };
+    found.sort(shorter);
+    const searched = this.searched(found[0] as Candidate);
+    if (searched !== null) found.unshift(searched);
+    const { batch } = this.options;
+    const plans = found
+      .slice(0, most)
+      .map((each, i): PipelinePlan => planOf(each, { judge: this.judge, batch, why: why(each, found, i) }));
+    return {
+      plans,
+      refused: this.refused.map(({ what, why: reason }) => ({ what, why: reason })),
+      simulated: this.judge.simulated,
+    };
   }
 
   private settings(): Setting[] {
@@ -183,22 +152,22 @@ class PlanSearch {
     );
     return tables.flatMap((table) => {
       checkArgument('planPipeline', batch % table.rows === 0, ['batch', batch], `a multiple of ${table.rows} rows`);
-      return definitions.flatMap(({ name, stagesPerRank: { least, most } }) =>
+      return definitions.flatMap((definition) =>
         stagesPerRank
-          .filter((each) => each >= least && each <= most)
-          .map((each): Setting => ({ name, table, microbatches: batch / table.rows, stagesPerRank: each })),
+          .filter((each) => each >= definition.stagesPerRank.least && each <= definition.stagesPerRank.most)
+          .map((each): Setting => ({ definition, table, microbatches: batch / table.rows, stagesPerRank: each })),
       );
     });
   }
 
-  private describe({ name, table, microbatches, stagesPerRank }: Setting): string {
+  private describe({ definition, table, microbatches, stagesPerRank }: Setting): string {
     const stages = this.options.machine.ranks * stagesPerRank;
-    return `${name}, ${stages} stages, ${microbatches} microbatches of ${table.rows}`;
+    return `${definition.name}, ${stages} stages, ${microbatches} microbatches of ${table.rows}`;
   }
 
-  private refuse(setting: Setting, why: string, place?: { readonly missing: number; readonly rank: number }): void {
+  private refuse(setting: Setting, reason: string, place?: Pick<Refusal, 'missing' | 'rank'>): void {
     const { missing = Number.POSITIVE_INFINITY, rank = -1 } = place ?? {};
-    this.refused.push({ what: this.describe(setting), why, missing, rank });
+    this.refused.push({ what: this.describe(setting), why: reason, missing, rank });
   }
 
   /** Where the search begins for a setting; null where it cannot be, with the reason noted. */
@@ -210,7 +179,7 @@ class PlanSearch {
       return null;
     }
     try {
-      return this.fit(this.firstOf(setting, stages));
+      return this.fit(this.judge.first(setting));
     } catch (error) {
       if (!(error instanceof ScheduleError || error instanceof PipelineError)) throw error;
       this.refuse(setting, error.message.split('\n')[0] ?? '');
@@ -226,45 +195,21 @@ class PlanSearch {
     return false;
   }
 
-  /** The exact partition for the speeds of the ranks, which the search begins with. */
-  private firstOf(setting: Setting, stages: number): Candidate {
-    const { machine, stateFactor } = this.options;
-    const { stageToRank } = buildSchedule(setting.name, {
-      ...this.shapeOf(setting),
-      microbatches: Math.min(setting.microbatches, 2 * machine.ranks),
-    });
-    const { begins } = partition({
-      units: setting.table.units,
-      stages,
-      stateFactor,
-      slowness: stageToRank.map((rank) => machine.slowness?.[rank] ?? 1),
-      secondsPerByte: machine.bandwidth === undefined ? 0 : 1 / machine.bandwidth,
-    });
-    return this.judge(
-      setting,
-      begins,
-      begins.map(() => false),
-    );
-  }
-
-  private shapeOf({ microbatches, stagesPerRank }: Setting, costs?: Costs): BuildScheduleOptions {
-    const { ranks } = this.options.machine;
-    return { ranks, microbatches, stagesPerRank, ...(costs === undefined ? {} : { costs }) };
-  }
-
   /** Lets stages of ranks that hold too much compute their forward again: those that free most for a second first. */
   private fit(start: Candidate): Candidate {
-    if (this.options.mayRecompute === false) return start;
     let best = start;
+    if (best.excess > 0) best = this.better(best, this.judge.withinMemory(best));
+    if (this.options.mayRecompute === false) return best;
     while (best.excess > 0) {
-      const stages = best.begins.flatMap((_, stage) =>
-        best.recompute[stage] === false && best.schedule.stageToRank[stage] === best.excessRank ? [stage] : [],
+      const { begins, recompute, excessRank, schedule } = best;
+      const stages = begins.flatMap((_, stage) =>
+        recompute[stage] === false && schedule.stageToRank[stage] === excessRank ? [stage] : [],
       );
       const tried = stages.map((stage) =>
-        this.judge(
+        this.judge.judge(
           best.setting,
-          best.begins,
-          best.recompute.map((each, i) => each || i === stage),
+          begins,
+          recompute.map((each, i) => each || i === stage),
         ),
       );
       const next = tried.reduce<Candidate | null>((a, b) => (a === null || isBetter(b, a) ? b : a), null);
@@ -274,19 +219,22 @@ class PlanSearch {
     return best;
   }
 
+  private better(a: Candidate, b: Candidate | null): Candidate {
+    return b !== null && isBetter(b, a) ? b : a;
+  }
+
   /** Moves borders, and lets stages keep or compute again, as long as that makes the step shorter. */
   private improve(start: Candidate): Candidate {
     let best = start;
-    let left = mostMoves;
+    let left = Math.min(mostMoves, Math.max(4, Math.floor(mostCells / start.schedule.size)));
     const attempt = (begins: readonly number[], recompute: readonly boolean[]): void => {
       if (left <= 0 || !isPartition(begins, start.setting.table.units.length)) return;
       left--;
-      const next = this.judge(start.setting, begins, recompute);
-      if (isBetter(next, best)) best = next;
+      best = this.better(best, this.judge.judge(start.setting, begins, recompute));
     };
     for (let before: Candidate | null = null; before !== best && left > 0; ) {
       before = best;
-      for (let stage = 1; stage < start.begins.length; stage++)
+      for (const stage of this.worstFirst(best))
         for (const move of [-1, 1])
           attempt(
             best.begins.map((at, i) => (i === stage ? at + move : at)),
@@ -300,147 +248,63 @@ class PlanSearch {
         );
     }
     // An order that depends on the costs is made once more for those that were found.
-    this.orders.delete(best.setting);
-    const last = this.judge(best.setting, best.begins, best.recompute);
-    return isBetter(last, best) ? last : best;
+    return this.better(best, this.judge.anew(best));
   }
 
-  /** The order of a setting: made for the first costs that are asked for, and kept while borders move. */
-  private readonly orders = new Map<Setting, Schedule>();
-
-  private orderOf(setting: Setting, costs: Costs): Schedule {
-    const found = this.orders.get(setting) ?? buildSchedule(setting.name, this.shapeOf(setting, costs));
-    this.orders.set(setting, found);
-    return found;
+  /** Borders in the order of the busiest rank beside them: moving those is most likely to help. */
+  private worstFirst({ begins, schedule, simulation }: Candidate): number[] {
+    const busy = (stage: number): number => simulation.busy[schedule.stageToRank[stage] as number] as number;
+    const weight = (stage: number): number => Math.max(busy(stage), busy(stage - 1));
+    return begins
+      .map((_, stage) => stage)
+      .slice(1)
+      .sort((a, b) => weight(b) - weight(a) || a - b);
   }
 
-  /** Simulates one pipeline. */
-  private judge(setting: Setting, begins: readonly number[], recompute: readonly boolean[]): Candidate {
-    const costs = this.costsOf(setting, begins, recompute);
-    const schedule = this.orderOf(setting, costs);
-    const simulation = simulate(schedule, this.onRanks(costs, schedule.stageToRank));
-    this.simulated++;
-    const { memory } = this.options.machine;
-    let [excess, excessRank] = [0, -1];
-    if (memory !== undefined)
-      simulation.memory.forEach(({ peak }, rank) => {
-        const over = peak + this.recomputed(setting, begins, { recompute, schedule, rank }) - memoryOf(memory, rank);
-        if (over > excess) [excess, excessRank] = [over, rank];
-      });
-    return { setting, begins, recompute, simulation, schedule, excess, excessRank };
-  }
-
-  /** While a stage is computed again, one microbatch of it is there in full; the largest of a rank counts. */
-  private recomputed(setting: Setting, begins: readonly number[], place: RankPlace): number {
-    const sums = this.sumsOf(setting.table);
-    return begins.reduce((most, from, stage) => {
-      if (place.recompute[stage] !== true || place.schedule.stageToRank[stage] !== place.rank) return most;
-      const to = begins[stage + 1] ?? sums.units.length;
-      return Math.max(most, sums.stage(from, to).activation - sums.stage(from, to, true).activation);
-    }, 0);
-  }
-
-  private readonly sums = new Map<UnitTable, UnitSums>();
-
-  private sumsOf(table: UnitTable): UnitSums {
-    const found = this.sums.get(table) ?? new UnitSums('planPipeline', table.units);
-    this.sums.set(table, found);
-    return found;
-  }
-
-  /** The costs of the stages as the simulator takes them, on ranks that are as fast as measured. */
-  private costsOf(setting: Setting, begins: readonly number[], recompute: readonly boolean[]): Costs {
-    const { machine, stateFactor = 4 } = this.options;
-    const { bandwidth, latency } = machine;
-    const stages = this.stagesOf(setting, begins, recompute);
-    const { units } = setting.table;
-    return {
-      F: stages.map(({ F }) => F),
-      I: stages.map(({ I }) => I),
-      W: stages.map(({ W }) => W),
-      activation: stages.map(({ activation }) => activation),
-      retained: stages.map((each) => (each.activation === 0 ? 0 : Math.min(1, each.retained / each.activation))),
-      // One byte in `stateFactor` is the gradient's, which is there from the first backward on.
-      parameters: stages.map((each) => each.parameters * (stateFactor - 1)),
-      weightGradient: stages.map((each) => each.parameters),
-      comm: {
-        bytes: begins.map((_, stage) =>
-          stage + 1 < begins.length ? (units[begins[stage + 1] as number]?.input ?? 0) : 0,
-        ),
-        ...(bandwidth === undefined ? {} : { bandwidth }),
-        ...(latency === undefined ? {} : { latency }),
-      },
-    };
-  }
-
-  private stagesOf({ table }: Setting, begins: readonly number[], recompute: readonly boolean[]): StageCosts[] {
-    const sums = this.sumsOf(table);
-    return begins.map((from, stage) => sums.stage(from, begins[stage + 1] ?? table.units.length, recompute[stage]));
-  }
-
-  private onRanks(costs: Costs, stageToRank: readonly number[]): Costs {
-    const { slowness } = this.options.machine;
-    if (slowness === undefined) return costs;
-    const slow = (values: Costs['F']): number[] =>
-      (values as readonly number[]).map((value, stage) => value * (slowness[stageToRank[stage] as number] as number));
-    return { ...costs, F: slow(costs.F), I: slow(costs.I), W: slow(costs.W) };
-  }
-
-  private planOf(one: Candidate, all: readonly Candidate[], place: number): PipelinePlan {
-    const { setting, begins, recompute, simulation, schedule } = one;
-    const { table, microbatches } = setting;
-    const { batch } = this.options;
-    const bounds = begins.map((from, stage) => [from, begins[stage + 1] ?? table.units.length] as const);
-    const transfers = simulation.transfers().filter(({ fromRank, toRank }) => fromRank !== toRank);
-    const costs = this.stagesOf(setting, begins, recompute);
-    const peak = simulation.memory.map(
-      (each, rank) => each.peak + this.recomputed(setting, begins, { recompute, schedule, rank }),
-    );
-    const bytes = costs.reduce((sum, { input }) => sum + input, 0);
-    return {
-      version: 1,
-      schedule: setting.name,
-      ranks: schedule.ranks,
-      stages: begins.length,
-      stageToRank: [...schedule.stageToRank],
-      microbatches,
-      rows: table.rows,
-      units: bounds.map(([from, to]) => table.units.slice(from, to).map(({ name }) => name)),
-      cutBefore: begins.slice(1).map((from) => table.units[from]?.begins ?? ''),
-      recompute,
-      costs,
-      predicted: {
-        step: simulation.makespan,
-        rowsPerSecond: batch / simulation.makespan,
-        bubble: simulation.bubble.makespan,
-        peak,
-        messages: transfers.length,
-        messageBytes: 2 * bytes * microbatches,
-      },
-      why: this.why(one, all, place),
-    };
-  }
-
-  private why(one: Candidate, all: readonly Candidate[], place: number): string {
-    const { simulation, recompute } = one;
-    const again = recompute.filter(Boolean).length;
-    const extra = again === 0 ? '' : `; ${again} of its stages compute their forward again to fit`;
-    const idle = `idle for ${(100 * simulation.bubble.makespan).toFixed(1)}% of the step`;
-    const [best, second] = all as [Candidate, Candidate | undefined];
-    if (place > 0) {
-      const longer = 100 * (simulation.makespan / best.simulation.makespan - 1);
-      return `${longer.toFixed(1)}% longer than the best, ${idle}${extra}`;
+  /** All schedules on the partition of the best one of their shape as well: none may be faster than what is chosen. */
+  private withOthers(candidates: readonly Candidate[]): Candidate[] {
+    const shape = ({ setting }: Candidate): string => `${setting.stagesPerRank} ${setting.table.rows}`;
+    const best = new Map<string, Candidate>();
+    for (const each of candidates) {
+      const known = best.get(shape(each));
+      if (known === undefined || isBetter(each, known)) best.set(shape(each), each);
     }
-    if (second === undefined) return `the only one that fits, ${idle}${extra}`;
-    const lead = 100 * (second.simulation.makespan / simulation.makespan - 1);
-    return `${lead.toFixed(1)}% ahead of ${second.setting.name}, ${idle}${extra}`;
+    return candidates.map((each) => {
+      const model = best.get(shape(each)) as Candidate;
+      if (model === each || String(model.begins) === String(each.begins)) return each;
+      try {
+        return this.better(each, this.judge.anew({ ...each, begins: model.begins, recompute: model.recompute }));
+      } catch (error) {
+        if (error instanceof ScheduleError) return each;
+        throw error;
+      }
+    });
+  }
+
+  /** A better order than that of the best schedule, by search; null where there is none, or it was not asked for. */
+  private searched(best: Candidate): Candidate | null {
+    const wanted = this.options.searchOrders ?? (this.options.schedules === undefined ? 1000 : 0);
+    const evaluations = Math.min(wanted, Math.floor(mostSearchedCells / best.schedule.size));
+    if (evaluations < 20 || best.schedule.order.some((row) => row.some((cell) => (cell?.parts ?? null) !== null)))
+      return null;
+    const memoryLimit = this.judge.activationLimits(best);
+    try {
+      const { schedule } = improveSchedule(best.schedule, {
+        costs: best.costs,
+        evaluations,
+        ...(memoryLimit === null ? {} : { memoryLimit }),
+      });
+      const found = this.judge.judge(best.setting, best.begins, best.recompute, schedule.with({ name: 'searched' }));
+      const isWorth = found.simulation.makespan < best.simulation.makespan * (1 - worthwhile);
+      return isWorth && found.excess === 0 ? { ...found, searched: true } : null;
+    } catch (error) {
+      if (error instanceof ScheduleError) return null;
+      throw error;
+    }
   }
 
   private nothingFits(): PipelineError {
-    const nearest = this.refused.reduce<PlanSearch['refused'][number] | null>(
-      (a, b) => (a === null || b.missing < a.missing ? b : a),
-      null,
-    );
+    const nearest = this.refused.reduce<Refusal | null>((a, b) => (a === null || b.missing < a.missing ? b : a), null);
     const rank = nearest?.rank ?? -1;
     const details = rank < 0 ? {} : { rank, missingBytes: nearest?.missing };
     return new PipelineError(
@@ -451,22 +315,27 @@ class PlanSearch {
   }
 }
 
-interface RankPlace {
-  readonly recompute: readonly boolean[];
-  readonly schedule: Schedule;
-  readonly rank: number;
+/** Why a plan stands where it does. */
+function why(one: Candidate, all: readonly Candidate[], place: number): string {
+  const { simulation, recompute } = one;
+  const again = recompute.filter(Boolean).length;
+  const extra = again === 0 ? '' : `; ${again} of its stages compute their forward again to fit`;
+  const idle = `idle for ${(100 * simulation.bubble.makespan).toFixed(1)}% of the step`;
+  const [best, second] = all as [Candidate, Candidate | undefined];
+  if (place > 0) {
+    const longer = 100 * (simulation.makespan / best.simulation.makespan - 1);
+    return `${longer.toFixed(1)}% longer than the best, ${idle}${extra}`;
+  }
+  if (second === undefined) return `the only one that fits, ${idle}${extra}`;
+  const lead = 100 * (second.simulation.makespan / simulation.makespan - 1);
+  const how = one.searched ? `an order found by search, ` : '';
+  return `${how}${lead.toFixed(1)}% ahead of ${second.setting.definition.name}, ${idle}${extra}`;
 }
 
-function memoryOf(memory: number | readonly number[], rank: number): number {
-  return typeof memory === 'number' ? memory : (memory[rank] as number);
+function shorter(a: Candidate, b: Candidate): number {
+  return a.simulation.makespan - b.simulation.makespan;
 }
 
 function isPartition(begins: readonly number[], units: number): boolean {
   return begins.every((at, i) => (i === 0 ? at === 0 : at > (begins[i - 1] as number)) && at < units);
-}
-
-/** Less beyond the memory first, then a shorter step. */
-function isBetter(a: Candidate, b: Candidate): boolean {
-  if (a.excess !== b.excess) return a.excess < b.excess;
-  return a.simulation.makespan < b.simulation.makespan;
 }

@@ -1,4 +1,5 @@
 /** @file What the units of a model cost: the smallest pieces that stages are made of, for one microbatch. */
+import type { StageCosts } from '@pipewright/schedule';
 import { checkArgument } from '../base/checks.ts';
 
 /** One unit: a layer, or what lies between layers. Seconds and bytes of one microbatch. */
@@ -11,6 +12,8 @@ export interface UnitCosts {
   readonly F: number;
   readonly I: number;
   readonly W: number;
+  /** Seconds of the whole backward, where it was measured; else `I + W`. */
+  readonly B?: number | undefined;
   /** Bytes kept from the forward until the backward. */
   readonly activation: number;
   /** Bytes of these that stay from the input half until the weight half. */
@@ -21,30 +24,23 @@ export interface UnitCosts {
   readonly parameters: number;
 }
 
-/** A stage's costs: those of its units together. */
-export interface StageCosts {
-  readonly F: number;
-  readonly I: number;
-  readonly W: number;
-  readonly activation: number;
-  readonly retained: number;
-  readonly parameters: number;
-  /** Bytes of what the stage before sends it. */
-  readonly input: number;
-}
+type SumKey = 'F' | 'I' | 'W' | 'B' | 'activation' | 'retained' | 'parameters';
 
 /** Sums of units, so that any run of them is read off at once. */
 export class UnitSums {
   readonly units: readonly UnitCosts[];
-  private readonly sums: Readonly<Record<'F' | 'I' | 'W' | 'activation' | 'retained' | 'parameters', Float64Array>>;
+  /** Whether whole backwards were measured. */
+  private readonly hasWhole: boolean;
+  private readonly sums: Readonly<Record<SumKey, Float64Array>>;
 
   constructor(where: string, units: readonly UnitCosts[]) {
     checkArgument(where, Array.isArray(units) && units.length > 0, ['units', units], 'an array of at least one unit');
     this.units = units;
-    const sumOf = (key: 'F' | 'I' | 'W' | 'activation' | 'retained' | 'parameters'): Float64Array => {
+    this.hasWhole = units.some(({ B }) => B !== undefined);
+    const sumOf = (key: SumKey): Float64Array => {
       const sums = new Float64Array(units.length + 1);
       units.forEach((unit, i) => {
-        const value = unit[key];
+        const value = key === 'B' ? (unit.B ?? unit.I + unit.W) : unit[key];
         const isNumber = Number.isFinite(value) && value >= 0;
         checkArgument(where, isNumber, [`${key} of unit ${i} (${unit.name})`, value], 'a number from 0 on');
         sums[i + 1] = (sums[i] as number) + value;
@@ -55,6 +51,7 @@ export class UnitSums {
       F: sumOf('F'),
       I: sumOf('I'),
       W: sumOf('W'),
+      B: sumOf('B'),
       activation: sumOf('activation'),
       retained: sumOf('retained'),
       parameters: sumOf('parameters'),
@@ -63,16 +60,17 @@ export class UnitSums {
 
   /** The costs of units `from` to `to`, the last one not included; computed again, only the input is kept. */
   stage(from: number, to: number, recompute = false): StageCosts {
-    const sum = (key: keyof UnitSums['sums']): number =>
-      (this.sums[key][to] as number) - (this.sums[key][from] as number);
+    const sum = (key: SumKey): number => (this.sums[key][to] as number) - (this.sums[key][from] as number);
     const { input } = this.units[from] as UnitCosts;
     const [F, kept] = [sum('F'), sum('activation')];
     return {
       F,
       I: sum('I') + (recompute ? F : 0),
       W: sum('W'),
+      ...(this.hasWhole ? { B: sum('B') + (recompute ? F : 0) } : {}),
       activation: recompute ? Math.min(input, kept) : kept,
       retained: Math.min(sum('retained'), kept),
+      ...(recompute ? { again: kept - Math.min(input, kept) } : {}),
       parameters: sum('parameters'),
       input: from === 0 ? 0 : input,
     };

@@ -17,6 +17,7 @@ export interface StepPart {
   readonly end: number;
   readonly processBytes: number;
   readonly deviceBytes: number | null;
+  readonly heldBytes: number | null;
   /** `COLUMNS` numbers per action. */
   readonly data: Float64Array;
 }
@@ -124,6 +125,7 @@ function recordOf(part: StepPart, zero: number): RankRecord {
     tensors: column(Column.Tensors),
     processBytes: part.processBytes,
     deviceBytes: part.deviceBytes,
+    heldBytes: part.heldBytes,
   };
 }
 

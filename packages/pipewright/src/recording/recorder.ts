@@ -19,6 +19,7 @@ import { PipelineError } from '../base/errors.ts';
 import { tensorsIn } from '../base/tree.ts';
 import { clockOrigin, settleClocks } from './clock.ts';
 import { GpuClock } from './gpu-clock.ts';
+import { HeldBytes } from './held-bytes.ts';
 import { LIVE_FOLDER, LiveFeed } from './live-feed.ts';
 import { COLUMNS, Column, gatherParts, processName, type RankPart, recordingOf } from './parts.ts';
 
@@ -58,6 +59,7 @@ class StepRecord {
   end = -1;
   processBytes = 0;
   deviceBytes: number | null = null;
+  heldBytes: number | null = null;
 
   constructor(actions: number) {
     this.data = new Float64Array(actions * COLUMNS);
@@ -76,6 +78,7 @@ export class Recorder {
   private watched: RecordedRuntime | null = null;
   private gpu: GpuClock | null = null;
   private live: LiveFeed | null = null;
+  private held: HeldBytes | null = null;
   /** Kept steps; the oldest is overwritten once there are enough. */
   private readonly records: StepRecord[] = [];
   private steps = 0;
@@ -100,6 +103,7 @@ export class Recorder {
     this.watched = runtime;
     this.gpu = GpuClock.on(runtime.device, runtime.actions * COLUMNS);
     const rank = runtime.group?.rank ?? 0;
+    this.held = HeldBytes.of(runtime.schedule.order[rank] ?? [], runtime);
     this.live = LiveFeed.open(process.env[LIVE_FOLDER], {
       rank,
       device: runtime.device,
@@ -122,6 +126,7 @@ export class Recorder {
     record.end = -1;
     this.record = record;
     this.data = record.data;
+    this.held?.beginStep();
     record.begin = performance.now();
   }
 
@@ -129,6 +134,7 @@ export class Recorder {
   begin(index: number): void {
     this.current = index;
     this.data[index * COLUMNS + Column.Bytes] = 0;
+    this.held?.begin(index);
     this.mark(index * COLUMNS + Column.Start);
   }
 
@@ -144,7 +150,9 @@ export class Recorder {
   /** The action under way has received something. */
   received(values: readonly unknown[]): void {
     this.mark(this.current * COLUMNS + Column.Ready);
-    this.sent(values);
+    const bytes = bytesOf(values);
+    this.data[this.current * COLUMNS + Column.Bytes]! += bytes;
+    this.held?.received(bytes);
   }
 
   /** The action under way has sent something. */
@@ -152,10 +160,16 @@ export class Recorder {
     this.data[this.current * COLUMNS + Column.Bytes]! += bytesOf(values);
   }
 
+  /** The action under way is about to send gradients. */
+  leaving(grads: readonly (Tensor | null)[]): void {
+    this.held?.leaving(grads);
+  }
+
   /** An action ends. */
   end(index: number): void {
     this.mark(index * COLUMNS + Column.Stop);
     this.data[index * COLUMNS + Column.Tensors] = liveTensors();
+    this.held?.end(index);
   }
 
   /** The step ends; `loss` is asked for where somebody watches. */
@@ -165,11 +179,12 @@ export class Recorder {
     record.end = performance.now();
     record.processBytes = process.memoryUsage.rss();
     record.deviceBytes = this.gpu === null ? null : cuda.memoryAllocated(this.watched?.device);
+    record.heldBytes = this.held?.peak ?? null;
     if (this.live !== null) this.tell(this.live, record, loss());
   }
 
   private tell(live: LiveFeed, record: StepRecord, loss: number | null): void {
-    const { step, training, begin, end, processBytes, deviceBytes, data } = record;
+    const { step, training, begin, end, processBytes, deviceBytes, heldBytes, data } = record;
     const column = (which: number): number[] =>
       Array.from(
         { length: data.length / COLUMNS },
@@ -184,7 +199,7 @@ export class Recorder {
           bytes: column(Column.Bytes),
           tensors: column(Column.Tensors),
         };
-    live.step({ step, training, begin, end, loss, processBytes, deviceBytes, actions });
+    live.step({ step, training, begin, end, loss, processBytes, deviceBytes, heldBytes, actions });
   }
 
   private mark(at: number): void {

@@ -2,8 +2,12 @@
 import {
   buildSchedule,
   type DataParallelRules,
+  isPlan,
   type LowerOptions,
   lower,
+  type PipelinePlan,
+  planSchedule,
+  readPlan,
   Schedule,
   type ScheduleData,
   validate,
@@ -94,8 +98,8 @@ interface Frame {
   readonly options: AnyRuntimeOptions;
 }
 
-/** The schedule a user gave, or the one of that name for these ranks and stages. */
-export function resolveSchedule(schedule: Schedule | ScheduleData | string, frame: Frame): Schedule {
+/** The schedule a user gave, that of a plan, or the one of that name for these ranks and stages. */
+export function resolveSchedule(schedule: Schedule | ScheduleData | PipelinePlan | string, frame: Frame): Schedule {
   const { ranks, stages, options } = frame;
   const { microbatches, costs } = options;
   if (schedule === null || (typeof schedule !== 'object' && typeof schedule !== 'string'))
@@ -104,7 +108,7 @@ export function resolveSchedule(schedule: Schedule | ScheduleData | string, fram
       `PipelineRuntime: the schedule is ${show(schedule)}; give a name such as '1F1B', a Schedule or { order: [['0F0', …]] }`,
     );
   if (typeof schedule !== 'string') {
-    const given = Schedule.from(schedule);
+    const given = isPlan(schedule) ? planSchedule(readPlan(schedule)) : Schedule.from(schedule);
     if (microbatches !== undefined && microbatches !== given.microbatches)
       throw new PipelineError(
         'BAD_OPTION',
@@ -114,6 +118,11 @@ export function resolveSchedule(schedule: Schedule | ScheduleData | string, fram
       throw new PipelineError(
         'BAD_OPTION',
         `PipelineRuntime: the schedule is for ${given.ranks} ranks, the group has ${ranks}`,
+      );
+    if (isPlan(schedule) && given.stages !== stages)
+      throw new PipelineError(
+        'BAD_OPTION',
+        `PipelineRuntime: the plan has ${given.stages} stages, the model was cut into ${stages}; cut it with pipeline(model, { plan })`,
       );
     return given;
   }

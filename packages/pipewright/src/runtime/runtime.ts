@@ -2,7 +2,7 @@
  * @file The runtime: one interpreter of lowered schedules for all of them. A rank walks its row; every action is one of a
  * dozen kinds, and all that differs between schedules is the row.
  */
-import type { Action, Schedule, ScheduleAlias, ScheduleData, ScheduleName } from '@pipewright/schedule';
+import type { Action, PipelinePlan, Schedule, ScheduleAlias, ScheduleData, ScheduleName } from '@pipewright/schedule';
 import { distributed, isGradEnabled, type nn, noGrad, scope, type Tensor } from '@pipewright/torch';
 import { checkOptions, show } from '../base/checks.ts';
 import { PipelineError } from '../base/errors.ts';
@@ -105,7 +105,7 @@ export class PipelineRuntime<
 
   constructor(
     stages: PipelineStage | readonly PipelineStage[],
-    schedule: ScheduleName | ScheduleAlias | Schedule | ScheduleData,
+    schedule: ScheduleName | ScheduleAlias | Schedule | ScheduleData | PipelinePlan,
     options: RuntimeOptions<Target, Output, LossOptions> = {},
   ) {
     checkOptions('PipelineRuntime', options, runtimeOptionNames);

@@ -6,6 +6,7 @@ export type ScheduleErrorCode =
   | 'BAD_CSV'
   | 'BAD_JSON'
   | 'BAD_OPTION'
+  | 'BAD_PLAN'
   | 'BAD_SCHEDULE'
   | 'BAD_SHAPE'
   | 'DEADLOCK'

@@ -33,6 +33,8 @@ export interface LiveStep {
   readonly loss: number | null;
   readonly processBytes: number;
   readonly deviceBytes: number | null;
+  /** The most bytes held for backwards, where they are counted. */
+  readonly heldBytes: number | null;
   /** Times of the actions; left out where steps follow each other faster than anybody looks. */
   readonly actions: Pick<RankRecord, 'start' | 'ready' | 'stop' | 'bytes' | 'tensors'> | null;
 }
@@ -100,7 +102,7 @@ function readRun(line: Record<string, unknown>): LiveRun | null {
 }
 
 function readStep(line: Record<string, unknown>): LiveStep | null {
-  const { step, training, begin, end, loss, processBytes, deviceBytes, actions } = line;
+  const { step, training, begin, end, loss, processBytes, deviceBytes, heldBytes, actions } = line;
   if (!isNumber(step) || !isNumber(begin) || !isNumber(end)) return null;
   const columns = actions as Record<string, unknown> | null | undefined;
   const column = (name: string): readonly number[] | null => {
@@ -119,6 +121,7 @@ function readStep(line: Record<string, unknown>): LiveStep | null {
     loss: isNumber(loss) ? loss : null,
     processBytes: isNumber(processBytes) ? processBytes : 0,
     deviceBytes: isNumber(deviceBytes) ? deviceBytes : null,
+    heldBytes: isNumber(heldBytes) ? heldBytes : null,
     actions: even ? { start, ready, stop, bytes, tensors } : null,
   };
 }
@@ -276,6 +279,7 @@ export class LiveRunReader {
             tensors,
             processBytes: line.processBytes,
             deviceBytes: line.deviceBytes,
+            heldBytes: line.heldBytes,
           };
         }),
     };

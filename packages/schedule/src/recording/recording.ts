@@ -38,6 +38,8 @@ export interface RankRecord {
   readonly processBytes: number;
   /** Bytes of tensors on the GPU after the step; null on the CPU. */
   readonly deviceBytes: number | null;
+  /** The most bytes held for backwards at the end of an action, counted on the CPU; null or left out elsewhere. */
+  readonly heldBytes?: number | null;
 }
 
 /** One step of all ranks. */

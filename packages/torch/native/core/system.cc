@@ -77,6 +77,15 @@ PW_ENTRY(report_memory, 1) {
   return from_double(args.napi, static_cast<double>(now));
 }
 
+// The same number, for who only wants to know it.
+PW_ENTRY(live_bytes, 1) { return from_double(args.napi, static_cast<double>(thread_bytes())); }
+
+// (tensor): whether nobody else holds it or its memory.
+PW_ENTRY(holds_alone, 1) {
+  const at::Tensor& tensor = args.tensor(0);
+  return from_bool(args.napi, tensor.use_count() == 1 && tensor.has_storage() && tensor.storage().use_count() == 1);
+}
+
 // Which dispatch keys this thread adds and leaves out: what decides the path of an operator.
 PW_ENTRY(dispatch_state, 1) {
   const c10::impl::LocalDispatchKeySet keys = c10::impl::tls_local_dispatch_key_set();
@@ -99,6 +108,8 @@ void init_system(Env& env, napi_value exports) {
           {"parallelInfo", parallel_info},
           {"setDeterministic", set_deterministic},
           {"reportMemory", report_memory},
+          {"liveBytes", live_bytes},
+          {"holdsAlone", holds_alone},
           {"dispatchState", dispatch_state},
           {"nothing", nothing},
       });

@@ -53,6 +53,8 @@ export interface Native {
   parallelInfo(): string;
   setDeterministic(on: boolean, warnOnly: boolean): void;
   reportMemory(): number;
+  liveBytes(): number;
+  holdsAlone(tensor: number): boolean;
   dispatchState(): string;
   nothing(): void;
   setErrorClass(type: new (code: TorchErrorCode, message: string) => Error): void;

@@ -175,6 +175,20 @@ export function liveTensors(): number {
   return native.live();
 }
 
+/**
+ * Bytes of CPU memory that this thread has taken for tensors, less those that it has given back; what autograd keeps counts.
+ *
+ * @example const before = liveBytes(); const y = model.forward(x); console.log(liveBytes() - before)
+ */
+export function liveBytes(): number {
+  return native.liveBytes();
+}
+
+/** Whether nobody else, autograd included, holds a tensor or its memory: disposing of it frees it. @example holdsAlone(x) */
+export function holdsAlone(tensor: { readonly handle: number }): boolean {
+  return native.holdsAlone(tensor.handle);
+}
+
 function isOwned(value: unknown): value is Owned {
   return (value as { [OWNED]?: true } | null | undefined)?.[OWNED] === true;
 }

@@ -52,6 +52,7 @@ export function sendGrads({ links: { stage, from }, microbatch: m }: PlannedActi
     if (local !== null) continue;
     const grads = stage.takeInputGrads(m, source);
     if (grads.length === 0) continue;
+    recorder?.leaving(grads);
     transportOf(step).send(messages[m] as RowMessage, { tensors: grads });
     recorder?.sent(grads);
     for (const grad of grads) grad?.dispose();

@@ -43,6 +43,8 @@ type Planner = (microbatches: number, layout: Layout) => readonly Int32Array[] |
 
 /** Blocks that are tried on the whole step after all were tried on a short one. */
 const finalists = 12;
+/** On more than 16 ranks with few microbatches there are more blocks than time: actions of all short steps that are tried. */
+const [manyRanks, mostActions] = [16, 3_000_000];
 
 class BlockSearch {
   private readonly shape: ScheduleShape;
@@ -82,10 +84,13 @@ class BlockSearch {
     const short = Math.min(microbatches, 2 * ranks + 2);
     const tried: { readonly block: MeasuredBlock; readonly scored: Scored }[] = [];
     let levels = 0;
+    let actions = 0;
     for (let peak = most; peak >= 1 && (levels < 2 || microbatches < 2 * ranks); peak--) {
       const before = tried.length;
       for (const block of buildingBlocks(ranks)) {
         if (block.peak !== peak) continue;
+        if (ranks > manyRanks && actions > mostActions && tried.length >= finalists) break;
+        actions += 6 * ranks * short;
         const scored = this.score(this.shaped(block), short) ?? this.score(this.pulled(block), short);
         if (scored !== null) tried.push({ block, scored });
       }

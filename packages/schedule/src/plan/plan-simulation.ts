@@ -1,0 +1,70 @@
+/** @file A plan as something that runs: its order, its costs, its simulated step. */
+
+import type { Costs } from '../costs/costs.ts';
+import { buildSchedule } from '../generate/build-schedule.ts';
+import { ScheduleError } from '../model/errors.ts';
+import { Schedule } from '../model/schedule.ts';
+import { simulate } from '../simulate/simulate.ts';
+import type { Simulation } from '../simulate/simulation.ts';
+import type { PipelinePlan, PlanMachine, StageCosts } from './plan.ts';
+
+/**
+ * The order that a plan's ranks run.
+ * @example new PipelineRuntime(stages, planSchedule(plan), { lossFn })
+ */
+export function planSchedule(plan: PipelinePlan): Schedule {
+  const { schedule: name, order, ranks, stages, microbatches } = plan;
+  const schedule =
+    order === undefined ? buildSchedule(name, { ranks, stages, microbatches }) : Schedule.fromJSON(order);
+  const fits = schedule.ranks === ranks && schedule.stages === stages && schedule.microbatches === microbatches;
+  if (!fits)
+    throw new ScheduleError(
+      'BAD_PLAN',
+      `planSchedule: the order is for ${schedule.ranks} ranks, ${schedule.stages} stages and ${schedule.microbatches} microbatches, the plan says ${ranks}, ${stages} and ${microbatches}`,
+    );
+  return schedule;
+}
+
+/** What the costs of stages are made of. */
+export interface CostSource {
+  readonly stages: readonly StageCosts[];
+  readonly stageToRank: readonly number[];
+  readonly machine: PlanMachine;
+  readonly stateFactor: number;
+}
+
+/** The costs of stages as the simulator takes them, on the ranks that hold them. */
+export function stageCosts({ stages, stageToRank, machine, stateFactor }: CostSource): Costs {
+  const { slowness, bandwidth, latency, links } = machine;
+  const slow = (stage: number): number => slowness?.[stageToRank[stage] as number] ?? 1;
+  const time = (of: (costs: StageCosts) => number): number[] => stages.map((costs, stage) => of(costs) * slow(stage));
+  return {
+    F: time(({ F }) => F),
+    I: time(({ I }) => I),
+    W: time(({ W }) => W),
+    ...(stages.some(({ B }) => B !== undefined) ? { B: time(({ B, I, W }) => B ?? I + W) } : {}),
+    overlap: 'parts',
+    activation: stages.map(({ activation }) => activation),
+    retained: stages.map(({ activation, retained }) => (activation === 0 ? 0 : Math.min(1, retained / activation))),
+    // One byte in `stateFactor` is the gradient's, which is there from the first backward on.
+    parameters: stages.map(({ parameters }) => parameters * Math.max(0, stateFactor - 1)),
+    weightGradient: stages.map(({ parameters }) => (stateFactor >= 1 ? parameters : 0)),
+    comm: {
+      bytes: stages.map((_, stage) => stages[stage + 1]?.input ?? 0),
+      ...(bandwidth === undefined ? {} : { bandwidth }),
+      ...(latency === undefined ? {} : { latency }),
+      ...(links === undefined ? {} : { links: [...links] }),
+    },
+  };
+}
+
+/** The costs of a plan's stages. @example simulate(buildSchedule('GPipe', shape), planCosts(plan)).makespan // in seconds */
+export function planCosts(plan: PipelinePlan): Costs {
+  const { costs: stages, stageToRank, machine, stateFactor } = plan;
+  return stageCosts({ stages, stageToRank, machine, stateFactor });
+}
+
+/** The step of a plan, simulated: for pictures. @example renderSvg(planSimulation(plan)) */
+export function planSimulation(plan: PipelinePlan): Simulation {
+  return simulate(planSchedule(plan), planCosts(plan));
+}

@@ -1,0 +1,201 @@
+/** @file A plan as data: a pipeline that was chosen for a model and a machine, and what is predicted of it. Plain JSON. */
+
+import { ScheduleError, show } from '../model/errors.ts';
+import type { ScheduleJson } from '../model/schedule.ts';
+
+/** A stage's costs for one microbatch. Seconds and bytes. */
+export interface StageCosts {
+  /** The forward, the input half and the weight half of the backward. */
+  readonly F: number;
+  readonly I: number;
+  readonly W: number;
+  /** The whole backward, where it was measured; else `I + W`. */
+  readonly B?: number;
+  /** Bytes kept from the forward until the backward. */
+  readonly activation: number;
+  /** Bytes of these that stay from the input half until the weight half. */
+  readonly retained: number;
+  readonly parameters: number;
+  /** Bytes of what the stage before sends it. */
+  readonly input: number;
+  /** Where the forward is computed again: bytes beyond `activation` that are there while it is. */
+  readonly again?: number;
+}
+
+/** Values that stages exchange, or their gradients, for one microbatch: their bytes, and what a stage still holds after the input half. */
+export interface HeldValues {
+  readonly bytes: number;
+  readonly kept: number;
+}
+
+/** What a stage takes from one other stage, for one microbatch. */
+export interface StageInputMemory extends HeldValues {
+  readonly stage: number;
+  /** The gradients that go back. */
+  readonly gradient: HeldValues;
+}
+
+/** What a stage holds for one microbatch, counted in bytes. */
+export interface StageMemory {
+  /** After the forward: inputs, what autograd keeps, outputs. */
+  readonly forward: number;
+  /** After the input half, gradients that go back not counted unless the weight half needs them. */
+  readonly inputHalf: number;
+  /** After both halves, until the end of the step: the loss. */
+  readonly end: number;
+  readonly inputs: readonly StageInputMemory[];
+  readonly output: HeldValues & { readonly gradient: HeldValues };
+}
+
+/** What a plan was made for, as far as its simulation needs it. */
+export interface PlanMachine {
+  /** Bytes that each rank may hold. */
+  readonly memory?: number | readonly number[] | undefined;
+  /** How much longer than measured each rank takes. */
+  readonly slowness?: readonly number[] | undefined;
+  /** Bytes per second between ranks, and seconds until a message is there. */
+  readonly bandwidth?: number | undefined;
+  readonly latency?: number | undefined;
+  /** Links that differ from the rest. */
+  readonly links?:
+    | readonly {
+        readonly from: number;
+        readonly to: number;
+        readonly latency?: number;
+        readonly bandwidth?: number;
+      }[]
+    | undefined;
+}
+
+/** What is predicted of a plan. */
+export interface Prediction {
+  /** Seconds of a step, without the optimizer. */
+  readonly step: number;
+  readonly rowsPerSecond: number;
+  /** Idle share of the step. */
+  readonly bubble: number;
+  /** Highest bytes of each rank: parameters, gradients, optimizer state, and what is held for backwards. */
+  readonly peak: readonly number[];
+  /** Of these, the most that is held for backwards at the end of an action. */
+  readonly held: readonly number[];
+  /** Messages of a step, and their bytes. */
+  readonly messages: number;
+  readonly messageBytes: number;
+}
+
+/** A pipeline, and what is predicted of it. Plain JSON. */
+export interface PipelinePlan {
+  readonly version: 1;
+  /** The name of the schedule; `searched` where the order was found by search. */
+  readonly schedule: string;
+  /** The order, where the name does not say it: found by search, or dependent on costs. */
+  readonly order?: ScheduleJson;
+  readonly ranks: number;
+  readonly stages: number;
+  readonly stageToRank: readonly number[];
+  readonly microbatches: number;
+  /** Rows of a microbatch. */
+  readonly rows: number;
+  /** The units of each stage, by name. */
+  readonly units: readonly (readonly string[])[];
+  /** The node that each stage but the first begins with: where the graph is cut. */
+  readonly cutBefore: readonly string[];
+  /** Stages that compute their forward again. */
+  readonly recompute: readonly boolean[];
+  /** Seconds and bytes of every stage for one microbatch. */
+  readonly costs: readonly StageCosts[];
+  /** What every stage holds, counted, once the stages themselves were measured. */
+  readonly memory?: readonly StageMemory[];
+  /** Bytes of parameters, gradients and optimizer state for each byte of parameters. */
+  readonly stateFactor: number;
+  readonly machine: PlanMachine;
+  readonly predicted: Prediction;
+  /** Why it is where it is in the list. */
+  readonly why: string;
+}
+
+/** Largest plan that is read: ranks, stages, microbatches. */
+const most = 1_000_000;
+
+/**
+ * A plan from its text or from parsed JSON; what is not one is refused with what is wrong.
+ * @example const plan = readPlan(readFileSync('plan.json', 'utf8'))
+ */
+export function readPlan(text: string | object): PipelinePlan {
+  let data: unknown = text;
+  if (typeof text === 'string') {
+    try {
+      data = JSON.parse(text);
+    } catch (cause) {
+      throw new ScheduleError(
+        'BAD_PLAN',
+        `readPlan: not JSON (${(cause as Error).message}); give what pipewright plan wrote`,
+      );
+    }
+  }
+  const problem = problemOf(data);
+  if (problem !== null) throw new ScheduleError('BAD_PLAN', `readPlan: ${problem}; give what pipewright plan wrote`);
+  return data as PipelinePlan;
+}
+
+/** Whether something looks like a plan, so that whoever is given one of several things can tell. */
+export function isPlan(value: unknown): value is PipelinePlan {
+  return (
+    typeof value === 'object' && value !== null && 'version' in value && 'cutBefore' in value && 'predicted' in value
+  );
+}
+
+function problemOf(data: unknown): string | null {
+  if (typeof data !== 'object' || data === null || Array.isArray(data)) return `a plan is an object, not ${show(data)}`;
+  const plan = data as Record<string, unknown>;
+  if (plan['version'] !== 1) return `version is ${show(plan['version'])}, and 1 is known here`;
+  for (const name of ['ranks', 'stages', 'microbatches', 'rows'] as const) {
+    const value = plan[name];
+    if (!(typeof value === 'number' && Number.isInteger(value) && value >= 1 && value <= most))
+      return `${name} is ${show(value)}, not a whole number from 1 on`;
+  }
+  const stages = plan['stages'] as number;
+  if (typeof plan['schedule'] !== 'string') return `schedule is ${show(plan['schedule'])}, not a name`;
+  const lists: [string, number, (value: unknown) => boolean][] = [
+    ['stageToRank', stages, (value) => isCount(value) && value < (plan['ranks'] as number)],
+    ['cutBefore', stages - 1, (value) => typeof value === 'string'],
+    ['recompute', stages, (value) => typeof value === 'boolean'],
+    ['units', stages, (value) => Array.isArray(value) && value.every((name) => typeof name === 'string')],
+    ['costs', stages, (value) => hasNumbers(value, ['F', 'I', 'W', 'activation', 'retained', 'parameters', 'input'])],
+  ];
+  for (const [name, length, isFine] of lists) {
+    const list = plan[name];
+    if (!Array.isArray(list) || list.length !== length) return `${name} has not ${length} entries`;
+    const wrong = list.findIndex((value) => !isFine(value));
+    if (wrong >= 0) return `${name}[${wrong}] is ${show(list[wrong])}`;
+  }
+  if (!hasNumbers(plan['predicted'], ['step', 'rowsPerSecond', 'bubble', 'messages', 'messageBytes']))
+    return 'predicted lacks a number';
+  const { peak, held } = plan['predicted'] as Record<string, unknown>;
+  for (const [name, list] of [
+    ['peak', peak],
+    ['held', held],
+  ] as const)
+    if (!Array.isArray(list) || list.length !== plan['ranks'] || !list.every(isAmount))
+      return `predicted.${name} has not a number for each of the ${String(plan['ranks'])} ranks`;
+  if (typeof plan['machine'] !== 'object' || plan['machine'] === null) return 'machine is missing';
+  if (!isAmount(plan['stateFactor'])) return `stateFactor is ${show(plan['stateFactor'])}, not a number`;
+  if (typeof plan['why'] !== 'string') return 'why is not a text';
+  return null;
+}
+
+function isAmount(value: unknown): value is number {
+  return typeof value === 'number' && Number.isFinite(value) && value >= 0;
+}
+
+function isCount(value: unknown): value is number {
+  return isAmount(value) && Number.isInteger(value);
+}
+
+function hasNumbers(value: unknown, names: readonly string[]): boolean {
+  return (
+    typeof value === 'object' &&
+    value !== null &&
+    names.every((name) => isAmount((value as Record<string, unknown>)[name]))
+  );
+}

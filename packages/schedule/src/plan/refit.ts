@@ -1,0 +1,68 @@
+/** @file Plans predicted anew: for other costs of their stages, measured or recorded. */
+
+import { meanCosts, type Recording } from '../recording/recording.ts';
+import { simulate } from '../simulate/simulate.ts';
+import type { Simulation } from '../simulate/simulation.ts';
+import { comparePlan } from './compare.ts';
+import { heldPeaks } from './held-peaks.ts';
+import type { PipelinePlan, Prediction, StageCosts } from './plan.ts';
+import { planCosts, planSchedule } from './plan-simulation.ts';
+
+/** The plan with a prediction that follows from its costs and counted memory. @example predictPlan({ ...plan, costs }) */
+export function predictPlan(plan: PipelinePlan): PipelinePlan {
+  const schedule = planSchedule(plan);
+  return { ...plan, predicted: predictionOf(plan, simulate(schedule, planCosts(plan))) };
+}
+
+/** What a simulated step says of a plan. */
+export function predictionOf(plan: Omit<PipelinePlan, 'predicted' | 'why'>, simulation: Simulation): Prediction {
+  const { costs, memory, microbatches, rows, stageToRank, stateFactor } = plan;
+  const { schedule } = simulation;
+  const counted = memory === undefined ? null : heldPeaks(schedule, memory);
+  const held = simulation.memory.map(({ activationPeak }, rank) => counted?.[rank] ?? Math.round(activationPeak));
+  // While a stage is computed again, one microbatch of it is there in full; the largest of a rank counts.
+  const again = (rank: number): number =>
+    costs.reduce((most, { again: more = 0 }, stage) => (stageToRank[stage] === rank ? Math.max(most, more) : most), 0);
+  const peak = simulation.memory.map(({ peak: highest }, rank) => {
+    if (counted === null) return Math.round(highest + again(rank));
+    const own = costs.reduce((sum, { parameters }, stage) => sum + (stageToRank[stage] === rank ? parameters : 0), 0);
+    return Math.round(own * stateFactor) + (counted[rank] as number) + again(rank);
+  });
+  const crossing = costs.map(({ input }, stage) =>
+    stage > 0 && stageToRank[stage] !== stageToRank[stage - 1] ? input : 0,
+  );
+  return {
+    step: simulation.makespan,
+    rowsPerSecond: simulation.makespan > 0 ? (microbatches * rows) / simulation.makespan : 0,
+    bubble: simulation.bubble.makespan,
+    peak,
+    held,
+    messages: simulation.transfers().filter(({ fromRank, toRank }) => fromRank !== toRank).length,
+    messageBytes: 2 * microbatches * crossing.reduce((sum, bytes) => sum + bytes, 0),
+  };
+}
+
+/**
+ * The plan with the costs that its run has shown, predicted anew; its memory stays as counted.
+ * @example writeFileSync('plan.json', JSON.stringify(refitPlan(plan, recorder.gather())))
+ */
+export function refitPlan(plan: PipelinePlan, recording: Recording): PipelinePlan {
+  const { actions } = comparePlan(plan, recording); // refuses a run of another plan
+  const recorded = meanCosts(recording);
+  const costs = plan.costs.map((before, stage): StageCosts => {
+    const slow = plan.machine.slowness?.[plan.stageToRank[stage] as number] ?? 1;
+    const time = (kind: 'F' | 'B' | 'I' | 'W'): number | undefined => {
+      if (!actions.some((one) => one.stage === stage && one.kind === kind)) return undefined;
+      return (recorded[kind] as readonly number[])[stage]! / 1000 / slow;
+    };
+    const B = time('B') ?? before.B;
+    return {
+      ...before,
+      F: time('F') ?? before.F,
+      I: time('I') ?? before.I,
+      W: time('W') ?? before.W,
+      ...(B === undefined ? {} : { B }),
+    };
+  });
+  return predictPlan({ ...plan, costs });
+}
