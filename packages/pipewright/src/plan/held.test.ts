@@ -15,7 +15,7 @@ test('what ranks hold for backwards is what was predicted of their stages, to th
   const lines: string[] = [];
   await launch({
     ranks: 2,
-    script: new URL('../../testing/held-ranks.mjs', import.meta.url),
+    script: new URL('../../testing/ranks/held.mjs', import.meta.url),
     threadsPerRank: 1,
     onLine: (line) => void lines.push(line),
   }).done;

@@ -3,7 +3,7 @@
  * in halves. Times are medians; what a stage holds after every action is counted, byte by byte.
  */
 import type { HeldValues, StageCosts, StageInputMemory, StageMemory } from '@pipewright/schedule';
-import { cuda, keep, liveBytes, onesLike, scope, type Tensor, zerosLike } from '@pipewright/torch';
+import { cuda, keep, liveBytes, ones, scope, type Tensor, zerosLike } from '@pipewright/torch';
 import { checkArgument, checkCount, checkOptions } from '../base/checks.ts';
 import { mapTensors, tensorsIn } from '../base/tree.ts';
 import { Pipe } from '../pipe/pipe.ts';
@@ -85,6 +85,8 @@ class StageRun {
   private readonly stage: PipelineStage;
   private readonly waits: boolean;
   private losses: Tensor[] = [];
+  /** What gradients come back for, by the stage that takes it. */
+  private readonly sent = new Map<number, readonly Pick<Tensor, 'shape' | 'dtype' | 'device'>[]>();
 
   constructor(pipe: Pipe, index: number, around: Surroundings) {
     this.pipe = pipe;
@@ -180,11 +182,14 @@ class StageRun {
       const wanted = this.pipe.info().wiring[taker]?.inputs.filter((input) => input.stage === this.index) ?? [];
       const own = keep(mapTensors(pick(output, wanted, this.index, taker), (each) => each.alias()));
       if (hold.what === 'outputs') hold.held?.push(...tensorsIn(own).map((each) => keep(each.detach())));
-      stage.setOutgoing(
-        0,
+      const wantGrads = tensorsIn(own).filter((each) => each.requiresGrad);
+      this.sent.set(
         taker,
-        tensorsIn(own).filter((each) => each.requiresGrad),
+        wantGrads.map(({ shape, dtype, device }) => ({ shape, dtype, device })),
       );
+      stage.setOutgoing(0, taker, wantGrads);
+      for (const each of tensorsIn(own)) if (!each.requiresGrad) each.dispose();
+      stage.releaseOutgoing(0, taker);
     }
     stage.releaseInputs(0);
   }
@@ -193,7 +198,7 @@ class StageRun {
     const { stage, around } = this;
     const { held } = hold;
     for (const taker of around.takers) {
-      const grads = stage.sentTo(0, taker).map((each) => onesLike(each));
+      const grads = (this.sent.get(taker) ?? []).map(({ shape, dtype, device }) => ones([...shape], { dtype, device }));
       if (hold.what === 'output gradients') held?.push(...grads.map((each) => keep(each.detach())));
       stage.setOutputGrads(0, taker, grads);
     }
@@ -238,15 +243,24 @@ class StageRun {
     // Gradients are there from the first step on, and are no part of what one microbatch takes.
     for (const each of this.stage.module.parameters()) if (each.requiresGrad) each.grad ??= zerosLike(each);
     const alone = this.countOnce();
-    const of = (what: Hold['what'], source?: number): HeldValues => {
+    const of = (what: Hold['what'], source?: number): HeldValues & { readonly saved: number } => {
       const beside = this.countOnce({ what, source, held: [] });
       const bytes = beside.end - alone.end;
-      return { bytes, kept: bytes - (beside.inputHalf - alone.inputHalf) };
+      return {
+        bytes,
+        saved: bytes - (beside.forward - alone.forward),
+        kept: bytes - (beside.inputHalf - alone.inputHalf),
+      };
     };
+    const bare = ({ bytes, kept }: HeldValues): HeldValues => ({ bytes, kept });
     const inputs = this.stage.sources.map(
-      (stage): StageInputMemory => ({ stage, ...of('inputs', stage), gradient: of('input gradients', stage) }),
+      (stage): StageInputMemory => ({
+        stage,
+        ...bare(of('inputs', stage)),
+        gradient: bare(of('input gradients', stage)),
+      }),
     );
-    return { ...alone, inputs, output: { ...of('outputs'), gradient: of('output gradients') } };
+    return { ...alone, inputs, output: { ...of('outputs'), gradient: bare(of('output gradients')) } };
   }
 
   /** Counts one microbatch in halves, with somebody who holds something of it until the end. */

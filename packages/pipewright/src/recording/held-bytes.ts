@@ -1,9 +1,10 @@
 /**
  * @file What a rank holds for the backwards of microbatches under way, counted: the memory that its forwards take and its
- * backwards give back, with what arrives in messages and without the gradients that leave in them.
+ * backwards give back, with what arrives in messages and without what leaves in them for good.
  */
 import type { Action } from '@pipewright/schedule';
-import { type distributed, holdsAlone, liveBytes, type Tensor } from '@pipewright/torch';
+import { type distributed, holdsAlone, liveBytes, Tensor } from '@pipewright/torch';
+import { tensorsIn } from '../base/tree.ts';
 
 /** Counts one step after the other. */
 export class HeldBytes {
@@ -64,9 +65,12 @@ export class HeldBytes {
     if (this.arrives) this.held += bytes;
   }
 
-  /** Gradients are about to be sent: they are gone, except those that the weight half still needs. */
-  leaving(grads: readonly (Tensor | null)[]): void {
-    for (const grad of grads) if (grad !== null && holdsAlone(grad)) this.held -= grad.nbytes;
+  /** Values or gradients are about to be sent: they are gone, except those that a backward still needs. */
+  leaving(values: readonly unknown[]): void {
+    for (const value of values)
+      if (value instanceof Tensor) {
+        if (holdsAlone(value)) this.held -= value.nbytes;
+      } else if (typeof value === 'object' && value !== null) this.leaving(tensorsIn(value));
   }
 }
 

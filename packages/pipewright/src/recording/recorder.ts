@@ -160,9 +160,9 @@ export class Recorder {
     this.data[this.current * COLUMNS + Column.Bytes]! += bytesOf(values);
   }
 
-  /** The action under way is about to send gradients. */
-  leaving(grads: readonly (Tensor | null)[]): void {
-    this.held?.leaving(grads);
+  /** The action under way is about to send something. */
+  leaving(values: readonly unknown[]): void {
+    this.held?.leaving(values);
   }
 
   /** An action ends. */

@@ -50,7 +50,7 @@ class Ledger {
   private readonly own: number[];
   /** Values and gradients, by rank. */
   private readonly shared: Map<string, Shared>[];
-  /** Gradients that leave before the next action, by rank. */
+  /** Messages that leave before the next action, by rank. */
   private readonly leaving: (() => void)[][];
   private readonly takers: readonly (readonly { readonly taker: number; readonly input: StageInputMemory }[])[];
 
@@ -76,36 +76,39 @@ class Ledger {
     for (const leave of (this.leaving[rank] as (() => void)[]).splice(0)) leave();
     const memory = this.stages[stage] as StageMemory;
     const { inputs, output } = memory;
-    const sum = (of: (values: HeldValues) => number): number =>
-      inputs.reduce((total, input) => total + of(input), of(output));
+    const held = (of: (values: HeldValues) => number, out: number): number =>
+      inputs.reduce((total, input) => total + of(input), out);
     const gradients = (): number => inputs.reduce((total, { gradient }) => total + gradient.kept, output.gradient.kept);
     const bodies: Readonly<Record<number, number>> = {
-      [Code.F]: memory.forward - sum(({ bytes }) => bytes),
-      [Code.I]: memory.inputHalf - sum(({ kept }) => kept) - gradients(),
+      [Code.F]: memory.forward - held(({ bytes }) => bytes, output.saved),
+      [Code.I]: memory.inputHalf - held(({ kept }) => kept, output.kept) - gradients(),
       [Code.W]: memory.end,
       [Code.B]: memory.end,
     };
     const before = code === Code.F ? 0 : code === Code.W ? (bodies[Code.I] as number) : (bodies[Code.F] as number);
     this.own[rank] = (this.own[rank] as number) + (bodies[code] as number) - before;
-    const holds = (values: HeldValues): number => (code === Code.F ? values.bytes : code === Code.I ? values.kept : 0);
+    const holds = (values: HeldValues, first: number): number =>
+      code === Code.F ? first : code === Code.I ? values.kept : 0;
     // Inputs, which another stage of this rank may hold as its outputs.
     for (const input of inputs) {
-      this.tokenOf(place, input.stage, stage, 'value').hold(`${stage}`, holds(input));
+      this.tokenOf(place, input.stage, stage, 'value').hold(`${stage}`, holds(input, input.bytes));
       if (code !== Code.F) this.giveBack(code, place, input);
     }
-    // Outputs: held once, under every taker's name on this rank, or under nobody's.
+    // Outputs: held under the name of every taker on this rank; those for others leave in messages.
     const takers = this.takers[stage] ?? [];
     const targets = takers.length === 0 ? [-1] : takers.map(({ taker }) => taker);
     for (const taker of targets) {
-      this.tokenOf(place, stage, taker, 'value').hold(`${stage}`, holds(output));
-      if (code !== Code.F) this.tokenOf(place, stage, taker, 'gradient').hold(`${stage}`, holds(output.gradient));
+      const token = this.tokenOf(place, stage, taker, 'value');
+      token.hold(`${stage}`, holds(output, output.saved));
+      if (code === Code.F && taker < 0) this.leave(rank, token, output.bytes);
+      if (code !== Code.F) this.tokenOf(place, stage, taker, 'gradient').hold(`${stage}`, holds(output.gradient, 0));
     }
     if (code === Code.F)
       for (const { taker, input } of takers) this.tokenOf(place, stage, taker, 'value').hold(`${taker}`, input.bytes);
-    let held = this.own[rank] as number;
-    for (const token of (this.shared[rank] as Map<string, Shared>).values()) held += token.bytes;
-    if (held > (this.peaks[rank] as number)) this.peaks[rank] = held;
-    if (code !== Code.I) this.forgetEmpty(rank);
+    let all = this.own[rank] as number;
+    for (const token of (this.shared[rank] as Map<string, Shared>).values()) all += token.bytes;
+    if (all > (this.peaks[rank] as number)) this.peaks[rank] = all;
+    if (code === Code.W || code === Code.B) this.forgetEmpty(rank);
   }
 
   /** The gradients of an input: to the stage of this rank that gave it, or away in a message. */
@@ -115,10 +118,13 @@ class Ledger {
     token.hold(`${stage}`, code === Code.I ? gradient.kept : 0);
     if (code === Code.W) return;
     if (this.stageToRank[source] === rank) token.hold(`${source}`, gradient.bytes);
-    else if (code === Code.I) {
-      token.hold('message', gradient.bytes);
-      (this.leaving[rank] as (() => void)[]).push(() => token.hold('message', 0));
-    }
+    else if (code === Code.I) this.leave(rank, token, gradient.bytes);
+  }
+
+  /** Values or gradients go in a message, before the next action. */
+  private leave(rank: number, token: Shared, bytes: number): void {
+    token.hold('message', bytes);
+    (this.leaving[rank] as (() => void)[]).push(() => token.hold('message', 0));
   }
 
   private tokenOf({ rank, microbatch }: Place, from: number, to: number, what: 'value' | 'gradient'): Shared {

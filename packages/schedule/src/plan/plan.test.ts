@@ -76,7 +76,7 @@ describe('held peaks', () => {
     inputHalf: 60,
     end: 0,
     inputs: stage === 0 ? [] : [{ stage: stage - 1, bytes: 10, kept, gradient: { bytes: 10, kept: 0 } }],
-    output: { bytes: 10, kept: 0, gradient: nothing },
+    output: { bytes: 10, saved: 10, kept: 0, gradient: nothing },
   });
 
   test('of 1F1B: as many microbatches as are in flight', () => {

@@ -37,14 +37,15 @@ export interface StageInputMemory extends HeldValues {
 
 /** What a stage holds for one microbatch, counted in bytes. */
 export interface StageMemory {
-  /** After the forward: inputs, what autograd keeps, outputs. */
+  /** After the forward: inputs and what autograd keeps; outputs only as far as autograd keeps them. */
   readonly forward: number;
   /** After the input half, gradients that go back not counted unless the weight half needs them. */
   readonly inputHalf: number;
   /** After both halves, until the end of the step: the loss. */
   readonly end: number;
   readonly inputs: readonly StageInputMemory[];
-  readonly output: HeldValues & { readonly gradient: HeldValues };
+  /** Outputs; `saved` is what autograd keeps of them after the forward. */
+  readonly output: HeldValues & { readonly saved: number; readonly gradient: HeldValues };
 }
 
 /** What a plan was made for, as far as its simulation needs it. */

@@ -38,6 +38,7 @@ export function sendValues({ links: { stage, to }, microbatch: m }: PlannedActio
       );
     step.outgoing[message.index] = undefined;
     step.hasExchanged = true;
+    if (step.training) recorder?.leaving(outgoing);
     transportOf(step).send(message, packValues(outgoing));
     recorder?.sent(outgoing);
     release(outgoing, step.training);
