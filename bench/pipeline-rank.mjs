@@ -30,7 +30,7 @@ import { Block } from './gpt-block.mjs';
  */
 
 /** Layers `from` to `to` of the model; the first part embeds, the last has the head. */
-class Part extends nn.Module {
+export class Part extends nn.Module {
   /** @param {Setting} setting @param {number} from @param {number} to */
   constructor({ dim, heads, seq, vocab, layers }, from, to) {
     super();
@@ -50,10 +50,10 @@ class Part extends nn.Module {
 }
 
 /** @param {Tensor} output @param {Tensor} target */
-const lossFn = (output, target) => nn.functional.crossEntropy(output.flatten(0, 1), target.flatten());
+export const lossFn = (output, target) => nn.functional.crossEntropy(output.flatten(0, 1), target.flatten());
 
 /** Token numbers and the same ones shifted, for all microbatches. @param {Setting} setting @returns {[Tensor, Tensor]} */
-function batch({ microbatchSize, microbatches, seq, vocab, device }) {
+export function batch({ microbatchSize, microbatches, seq, vocab, device }) {
   const rows = microbatchSize * microbatches;
   let state = 12345;
   const ids = Array.from({ length: rows * (seq + 1) }, () => {

@@ -26,6 +26,12 @@ export class ShardedStages implements DataParallel {
   private readonly pending = new Set<number>();
   private readonly unsharded = new Set<number>();
   private peak = 0;
+  /** When the gathering of a stage was begun. */
+  private readonly begun = new Map<number, number>();
+  /** When the first reduction of a step was begun. */
+  private reducing = 0;
+  /** Milliseconds of collectives from their beginning to their end, and of those the ones that were waited for. */
+  readonly times = { gathered: 0, waitedForGathers: 0, reduced: 0, waitedForReductions: 0 };
 
   constructor(stages: readonly ParallelStage[]) {
     this.units = new Map(stages.map(({ stageIndex, module }) => [stageIndex, unitsOf(module)]));
@@ -96,13 +102,18 @@ export class ShardedStages implements DataParallel {
     this.gathers.set(stage, (this.gathers.get(stage) ?? 0) + 1);
     this.pending.add(stage);
     this.unsharded.add(stage);
+    this.begun.set(stage, performance.now());
     for (const unit of this.unitsOf(stage)) this.attempt('UNSHARD', stage, unit, () => unit.gather());
     this.note();
   }
 
   ready(stage: number): void {
     if (!this.pending.delete(stage)) return;
+    const start = performance.now();
     for (const unit of this.unitsOf(stage)) this.attempt('UNSHARD', stage, unit, () => unit.wait());
+    const end = performance.now();
+    this.times.gathered += end - (this.begun.get(stage) ?? start);
+    this.times.waitedForGathers += end - start;
   }
 
   reshard(stage: number): void {
@@ -113,6 +124,7 @@ export class ShardedStages implements DataParallel {
 
   reduce(stage: number): void {
     this.counts.set(stage, (this.counts.get(stage) ?? 0) + 1);
+    if (this.underWay.length === 0) this.reducing = performance.now();
     // What has arrived meanwhile takes less room afterwards.
     for (const reduction of this.underWay) {
       if (!reduction.isReady) break;
@@ -130,8 +142,13 @@ export class ShardedStages implements DataParallel {
   settle({ sync }: StepEnd): void {
     for (const stage of [...this.unsharded]) this.reshard(stage);
     const reductions = this.underWay.splice(0);
+    const start = performance.now();
     for (const reduction of reductions) reduction.advance();
     for (const reduction of reductions) reduction.finish();
+    if (reductions.length > 0) {
+      this.times.reduced += performance.now() - this.reducing;
+      this.times.waitedForReductions += performance.now() - start;
+    }
     // Nothing else has told this rank that the others are through with what they read.
     if (!sync) for (const unit of this.owners.keys()) unit.settleShared();
   }
