@@ -124,6 +124,7 @@ export const folders = {
       holds: 'a training loop that survives the loss of ranks',
       imports: ['launch', 'parallel', 'status', 'base'],
     },
+    data: { holds: 'datasets, samplers, the loader and its workers', imports: ['launch', 'base'] },
   },
   studio: {
     server: { holds: 'serves the page, follows a run', imports: [] },

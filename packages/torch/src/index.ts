@@ -51,6 +51,8 @@ export {
   sizeOfHandle,
 } from './op/prepared.ts';
 export * as optim from './optim/index.ts';
+export { type DrawName, drawName, drawsByName, inCall } from './tensor/draws.ts';
+export { Lender } from './tensor/lender.ts';
 export { Generator, getRngState, initialSeed, manualSeed, setRngState } from './tensor/random.ts';
 export {
   type CheckpointOptions,

@@ -300,6 +300,8 @@ void init_put_off(Env& env, napi_value exports);
 void init_callbacks(Env& env, napi_value exports);
 void close_callbacks(Env& env);
 void init_random(Env& env, napi_value exports);
+void init_named_random(Env& env, napi_value exports);
+void init_lend(Env& env, napi_value exports);
 void init_optimizer(Env& env, napi_value exports);
 void init_optimizer_steps(Env& env, napi_value exports);
 void init_system(Env& env, napi_value exports);

@@ -244,6 +244,8 @@ static napi_value init(napi_env napi, napi_value exports) {
     init_put_off(*env, exports);
     init_callbacks(*env, exports);
     init_random(*env, exports);
+    init_named_random(*env, exports);
+    init_lend(*env, exports);
     init_optimizer(*env, exports);
     init_optimizer_steps(*env, exports);
     if (init_channel) init_channel(*env, exports);

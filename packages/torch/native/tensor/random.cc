@@ -50,8 +50,54 @@ class OwnGeneratorGuard {
   at::Generator saved_;
 };
 
+// Has generators of a seed in the place of the default ones of the CPU and of a device while it lives.
+class SeededGeneratorGuard {
+ public:
+  SeededGeneratorGuard(uint64_t seed, c10::Device device) : lock_(default_generator_mutex) {
+    saved_ = at::make_generator<at::CPUGeneratorImpl>();
+    move_state(default_impl(), at::check_generator<at::CPUGeneratorImpl>(saved_));
+    const at::Generator seeded = at::make_generator<at::CPUGeneratorImpl>(seed);
+    move_state(at::check_generator<at::CPUGeneratorImpl>(seeded), default_impl());
+    if (device.is_cpu()) return;
+    device_generator_ = at::globalContext().defaultGenerator(device);
+    std::lock_guard<std::mutex> lock(device_generator_.mutex());
+    device_state_ = device_generator_.get_state();
+    device_generator_.set_current_seed(seed);
+  }
+  ~SeededGeneratorGuard() {
+    move_state(at::check_generator<at::CPUGeneratorImpl>(saved_), default_impl());
+    if (!device_generator_.defined()) return;
+    std::lock_guard<std::mutex> lock(device_generator_.mutex());
+    device_generator_.set_state(device_state_);
+  }
+  SeededGeneratorGuard(const SeededGeneratorGuard&) = delete;
+  SeededGeneratorGuard& operator=(const SeededGeneratorGuard&) = delete;
+
+ private:
+  std::lock_guard<std::mutex> lock_;
+  at::Generator saved_, device_generator_;
+  at::Tensor device_state_;
+};
+
+// Where an operator computes, by its arguments.
+static c10::Device device_of(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
+  for (const c10::IValue& value : torch::jit::last(stack, op.schema().arguments().size())) {
+    if (value.isTensor() && value.toTensor().defined() && !value.toTensor().is_cpu()) return value.toTensor().device();
+    if (value.isDevice() && !value.toDevice().is_cpu()) return value.toDevice();
+  }
+  return c10::Device(c10::kCPU);
+}
+
 static void draw(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
   c10::impl::ExcludeDispatchKeyGuard once(kOwnGenerator);  // what this operator calls is covered by it
+  uint64_t seed = 0;
+  const NamedDraw named = draw_by_name(op, stack, seed);
+  if (named == NamedDraw::kDone) return;
+  if (named == NamedDraw::kSeed) {
+    SeededGeneratorGuard guard(seed, device_of(op, *stack));
+    op.redispatchBoxed(keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kOwnGenerator), stack);
+    return;
+  }
   OwnGeneratorGuard guard;
   op.redispatchBoxed(keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kOwnGenerator), stack);
 }

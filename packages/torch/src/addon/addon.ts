@@ -181,6 +181,22 @@ export interface Native {
   generatorSeed(generator: number | null): number | bigint;
   getRandomState(generator: number | null): number;
   setRandomState(generator: number | null, state: number): void;
+  /** From now on this thread draws by name; names are halves of 64 bits. */
+  beginDraws(seed: number | bigint, step: number, kind: number, microbatch: number): void;
+  endDraws(): void;
+  /** Says which call of which layer draws, from its draw of a number on; gives the number that the one before had come to. */
+  setDrawScope(low: number, high: number, call: number, draw: number): number;
+  nameDraws(parameter: number, low: number, high: number): void;
+
+  /** Tensors for other threads: a lender, and what it has lent by numbers; 0 where the lender is closed. */
+  openLender(): number;
+  lendTensor(lender: number, tensor: number): number;
+  takeLent(lender: number, number: number): number;
+  /** Frees what nobody has taken, and says how many tensors that were. */
+  closeLender(lender: number): number;
+  /** Makes the calling thread the lender's own, so that its end is known. */
+  attachLender(lender: number): void;
+  hasLenderEnded(lender: number): boolean;
 }
 
 /** The loaded addon. */

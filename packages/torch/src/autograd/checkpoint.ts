@@ -4,6 +4,7 @@
  */
 import { native } from '../addon/addon.ts';
 import { checkOptions, TorchError } from '../base/errors.ts';
+import { saveDraws, withoutDraws } from '../tensor/draws.ts';
 import { type CheckpointOptions, recorder } from '../tensor/recorder.ts';
 import { unscoped } from '../tensor/scope.ts';
 import { Tensor } from '../tensor/tensor.ts';
@@ -39,11 +40,13 @@ export function checkpoint<Args extends unknown[], T>(
   const shape = mapTensors(args, (tensor) => tensor) as Args; // arrays and objects copied: later changes do not count
   const random = options?.preserveRandomState === false ? [] : randomStates(tensors);
   const autocast = autocastState(devicesOf(tensors));
+  const draws = options?.preserveRandomState === false ? null : (saveDraws() ?? withoutDraws);
   const id = addCallback(
     (given) => {
       let next = 0;
       const again = mapTensors(shape, () => given[next++] as Tensor) as Args;
-      rerun(() => fn(...again), random, autocast);
+      const run = (): unknown => fn(...again);
+      rerun(draws === null ? run : () => draws(run), random, autocast);
       return undefined;
     },
     () => random.forEach(({ state }) => state.dispose()),

@@ -34,6 +34,13 @@ export { GRU, type Hidden, LSTM, RNN, type RNNOptions } from './modules/rnn.ts';
 export * from './modules/rnn-cell.ts';
 export * from './modules/sync-batch-norm.ts';
 export * from './modules/transformer.ts';
+export {
+  type DrawOptions,
+  type InitializeOptions,
+  NamedRandom,
+  type NamedRandomState,
+  type NamesInWhole,
+} from './named-random.ts';
 export { Buffer, Parameter } from './parameter.ts';
 export * from './shape.ts';
 export type { LoadOptions, LoadResult, StateDict, StateSource } from './state-dict.ts';

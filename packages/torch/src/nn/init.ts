@@ -6,6 +6,7 @@ import { diag, emptyLike, eye, linalgQr, randperm, where } from '../generated/fu
 import { float64 } from '../tensor/dtype.ts';
 import '../generated/methods.ts';
 import '../functions/indexing.ts';
+import { whileFilling } from '../tensor/draws.ts';
 import type { Generator } from '../tensor/random.ts';
 import { scope } from '../tensor/scope.ts';
 import type { Tensor } from '../tensor/tensor.ts';
@@ -28,7 +29,7 @@ export interface KaimingOptions extends RandomOptions {
 
 /** Fills in place without gradients; meta tensors are left as they are. */
 function fill<T extends Tensor>(target: T, body: () => void): T {
-  noGrad(() => scope(body));
+  noGrad(() => scope(() => whileFilling(target, body)));
   return target;
 }
 

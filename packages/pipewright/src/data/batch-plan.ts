@@ -1,0 +1,87 @@
+/**
+ * @file Which samples a batch has: a function of where a loader stands. A batch of all replicas together is a run of neighbouring
+ * positions of an epoch; each replica has a block of it, so that another number of replicas has the same batches.
+ */
+import { PipelineError } from '../base/errors.ts';
+
+/** Where a loader stands: so many samples of an epoch have been given out, over all replicas. */
+export interface Cursor {
+  readonly epoch: number;
+  readonly position: number;
+}
+
+/** What becomes of the samples at the end of an epoch that do not fill a batch. */
+export type LastBatch = 'short' | 'drop' | 'fill';
+
+/** How an epoch is divided. */
+export interface Division {
+  /** Samples of a batch of one replica. */
+  readonly batchSize: number;
+  readonly numReplicas: number;
+  readonly rank: number;
+  readonly last: LastBatch;
+}
+
+/** A batch of one replica. */
+export interface PlannedBatch {
+  /** The epoch and position of each sample. */
+  readonly places: readonly Cursor[];
+  /** Where the loader stands after it. */
+  readonly after: Cursor;
+}
+
+/** This replica's share of a batch of so many samples: from one place to before another. */
+export function shareOf(count: number, { numReplicas, rank }: Division): readonly [from: number, to: number] {
+  if (count < numReplicas)
+    throw new PipelineError(
+      'SHORT_BATCH',
+      `DataLoader: the last batch of the epoch has ${count} ${count === 1 ? 'sample' : 'samples'} for ${numReplicas} replicas; say dropLast: true, or fillLast: true to fill it with samples of the next epoch`,
+      { samples: count, replicas: numReplicas },
+    );
+  return [Math.floor((rank * count) / numReplicas), Math.floor(((rank + 1) * count) / numReplicas)];
+}
+
+/** The batches of epochs of a known length. */
+export class BatchPlan {
+  readonly length: number;
+  readonly division: Division;
+
+  constructor(length: number, division: Division) {
+    this.length = length;
+    this.division = division;
+  }
+
+  /** Samples of a batch of all replicas. */
+  get wholeBatch(): number {
+    return this.division.batchSize * this.division.numReplicas;
+  }
+
+  /** Number of batches of a whole epoch. */
+  get batches(): number {
+    return (this.division.last === 'drop' ? Math.floor : Math.ceil)(this.length / this.wholeBatch);
+  }
+
+  /** The same place, as the beginning of the next epoch where nothing of this one is left. */
+  settle({ epoch, position }: Cursor): Cursor {
+    const { length, wholeBatch } = this;
+    const left = length - position;
+    if (left <= 0) return length === 0 ? { epoch, position: 0 } : this.settle({ epoch: epoch + 1, position: -left });
+    return this.division.last === 'drop' && left < wholeBatch && position > 0
+      ? { epoch: epoch + 1, position: 0 }
+      : { epoch, position };
+  }
+
+  /** The batch at a place; null where there is none at all. */
+  at(from: Cursor): PlannedBatch | null {
+    const { length, wholeBatch, division } = this;
+    if (length === 0 || (division.last === 'drop' && length < wholeBatch)) return null;
+    const start = this.settle(from);
+    const count = division.last === 'short' ? Math.min(wholeBatch, length - start.position) : wholeBatch;
+    const [begin, end] = shareOf(count, division);
+    const places = Array.from({ length: end - begin }, (_, i) => {
+      const at = start.position + begin + i;
+      return { epoch: start.epoch + Math.floor(at / length), position: at % length };
+    });
+    return { places, after: this.settle({ epoch: start.epoch, position: start.position + count }) };
+  }
+}

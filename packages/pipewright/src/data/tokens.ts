@@ -1,0 +1,130 @@
+/** @file Text as tokens in a file that is mapped into memory: samples are neighbouring tokens, and the same moved on by one. */
+import { writeSync } from 'node:fs';
+import { resolve } from 'node:path';
+import { MappedFile, type Tensor, tensor } from '@pipewright/torch';
+import { writeFile } from '@pipewright/torch/files';
+import { checkChoice, checkCount, checkOptions } from '../base/checks.ts';
+import { PipelineError } from '../base/errors.ts';
+import { builtInModule } from './built-in.ts';
+import { Dataset, type DatasetModule } from './dataset.ts';
+
+/** How a token is kept in the file. */
+export type TokenType = 'uint8' | 'uint16' | 'int32';
+
+const tokenTypes = {
+  uint8: { bytes: 1, stored: 'uint8', most: 0xff },
+  uint16: { bytes: 2, stored: 'int16', most: 0xffff },
+  int32: { bytes: 4, stored: 'int32', most: 0x7fffffff },
+} as const;
+
+/** What a token dataset takes. */
+export interface TokenDatasetOptions {
+  /** Tokens of a sample. */
+  readonly length: number;
+  /** How many tokens the next sample begins after this one. Default: `length`. */
+  readonly stride?: number | undefined;
+  /** How a token is kept in the file. Default uint16. */
+  readonly dtype?: TokenType | undefined;
+}
+
+/**
+ * Samples of `length` tokens and the same moved on by one, both int64: what a language model reads and what it shall say.
+ *
+ * @example const [inputs, targets] = new TokenDataset('train.bin', { length: 256 }).getItem(0)
+ */
+export class TokenDataset extends Dataset<[inputs: Tensor, targets: Tensor]> {
+  readonly length: number;
+  /** Number of tokens in the file. */
+  readonly tokens: number;
+  private readonly path: string;
+  private readonly options: Required<TokenDatasetOptions>;
+  private readonly rows: Tensor;
+
+  constructor(path: string, options: TokenDatasetOptions) {
+    super();
+    checkOptions('TokenDataset', options, ['length', 'stride', 'dtype']);
+    const length = checkCount('TokenDataset', 'length', options.length);
+    const stride = checkCount('TokenDataset', 'stride', options.stride ?? length);
+    const dtype = checkChoice('TokenDataset', 'dtype', options.dtype ?? 'uint16', ['uint8', 'uint16', 'int32']);
+    const { bytes, stored } = tokenTypes[dtype];
+    this.path = resolve(path);
+    this.options = { length, stride, dtype };
+    using file = MappedFile.open(this.path);
+    this.tokens = Math.floor(file.size / bytes);
+    if (file.size % bytes !== 0)
+      throw new PipelineError(
+        'BAD_DATASET',
+        `TokenDataset: ${path} has ${file.size} bytes, which are no whole number of tokens of type ${dtype}; is it of another type?`,
+      );
+    this.length = Math.max(0, Math.floor((this.tokens - length - 1) / stride) + 1);
+    if (this.tokens < length + 1)
+      throw new PipelineError(
+        'BAD_DATASET',
+        `TokenDataset: ${path} has ${this.tokens} tokens, a sample of ${length} needs ${length + 1}; give a smaller length`,
+      );
+    using all = file.tensor({ offset: 0, dtype: stored, shape: [this.tokens] });
+    this.rows = all.asStrided([this.length, length + 1], [stride, 1]);
+  }
+
+  override get source(): DatasetModule {
+    return { module: builtInModule, data: { kind: 'tokens', path: this.path, options: this.options } };
+  }
+
+  getItem(index: number): [inputs: Tensor, targets: Tensor] {
+    if (!Number.isInteger(index) || index < 0 || index >= this.length)
+      throw new PipelineError('BAD_INPUT', `TokenDataset: there is no sample ${index}; there are ${this.length}`);
+    return this.cut(this.rows.select(0, index));
+  }
+
+  override getBatch(indices: readonly number[]): [inputs: Tensor, targets: Tensor] {
+    return this.cut(this.rows.indexSelect(0, tensor(indices as number[], { dtype: 'int64' })));
+  }
+
+  /** Lets go of the file. */
+  dispose(): void {
+    this.rows.dispose();
+  }
+
+  [Symbol.dispose](): void {
+    this.dispose();
+  }
+
+  private cut(stored: Tensor): [Tensor, Tensor] {
+    const wide = stored.to('int64');
+    const all = this.options.dtype === 'uint16' ? wide.bitwiseAnd(0xffff) : wide;
+    const { length } = this.options;
+    return [all.narrow(-1, 0, length).contiguous(), all.narrow(-1, 1, length).contiguous()];
+  }
+}
+
+/**
+ * Writes tokens to a file that `TokenDataset` reads: numbers one behind the other, without a header.
+ *
+ * @example writeTokens('train.bin', [tokenizer.encode(text)]) // pieces of any length
+ */
+export function writeTokens(
+  path: string,
+  pieces: Iterable<ArrayLike<number>>,
+  options: { readonly dtype?: TokenType | undefined } = {},
+): number {
+  checkOptions('writeTokens', options, ['dtype']);
+  const dtype = checkChoice('writeTokens', 'dtype', options.dtype ?? 'uint16', ['uint8', 'uint16', 'int32']);
+  const { most } = tokenTypes[dtype];
+  const make = { uint8: Uint8Array, uint16: Uint16Array, int32: Int32Array }[dtype];
+  let written = 0;
+  writeFile(path, (file) => {
+    for (const piece of pieces) {
+      const tokens = make.from(piece);
+      for (let i = 0; i < tokens.length; i++)
+        if (tokens[i] !== piece[i])
+          throw new PipelineError(
+            'BAD_INPUT',
+            `writeTokens: token ${written + i} is ${String(piece[i])}, but ${dtype} holds 0 to ${most}; give a larger dtype, such as 'int32'`,
+          );
+      const bytes = new Uint8Array(tokens.buffer, tokens.byteOffset, tokens.byteLength);
+      for (let at = 0; at < bytes.length; ) at += writeSync(file, bytes, at);
+      written += tokens.length;
+    }
+  });
+  return written;
+}

@@ -1,0 +1,208 @@
+/**
+ * @file The worker threads of a loader. The loader's own thread may be blocked in a training loop, so it waits for messages
+ * without its event loop: a counter in shared memory changes with every message.
+ */
+import { MessageChannel, type MessagePort, receiveMessageOnPort, Worker } from 'node:worker_threads';
+import { Lender, type Tensor } from '@pipewright/torch';
+import { PipelineError } from '../base/errors.ts';
+import { compiledUrl } from '../launch/ranks/module-url.ts';
+import type { Cursor } from './batch-plan.ts';
+import type { DatasetModule } from './dataset.ts';
+import { takeTensors } from './reader.ts';
+import type { SentError, WorkerAnswer, WorkerRequest, WorkerStart } from './worker.ts';
+
+/** How often the end of a worker is looked for while waiting, in milliseconds. */
+const LOOK_MS = 50;
+/** How long a worker may take to end by itself, in milliseconds. */
+const END_MS = 2000;
+
+interface PoolWorker {
+  readonly worker: Worker;
+  readonly port: MessagePort;
+  readonly lender: Lender;
+  /** What it was asked and has not answered, in order. */
+  readonly asked: Map<number, string>;
+}
+
+/** What came back. */
+export interface Answered {
+  readonly value: unknown;
+  readonly after: Cursor | undefined;
+  readonly state: unknown;
+}
+
+type BatchAnswer = Extract<WorkerAnswer, { kind: 'batch' | 'error' }> & { readonly lender: Lender };
+
+/** Threads that read. */
+export class WorkerPool {
+  /** Samples of the dataset; null where it is iterable. Known when a worker is ready. */
+  private readonly workers: PoolWorker[];
+  private readonly signal = new Int32Array(new SharedArrayBuffer(4));
+  private readonly answers = new Map<number, BatchAnswer>();
+  private readonly unwanted = new Set<number>();
+  private known: { readonly length: number | null } | null = null;
+  private failed: SentError | null = null;
+  private ids = 0;
+
+  constructor(source: DatasetModule, count: number, options: { pinMemory: boolean; collates: boolean }) {
+    this.workers = Array.from({ length: count }, (_, i) => {
+      const { port1, port2 } = new MessageChannel();
+      const lender = Lender.open();
+      const { module, data } = source;
+      const start: WorkerStart = {
+        module: String(module),
+        data,
+        port: port2,
+        signal: this.signal,
+        lender: lender.number,
+        ...options,
+      };
+      const worker = new Worker(compiledUrl('worker', import.meta.url), {
+        workerData: start,
+        transferList: [port2],
+        name: `data worker ${i}`,
+      });
+      worker.on('error', () => undefined); // seen by its end
+      worker.unref();
+      port1.unref();
+      return { worker, port: port1, lender, asked: new Map() };
+    });
+  }
+
+  /** Number of workers. */
+  get count(): number {
+    return this.workers.length;
+  }
+
+  /** The threads, for tests. */
+  get threads(): readonly Worker[] {
+    return this.workers.map(({ worker }) => worker);
+  }
+
+  /** Waits until the first worker has its dataset, and says how long that is; null where it is iterable. */
+  ready(): number | null {
+    return this.wait(() => this.known, 'the dataset').length;
+  }
+
+  /** Asks a worker; the number is for `take`. `what` names the samples where it does not answer. */
+  ask(at: number, request: { kind: 'batch'; indices: readonly number[] } | { kind: 'next' }, what: string): number {
+    const id = ++this.ids;
+    const worker = this.workers[at % this.workers.length] as PoolWorker;
+    worker.asked.set(id, what);
+    worker.port.postMessage({ ...request, id } satisfies WorkerRequest);
+    return id;
+  }
+
+  /** Tells all workers something that has no answer. */
+  tell(request: Extract<WorkerRequest, { kind: 'begin' }>): void {
+    for (const { port } of this.workers) port.postMessage(request);
+  }
+
+  /** Waits for an answer. */
+  take(id: number): Answered {
+    return this.open(
+      this.wait(() => this.found(id), 'a batch'),
+      id,
+    );
+  }
+
+  /** The same, while the event loop turns. */
+  async takeAsync(id: number): Promise<Answered> {
+    for (;;) {
+      const seen = Atomics.load(this.signal, 0);
+      this.drain();
+      const found = this.found(id);
+      if (found !== null) return this.open(found, id);
+      this.lookForEnds();
+      if (Atomics.load(this.signal, 0) !== seen) continue;
+      await new Promise((resolve) => setTimeout(resolve, 1));
+    }
+  }
+
+  /** Nobody will take these answers. */
+  forget(ids: Iterable<number>): void {
+    for (const id of ids) this.unwanted.add(id);
+    this.drain();
+  }
+
+  /** Ends all workers and frees what they have lent. */
+  dispose(): void {
+    const until = Date.now() + END_MS;
+    for (const { port, worker } of this.workers) {
+      port.postMessage({ kind: 'close' } satisfies WorkerRequest);
+      worker.ref(); // its end is worth waiting for
+    }
+    for (const { lender, worker, port } of this.workers) {
+      while (!lender.hasEnded && Date.now() < until) Atomics.wait(this.signal, 0, Atomics.load(this.signal, 0), 1);
+      void worker.terminate();
+      port.close();
+      lender.close();
+    }
+  }
+
+  // --- waiting -------------------------------------------------------------------------------------------------------
+
+  private wait<T>(find: () => T | null, what: string): T {
+    for (;;) {
+      const seen = Atomics.load(this.signal, 0);
+      this.drain();
+      const found = find();
+      if (found !== null) return found;
+      this.lookForEnds(what);
+      Atomics.wait(this.signal, 0, seen, LOOK_MS);
+    }
+  }
+
+  private found(id: number): BatchAnswer | null {
+    return this.answers.get(id) ?? null;
+  }
+
+  private open(answer: BatchAnswer, id: number): Answered {
+    this.answers.delete(id);
+    if (answer.kind === 'error') throw revive(answer.error);
+    const { value, after, state, lender } = answer;
+    return { value: takeTensors(value, (number): Tensor => lender.take(number)), after, state };
+  }
+
+  /** Takes all messages that have come. */
+  private drain(): void {
+    for (const { port, lender, asked } of this.workers) {
+      for (;;) {
+        const received = receiveMessageOnPort(port) as { readonly message: WorkerAnswer } | undefined;
+        if (received === undefined) break;
+        const { message } = received;
+        if (message.kind === 'ready') this.known ??= { length: message.length };
+        else if (message.kind === 'failed') this.failed ??= message.error;
+        else {
+          asked.delete(message.id);
+          if (!this.unwanted.delete(message.id)) this.answers.set(message.id, { ...message, lender });
+          else if (message.kind === 'batch') takeTensors(message.value, (number): Tensor => freed(lender.take(number)));
+        }
+      }
+    }
+    if (this.failed !== null) throw revive(this.failed);
+  }
+
+  private lookForEnds(what = 'a batch'): void {
+    for (const [i, { lender, asked }] of this.workers.entries()) {
+      if (!lender.hasEnded) continue;
+      const [reading] = asked.values();
+      throw new PipelineError(
+        'WORKER_LOST',
+        `DataLoader: worker ${i} of ${this.workers.length} has ended while it read ${reading ?? what}: it was terminated, ran out of memory, or called process.exit; the loader can be used again and starts new workers`,
+        { worker: i, reading },
+      );
+    }
+  }
+}
+
+function freed(tensor: Tensor): Tensor {
+  tensor.dispose();
+  return tensor;
+}
+
+function revive({ message, code, details, stack }: SentError): PipelineError {
+  const error = new PipelineError(code, message, details);
+  if (stack !== undefined) error.stack = stack;
+  return error;
+}
