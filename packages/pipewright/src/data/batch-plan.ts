@@ -65,7 +65,8 @@ export class BatchPlan {
   settle({ epoch, position }: Cursor): Cursor {
     const { length, wholeBatch } = this;
     const left = length - position;
-    if (left <= 0) return length === 0 ? { epoch, position: 0 } : this.settle({ epoch: epoch + 1, position: -left });
+    if (left <= 0)
+      return length === 0 ? { epoch, position: 0 } : this.settle({ epoch: epoch + 1, position: position - length });
     return this.division.last === 'drop' && left < wholeBatch && position > 0
       ? { epoch: epoch + 1, position: 0 }
       : { epoch, position };

@@ -1,5 +1,5 @@
 /** @file Datasets: samples by index, or one after the other. */
-import { type Tensor, tensorsIn } from '@pipewright/torch';
+import type { Tensor } from '@pipewright/torch';
 import { show } from '../base/checks.ts';
 import { PipelineError } from '../base/errors.ts';
 
@@ -123,9 +123,4 @@ export class ConcatDataset<Sample> extends Dataset<Sample> {
     }
     throw new PipelineError('BAD_INPUT', `ConcatDataset: there is no sample ${index}; there are ${this.length}`);
   }
-}
-
-/** Frees the tensors of a sample that nobody needs any more. */
-export function disposeSample(sample: unknown): void {
-  for (const one of tensorsIn(sample)) one.dispose();
 }

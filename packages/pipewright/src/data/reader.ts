@@ -40,12 +40,12 @@ export function readBatch(dataset: Dataset, indices: readonly number[], options:
       first,
     );
   }
-  return scope(() => {
+  const read = scope(() => {
     const samples = indices.map((index) => named(`sample ${index}`, index, () => dataset.getItem(index)));
-    if (!samples.some(isPromise)) return collated(samples, options);
-    const awaited = samples.map((sample, i) => (isPromise(sample) ? waitNamed(sample, indices[i] as number) : sample));
-    return Promise.all(keep(awaited)).then((all) => collated(all, options));
+    if (!samples.some(isPromise)) return { batch: collated(samples, options) };
+    return { later: samples.map((one, i) => (isPromise(one) ? waitNamed(one, indices[i] as number) : keep(one))) };
   });
+  return read.later === undefined ? read.batch : Promise.all(read.later).then((all) => collated(all, options));
 }
 
 /** Reads a stream batch by batch. Replicas take their blocks of the same batches. */
@@ -149,9 +149,9 @@ function collated(samples: readonly unknown[], { collateFn, pinMemory }: ReadOpt
 }
 
 function finish(read: () => unknown, options: ReadOptions, what: string, index: number | undefined): unknown {
-  const batch = scope(() => {
+  const { batch } = scope(() => {
     const given = named(what, index, read);
-    return !isPromise(given) && options.pinMemory ? pinned(given) : given;
+    return { batch: !isPromise(given) && options.pinMemory ? pinned(given) : given };
   });
   if (!isPromise(batch)) return batch;
   return waitNamed(batch, index ?? 0, what).then((value) => (options.pinMemory ? pinned(value) : value));

@@ -57,10 +57,11 @@ export class WorkerPool {
         lender: lender.number,
         ...options,
       };
-      const worker = new Worker(compiledUrl('worker', import.meta.url), {
+      const worker = new Worker(compiledUrl('worker-start', import.meta.url), {
         workerData: start,
         transferList: [port2],
         name: `data worker ${i}`,
+        ...(import.meta.url.endsWith('.ts') ? { execArgv: [] } : {}), // what is compiled runs as who has installed it runs it
       });
       worker.on('error', () => undefined); // seen by its end
       worker.unref();
@@ -81,7 +82,7 @@ export class WorkerPool {
 
   /** Waits until the first worker has its dataset, and says how long that is; null where it is iterable. */
   ready(): number | null {
-    return this.wait(() => this.known, 'the dataset').length;
+    return this.wait(() => this.known).length;
   }
 
   /** Asks a worker; the number is for `take`. `what` names the samples where it does not answer. */
@@ -101,7 +102,7 @@ export class WorkerPool {
   /** Waits for an answer. */
   take(id: number): Answered {
     return this.open(
-      this.wait(() => this.found(id), 'a batch'),
+      this.wait(() => this.found(id), id),
       id,
     );
   }
@@ -113,7 +114,7 @@ export class WorkerPool {
       this.drain();
       const found = this.found(id);
       if (found !== null) return this.open(found, id);
-      this.lookForEnds();
+      this.lookForEnd(id);
       if (Atomics.load(this.signal, 0) !== seen) continue;
       await new Promise((resolve) => setTimeout(resolve, 1));
     }
@@ -142,13 +143,13 @@ export class WorkerPool {
 
   // --- waiting -------------------------------------------------------------------------------------------------------
 
-  private wait<T>(find: () => T | null, what: string): T {
+  private wait<T>(find: () => T | null, id?: number): T {
     for (;;) {
       const seen = Atomics.load(this.signal, 0);
       this.drain();
       const found = find();
       if (found !== null) return found;
-      this.lookForEnds(what);
+      this.lookForEnd(id);
       Atomics.wait(this.signal, 0, seen, LOOK_MS);
     }
   }
@@ -183,13 +184,14 @@ export class WorkerPool {
     if (this.failed !== null) throw revive(this.failed);
   }
 
-  private lookForEnds(what = 'a batch'): void {
+  /** Throws where the worker that shall answer has ended; any of them, while none has its dataset. */
+  private lookForEnd(id?: number): void {
     for (const [i, { lender, asked }] of this.workers.entries()) {
-      if (!lender.hasEnded) continue;
-      const [reading] = asked.values();
+      if (!lender.hasEnded || (id !== undefined && !asked.has(id))) continue;
+      const reading = id === undefined ? 'the dataset' : ([...asked.values()][0] as string);
       throw new PipelineError(
         'WORKER_LOST',
-        `DataLoader: worker ${i} of ${this.workers.length} has ended while it read ${reading ?? what}: it was terminated, ran out of memory, or called process.exit; the loader can be used again and starts new workers`,
+        `DataLoader: worker ${i} of ${this.workers.length} has ended while it read ${reading}: it was terminated, ran out of memory, or called process.exit; the loader can be used again and starts new workers`,
         { worker: i, reading },
       );
     }

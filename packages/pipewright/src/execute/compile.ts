@@ -26,6 +26,7 @@ import type {
   ValueMeta,
 } from '../graph/graph.ts';
 import { floatNumber, inputsOf, isReference, outputOf, pipeSplitOp, trainingOp, usersOf } from '../graph/graph.ts';
+import { DrawCount, drawingRun } from './draws.ts';
 import { type HigherOrderValue, higherOrderNames, higherOrderOp, type RawResults } from './higher-order.ts';
 import { inPlaceOperator } from './in-place.ts';
 import {
@@ -97,9 +98,11 @@ class Compiler {
   private readonly users: ReadonlyMap<string, readonly string[]>;
   private overwrites = false;
   private readonly programs = new Map<string, Program>();
+  private readonly draws: DrawCount;
 
-  constructor(graph: Graph, context: CompileContext, problems: string[]) {
+  constructor(graph: Graph, context: CompileContext, problems: string[], draws = new DrawCount()) {
     this.graph = graph;
+    this.draws = draws;
     this.context = context;
     this.problems = problems;
     this.nodes = new Map(graph.nodes.map((node) => [node.name, node]));
@@ -227,7 +230,8 @@ class Compiler {
   private operatorCall(node: CallNode): void {
     const kwargs = Object.entries(node.kwargs ?? {}).map(([key, value]) => [key, this.operand(value)] as const);
     const given = { args: node.args.map((value) => this.operand(value)), kwargs: Object.fromEntries(kwargs) };
-    const { run, returns, inPlace } = prepareCall(node.op, given, this.keep);
+    const { run: call, returns, inPlace, random } = prepareCall(node.op, given, this.keep);
+    const run = random ? drawingRun(node, this.draws, call) : call;
     const self = node.args[0] ?? node.kwargs?.['self'];
     if (inPlace && isReference(self)) {
       this.places.set(node.name, this.use(self.ref));
@@ -329,7 +333,7 @@ class Compiler {
     let program = this.programs.get(name);
     if (program === undefined) {
       const before = this.problems.length;
-      program = new Compiler(this.graph.graphs?.[name] as Graph, this.context, this.problems).compile();
+      program = new Compiler(this.graph.graphs?.[name] as Graph, this.context, this.problems, this.draws).compile();
       for (let i = before; i < this.problems.length; i++) this.problems[i] = `in ${name}, ${this.problems[i]}`;
       this.programs.set(name, program);
     }

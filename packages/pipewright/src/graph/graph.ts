@@ -89,6 +89,8 @@ export interface CallNode extends NodeBase {
   readonly op: string;
   readonly args: readonly GraphArgument[];
   readonly kwargs?: Readonly<Record<string, GraphArgument>>;
+  /** Which draw of random numbers it is in the call of its module, where a part of a graph cannot tell by counting. */
+  readonly draw?: number;
 }
 
 /** A call of a module of the owner, by qualified name: what the root graph of a pipe is made of. */

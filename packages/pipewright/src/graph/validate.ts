@@ -118,6 +118,8 @@ class Checker {
       case 'call':
         if (typeof node['op'] !== 'string' || !/^\w+::[\w.]+$/.test(node['op']))
           this.say('target', `an operator is written 'aten::add.Tensor', got ${JSON.stringify(node['op'])}`);
+        if (node['draw'] !== undefined && (!Number.isSafeInteger(node['draw']) || (node['draw'] as number) < 0))
+          this.say('shape', `the number of a draw is a whole number, got ${JSON.stringify(node['draw'])}`);
         this.callArguments(node);
         break;
       case 'module':
@@ -315,7 +317,7 @@ class Checker {
 const fieldsOf: Readonly<Record<string, readonly string[]>> = {
   placeholder: [],
   attribute: ['target', 'role', 'persistent'],
-  call: ['op', 'args', 'kwargs'],
+  call: ['op', 'args', 'kwargs', 'draw'],
   module: ['target', 'args', 'kwargs'],
   element: ['of', 'index'],
   output: ['value'],

@@ -68,6 +68,11 @@ export interface RuntimeOptions<Target = Tensor, Output = Tensor, LossOptions = 
   readonly messageShapes?: 'remembered' | 'announced' | undefined;
   /** Records when every action ran and what it waited for: true, or a recorder of your own. */
   readonly record?: boolean | Recorder | undefined;
+  /**
+   * Random numbers of forwards by name: they depend on its seed, on the step, on the number of the microbatch in the whole batch
+   * and on the layer's name in the whole model, not on stages, replicas or the schedule. Every step that ends well counts.
+   */
+  readonly random?: nn.NamedRandom | undefined;
   /** Costs of actions, for schedules that depend on them. */
   readonly costs?: Costs | undefined;
   /** How far ahead stages are unsharded; false (default): the row has no UNSHARD and RESHARD. Custom functions execute them. */
@@ -185,6 +190,7 @@ export const runtimeOptionNames: readonly string[] = [
   'earlyGradients',
   'messageShapes',
   'record',
+  'random',
   'costs',
   'unshardWindow',
   'dataParallel',

@@ -49,6 +49,7 @@ import { spreadOutputs } from './outputs.ts';
 import type { Overlap } from './overlap/overlap.ts';
 import { StreamOverlap } from './overlap/stream.ts';
 import { ThreadOverlap } from './overlap/thread.ts';
+import { namedRandom } from './random.ts';
 import { LossGrads } from './row/loss-grads.ts';
 import { walk } from './row/perform.ts';
 import { Plan } from './row/plan.ts';
@@ -129,6 +130,7 @@ export class PipelineRuntime<
     // A lane carries what its receiver expects and nothing else.
     const mayRefuse =
       parallel !== null ? transport?.agree === undefined : transport !== null && transport.agree === undefined;
+    const random = namedRandom(options.random, this.stages, { microbatches: this.microbatches, parallel });
     this.context = {
       rank: this.rank,
       options,
@@ -139,6 +141,7 @@ export class PipelineRuntime<
       hooks,
       lossGrads,
       mayRefuse,
+      random,
       received,
     };
     const debug = debugHook(this.rank);
@@ -394,6 +397,7 @@ export class PipelineRuntime<
           : run({ args, options });
       options.losses?.splice(0, options.losses.length, ...losses);
       for (const loss of options.losses === undefined ? losses : []) loss.dispose();
+      if (training && this.options.random !== undefined) this.options.random.step++;
       return outputs as Output | undefined;
     } finally {
       this.steps++;
@@ -452,6 +456,7 @@ export class PipelineRuntime<
     if (this.parallel !== null) return 'gradients are summed over replicas in every step';
     if (this.recorder !== null) return 'the recorder times every action';
     if (this.options.scaler !== undefined) return 'a gradient scaler decides anew in every step';
+    if (this.options.random !== undefined) return 'random numbers are drawn by the number of the step';
     return null;
   }
 

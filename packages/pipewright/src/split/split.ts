@@ -5,6 +5,7 @@
 
 import { checkChoice, checkOptions } from '../base/checks.ts';
 import { PipelineError } from '../base/errors.ts';
+import { DrawCount } from '../execute/draws.ts';
 import {
   type AttributeNode,
   type CallNode,
@@ -65,7 +66,9 @@ class Splitter {
   constructor(graph: Graph, options: SplitGraphOptions) {
     this.graph = graph;
     this.options = options;
-    this.flat = ownOutputs(versionChanges(mergeAttributes(flattenRegions(graph))));
+    const draws = new DrawCount();
+    const numbered = flattenRegions(graph).map((flat) => ({ ...flat, node: draws.number(flat.node) }));
+    this.flat = ownOutputs(versionChanges(mergeAttributes(numbered)));
     this.nodes = new Map(this.flat.map(({ node }) => [node.name, node]));
     this.bodies = this.partition();
     this.canonical = options.sameTensor ?? ((target) => target);

@@ -4,9 +4,9 @@
 //
 // Dropout, uniform_ and normal_ of floating-point tensors on the CPU are computed here, element by element; of a dropout nothing
 // is kept for backward, which draws the same again. Every other operator draws from libtorch's generator, seeded for that call.
+#include "autograd/node.h"
 #include "core/core.h"
 #include "core/own-generator.h"
-#include "autograd/node.h"
 #include "kernels/philox.h"
 
 #include <ATen/Dispatch.h>
@@ -30,11 +30,11 @@ struct NamedTensor {
 // What the calling thread draws by.
 struct Draws {
   bool on = false;
-  uint64_t base = 0;        // of the seed and the step
-  int64_t microbatch = 0;   // of all replicas
-  uint64_t scope = 0;       // the name of the layer
-  uint32_t call = 0;        // of the layer in this forward
-  uint32_t ordinal = 0;     // of the draw in this call
+  uint64_t base = 0;                                              // of the seed and the step
+  int64_t microbatch = 0;                                         // of all replicas
+  uint64_t scope = 0;                                             // the name of the layer
+  uint32_t call = 0;                                              // of the layer in this forward
+  uint32_t ordinal = 0;                                           // of the draw in this call
   std::unordered_map<const c10::TensorImpl*, NamedTensor> named;  // parameters that are being filled
 };
 thread_local Draws draws;
@@ -69,7 +69,8 @@ uint64_t next_key(const at::Tensor* filled, uint32_t& ordinal) {
 Place next_place(const at::Tensor& tensor, bool filled) {
   uint32_t ordinal = 0;
   const uint64_t key = next_key(filled ? &tensor : nullptr, ordinal);
-  return {{{static_cast<uint32_t>(key), static_cast<uint32_t>(key >> 32)}, ordinal}, static_cast<uint64_t>(draws.microbatch) * static_cast<uint64_t>(tensor.numel())};
+  return {{{static_cast<uint32_t>(key), static_cast<uint32_t>(key >> 32)}, ordinal},
+      static_cast<uint64_t>(draws.microbatch) * static_cast<uint64_t>(tensor.numel())};
 }
 
 constexpr int64_t kGrain = 16384;  // elements for a thread
@@ -83,23 +84,30 @@ struct Dropped {
 };
 
 template <typename T>
-inline __attribute__((always_inline)) void drop_body(const T* in, T* out, int64_t begin, int64_t end, const Dropped& dropped) {
+inline __attribute__((always_inline)) void drop_body(
+    const T* in, T* out, int64_t begin, int64_t end, const Dropped& dropped) {
   const auto scale = static_cast<at::opmath_type<T>>(dropped.scale);
   const auto threshold = static_cast<uint32_t>(dropped.threshold);
   const T* from = in + begin;
   T* to = out + begin;
-  philox_each<1>(dropped.place.stream, dropped.place.first + begin, end - begin, [=](int64_t k, const uint32_t* word) __attribute__((always_inline)) {
-    const auto value = static_cast<at::opmath_type<T>>(from[k]) * scale;
-    to[k] = static_cast<T>(*word >= threshold ? value : at::opmath_type<T>(0));
-  });
+  philox_each<1>(
+      dropped.place.stream, dropped.place.first + begin,
+      end - begin, [=](int64_t k, const uint32_t* word) __attribute__((always_inline)) {
+        const auto value = static_cast<at::opmath_type<T>>(from[k]) * scale;
+        to[k] = static_cast<T>(*word >= threshold ? value : at::opmath_type<T>(0));
+      });
 }
 
 template <typename T>
-void drop_plain(const T* in, T* out, int64_t begin, int64_t end, const Dropped& dropped) { drop_body(in, out, begin, end, dropped); }
+void drop_plain(const T* in, T* out, int64_t begin, int64_t end, const Dropped& dropped) {
+  drop_body(in, out, begin, end, dropped);
+}
 
 #ifdef PW_PHILOX_AVX2
 template <typename T>
-PW_PHILOX_AVX2 void drop_avx2(const T* in, T* out, int64_t begin, int64_t end, const Dropped& dropped) { drop_body(in, out, begin, end, dropped); }
+PW_PHILOX_AVX2 void drop_avx2(const T* in, T* out, int64_t begin, int64_t end, const Dropped& dropped) {
+  drop_body(in, out, begin, end, dropped);
+}
 #endif
 
 template <typename T>
@@ -118,7 +126,8 @@ at::Tensor drop(const at::Tensor& input, const Dropped& dropped) {
   AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, from.scalar_type(), "dropout", [&] {
     const scalar_t* in = from.const_data_ptr<scalar_t>();
     scalar_t* out = output.mutable_data_ptr<scalar_t>();
-    at::parallel_for(0, from.numel(), kGrain, [&](int64_t begin, int64_t end) { drop_range(in, out, begin, end, dropped); });
+    at::parallel_for(
+        0, from.numel(), kGrain, [&](int64_t begin, int64_t end) { drop_range(in, out, begin, end, dropped); });
   });
   return output;
 }
@@ -158,7 +167,8 @@ template <typename T, int each, typename Of>
 void fill_each(const at::Tensor& target, const Place& place, Of&& of) {
   T* out = target.mutable_data_ptr<T>();
   at::parallel_for(0, target.numel(), kGrain, [&](int64_t begin, int64_t end) {
-    philox_each<each>(place.stream, place.first + begin, end - begin, [&](int64_t k, const uint32_t* words) { out[begin + k] = static_cast<T>(of(words)); });
+    philox_each<each>(place.stream, place.first + begin, end - begin,
+        [&](int64_t k, const uint32_t* words) { out[begin + k] = static_cast<T>(of(words)); });
   });
 }
 
@@ -176,7 +186,8 @@ void fill(at::Tensor& self, bool normal, double a, double b) {
         return from + range * radius * std::cos(Wide(6.283185307179586476925) * unit(words + each, Wide()));
       });
     } else {
-      fill_each<scalar_t, each>(target, place, [=](const uint32_t* words) { return from + range * unit(words, Wide()); });
+      fill_each<scalar_t, each>(
+          target, place, [=](const uint32_t* words) { return from + range * unit(words, Wide()); });
     }
   });
   if (target.unsafeGetTensorImpl() != self.unsafeGetTensorImpl()) self.copy_(target);
@@ -191,7 +202,7 @@ bool has_tangent(const at::Tensor& tensor) {
 bool is_plain(const at::Tensor& tensor) {
   const at::ScalarType type = tensor.scalar_type();
   return tensor.is_cpu() && tensor.layout() == at::kStrided && !tensor.is_neg() && !has_tangent(tensor) &&
-    (type == at::kFloat || type == at::kDouble || type == at::kHalf || type == at::kBFloat16);
+         (type == at::kFloat || type == at::kDouble || type == at::kHalf || type == at::kBFloat16);
 }
 
 // Operators that are computed here.
@@ -223,7 +234,10 @@ NamedDraw draw_by_name(const c10::OperatorHandle& op, torch::jit::Stack* stack, 
   const Known which = known(op);
   if (which == Known::kDropout) {
     const double p = argument(1).toDouble();
-    if (!argument(2).toBool() || p <= 0 || p >= 1) return NamedDraw::kOff;  // nothing is drawn
+    if (!argument(2).toBool() || p <= 0 || p >= 1) {  // nothing is drawn, but it counts: graphs number all of them
+      ++draws.ordinal;
+      return NamedDraw::kOff;
+    }
     const at::Tensor input = argument(0).toTensor();
     if (is_plain(input)) {
       const Dropped dropped{next_place(input, false), static_cast<uint64_t>(std::llround(p * 0x1p32)), 1 / (1 - p)};
@@ -236,7 +250,8 @@ NamedDraw draw_by_name(const c10::OperatorHandle& op, torch::jit::Stack* stack, 
     at::Tensor self = argument(0).toTensor();
     const double a = argument(1).toDouble(), b = argument(2).toDouble();
     const bool fits = which == Known::kUniform ? a <= b : b >= 0;  // else libtorch says what is wrong
-    if (is_plain(self) && fits && (!self.requires_grad() || !self.is_leaf() || !c10::GradMode::is_enabled()) && self.grad_fn() == nullptr) {
+    if (is_plain(self) && fits && (!self.requires_grad() || !self.is_leaf() || !c10::GradMode::is_enabled()) &&
+        self.grad_fn() == nullptr) {
       fill(self, which == Known::kNormal, a, b);
       torch::jit::drop(*stack, count);
       stack->emplace_back(std::move(self));
@@ -253,12 +268,15 @@ NamedDraw draw_by_name(const c10::OperatorHandle& op, torch::jit::Stack* stack, 
 
 // --- what TypeScript sets ------------------------------------------------------------------------------------------------
 
-static uint64_t name_of(double low, double high) { return (static_cast<uint64_t>(high) << 32) | static_cast<uint32_t>(low); }
+static uint64_t name_of(double low, double high) {
+  return (static_cast<uint64_t>(high) << 32) | static_cast<uint32_t>(low);
+}
 
 // (seed, step, kind, microbatch): from now on this thread draws by name.
 PW_ENTRY(begin_draws, 4) {
   draws = Draws();
-  draws.base = combine(combine(combine(0, static_cast<uint64_t>(args.int64(0))), static_cast<uint64_t>(args.int64(1))), static_cast<uint64_t>(args.int64(2)));
+  draws.base = combine(combine(combine(0, static_cast<uint64_t>(args.int64(0))), static_cast<uint64_t>(args.int64(1))),
+      static_cast<uint64_t>(args.int64(2)));
   draws.microbatch = args.int64(3);
   draws.on = true;
   return undefined(args.napi);
@@ -285,12 +303,13 @@ PW_ENTRY(name_draws, 3) {
 }
 
 void init_named_random(Env& env, napi_value exports) {
-  add_exports(env, exports, {
-    {"beginDraws", begin_draws},
-    {"endDraws", end_draws},
-    {"setDrawScope", set_draw_scope},
-    {"nameDraws", name_draws},
-  });
+  add_exports(env, exports,
+      {
+          {"beginDraws", begin_draws},
+          {"endDraws", end_draws},
+          {"setDrawScope", set_draw_scope},
+          {"nameDraws", name_draws},
+      });
 }
 
 }  // namespace pw

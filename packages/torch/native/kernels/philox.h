@@ -16,11 +16,12 @@ struct PhiloxStream {
   uint32_t ordinal;
 };
 
-constexpr int kPhiloxBlocks = 8;                    // computed side by side
+constexpr int kPhiloxBlocks = 8;  // computed side by side
 constexpr int kPhiloxWords = 4 * kPhiloxBlocks;
 
 // The words of kPhiloxBlocks blocks from `block` on.
-static inline __attribute__((always_inline)) void philox_words(const PhiloxStream& stream, uint64_t block, uint32_t* words) {
+static inline __attribute__((always_inline)) void philox_words(
+    const PhiloxStream& stream, uint64_t block, uint32_t* words) {
   uint32_t a[kPhiloxBlocks], b[kPhiloxBlocks], c[kPhiloxBlocks], d[kPhiloxBlocks];
   for (int i = 0; i < kPhiloxBlocks; ++i) {
     a[i] = static_cast<uint32_t>(block + i);
@@ -50,7 +51,8 @@ static inline __attribute__((always_inline)) void philox_words(const PhiloxStrea
 
 // Calls use(k, words) for the elements k of [first, first + count) of a stream, where each takes `each` words (1, 2 or 4).
 template <int each, typename Use>
-static inline __attribute__((always_inline)) void philox_each(const PhiloxStream& stream, uint64_t first, int64_t count, Use&& use) {
+static inline __attribute__((always_inline)) void philox_each(
+    const PhiloxStream& stream, uint64_t first, int64_t count, Use&& use) {
   alignas(64) uint32_t words[kPhiloxWords];
   const uint64_t begin = first * each, end = begin + static_cast<uint64_t>(count) * each;
   for (uint64_t word = begin - begin % 4; word < end; word += kPhiloxWords) {

@@ -23,7 +23,9 @@ PW_ENTRY(open_lender, 0) {
 PW_ENTRY(lend_tensor, 2) {
   at::Tensor tensor = args.tensor(1).detach();
   // Memory of JavaScript ends with its thread: only libtorch's own is lent as it is.
-  if (tensor.is_cpu() && tensor.storage().data_ptr().get_deleter() != c10::GetCPUAllocator()->raw_deleter() && !tensor.is_pinned()) tensor = tensor.clone();
+  if (tensor.is_cpu() && tensor.storage().data_ptr().get_deleter() != c10::GetCPUAllocator()->raw_deleter() &&
+      !tensor.is_pinned())
+    tensor = tensor.clone();
   std::lock_guard<std::mutex> lock(lent_mutex);
   const auto found = lent.find(args.int64(0));
   if (found == lent.end()) return from_int64(args.napi, 0);
@@ -38,7 +40,8 @@ PW_ENTRY(take_lent, 2) {
     std::lock_guard<std::mutex> lock(lent_mutex);
     const auto found = lent.find(args.int64(0));
     const auto entry = found == lent.end() ? decltype(found->second.end()){} : found->second.find(args.int64(1));
-    if (found == lent.end() || entry == found->second.end()) throw CodedError("STALE_HANDLE", "this tensor is not lent, or was taken already");
+    if (found == lent.end() || entry == found->second.end())
+      throw CodedError("STALE_HANDLE", "this tensor is not lent, or was taken already");
     tensor = std::move(entry->second);
     found->second.erase(entry);
   }
@@ -61,11 +64,14 @@ PW_ENTRY(close_lender, 1) {
 // The calling thread is the lender's own: when it ends, in whatever way, the lender is one that has ended.
 PW_ENTRY(attach_lender, 1) {
   auto* number = new int64_t(args.int64(0));
-  napi_add_env_cleanup_hook(args.napi, [](void* data) {
-    const std::unique_ptr<int64_t> ended(static_cast<int64_t*>(data));
-    std::lock_guard<std::mutex> lock(lent_mutex);
-    lenders_ended.insert(*ended);
-  }, number);
+  napi_add_env_cleanup_hook(
+      args.napi,
+      [](void* data) {
+        const std::unique_ptr<int64_t> ended(static_cast<int64_t*>(data));
+        std::lock_guard<std::mutex> lock(lent_mutex);
+        lenders_ended.insert(*ended);
+      },
+      number);
   return undefined(args.napi);
 }
 
@@ -76,14 +82,15 @@ PW_ENTRY(has_lender_ended, 1) {
 }
 
 void init_lend(Env& env, napi_value exports) {
-  add_exports(env, exports, {
-    {"openLender", open_lender},
-    {"lendTensor", lend_tensor},
-    {"takeLent", take_lent},
-    {"closeLender", close_lender},
-    {"attachLender", attach_lender},
-    {"hasLenderEnded", has_lender_ended},
-  });
+  add_exports(env, exports,
+      {
+          {"openLender", open_lender},
+          {"lendTensor", lend_tensor},
+          {"takeLent", take_lent},
+          {"closeLender", close_lender},
+          {"attachLender", attach_lender},
+          {"hasLenderEnded", has_lender_ended},
+      });
 }
 
 }  // namespace pw

@@ -68,13 +68,15 @@ export class NamedRandom {
   }
 
   /**
-   * Tells the layers of a module the names that they draw by: theirs in the module, or in the whole model.
+   * Tells the layers of a module the names that they draw by: theirs in the module, or in the whole model. Without `names`,
+   * layers that have been told a name keep it.
    *
    * @example random.name(stage, { 'blocks.0': 'blocks.4' })
    */
   name(module: Module, names?: NamesInWhole): this {
     const inWhole = namesInWhole(names);
     for (const [name, part] of module.namedModules()) {
+      if (layerNames.has(part) && names === undefined) continue;
       if (!layerNames.has(part)) watch(part);
       layerNames.set(part, drawName(inWhole(name)));
     }
@@ -143,14 +145,15 @@ function checkSeed(seed: number | bigint): bigint {
   );
 }
 
-/** A name here as a name in the whole model. */
+/** A name here as a name in the whole model. In a table the longest beginning counts; the entry '' is for all others. */
 function namesInWhole(names: NamesInWhole | undefined): (name: string) => string {
   if (names === undefined) return (name) => name;
-  if (typeof names === 'function') return names;
-  const table = Object.entries(names).sort(([a], [b]) => b.length - a.length); // the longest beginning counts
+  if (typeof names === 'function') return (name) => (name === '' ? '' : names(name));
+  const table = Object.entries(names).sort(([a], [b]) => b.length - a.length);
   return (name) => {
     for (const [from, to] of table) {
       if (name === from) return to;
+      if (from === '') return `${to}.${name}`;
       if (name.startsWith(`${from}.`)) return to + name.slice(from.length);
     }
     return name;

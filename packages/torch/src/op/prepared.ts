@@ -44,6 +44,8 @@ export interface PreparedCall {
   readonly returns: readonly string[];
   /** Whether the result is the first argument itself; `run` returns nothing then. */
   readonly inPlace: boolean;
+  /** Whether it draws random numbers, in some mode at least. */
+  readonly random: boolean;
 }
 
 /** Keeps a value for all runs and says in which register it is. `owner` has to live as long: the value is its handle. */
@@ -63,7 +65,7 @@ export function prepareCall(
   const operands = placeOperands(op, given.args, given.kwargs ?? {});
   const run =
     op.guard === undefined ? (hotRun(op, operands, keep) ?? boxedRun(op, operands, keep)) : slowRun(op, operands, keep);
-  return { run, returns: op.returns, inPlace: op.inPlace };
+  return { run, returns: op.returns, inPlace: op.inPlace, random: op.random };
 }
 
 /** Frees the tensor of a handle. @example releaseHandle(call.run(registers) as number) */

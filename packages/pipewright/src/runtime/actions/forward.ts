@@ -36,7 +36,10 @@ function compute({ links: { stage }, microbatch: m }: PlannedAction, step: StepS
     if (stage.isLast) takeOutput(stage, m, result, step);
     return result;
   };
-  return precision === undefined ? run() : autocast(precision, run);
+  const compute = precision === undefined ? run : (): unknown => autocast(precision, run);
+  const { random } = step.context;
+  if (random === null) return compute();
+  return random.source.run(compute, { microbatch: random.before + m, training: step.training });
 }
 
 /** Hands outputs to the stages of this rank, and leaves the others to `SEND_F`. */

@@ -1,5 +1,5 @@
 /** @file All that one step works on and holds; gone when it ends. */
-import type { Tensor } from '@pipewright/torch';
+import type { nn, Tensor } from '@pipewright/torch';
 import type { Microbatches } from '../../microbatch/index.ts';
 import type { DataParallel } from '../../parallel/data-parallel.ts';
 import type { Recorder } from '../../recording/recorder.ts';
@@ -24,6 +24,8 @@ export interface RankContext {
   readonly lossGrads: LossGrads;
   /** Whether this rank may refuse a step: the others learn of it by messages, replicas beforehand. */
   readonly mayRefuse: boolean;
+  /** What forwards draw by, and how many microbatches of the whole batch other replicas have before this one's; null: as ever. */
+  readonly random: { readonly source: nn.NamedRandom; readonly before: number } | null;
   /** Called when a message has been taken: what is computed next uses it. */
   readonly received: () => void;
 }
