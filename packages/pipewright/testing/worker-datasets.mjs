@@ -1,7 +1,5 @@
 // @ts-check
 /** @file Datasets that tests have worker threads make. */
-import { IterableDataset } from 'pipewright';
-
 /** Samples that tell their numbers; some do not come, as the test says. */
 class Numbers {
   /** @param {{ length: number, fail?: number, die?: number, slow?: boolean, clone?: boolean, promise?: boolean }} how */
@@ -21,10 +19,9 @@ class Numbers {
 }
 
 /** A stream that can go to a place, or cannot. */
-class Stream extends IterableDataset {
+class Stream {
   /** @param {{ length: number, seeks?: boolean }} how */
   constructor({ length, seeks }) {
-    super();
     this.size = length;
     this.at = 0;
     this.next = 0;

@@ -210,7 +210,9 @@ describe('workers', () => {
     other.dispose();
     expect(liveTensors()).toBe(before);
     await Promise.all(
-      threads.map((thread) => (thread.threadId === -1 ? undefined : new Promise((done) => thread.once('exit', done)))),
+      threads.map(async (thread) => {
+        if (thread.threadId !== -1) await new Promise((done) => thread.once('exit', done));
+      }),
     );
     expect(threads.map((thread) => thread.threadId)).toEqual([-1, -1, -1]);
   });

@@ -135,6 +135,7 @@ function stepOn(transport: Transport, stages: readonly PipelineStage[], microbat
       hooks: [],
       lossGrads: new LossGrads(),
       mayRefuse: true,
+      random: null,
       received: () => undefined,
     },
     {
