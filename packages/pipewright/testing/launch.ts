@@ -29,15 +29,15 @@ export interface TrainingCase {
 /** What a training run gives: on the ranks only their own part. */
 export interface TrainingResult {
   readonly losses: number[][];
-  readonly grads: Record<string, number[] | null>;
-  readonly weights: Record<string, number[]>;
+  grads: Record<string, number[] | null>;
+  weights: Record<string, number[] | null>;
   readonly evals: number[][];
   /** The outputs of the microbatches of the evaluations; where the last stage is. */
   readonly parts?: number[][];
   readonly norms: number[];
-  readonly inFlight?: number;
+  inFlight?: number;
   readonly leaked?: number;
-  readonly captureProblem?: string | null;
+  captureProblem?: string | null;
 }
 
 const ranks = new URL('./ranks/training.mjs', import.meta.url);

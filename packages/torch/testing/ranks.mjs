@@ -1,3 +1,4 @@
+// @ts-check
 /**
  * @file What a rank of the tests does, the same in a thread and in a process: `main(data)` for spawnThreads, or
  * `node ranks.mjs '<json>'` for a process, which prints its result as one line of JSON.
@@ -5,9 +6,9 @@
 import process from 'node:process';
 import { pathToFileURL } from 'node:url';
 import { parentPort } from 'node:worker_threads';
-import * as distributed from '../dist/distributed/index.js';
 import {
   callOp,
+  distributed,
   GradScaler,
   initialSeed,
   liveTensors,
@@ -21,36 +22,61 @@ import {
   zeros,
 } from '../dist/index.js';
 
-/** Deterministic small numbers, exact in every dtype. */
+/**
+ * @typedef {import('../dist/index.js').Tensor} Tensor
+ * @typedef {import('../dist/index.js').distributed.ProcessGroup} ProcessGroup
+ * @typedef {{ dtype: import('../dist/index.js').DTypeName, shape: number[], strided?: boolean }} Recipe
+ * @typedef {Recipe & { kind: string, op: import('../dist/index.js').distributed.ReduceOp, root: number }} Collective
+ */
+
+/** An operator that returns one tensor. @param {Parameters<typeof callOp>} call */
+const tensorOp = (...call) => /** @type {Tensor} */ (callOp(...call));
+
+/** A flat tensor as numbers. @param {Tensor} t */
+const flat = (t) => /** @type {number[]} */ (t.flatten().toArray());
+
+/** What an error of a wait says. @param {unknown} error */
+function told(error) {
+  const { code, peer, tag, message } = /** @type {Error & { code?: string, peer?: number, tag?: number }} */ (error);
+  return { code, peer, tag, message };
+}
+
+/** Deterministic small numbers, exact in every dtype. @param {number} seed @param {number} count */
 export function numbers(seed, count) {
   return Array.from({ length: count }, (_, i) => ((seed * 7 + i * 5 + ((seed * i) % 3)) % 4) + 1);
 }
 
-/** A tensor of a case for one rank. */
+/** A tensor of a case for one rank. @param {Recipe} recipe @param {number} seed */
 function make({ dtype, shape, strided }, seed) {
   const count = shape.reduce((a, b) => a * b, 1);
-  const flat = tensor(numbers(seed, count), { dtype: 'float64' });
-  const values = dtype === 'bool' ? flat.gt(2) : flat.to(dtype);
+  const given = tensor(numbers(seed, count), { dtype: 'float64' });
+  const values = dtype === 'bool' ? given.gt(2) : given.to(dtype);
   const shaped = values.reshape(shape);
   if (!strided || shape.length < 2) return shaped;
   // The same values in another order in memory.
-  return callOp('aten::contiguous', [shaped.transpose(0, 1)]).transpose(0, 1);
+  return tensorOp('aten::contiguous', [shaped.transpose(0, 1)]).transpose(0, 1);
 }
 
+/** The numbers of a tensor of any dtype. @param {Tensor} t */
 function plain(t) {
-  if (t.dtype.name === 'bool') return t.to('int64').flatten().toArray();
-  if (t.dtype.isComplex) return callOp('aten::view_as_real', [t]).to('float64').flatten().toArray();
-  return t.to('float64').flatten().toArray();
+  if (t.dtype.name === 'bool') return flat(t.to('int64'));
+  return flat((t.dtype.isComplex ? tensorOp('aten::view_as_real', [t]) : t).to('float64'));
 }
 
-/** Numbers drawn after each seed, directly and by an operator that has no generator argument. */
+/** The numbers of a gradient that must be there. @param {Tensor} t */
+function gradOf({ grad }) {
+  if (grad === null) throw new Error('there is no gradient');
+  return plain(grad);
+}
+
+/** Numbers drawn after each seed, directly and by an operator that has no generator argument. @param {number[]} seeds */
 export function randomNumbers(seeds) {
   return scope(() =>
     seeds.flatMap((seed) => {
       manualSeed(seed);
       return [
-        ...rand([3]).toArray(),
-        callOp('aten::dropout', [ones([8]), 0.5, true])
+        ...flat(rand([3])),
+        tensorOp('aten::dropout', [ones([8]), 0.5, true])
           .sum()
           .item(),
         initialSeed(),
@@ -59,9 +85,14 @@ export function randomNumbers(seeds) {
   );
 }
 
-/** Runs one collective and returns what it gave, flat. */
+/**
+ * Runs one collective and returns what it gave, flat.
+ * @param {ProcessGroup} group
+ * @param {Collective} one
+ * @param {number} index
+ */
 function runCase(group, one, index) {
-  const seedOf = (rank, part = 0) => index * 31 + rank * 11 + part * 3;
+  const seedOf = (/** @type {number} */ rank, part = 0) => index * 31 + rank * 11 + part * 3;
   const { rank, size } = group;
   switch (one.kind) {
     case 'allReduce': {
@@ -109,26 +140,39 @@ function runCase(group, one, index) {
   }
 }
 
+/**
+ * What a rank does by name, with the group and the data of the test.
+ * @type {Record<string, (group: ProcessGroup, data: any) => unknown>}
+ */
 const scenarios = {
   /** A list of collectives. */
-  cases: (group, { cases }) => cases.map((one, index) => scope(() => runCase(group, one, index))),
+  cases: (group, /** @type {{ cases: Collective[] }} */ { cases }) =>
+    cases.map((one, index) => scope(() => runCase(group, one, index))),
 
   /** A step of SyncBatchNorm on this rank's share of a batch; what it gave, what it learned, what it remembers. */
-  syncBatchNorm(group, { momentum, affine, shares }) {
+  syncBatchNorm(
+    group,
+    /** @type {{ momentum: number, affine: boolean, shares: number[] }} */ { momentum, affine, shares },
+  ) {
     return scope(() => {
       const from = shares.slice(0, group.rank).reduce((a, b) => a + b, 0);
-      const whole = callOp('aten::arange', [shares.reduce((a, b) => a + b, 0) * 12]);
-      const x = whole.to('float64').mul(0.37).sin().reshape([-1, 3, 4]).narrow(0, from, shares[group.rank]);
+      const whole = tensorOp('aten::arange', [shares.reduce((a, b) => a + b, 0) * 12]);
+      const x = whole
+        .to('float64')
+        .mul(0.37)
+        .sin()
+        .reshape([-1, 3, 4])
+        .narrow(0, from, shares[group.rank] ?? 0);
       const input = x.clone().requiresGrad_();
       const net = new nn.Sequential(new nn.BatchNorm1d(3, { momentum, affine, dtype: 'float64' }));
-      const model = nn.SyncBatchNorm.convertSyncBatchnorm(net);
+      const model = /** @type {nn.Sequential} */ (nn.SyncBatchNorm.convertSyncBatchnorm(net));
       const output = model.forward(input);
       output.mul(x.cos()).sum().backward();
       return {
         name: model.at(0).toString(),
         output: plain(output),
-        grad: plain(input.grad),
-        learned: model.parameters().map((each) => plain(each.grad)),
+        grad: gradOf(input),
+        learned: model.parameters().map(gradOf),
         buffers: model.buffers().map(plain),
         alone: plain(model.eval().forward(input)),
       };
@@ -151,9 +195,9 @@ const scenarios = {
     const peer = 1 - group.rank;
     const channel = group.channel(peer);
     if (group.rank === 0) {
-      for (const n of [1, 5, 0, 100_000, 3]) channel.send(n, callOp('aten::arange', [n]).to('float32'));
+      for (const n of [1, 5, 0, 100_000, 3]) channel.send(n, tensorOp('aten::arange', [n]).to('float32'));
       channel.sendMessage(7, { tensors: [tensor([[1, 2]]), null, tensor(true)], header: { name: 'x'.repeat(70_000) } });
-      channel.send(8, callOp('aten::ones', [[3, 0, 2]]).to('bfloat16'));
+      channel.send(8, tensorOp('aten::ones', [[3, 0, 2]]).to('bfloat16'));
       channel.send(
         9,
         tensor(
@@ -175,7 +219,13 @@ const scenarios = {
     const empty = channel.recv(8);
     const turned = channel.recv(9).toArray();
     channel.sendObject('done');
-    return { sums, parts, header: message.header.name.length, empty: [empty.shape, empty.dtype.name], turned };
+    return {
+      sums,
+      parts,
+      header: /** @type {{ name: string }} */ (message.header).name.length,
+      empty: [empty.shape, empty.dtype.name],
+      turned,
+    };
   },
 
   /** Rank 0 sends all it has, then leaves as `how` says while rank 1 is still sending to it; rank 1 must get everything. */
@@ -185,7 +235,7 @@ const scenarios = {
     if (group.rank === 0) {
       // Both ends have received something, as in a step.
       peer.recv(9);
-      for (let i = 0; i < count; i++) peer.send(i, callOp('aten::full', [[size], i], { dtype: 'float64' }));
+      for (let i = 0; i < count; i++) peer.send(i, tensorOp('aten::full', [[size], i], { dtype: 'float64' }));
       if (how === 'abort') {
         group.abort('the next step failed');
         await new Promise((resolve) => setTimeout(resolve, 3000));
@@ -201,12 +251,12 @@ const scenarios = {
     try {
       for (let i = 0; i < count; i++) got.push(peer.recv(i).sum().item() / size);
     } catch (error) {
-      after = `lost after ${got.length}: ${error.message}`;
+      after = `lost after ${got.length}: ${told(error).message}`;
     }
     try {
       if (after === '') peer.recv(count, { timeoutMs: 60_000 });
     } catch (error) {
-      after = error.code;
+      after = String(told(error).code);
     }
     return { right: got.every((value, i) => value === i), count: got.length, after };
   },
@@ -221,7 +271,7 @@ const scenarios = {
   subgroups(group) {
     const even = group.newGroup(Array.from({ length: group.size }, (_, i) => i).filter((i) => i % 2 === 0));
     const odd = group.newGroup(Array.from({ length: group.size }, (_, i) => i).filter((i) => i % 2 === 1));
-    const mine = even ?? odd;
+    const mine = /** @type {ProcessGroup} */ (even ?? odd);
     const t = tensor([group.rank], { dtype: 'float32' });
     mine.allReduce(t);
     const result = { rank: mine.rank, size: mine.size, sum: t.item(), both: even !== null && odd !== null };
@@ -280,7 +330,7 @@ const scenarios = {
         return 'no error';
       } catch (error) {
         const ms = performance.now() - start;
-        return { code: error.code, peer: error.peer, tag: error.tag, message: error.message, ms };
+        return { ...told(error), ms };
       }
     });
     group.barrier();
@@ -302,11 +352,12 @@ const scenarios = {
     const work = group.barrier({ asyncOp: true });
     for (const rank of others) if (rank !== group.rank) group.channel(rank).sendObject('joined');
     for (const rank of others) if (rank !== group.rank) group.channel(rank).recvObject();
+    /** @type {unknown} */
     let result = 'no error';
     try {
       work.wait({ timeoutMs: 400 });
     } catch (error) {
-      result = { code: error.code, message: error.message };
+      result = { code: told(error).code, message: told(error).message };
     }
     group.channel(absent).sendObject('given up');
     group.channel(absent).recvObject();
@@ -329,7 +380,8 @@ const scenarios = {
       else group.channel(who).recv(1, { timeoutMs: 100_000 });
       return 'no error';
     } catch (error) {
-      return { code: error.code, peer: error.peer, message: error.message, ms: performance.now() - start };
+      const { code, peer, message } = told(error);
+      return { code, peer, message, ms: performance.now() - start };
     }
   },
 
@@ -359,7 +411,7 @@ const scenarios = {
       weight.grad = ones([2]).mul(group.rank === 1 ? 8 * value : 8);
       const stepped = scaler.step(optimizer);
       scaler.update();
-      return [stepped, scaler.getScale(), ...weight.detach().toArray()];
+      return [stepped, scaler.getScale(), ...flat(weight.detach())];
     });
   },
 
@@ -382,39 +434,43 @@ const scenarios = {
   settings: () => distributed.getNumThreads(),
 };
 
+/** @param {import('../dist/index.js').distributed.Channel} channel */
 function untilItLeaves(channel) {
   try {
     channel.recvObject();
   } catch (error) {
-    if (error.code !== 'PEER_LOST') throw error;
+    if (told(error).code !== 'PEER_LOST') throw error;
   }
 }
 
+/** @param {number} ms */
 function sleep(ms) {
   Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, Math.min(ms, 2 ** 31 - 1));
 }
 
-/** Joins the group and runs `data.scenario`, or one after the other those of `data.scenarios`. */
+/** Joins the group and runs `data.scenario`, or one after the other those of `data.scenarios`. @param {any} data */
 export async function main(data) {
   const options = { timeoutMs: 60_000, ...data.init };
-  if (data.file !== undefined) options.store = distributed.fileStore(data.file, Number(process.env.WORLD_SIZE));
+  if (data.file !== undefined) options.store = distributed.fileStore(data.file, Number(process.env['WORLD_SIZE']));
   const group = distributed.initProcessGroup(options);
-  let result;
-  if (data.scenarios === undefined) {
-    result = await scenarios[data.scenario](group, data);
-  } else {
-    result = {};
-    for (const name of data.scenarios) {
-      result[name] = await scenarios[name](group, data);
-      group.barrier();
-    }
+  const run = async (/** @type {string} */ name) => {
+    const scenario = scenarios[name];
+    if (scenario === undefined) throw new Error(`no scenario '${name}'`);
+    return scenario(group, data);
+  };
+  /** @type {Record<string, unknown>} */
+  const results = {};
+  for (const name of data.scenarios ?? []) {
+    results[name] = await run(name);
+    group.barrier();
   }
+  const result = data.scenarios === undefined ? await run(data.scenario) : results;
   if (data.close !== false) distributed.destroyProcessGroup();
   return result;
 }
 
 if (process.argv[1] !== undefined && import.meta.url === pathToFileURL(process.argv[1]).href) {
-  main(JSON.parse(process.argv[2])).then(
+  main(JSON.parse(process.argv[2] ?? '{}')).then(
     (result) => console.log(`result ${JSON.stringify(result)}`),
     (error) => {
       console.error(error);

@@ -1,3 +1,4 @@
+// @ts-check
 /**
  * @file A rank of a short training run in which one rank fails at one slot: by a signal, an error, or a tensor of a wrong
  * shape. Planned, started and judged by tests/faults/faults.mjs.
@@ -15,7 +16,7 @@ import { lossOf, makeBatch, makeStage } from './models.mjs';
  * @property {number} rank
  * @property {number} step
  * @property {number} slot
- * @property {string} schedule
+ * @property {import('@pipewright/schedule').ScheduleName} schedule
  * @property {string} model
  * @property {number} ranks
  * @property {number} stages
@@ -63,7 +64,7 @@ export function main(fault) {
   return group.rank;
 }
 
-/** Ranks begin together: the time limit is for the training, not for a machine that is slow in loading libtorch. */
+/** Ranks begin together: the time limit is for the training, not for a machine that is slow in loading libtorch. @param {Fault} fault @param {number} rank */
 function meet({ folder, ranks }, rank) {
   const clock = new Int32Array(new SharedArrayBuffer(4));
   writeFileSync(join(folder, `ready.${rank}`), '');
@@ -82,10 +83,12 @@ class Trap {
     this.armed = false;
   }
 
+  /** @param {string} _kind @param {number} step */
   beforeStep(_kind, step) {
     this.step = step;
   }
 
+  /** @param {unknown} _action @param {number} slot */
   before(_action, slot) {
     const { fault } = this;
     if (!this.mine || this.armed || this.step !== fault.step || slot !== fault.slot) return;
@@ -95,7 +98,7 @@ class Trap {
     else if (fault.kind === 'throw' && fault.where === 'hook') this.throw();
   }
 
-  /** Puts the trap into a stage's module. */
+  /** Puts the trap into a stage's module. @param {ReturnType<typeof makeStage>['module']} module @param {boolean} isLast */
   setIn(module, isLast) {
     const forward = module.forward.bind(module);
     module.forward = (...inputs) => {
@@ -120,6 +123,7 @@ class Trap {
     throw new RangeError('the injected fault');
   }
 
+  /** @param {NodeJS.Signals} name */
   signal(name) {
     this.note();
     process.kill(process.pid, name);

@@ -1,3 +1,4 @@
+// @ts-check
 /**
  * @file What a rank of the tests of split graphs does: trains an exported model, cut into stages, in float64. `plain` is
  * the oracle: the unsplit graph, trained without a pipeline. Started like `training.mjs`.
@@ -8,8 +9,15 @@ import { GraphModule, loadPt2, PipelineRuntime, pipeline } from 'pipewright';
 import { runAsProgram } from './program.mjs';
 
 /**
+ * @typedef {import('@pipewright/torch').Tensor} Tensor
+ * @typedef {import('pipewright').Graph} Graph
+ * @typedef {Map<string, import('@pipewright/torch').nn.Parameter | import('@pipewright/torch').nn.Buffer>} State
+ * @typedef {{ losses: number[], grads: Record<string, number[]>, weights: Record<string, number[]> }} Found
+ */
+
+/**
  * @typedef {object} Case
- * @property {string} schedule
+ * @property {import('@pipewright/schedule').ScheduleName} schedule
  * @property {string} model
  * @property {number[]} stageToRank
  * @property {number} stages
@@ -20,16 +28,24 @@ import { runAsProgram } from './program.mjs';
 const STEPS = 2;
 const RATE = 0.1;
 
-const file = (name) => fileURLToPath(new URL(`../../../../testdata/models/${name}.pt2`, import.meta.url));
-const numbersOf = (value) => Array.from(value.detach().flatten().toTypedArray());
-const lossFn = (output) => output.square().mean();
+const file = (/** @type {string} */ name) =>
+  fileURLToPath(new URL(`../../../../testdata/models/${name}.pt2`, import.meta.url));
+/** @param {Tensor | null} value */
+function numbersOf(value) {
+  if (value === null) throw new Error('a parameter has no gradient');
+  return Array.from(value.detach().flatten().toTypedArray(), Number);
+}
 
-/** An exported model in float64; what is cast to float32 inside is cast to float64. */
+const lossFn = (/** @type {Tensor} */ output) => output.square().mean();
+
+/** An exported model in float64; what is cast to float32 inside is cast to float64. @param {string} name */
 function load(name) {
   const model = loadPt2(file(name));
   const graph = JSON.parse(JSON.stringify(model.graph).replaceAll('"float32"', '"float64"'));
+  /** @type {Map<Tensor, import('@pipewright/torch').nn.Parameter | import('@pipewright/torch').nn.Buffer>} */
   const made = new Map();
   const all = { removeDuplicate: false };
+  /** @type {State} */
   const state = new Map();
   for (const [path, one] of [...model.namedParameters(all), ...model.namedBuffers(all)]) {
     const wide = made.get(one) ?? (one.isFloatingPoint() ? one.detach().double() : one.detach().clone());
@@ -46,31 +62,37 @@ function load(name) {
   return { graph, state };
 }
 
-/** The inputs of one step, other numbers in every step. */
+/** What is known of an input, which is a tensor. @param {unknown} meta */
+function tensorMeta(meta) {
+  return /** @type {{ dtype: import('@pipewright/torch').DTypeName, shape: (number | string)[] }} */ (meta);
+}
+
+/** The inputs of one step, other numbers in every step. @param {Graph} graph @param {number} rows @param {number} step */
 function makeInputs(graph, rows, step) {
   return graph.nodes
     .filter((node) => node.kind === 'placeholder')
     .map(({ meta }, input) => {
-      const shape = [rows, ...meta.shape.slice(1)];
+      const { dtype, shape: sizes } = tensorMeta(meta);
+      const shape = [rows, ...sizes.slice(1).map(Number)];
       const count = shape.reduce((a, b) => a * b, 1);
-      const value = (i) =>
-        meta.dtype === 'int64' ? (7 * i + 3 * step + input) % 90 : Math.sin(0.1 * i + step + 2 * input);
+      const value = (/** @type {number} */ i) =>
+        dtype === 'int64' ? (7 * i + 3 * step + input) % 90 : Math.sin(0.1 * i + step + 2 * input);
       return tensor(
         Array.from({ length: count }, (_, i) => value(i)),
-        { dtype: meta.dtype },
+        { dtype },
       ).reshape(shape);
     });
 }
 
-/** The first name of the tensor that is called so. */
+/** The first name of the tensor that is called so. @param {State} state @param {string} name */
 function firstName(state, name) {
-  return [...state.keys()].find((each) => state.get(each) === state.get(name));
+  return [...state.keys()].find((each) => state.get(each) === state.get(name)) ?? name;
 }
 
-/** Rows of a microbatch: what the graph was made for, or two. */
+/** Rows of a microbatch: what the graph was made for, or two. @param {Graph} graph */
 function rowsOf(graph) {
-  const [first] = graph.nodes;
-  return typeof first.meta.shape[0] === 'number' ? first.meta.shape[0] : 2;
+  const [rows] = tensorMeta(graph.nodes[0]?.meta).shape;
+  return typeof rows === 'number' ? rows : 2;
 }
 
 /** @param {Case} one */
@@ -80,8 +102,9 @@ export function plain(one) {
     const model = new GraphModule(graph, state);
     const rows = rowsOf(graph);
     const optimizer = new optim.SGD(model.parameters(), { lr: RATE });
+    /** @type {Found} */
     const result = { losses: [], grads: {}, weights: {} };
-    const collect = (what) =>
+    const collect = (/** @type {'grad' | 'weight'} */ what) =>
       Object.fromEntries(
         model
           .namedParameters()
@@ -91,7 +114,9 @@ export function plain(one) {
       optimizer.zeroGrad();
       const inputs = makeInputs(graph, rows * one.microbatches, step);
       for (let m = 0; m < one.microbatches; m++) {
-        const loss = lossFn(model.forward(...inputs.map((each) => each.narrow(0, m * rows, rows))));
+        const loss = lossFn(
+          /** @type {Tensor} */ (model.forward(...inputs.map((each) => each.narrow(0, m * rows, rows)))),
+        );
         loss.mul(1 / one.microbatches).backward();
         result.losses.push(loss.item());
       }
@@ -104,8 +129,12 @@ export function plain(one) {
   });
 }
 
-/** The part of one rank in a case. */
-export function train(group, /** @type {Case} */ one) {
+/**
+ * The part of one rank in a case.
+ * @param {import('@pipewright/torch').distributed.ProcessGroup} group
+ * @param {Case} one
+ */
+export function train(group, one) {
   return scope(() => {
     const program = load(one.model);
     const isMarked = one.model.startsWith('split');
@@ -117,8 +146,10 @@ export function train(group, /** @type {Case} */ one) {
     const parameters = stages.flatMap(({ module }) => module.parameters());
     const optimizer = parameters.length > 0 ? new optim.SGD(parameters, { lr: RATE }) : null;
     const rows = rowsOf(program.graph);
+    /** @type {Found & { live: number[] }} */
     const found = { losses: [], grads: {}, weights: {}, live: [] };
-    const collect = (what) => {
+    const collect = (/** @type {'grad' | 'weight'} */ what) => {
+      /** @type {Record<string, number[]>} */
       const values = {};
       for (const { stageIndex, module } of stages)
         for (const [local, one] of module.namedParameters()) {
@@ -130,6 +161,7 @@ export function train(group, /** @type {Case} */ one) {
       scope(() => {
         optimizer?.zeroGrad();
         const inputs = own.includes(0) ? makeInputs(program.graph, rows * one.microbatches, step) : [];
+        /** @type {Tensor[]} */
         const losses = [];
         runtime.step(...inputs, { losses, returnOutputs: false });
         found.losses.push(...losses.map((loss) => loss.item()));

@@ -1,9 +1,12 @@
+// @ts-check
 /** @file Models in stages for the tests of the runtime, the same on every rank: built from their name, float64, exact seeds. */
 import { nn, rand, tensor } from '@pipewright/torch';
 
+/** @typedef {import('@pipewright/torch').Tensor} Tensor */
+
 const { Module, Linear, Embedding, Dropout, Parameter, LayerNorm } = nn;
 
-/** Numbers that depend on a seed only. */
+/** Numbers that depend on a seed only. @param {readonly number[]} shape @param {number} seed */
 export function values(shape, seed, scale = 0.5) {
   const count = shape.reduce((a, b) => a * b, 1);
   return tensor(
@@ -12,7 +15,12 @@ export function values(shape, seed, scale = 0.5) {
   ).reshape(shape);
 }
 
-/** Gives every parameter values of its own. */
+/**
+ * Gives every parameter values of its own.
+ * @template {import('@pipewright/torch').nn.Module} M
+ * @param {M} module
+ * @param {number} seed
+ */
 function initialize(module, seed) {
   module.double();
   module.namedParameters().forEach(([, parameter], i) => {
@@ -26,11 +34,13 @@ function initialize(module, seed) {
 
 /** tanh(linear(x)), a few times. */
 class Blocks extends Module {
+  /** @param {number} width @param {number} count */
   constructor(width, count) {
     super();
     this.layers = new nn.ModuleList(Array.from({ length: count }, () => new Linear(width, width)));
   }
 
+  /** @param {Tensor} x */
   forward(x) {
     for (const layer of this.layers) x = layer.forward(x).tanh();
     return x;
@@ -39,12 +49,14 @@ class Blocks extends Module {
 
 /** Passes its input on beside its result, for a stage further down. */
 class Down extends Module {
+  /** @param {number} width @param {boolean} skips */
   constructor(width, skips) {
     super();
     this.fc = new Linear(width, width);
     this.skips = skips;
   }
 
+  /** @param {Tensor} x */
   forward(x) {
     const y = this.fc.forward(x).tanh();
     return this.skips ? { out: y, skip: y.mul(0.5) } : { out: y };
@@ -52,11 +64,13 @@ class Down extends Module {
 }
 
 class Up extends Module {
+  /** @param {number} width */
   constructor(width) {
     super();
     this.fc = new Linear(width, width);
   }
 
+  /** @param {Tensor} x @param {Tensor[]} skips */
   forward(x, ...skips) {
     let y = this.fc.forward(x);
     for (const skip of skips) y = y.add(skip);
@@ -66,41 +80,50 @@ class Up extends Module {
 
 /** The end of a model whose stages return objects. */
 class Pick extends Module {
+  /** @param {Down | Up} inner */
   constructor(inner) {
     super();
     this.inner = inner;
   }
 
+  /** @param {[Tensor, ...Tensor[]]} inputs */
   forward(...inputs) {
     return this.inner.forward(...inputs).out;
   }
 }
 
 class TokenEmbedding extends Module {
+  /** @param {number} vocabulary @param {number} width */
   constructor(vocabulary, width) {
     super();
     this.wte = new Embedding(vocabulary, width);
   }
 
+  /** @param {Tensor} ids */
   forward(ids) {
     return this.wte.forward(ids);
   }
 }
 
 class TiedHead extends Module {
+  /** @param {number} vocabulary @param {number} width */
   constructor(vocabulary, width) {
     super();
     this.fc = new Linear(width, width);
     this.weight = new Parameter(rand([vocabulary, width]));
   }
 
+  /** @param {Tensor} x */
   forward(x) {
     return nn.functional.linear(this.fc.forward(x).tanh(), this.weight);
   }
 }
 
+/** @typedef {{ x: Tensor, aux: [Tensor, number], position: Tensor }} State */
+
 /** Trees, integers, booleans, numbers and views on their way through the stages. */
 class Tree extends Module {
+  /** @param {number} width @param {boolean} isFirst @param {boolean} isLast */
   constructor(width, isFirst, isLast) {
     super();
     this.fc = new Linear(width, width);
@@ -109,10 +132,14 @@ class Tree extends Module {
     this.isLast = isLast;
   }
 
-  forward(...inputs) {
-    const state = this.isFirst
-      ? { x: inputs[0], aux: [inputs[0].gt(0), 3], position: inputs[0].argmax(-1) }
-      : inputs[0];
+  /** @param {Tensor} x @returns {State} */
+  start(x) {
+    return { x, aux: [x.gt(0), 3], position: x.argmax(-1) };
+  }
+
+  /** @param {Tensor | State} input */
+  forward(input) {
+    const state = this.isFirst ? this.start(/** @type {Tensor} */ (input)) : /** @type {State} */ (input);
     const y = this.norm
       .forward(this.fc.forward(state.x))
       .mul(state.aux[0].to('float64'))
@@ -124,12 +151,14 @@ class Tree extends Module {
 }
 
 class DropBlock extends Module {
+  /** @param {number} width */
   constructor(width) {
     super();
     this.fc = new Linear(width, width);
     this.drop = new Dropout(0.3);
   }
 
+  /** @param {Tensor} x */
   forward(x) {
     return this.drop.forward(this.fc.forward(x).tanh());
   }
@@ -137,11 +166,13 @@ class DropBlock extends Module {
 
 /** Takes a named input beside the positional one. */
 class Masked extends Module {
+  /** @param {number} width */
   constructor(width) {
     super();
     this.fc = new Linear(width, width);
   }
 
+  /** @param {Tensor} x @param {{ mask?: Tensor }} [named] */
   forward(x, { mask } = {}) {
     const y = this.fc.forward(x).tanh();
     return mask === undefined ? y : y.mul(mask);
@@ -155,7 +186,7 @@ const W = 8;
  * @param {string} name
  * @param {number} index
  * @param {number} count
- * @returns {{ module: import('@pipewright/torch').nn.Module, options: import('pipewright').PipelineStageOptions }}
+ * @returns {{ module: import('@pipewright/torch').nn.Module & { forward(...inputs: any[]): any }, options: import('pipewright').PipelineStageOptions }}
  */
 export function makeStage(name, index, count) {
   const isLast = index === count - 1;
@@ -206,14 +237,20 @@ export function makeStage(name, index, count) {
   }
 }
 
-/** Inputs, target and named inputs of a step. */
+/**
+ * Inputs, target and named inputs of a step.
+ * @param {string} name
+ * @param {number} rows
+ * @param {number} step
+ * @returns {{ x: Tensor, target: Tensor, kwargs: Record<string, Tensor> }}
+ */
 export function makeBatch(name, rows, step) {
   const ids = () =>
     tensor(
       Array.from({ length: rows }, (_, i) => (i * 7 + step * 3) % 11),
       { dtype: 'int64' },
     );
-  const cosine = (scale, f) =>
+  const cosine = (/** @type {number} */ scale, /** @type {(x: number) => number} */ f) =>
     tensor(
       Array.from({ length: rows * W }, (_, i) => f(scale * i + 0.1 * step)),
       { dtype: 'float64' },
@@ -223,7 +260,11 @@ export function makeBatch(name, rows, step) {
   return { x: name === 'tied' ? ids() : cosine(0.05, Math.cos), target, kwargs: name === 'named' ? { mask } : {} };
 }
 
-/** The loss of a model: a mean over the rows, or a sum. */
+/**
+ * The loss of a model: a mean over the rows, or a sum.
+ * @param {string} name
+ * @returns {(output: Tensor, target: Tensor) => Tensor}
+ */
 export function lossOf(name, mean = true) {
   return name === 'tied'
     ? (output, target) => nn.functional.crossEntropy(output, target)

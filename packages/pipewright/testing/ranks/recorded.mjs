@@ -1,3 +1,4 @@
+// @ts-check
 /**
  * @file Recorded runs for the tests of the recorder: `node recorded.mjs '<case>'` runs a case and prints what its ranks
  * return as one line of JSON.
@@ -12,7 +13,7 @@ import { lossOf, makeBatch, makeStage } from './models.mjs';
 
 /**
  * What a rank does: two steps, an evaluation, two more steps.
- * @param {{ mode: 'threads' | 'processes', schedule: string, model: string, ranks: number, microbatches: number, keep?: number, late?: boolean }} one
+ * @param {{ mode: 'threads' | 'processes', schedule: import('@pipewright/schedule').ScheduleName, model: string, ranks: number, microbatches: number, keep?: number, late?: boolean }} one
  */
 export function main(one) {
   const group = one.ranks > 1 ? distributed.initProcessGroup({ timeoutMs: 100_000 }) : null;

@@ -13,25 +13,22 @@ import { launch, PipelineError, PipelineRuntime, PipelineStage } from 'pipewrigh
 const MICROBATCHES = 4;
 const WIDTH = 3;
 
-/** What ranks do wrong, by name. */
+/** @typedef {import('@pipewright/torch').Tensor} Tensor */
+
+/**
+ * What ranks do wrong, by name.
+ * @type {Record<string, { rank: number, call: (given: { runtime: PipelineRuntime, x: Tensor, y: Tensor }) => unknown }>}
+ */
 const faults = {
-  rows: {
-    rank: 0,
-    call: (/** @type {any} */ runtime, /** @type {any} */ y) => runtime.step(ones([2, WIDTH]), { target: y }),
-  },
-  shape: {
-    rank: 0,
-    call: (/** @type {any} */ runtime, /** @type {any} */ y) => runtime.step(ones([8, WIDTH + 1]), { target: y }),
-  },
-  target: { rank: -1, call: (/** @type {any} */ runtime, _y, /** @type {any} */ x) => runtime.step(x) },
-  option: { rank: -1, call: (/** @type {any} */ runtime, _y, /** @type {any} */ x) => runtime.step(x, { taget: x }) },
-  everywhere: {
-    rank: 0,
-    call: (/** @type {any} */ runtime) => runtime.eval(ones([2, WIDTH]), { returnOutputs: 'everywhere' }),
-  },
+  rows: { rank: 0, call: ({ runtime, y }) => runtime.step(ones([2, WIDTH]), { target: y }) },
+  shape: { rank: 0, call: ({ runtime, y }) => runtime.step(ones([8, WIDTH + 1]), { target: y }) },
+  target: { rank: -1, call: ({ runtime, x }) => runtime.step(x) },
+  // @ts-expect-error: the option has a spelling mistake
+  option: { rank: -1, call: ({ runtime, x }) => runtime.step(x, { taget: x }) },
+  everywhere: { rank: 0, call: ({ runtime }) => runtime.eval(ones([2, WIDTH]), { returnOutputs: 'everywhere' }) },
 };
 
-/** @param {{ mode: 'threads' | 'processes', schedule: string, ranks: number, fault: keyof typeof faults, tied: boolean }} one */
+/** @param {{ mode: 'threads' | 'processes', schedule: import('@pipewright/schedule').ScheduleName, ranks: number, fault: string, tied: boolean }} one */
 export function main(one) {
   const group = distributed.initProcessGroup({ timeoutMs: 60_000 });
   const plan = buildSchedule(one.schedule, { ranks: one.ranks, microbatches: MICROBATCHES });
@@ -55,14 +52,16 @@ export function main(one) {
   const codes = [];
   /** @type {unknown[]} */
   const kept = [];
-  const { rank, call } = faults[one.fault];
+  const found = faults[one.fault];
+  if (found === undefined) throw new Error(`no fault '${one.fault}'`);
+  const { rank, call } = found;
   const isWrong = group.rank === (rank === 0 ? 0 : plan.stageToRank[plan.stages - 1]);
   for (let round = 0; round < 4; round++)
     scope(() => {
       const before = gradients();
       try {
         if (round % 2 === 0) runtime.step(x, { target: y });
-        else if (isWrong) call(runtime, y, x);
+        else if (isWrong) call({ runtime, x, y });
         else if (one.fault === 'everywhere') runtime.eval(x, { returnOutputs: 'everywhere' });
         else runtime.step(x, { target: y });
         codes.push(null);

@@ -80,6 +80,7 @@ function plain(one) {
   );
   /** @type {Record<string, number[] | null>} */
   const grads = {};
+  /** @type {number[]} */
   const norms = [];
   /** @type {number[]} */
   const losses = [];
@@ -165,6 +166,7 @@ function train(one) {
   const total = one.rows.reduce((a, b) => a + b, 0);
   /** @type {Record<string, number[] | null>} */
   const grads = {};
+  /** @type {number[]} */
   const norms = [];
   /** @type {number[]} */
   const losses = [];

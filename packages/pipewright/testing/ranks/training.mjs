@@ -1,3 +1,4 @@
+// @ts-check
 /**
  * @file What a rank of the tests of the runtime does, the same in a thread and in a process: `main(cases)` for threads,
  * `node training.mjs 0 '<json>'` for a process (with a number of threads: for all of them), which prints its result as one
@@ -10,8 +11,17 @@ import { lossOf, makeBatch, makeStage } from './models.mjs';
 import { runAsProgram } from './program.mjs';
 
 /**
+ * @typedef {import('@pipewright/torch').Tensor} Tensor
+ * @typedef {import('@pipewright/torch').nn.Module} Module
+ * @typedef {import('@pipewright/torch').distributed.ProcessGroup} ProcessGroup
+ * @typedef {import('../launch.ts').TrainingResult} TrainingResult
+ * @typedef {ReturnType<typeof makeBatch>} Batch
+ * @typedef {{ index: number, module: Module }[]} Stages
+ */
+
+/**
  * @typedef {object} Case
- * @property {string} schedule
+ * @property {import('@pipewright/schedule').ScheduleName} schedule
  * @property {string} model
  * @property {number} ranks
  * @property {number[]} stageToRank
@@ -35,10 +45,18 @@ import { runAsProgram } from './program.mjs';
 const STEPS = 3;
 const RATE = 0.1;
 
-const numbersOf = (tensor) => Array.from(tensor.detach().to('float64').flatten().toTypedArray());
+const numbersOf = (/** @type {Tensor} */ tensor) =>
+  Array.from(tensor.detach().to('float64').flatten().toTypedArray(), Number);
 
-/** Names every gradient and weight of the stages of a rank. */
+/** A gradient that must be there. @param {Tensor} tensor */
+function gradOf({ grad }) {
+  if (grad === null) throw new Error('a parameter has no gradient');
+  return grad;
+}
+
+/** Names every gradient and weight of the stages of a rank. @param {Stages} stages @param {'grad' | 'weight'} what */
 function collect(stages, what) {
+  /** @type {Record<string, number[] | null>} */
   const found = {};
   for (const { index, module } of stages)
     for (const [name, parameter] of module.namedParameters()) {
@@ -48,26 +66,27 @@ function collect(stages, what) {
   return found;
 }
 
-/** A stage where it computes. @param {Case} one */
+/** A stage where it computes. @param {Case} one @param {ReturnType<typeof makeStage>} made */
 function placed({ device }, made) {
   if (device !== undefined) made.module.to({ device });
   return made;
 }
 
-/** The number of rows of a step. @param {Case} one */
-const rowsOf = ({ rows, varyRows, microbatches }, step) =>
-  varyRows && step % 10 === 1 ? rows + microbatches + 1 : rows;
+/** The number of rows of a step. @param {Case} one @param {number} step */
+function rowsOf({ rows, varyRows, microbatches }, step) {
+  return varyRows && step % 10 === 1 ? rows + microbatches + 1 : rows;
+}
 
-/** The batch of a step, where it is computed with. @param {Case} one */
+/** The batch of a step, where it is computed with. @param {Case} one @param {number} step */
 function batchOf(one, step) {
   const batch = makeBatch(one.model, rowsOf(one, step), step);
   if (one.device === undefined) return batch;
-  const move = (t) => t.to({ device: one.device });
+  const move = (/** @type {Tensor} */ t) => t.to({ device: one.device });
   const kwargs = Object.fromEntries(Object.entries(batch.kwargs).map(([key, t]) => [key, move(t)]));
   return { x: move(batch.x), target: move(batch.target), kwargs };
 }
 
-/** Rows of each microbatch. @param {Case} one */
+/** Rows of each microbatch. @param {Case} one @param {number} rows */
 function sizesOf({ microbatches, ready }, rows) {
   return Array.from({ length: microbatches }, (_, m) => {
     const size = Math.floor(rows / microbatches) + (m < rows % microbatches ? 1 : 0);
@@ -75,7 +94,7 @@ function sizesOf({ microbatches, ready }, rows) {
   });
 }
 
-/** A tensor in microbatches. */
+/** A tensor in microbatches. @param {Tensor} tensor @param {number[]} sizes */
 function cutUp(tensor, sizes) {
   return sizes.map((size, m) =>
     tensor.narrow(
@@ -87,7 +106,8 @@ function cutUp(tensor, sizes) {
 }
 
 /** The seed of the random numbers of one forward. */
-const seedOf = (step, stage, microbatch) => 1000 * step + 100 * stage + microbatch;
+const seedOf = (/** @type {number} */ step, /** @type {number} */ stage, /** @type {number} */ microbatch) =>
+  1000 * step + 100 * stage + microbatch;
 
 /** @param {Case} one */
 export function plain(one) {
@@ -95,29 +115,39 @@ export function plain(one) {
     index,
     ...placed(one, makeStage(one.model, index, one.stages)),
   }));
+  /** @type {Map<string, Tensor[]>} */
   const tied = new Map();
   for (const { module, options } of made)
     for (const [name, tie] of Object.entries(options.ties ?? {})) {
       const copies = tied.get(tie) ?? [];
       tied.set(tie, copies);
       copies.push(module.getParameter(name));
-      noGrad(() => module.getParameter(name).copy_(copies[0]));
+      noGrad(() => module.getParameter(name).copy_(/** @type {Tensor} */ (copies[0])));
     }
   const parameters = made.flatMap(({ module }) => module.parameters()).filter((p) => p.requiresGrad);
   const optimizer = new optim.SGD(parameters, { lr: RATE });
   const lossFn = lossOf(one.model);
-  /** Runs all stages on some rows. */
+  /**
+   * Runs all stages on some rows.
+   * @param {Pick<Batch, 'x' | 'kwargs'>} rows
+   * @param {number} step
+   * @param {number} microbatch
+   * @returns {Tensor}
+   */
   const forward = ({ x, kwargs }, step, microbatch) => {
+    /** @type {any[]} what stages return: a tensor, or an object of them */
     const outputs = [];
     for (const { index, module, options } of made) {
       manualSeed(seedOf(step, index, microbatch));
+      /** @type {unknown[]} */
       const inputs = options.inputs
-        ? options.inputs.map(({ stage, output }) => outputs[stage][output])
+        ? options.inputs.map(({ stage, output }) => outputs[stage][output ?? 0])
         : [index === 0 ? x : outputs[index - 1]];
-      outputs.push(module.forward(...inputs, ...(options.kwargs?.length > 0 ? [kwargs] : [])));
+      outputs.push(module.forward(...inputs, ...(options.kwargs?.length ? [kwargs] : [])));
     }
     return outputs.at(-1);
   };
+  /** @type {TrainingResult} */
   const result = { losses: [], grads: {}, weights: {}, evals: [], norms: [] };
   for (let step = 0; step < STEPS; step++) {
     scope(() => {
@@ -127,10 +157,11 @@ export function plain(one) {
         // Microbatch by microbatch, because random numbers belong to a microbatch.
         const rowCount = rowsOf(one, step);
         const sizes = sizesOf(one, rowCount);
+        /** @type {number[]} */
         const losses = [];
         let start = 0;
         sizes.forEach((size, m) => {
-          const rows = (t) => t.narrow(0, start, size);
+          const rows = (/** @type {Tensor} */ t) => t.narrow(0, start, size);
           const kwargs = Object.fromEntries(Object.entries(batch.kwargs).map(([key, t]) => [key, rows(t)]));
           const output = forward({ x: rows(batch.x), kwargs }, step + 10 * part, m);
           const loss = lossFn(output, rows(batch.target));
@@ -141,14 +172,14 @@ export function plain(one) {
         result.losses.push(losses);
       }
       for (const copies of tied.values()) {
-        const sum = copies.map((copy) => copy.grad).reduce((a, b) => a.add(b));
+        const sum = copies.map(gradOf).reduce((a, b) => a.add(b));
         for (const copy of copies) copy.grad = sum.clone();
       }
       if (one.clip !== undefined) {
         const counted = new Set([...tied.values()].flatMap((copies) => copies.slice(1)));
-        const grads = parameters.filter((p) => !counted.has(p)).map((p) => p.grad);
+        const grads = parameters.filter((p) => !counted.has(p)).map(gradOf);
         const norm = Math.sqrt(grads.reduce((sum, grad) => sum + grad.square().sum().item(), 0));
-        for (const p of parameters) p.grad = p.grad.mul(Math.min(1, one.clip / (norm + 1e-6)));
+        for (const p of parameters) p.grad = gradOf(p).mul(Math.min(1, one.clip / (norm + 1e-6)));
         result.norms.push(norm);
       }
       if (step === 0) result.grads = collect(made, 'grad');
@@ -163,8 +194,8 @@ export function plain(one) {
   return result;
 }
 
-/** The part of one rank in a case. */
-export function train(group, /** @type {Case} */ one) {
+/** The part of one rank in a case. @param {ProcessGroup} group @param {Case} one */
+export function train(group, one) {
   const before = liveTensors();
   const result = scope(() => {
     const stages = stagesOf(one, group);
@@ -185,27 +216,35 @@ export function train(group, /** @type {Case} */ one) {
     if (one.model === 'dropout')
       runtime.addHook({
         before: (action) => {
-          if (action.kind === 'F') manualSeed(seedOf(step, action.stage, action.microbatch));
+          if (action.kind === 'F') manualSeed(seedOf(step, action.stage, action.microbatch ?? 0));
         },
       });
     const parameters = stages.flatMap(({ module }) => module.parameters()).filter((p) => p.requiresGrad);
     const optimizer = parameters.length > 0 ? new optim.SGD(parameters, { lr: one.rate ?? RATE }) : null;
     const isFirst = stages.some(({ index }) => index === 0);
     const isLast = stages.some(({ index }) => index === one.stages - 1);
-    const inputs = (batch) => {
-      // The same on every rank: what its stages do not use is ignored.
-      if (!one.ready) return [batch.x, { target: batch.target, ...(isLast ? { kwargs: batch.kwargs } : {}) }];
-      const sizes = sizesOf(one, batch.x.shape[0]);
-      const named = (m) => Object.entries(batch.kwargs).map(([key, value]) => [key, cutUp(value, sizes)[m]]);
-      return [
-        {
+    /**
+     * What the runtime is given for a batch: the same on every rank, since what its stages do not use is ignored.
+     * @param {Batch} batch
+     * @returns {{ inputs: Tensor[], options: import('pipewright').StepOptions<readonly Tensor[], Tensor, Tensor> }}
+     */
+    const given = (batch) => {
+      if (!one.ready)
+        return { inputs: [batch.x], options: { target: batch.target, ...(isLast ? { kwargs: batch.kwargs } : {}) } };
+      const sizes = sizesOf(one, batch.x.shape[0] ?? 0);
+      const named = (/** @type {number} */ m) =>
+        Object.entries(batch.kwargs).map(([key, value]) => [key, cutUp(value, sizes)[m]]);
+      return {
+        inputs: [],
+        options: {
           ...(isFirst ? { argMbs: cutUp(batch.x, sizes).map((x) => [x]) } : {}),
           ...(isLast
             ? { targetMbs: cutUp(batch.target, sizes), kwargMbs: sizes.map((_, m) => Object.fromEntries(named(m))) }
             : {}),
         },
-      ];
+      };
     };
+    /** @type {TrainingResult & { parts: number[][], inFlight: number }} */
     const found = {
       losses: [],
       grads: {},
@@ -216,14 +255,15 @@ export function train(group, /** @type {Case} */ one) {
       inFlight: 0,
       captureProblem: null,
     };
-    const evaluate = (at) => {
-      const [last, ...first] = inputs(batchOf(one, at)).reverse();
+    const evaluate = (/** @type {number} */ at) => {
+      const { inputs, options } = given(batchOf(one, at));
+      /** @type {number[][]} */
       const parts = [];
-      const onOutput = (part, microbatch) => {
+      const onOutput = (/** @type {Tensor} */ part, /** @type {number} */ microbatch) => {
         parts[microbatch] = numbersOf(part);
       };
-      const output = runtime.eval(...first, { ...last, returnOutputs: 'everywhere', onOutput });
-      found.evals.push(numbersOf(output));
+      const output = runtime.eval(...inputs, { ...options, returnOutputs: 'everywhere', onOutput });
+      found.evals.push(numbersOf(/** @type {Tensor} */ (output)));
       found.parts.push(...parts);
     };
     if (one.evaluate) evaluate(99);
@@ -232,9 +272,10 @@ export function train(group, /** @type {Case} */ one) {
         optimizer?.zeroGrad();
         for (let part = 0; part < (one.accumulate ?? 1); part++) {
           step = i + 10 * part;
-          const [last, ...first] = inputs(batchOf(one, one.sameBatch ? 0 : step)).reverse();
+          const { inputs, options } = given(batchOf(one, one.sameBatch ? 0 : step));
+          /** @type {Tensor[]} */
           const losses = [];
-          runtime.step(...first, { ...last, losses, returnOutputs: false });
+          runtime.step(...inputs, { ...options, losses, returnOutputs: false });
           if (isLast) found.losses.push(losses.map((loss) => loss.item()));
         }
         if (one.clip !== undefined) found.norms.push(runtime.clipGradNorm_(one.clip));
@@ -257,7 +298,7 @@ export function train(group, /** @type {Case} */ one) {
   return { ...result, leaked: liveTensors() - before };
 }
 
-/** The stages of this rank. */
+/** The stages of this rank. @param {Case} one @param {ProcessGroup} group */
 function stagesOf(one, group) {
   return one.stageToRank.flatMap((rank, index) => {
     if (rank !== group.rank) return [];
@@ -268,7 +309,10 @@ function stagesOf(one, group) {
 
 /** @param {Case[]} cases */
 export function main(cases) {
-  const group = distributed.initProcessGroup({ timeoutMs: 100_000, backend: process.env.PIPEWRIGHT_TEST_BACKEND });
+  const backend = /** @type {import('@pipewright/torch').distributed.Backend | undefined} */ (
+    process.env['PIPEWRIGHT_TEST_BACKEND']
+  );
+  const group = distributed.initProcessGroup({ timeoutMs: 100_000, backend });
   const withLanes = withHostLanes(group);
   return cases.map((one) => train(one.lanes === 'host' ? withLanes : group, one));
 }
