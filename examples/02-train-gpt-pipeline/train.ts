@@ -93,7 +93,7 @@ export function main(options: Options): void {
         const logits = runtime.eval(window); // where the last stage is
         return logits === undefined ? 0 : softmax(logits.at(0, -1).div(0.8), -1).multinomial(1).item();
       });
-      ids.push(group.broadcastObject(next, schedule.stageToRank[schedule.stages - 1] as number) as number);
+      ids.push(group.broadcastObject<number>(next, schedule.stageToRank[schedule.stages - 1] as number));
     }
     return fables.decode(ids);
   }

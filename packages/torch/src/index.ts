@@ -13,12 +13,10 @@ export * from './tensor/dtype.ts';
 
 import './generated/methods.ts';
 
-export type { BoundArgument, BoundOp } from './addon/bound-op.ts';
 export { MappedFile, type MappedTensor } from './files/mapped-file.ts';
 export type { ToOptions } from './functions/convert.ts';
 export { type Index, Range, range, type SliceItem } from './functions/indexing.ts';
 export * as nn from './nn/index.ts';
-export { bindOp, callGiven } from './op/bind.ts';
 export { callOp, listOps, type OpSchema } from './op/call.ts';
 
 import './functions/convert.ts';
@@ -34,37 +32,11 @@ export {
 export { type PrintOptions, setPrintOptions } from './functions/print.ts';
 export { type UniqueOptions, unique } from './functions/unique.ts';
 export type * from './generated/options.ts';
-export {
-  describeHandle,
-  duplicateHandle,
-  hasDescription,
-  itemOfHandle,
-  type KeepConstant,
-  type Operand,
-  ownBytesOfHandle,
-  type PreparedCall,
-  prepareCall,
-  type RegisterKind,
-  type Registers,
-  releaseHandle,
-  releaseHandles,
-  sizeOfHandle,
-} from './op/prepared.ts';
 export * as optim from './optim/index.ts';
 export { type DrawName, drawName, drawsByName, inCall } from './tensor/draws.ts';
 export { Lender } from './tensor/lender.ts';
 export { Generator, getRngState, initialSeed, manualSeed, setRngState } from './tensor/random.ts';
-export {
-  type CheckpointOptions,
-  type CustomFunction,
-  type FunctionGradients,
-  type FunctionOutput,
-  type Recorder,
-  recorder,
-  sharesStorage,
-  torchSourceRoot,
-  withRecorder,
-} from './tensor/recorder.ts';
+export type { CheckpointOptions, FunctionGradients, FunctionOutput } from './tensor/recorder.ts';
 export { holdsAlone, keep, liveBytes, liveTensors, Scope, scope, unscoped } from './tensor/scope.ts';
 export {
   type CommonTensorOptions,
@@ -74,5 +46,4 @@ export {
   lendStorage,
 } from './tensor/storage.ts';
 export * from './tensor/tensor.ts';
-export { isPlainObject, mapTensors, tensorsIn } from './tensor/tree.ts';
 export type * from './tensor/types.ts';

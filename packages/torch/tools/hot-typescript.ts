@@ -112,7 +112,7 @@ function printFunction(forms: readonly HotForm[], schemas: ReadonlyMap<string, S
   return `  ${name}(${params.join(', ')}): unknown {
     const n = recorder === null ? arguments.length : watched;
 ${usesList ? '    let count = 0;\n' : ''}${branches.join('\n')}
-    return slow${pascal(name)}${isMethod ? 'Method' : ''}.apply(${isMethod ? 'this' : 'undefined'}, arguments as never);
+    return Reflect.apply(slow${pascal(name)}${isMethod ? 'Method' : ''}, ${isMethod ? 'this' : 'undefined'}, arguments);
   },
 `;
 }

@@ -2,10 +2,11 @@
  * @file Trees: values in arrays, plain objects and maps, nested. Everything else is a leaf: tensors, numbers, null,
  * objects of classes. A tree's shape is plain JSON, so it can travel in the header of a message.
  */
-import { isPlainObject, Tensor } from '@pipewright/torch';
+import { Tensor } from '@pipewright/torch';
+import { isPlainObject } from '@pipewright/torch/internal';
 import { PipelineError } from './errors.ts';
 
-export { isPlainObject, mapTensors, tensorsIn } from '@pipewright/torch';
+export { isPlainObject, mapTensors, tensorsIn } from '@pipewright/torch/internal';
 
 /** The shape of a tree without its leaves: `'*'` is a leaf. Plain JSON. */
 export type TreeSpec =

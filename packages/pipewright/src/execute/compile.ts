@@ -2,18 +2,16 @@
  * @file Compiles a graph into a program: every operator is looked up and its fixed arguments encoded once, every value
  * gets a register, and its last use is found. What cannot be run is named, all of it at once.
  */
+import { float, nn, type Tensor } from '@pipewright/torch';
 import {
-  float,
   itemOfHandle,
-  nn,
   type Operand,
   type PreparedCall,
   prepareCall,
   type RegisterKind,
   type Registers,
   sizeOfHandle,
-  type Tensor,
-} from '@pipewright/torch';
+} from '@pipewright/torch/internal';
 import { PipelineError } from '../base/errors.ts';
 import { callCustomFunction, isCustomFunction } from '../graph/custom-functions.ts';
 import type {

@@ -2,7 +2,8 @@
  * @file A graph with its tensors: a module like any other. Parameters and buffers have the qualified names of the original
  * model, in modules of the original hierarchy, so state dicts and safetensors files of that model fit.
  */
-import { nn, recorder, Tensor } from '@pipewright/torch';
+import { nn, Tensor } from '@pipewright/torch';
+import { recorder } from '@pipewright/torch/internal';
 import { checkArgument, checkOptions } from '../base/checks.ts';
 import { PipelineError } from '../base/errors.ts';
 import { ArgumentBinder } from '../graph/call-signature.ts';
@@ -117,17 +118,18 @@ export class GraphModule extends GraphPart {
   }
 
   /**
-   * Runs the graph. Keyword arguments of the original model are one object after the positional ones.
+   * Runs the graph. Keyword arguments of the original model are one object after the positional ones. What a model returns that
+   * returns more than a tensor is said by the caller.
    *
-   * @example model.forward(ids, { attention_mask: mask })
+   * @example model.forward<{ logits: Tensor }>(ids, { attention_mask: mask })
    */
-  override forward(...args: unknown[]): unknown {
+  override forward<Output = Tensor>(...args: unknown[]): Output {
     const inputs = this.binder.bind(args);
     const isLikeLast = this.guards.isLikeLast(inputs);
     if (!isLikeLast) this.guards.check(inputs, (input, meta) => this.acceptsType(input, meta));
     const device = this.deviceFor(inputs);
-    if (recorder !== null) return interpretGraph(this.graph, inputs, this.context(device), this.attributes);
-    return this.program(device).run(inputs, this.attributes, isLikeLast);
+    if (recorder !== null) return interpretGraph(this.graph, inputs, this.context(device), this.attributes) as Output;
+    return this.program(device).run(inputs, this.attributes, isLikeLast) as Output;
   }
 
   /** Compiles the graph now instead of at the first call: what cannot be run is an error here. */

@@ -2,16 +2,8 @@
  * @file Operators that run sub-graphs: branches, loops, modes, checkpointing. Values are raw (handles and numbers); what
  * a function here returns belongs to its caller, what it is given does not.
  */
-import {
-  autocast,
-  checkpoint,
-  itemOfHandle,
-  type RegisterKind,
-  Scope,
-  setGradEnabled,
-  stack,
-  Tensor,
-} from '@pipewright/torch';
+import { autocast, checkpoint, Scope, setGradEnabled, stack, Tensor } from '@pipewright/torch';
+import { itemOfHandle, type RegisterKind } from '@pipewright/torch/internal';
 import { PipelineError } from '../base/errors.ts';
 import { adoptList, freeValue, type Program, shareValue } from './program.ts';
 

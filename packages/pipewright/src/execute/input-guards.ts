@@ -3,7 +3,8 @@
  * that agree with each other and lie in their ranges. A lower bound up to 2 is not held against a size: the exporter
  * writes 2 for every dynamic size, and 0 and 1 work.
  */
-import { describeHandle, hasDescription, Tensor } from '@pipewright/torch';
+import { Tensor } from '@pipewright/torch';
+import { describeHandle, hasDescription } from '@pipewright/torch/internal';
 import { PipelineError } from '../base/errors.ts';
 import { type Expression, evaluate, parseExpression, solve, symbolsOf } from '../graph/expression.ts';
 import type { Dim, DimRange, Graph, PlaceholderNode, ScalarMeta, TensorMeta } from '../graph/graph.ts';

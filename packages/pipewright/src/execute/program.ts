@@ -2,17 +2,15 @@
  * @file A graph compiled for running: a flat list of steps over registers that hold tensors as bare handles. Each value
  * is freed right after its last use. `compile.ts` makes it.
  */
+import { isGradEnabled, Tensor, TorchError } from '@pipewright/torch';
 import {
   duplicateHandle,
-  isGradEnabled,
   ownBytesOfHandle,
   type RegisterKind,
   type Registers,
   releaseHandle,
   releaseHandles,
-  Tensor,
-  TorchError,
-} from '@pipewright/torch';
+} from '@pipewright/torch/internal';
 import { PipelineError } from '../base/errors.ts';
 import type { GraphNode } from '../graph/graph.ts';
 

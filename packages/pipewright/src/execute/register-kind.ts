@@ -1,5 +1,5 @@
 /** @file What kind of value a register holds, by what the graph says about it. */
-import type { Operand, RegisterKind } from '@pipewright/torch';
+import type { Operand, RegisterKind } from '@pipewright/torch/internal';
 import type { ValueMeta } from '../graph/graph.ts';
 
 /** Of the result of an operator whose schema says `type`. */

@@ -1,5 +1,5 @@
 /** @file Where the results of a step go: to registers, or nowhere. */
-import type { RegisterKind, Registers } from '@pipewright/torch';
+import type { RegisterKind, Registers } from '@pipewright/torch/internal';
 import { PipelineError } from '../base/errors.ts';
 import type { GraphNode } from '../graph/graph.ts';
 import type { RawResults } from './higher-order.ts';

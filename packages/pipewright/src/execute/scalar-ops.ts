@@ -1,5 +1,5 @@
 /** @file Arithmetic on the numbers of a graph (sizes, mostly), with the rules of Python: `scalar::floordiv` and so on. */
-import type { RegisterKind } from '@pipewright/torch';
+import type { RegisterKind } from '@pipewright/torch/internal';
 import { PipelineError } from '../base/errors.ts';
 
 /** A number in a graph. */

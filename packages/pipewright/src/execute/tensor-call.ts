@@ -1,5 +1,5 @@
 /** @file Calls functions that take tensors (modules, custom functions) from a program, whose values are raw. */
-import type { RegisterKind } from '@pipewright/torch';
+import type { RegisterKind } from '@pipewright/torch/internal';
 import { onTensors, type RawResults } from './higher-order.ts';
 
 /** Arguments as trees of raw values. */

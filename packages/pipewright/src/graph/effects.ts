@@ -2,7 +2,7 @@
  * @file What operators do besides computing: which return views of an argument, which change arguments in place, which
  * draw random numbers. The schemas of the engine say so; this is the only place that asks them.
  */
-import { type BoundOp, bindOp } from '@pipewright/torch';
+import { type BoundOp, bindOp } from '@pipewright/torch/internal';
 import { eachReference, type GraphNode, isReference } from './graph.ts';
 
 /** The effects of one operator. */

@@ -9,9 +9,9 @@ import type { Recovery } from './replacement/recovery.ts';
 import { describeRestart, type Restart } from './restart.ts';
 
 /** Ranks under way. */
-export interface Launched {
+export interface Launched<Result = unknown> {
   /** What `main` of each rank of this machine returned, in order. Rejects with a `LaunchError` when a rank has failed, all have ended, and they are not started again. */
-  readonly done: Promise<unknown[]>;
+  readonly done: Promise<Result[]>;
   /** Where each rank is now. */
   places(): RankPlace[];
   /** Who waits for whom now, in one line. */
@@ -34,12 +34,12 @@ export interface Launched {
  * Starts ranks on this machine, as processes or threads. Each finds its place in RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR
  * and MASTER_PORT, imports the script and calls its `main`, where it exports one.
  *
- * @example const losses = await launch({ ranks: 4, script: new URL('./train.ts', import.meta.url), data: { steps: 10 } }).done
+ * @example const losses = await launch<number>({ ranks: 4, script: new URL('./train.ts', import.meta.url), data: { steps: 10 } }).done
  */
-export function launch(options: LaunchOptions): Launched {
+export function launch<Result = unknown>(options: LaunchOptions): Launched<Result> {
   const job = new Job(planLaunch(options), options);
   return {
-    done: job.done,
+    done: job.done as Promise<Result[]>,
     places: () => job.attempt.places(),
     digest: () => formatDigest(job.attempt.places()),
     pids: () => job.attempt.pids(),

@@ -23,7 +23,7 @@ const where = 'mergeChunks';
  *
  * @example mergeChunks([{ y: y0, loss: l0 }, { y: y1, loss: l1 }], { y: new TensorChunkSpec(0), loss: sumReducer })
  */
-export function mergeChunks(chunks: readonly unknown[], chunkSpec?: SpecTree, options: MergeOptions = {}): unknown {
+export function mergeChunks<T>(chunks: readonly T[], chunkSpec?: SpecTree, options: MergeOptions = {}): T {
   checkOptions(where, options, ['masked']);
   if (!Array.isArray(chunks))
     throw new PipelineError('BAD_INPUT', `${where}: chunks is ${show(chunks)}; give an array of the results`);
@@ -57,7 +57,7 @@ export function mergeChunks(chunks: readonly unknown[], chunkSpec?: SpecTree, op
       const path = `result${paths[i] ?? ''}`;
       return specs === undefined ? mergeByDefault(column, path, options) : mergeBySpec(column, specs[i], path, options);
     }),
-  );
+  ) as T;
 }
 
 function mergeByDefault(column: readonly unknown[], path: string, options: MergeOptions): unknown {

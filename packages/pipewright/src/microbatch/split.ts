@@ -57,9 +57,9 @@ const splitOptions = ['argsChunkSpec', 'kwargsChunkSpec', 'lengths', 'masked', '
  *
  * @example const [args, kwargs] = splitArgsKwargsIntoChunks([x], { mask }, 4, { kwargsChunkSpec: { mask: new Replicate() } })
  */
-export function splitArgsKwargsIntoChunks(
-  args: Args,
-  kwargs: Kwargs | null | undefined,
+export function splitArgsKwargsIntoChunks<const A extends Args, K extends Kwargs>(
+  args: A,
+  kwargs: K | null | undefined,
   chunks: number,
   ...rest:
     | [options?: SplitOptions | undefined]
@@ -68,7 +68,7 @@ export function splitArgsKwargsIntoChunks(
         kwargsChunkSpec?: Readonly<Record<string, SpecTree>> | null | undefined,
         options?: SplitOptions | undefined,
       ]
-): [args: unknown[][], kwargs: Record<string, unknown>[]] {
+): [args: A[], kwargs: K[]] {
   const where = 'splitArgsKwargsIntoChunks';
   const [first, kwargsChunkSpec, more] = rest;
   const options: SplitOptions = isPlainObject(first)
@@ -76,7 +76,7 @@ export function splitArgsKwargsIntoChunks(
     : { ...more, argsChunkSpec: first as readonly SpecTree[] | undefined, kwargsChunkSpec };
   checkOptions(where, options, splitOptions);
   const parts = cut(where, { args, kwargs }, chunks, options);
-  return [parts.args, parts.kwargs];
+  return [parts.args as readonly unknown[] as A[], parts.kwargs as K[]];
 }
 
 /**

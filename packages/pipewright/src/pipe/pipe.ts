@@ -131,11 +131,13 @@ export class Pipe extends nn.Module {
 
   /**
    * Runs all stages here. A pipe with a loss also runs the backward of every stage, each from what arrived at its borders.
+   *
+   * @example pipe.forward(x) // pipe.forward<[Tensor, Tensor]>(x) where the model returns two tensors
    */
-  override forward(...args: unknown[]): unknown {
+  override forward<Output = Tensor>(...args: unknown[]): Output {
     const moduleOf = (target: string): GraphModule => this.getSubmodule(target) as GraphModule;
     const Executor = this.hasLossAndBackward ? DetachExecutor : PipeExecutor;
-    return new Executor(this.root, moduleOf).run(...args);
+    return new Executor(this.root, moduleOf).run(...args) as Output;
   }
 
   /**

@@ -16,11 +16,11 @@ import type { UnitTable } from './search.ts';
 import type { UnitCosts } from './unit-costs.ts';
 
 /** What is measured, and how often. */
-export interface MeasureOptions {
+export interface MeasureOptions<Output = Tensor, Target = Tensor> {
   /** The loss of a microbatch, which belongs to the last unit. Default: the sum of the outputs. */
-  readonly lossFn?: ((output: never, target: never) => Tensor) | undefined;
+  readonly lossFn?: ((output: Output, target: Target) => Tensor) | undefined;
   /** The target of the microbatch. */
-  readonly target?: unknown;
+  readonly target?: Target;
   /** Runs of each unit, of which the median counts; one more comes first to warm up. Default 5. */
   readonly rounds?: number | undefined;
 }
@@ -30,10 +30,10 @@ export interface MeasureOptions {
  *
  * @example planPipeline({ machine: { ranks: 4 }, tables: [measureUnits(model, [x], { lossFn, target })], batch: 64 })
  */
-export function measureUnits(
+export function measureUnits<Output = Tensor, Target = Tensor>(
   model: nn.Module | GraphProgram,
   mbArgs: readonly unknown[],
-  options: MeasureOptions = {},
+  options: MeasureOptions<Output, Target> = {},
 ): UnitTable {
   checkOptions('measureUnits', options, ['lossFn', 'target', 'rounds']);
   checkArgument('measureUnits', Array.isArray(mbArgs), ['mbArgs', mbArgs], 'the arguments of one microbatch: [x]');
@@ -72,8 +72,8 @@ export function measureUnits(
 }
 
 /** The loss of the last unit or stage. */
-export function lossOf({ lossFn, target }: MeasureOptions): (output: unknown) => Tensor {
-  if (lossFn !== undefined) return (output) => lossFn(output as never, target as never);
+export function lossOf<Output, Target>({ lossFn, target }: MeasureOptions<Output, Target>): (output: unknown) => Tensor {
+  if (lossFn !== undefined) return (output) => lossFn(output as Output, target as Target);
   return (output) =>
     tensorsIn(output).reduce<Tensor | null>((sum, each) => sum?.add(each.sum()) ?? each.sum(), null) as Tensor;
 }

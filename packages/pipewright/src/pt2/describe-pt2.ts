@@ -1,4 +1,5 @@
 /** @file What is in a `.pt2` file, without loading its weights: inputs, dynamic sizes, operators, parameters, memory. */
+import { nn } from '@pipewright/torch';
 import { checkArgument, checkOptions } from '../base/checks.ts';
 import { PipelineError } from '../base/errors.ts';
 import { compileGraph } from '../execute/compile.ts';
@@ -128,7 +129,7 @@ function problemsOf(graph: Graph): readonly string[] {
   try {
     compileGraph(graph, {
       attribute: () => 0,
-      module: () => null as never,
+      module: () => new nn.Identity(),
       device: (device) => device,
       training: () => false,
     }).dispose();

@@ -1,18 +1,8 @@
 /** @file Exports of many kinds of models by PyTorch 2.15 (tools/python/exports): outputs, gradients and buffers as it has them. */
 import { readdirSync, readFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
-import {
-  callGiven,
-  float64,
-  liveTensors,
-  loadSafetensors,
-  manualSeed,
-  noGrad,
-  type Recorder,
-  scope,
-  Tensor,
-  withRecorder,
-} from '@pipewright/torch';
+import { float64, liveTensors, loadSafetensors, manualSeed, noGrad, scope, Tensor } from '@pipewright/torch';
+import { callGiven, type Recorder, withRecorder } from '@pipewright/torch/internal';
 import { describe, expect, it } from 'vitest';
 import { type GraphModule, loadPt2 } from '../index.ts';
 

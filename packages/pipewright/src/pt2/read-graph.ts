@@ -1,5 +1,6 @@
 /** @file One graph of a `.pt2` program, sub-graphs included, as a graph of ours. */
-import { bindOp, TorchError } from '@pipewright/torch';
+import { TorchError } from '@pipewright/torch';
+import { bindOp } from '@pipewright/torch/internal';
 import { PipelineError } from '../base/errors.ts';
 import { GraphBuilder } from '../graph/builder.ts';
 import type { Graph, GraphArgument, NodeReference, ValueMeta } from '../graph/graph.ts';

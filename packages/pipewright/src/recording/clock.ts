@@ -27,7 +27,7 @@ export function clockOffset(channel: distributed.Channel, tag: number): number {
   for (let i = 0; i < ROUNDS; i++) {
     const left = performance.now();
     channel.sendObject(i, tag);
-    const there = channel.recvObject(tag) as number;
+    const there = channel.recvObject<number>(tag);
     const back = performance.now();
     // The shortest trip says most: half of it is the most that the estimate can be wrong.
     if (back - left < best.trip) best = { trip: back - left, offset: there - (left + back) / 2 };

@@ -62,12 +62,12 @@ class ActionContext implements PipelineContext {
     this.builtIn?.(this.planned, this.step);
   }
 
-  inputs(): readonly unknown[] {
+  inputs<Inputs extends readonly unknown[] = readonly Tensor[]>(): Inputs {
     this.only('inputs', ['F']);
     const { args, kwargs, microbatch: m } = this;
     if (!this.taken) takeInputs(this.planned, this.step);
     this.taken = true;
-    return this.stage.inputsOf(m, args[m], kwargs[m]);
+    return this.stage.inputsOf(m, args[m], kwargs[m]) as readonly unknown[] as Inputs;
   }
 
   setOutput(output: unknown): void {

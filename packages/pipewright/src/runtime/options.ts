@@ -151,7 +151,7 @@ export interface PipelineContext {
   /** Does what the runtime would have done. */
   run(): void;
   /** For F: what the module is called with; waits for what other ranks send. */
-  inputs(): readonly unknown[];
+  inputs<Inputs extends readonly unknown[] = readonly Tensor[]>(): Inputs;
   /** For F: what the stage gives to others. On the last stage the loss is computed from it, unless `setLoss` was called. */
   setOutput(output: Value): void;
   /** For F on the last stage: the loss of the microbatch. */

@@ -1,15 +1,6 @@
 /** @file What nodes cost, measured: the graph is run operator by operator, and each is timed. */
-import {
-  type BoundOp,
-  callGiven,
-  cuda,
-  FunctionContext,
-  noGrad,
-  type Recorder,
-  scope,
-  Tensor,
-  withRecorder,
-} from '@pipewright/torch';
+import { cuda, FunctionContext, noGrad, scope, Tensor } from '@pipewright/torch';
+import { type BoundOp, callGiven, type Recorder, withRecorder } from '@pipewright/torch/internal';
 import { checkArgument, checkCount, checkOptions } from '../base/checks.ts';
 import { PipelineError } from '../base/errors.ts';
 import { GraphModule } from '../execute/graph-module.ts';

@@ -1,5 +1,6 @@
 /** @file The arguments of recorded calls as arguments of nodes: tensors by reference, everything else as plain data. */
-import { type BoundArgument, type BoundOp, DType, Generator, Tensor, withRecorder } from '@pipewright/torch';
+import { DType, Generator, Tensor } from '@pipewright/torch';
+import { type BoundArgument, type BoundOp, withRecorder } from '@pipewright/torch/internal';
 import { PipelineError } from '../base/errors.ts';
 import { isPlainObject } from '../base/tree.ts';
 import type { GraphArgument, NodeReference } from '../graph/graph.ts';

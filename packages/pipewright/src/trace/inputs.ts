@@ -1,5 +1,6 @@
 /** @file The arguments of a traced call: which of their tensors' dimensions are free, and examples of other sizes. */
-import { bindOp, callGiven, type Device, type nn, Tensor, tensor } from '@pipewright/torch';
+import { type Device, type nn, Tensor, tensor } from '@pipewright/torch';
+import { bindOp, callGiven } from '@pipewright/torch/internal';
 import { PipelineError } from '../base/errors.ts';
 import { flatten, leafPaths, type TreeSpec, unflatten } from '../base/tree.ts';
 import type { CallSignature, GraphArgument } from '../graph/graph.ts';

@@ -3,21 +3,17 @@
  * real tensors are replaced by twins without memory at the moment an operator uses them, so the module is not touched.
  */
 import {
-  type BoundOp,
   type CheckpointOptions,
-  callGiven,
   type Device,
   FunctionContext,
   type FunctionOutput,
   type FunctionType,
   isGradEnabled,
   nn,
-  type Recorder,
-  sharesStorage,
   Tensor,
   unscoped,
-  withRecorder,
 } from '@pipewright/torch';
+import { type BoundOp, callGiven, type Recorder, sharesStorage, withRecorder } from '@pipewright/torch/internal';
 import { PipelineError } from '../base/errors.ts';
 import { registerCustomFunction } from '../graph/custom-functions.ts';
 import type { CallNode, ElementNode, GraphArgument, NodeReference, TensorMeta, ValueMeta } from '../graph/graph.ts';

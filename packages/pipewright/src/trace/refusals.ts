@@ -1,5 +1,6 @@
 /** @file Operators that a graph cannot hold: they read values, or make tensors whose size depends on values. */
-import { type BoundOp, Tensor, withRecorder } from '@pipewright/torch';
+import { Tensor } from '@pipewright/torch';
+import { type BoundOp, withRecorder } from '@pipewright/torch/internal';
 import { PipelineError } from '../base/errors.ts';
 import { here } from './source-line.ts';
 

@@ -1,14 +1,6 @@
 /** @file One run of a module under the recorder, at given sizes. */
-import {
-  getRngState,
-  isInferenceModeEnabled,
-  nn,
-  noGrad,
-  Scope,
-  setRngState,
-  Tensor,
-  withRecorder,
-} from '@pipewright/torch';
+import { getRngState, isInferenceModeEnabled, nn, noGrad, Scope, setRngState, Tensor } from '@pipewright/torch';
+import { withRecorder } from '@pipewright/torch/internal';
 import { PipelineError } from '../base/errors.ts';
 import { flatten } from '../base/tree.ts';
 import type { GraphArgument, TensorMeta, ValueMeta } from '../graph/graph.ts';

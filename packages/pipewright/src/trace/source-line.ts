@@ -1,5 +1,5 @@
 /** @file Which line of the user's code is running: the first frame of the stack that is not ours. */
-import { torchSourceRoot } from '@pipewright/torch';
+import { torchSourceRoot } from '@pipewright/torch/internal';
 
 const pipewrightSourceRoot = new URL('..', import.meta.url).href;
 

@@ -1,5 +1,6 @@
 /** @file Values of a trace: what is known of tensors, twins of them without memory, and plain values as arguments of nodes. */
-import { bindOp, callGiven, DType, FloatScalar, Tensor, withRecorder } from '@pipewright/torch';
+import { DType, FloatScalar, Tensor } from '@pipewright/torch';
+import { bindOp, callGiven, withRecorder } from '@pipewright/torch/internal';
 import type { GraphArgument, ValueMeta } from '../graph/graph.ts';
 
 /** A tensor of the same shape and strides on the meta device. */

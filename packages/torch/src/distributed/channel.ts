@@ -142,9 +142,9 @@ export class Channel {
   }
 
   /** Receives a JSON value. */
-  recvObject(tag = 0, options?: WaitOptions): Json {
+  recvObject<T = Json>(tag = 0, options?: WaitOptions): T {
     checkTag('Channel.recvObject', tag);
-    return this.take(tag, OBJECTS, 'Channel.recvObject', options).header as Json;
+    return this.take(tag, OBJECTS, 'Channel.recvObject', options).header as T;
   }
 
   private push(tag: number, space: number, what: { handles: (number | null)[] | null; header: string | null }): void {

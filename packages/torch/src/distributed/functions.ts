@@ -104,20 +104,20 @@ export function sendObject(value: Json, peer: number, options?: In & { readonly 
   group.sendObject(value, peer, rest?.tag);
 }
 
-/** Receives a JSON value. @example const { step } = recvObject(0) as { step: number } */
-export function recvObject(peer: number, options?: Settings<PointToPointOptions>): Json {
+/** Receives a JSON value. @example const { step } = recvObject<{ step: number }>(0) */
+export function recvObject<T = Json>(peer: number, options?: Settings<PointToPointOptions>): T {
   const [group, rest] = inGroup(options);
   return group.recvObject(peer, rest);
 }
 
-/** Gives all ranks the JSON value of one. @example const config = broadcastObject(rank === 0 ? { lr } : undefined, 0) */
-export function broadcastObject(value: Json | undefined, root: number, options?: Settings<WaitOptions>): Json {
+/** Gives all ranks the JSON value of one. @example const { lr } = broadcastObject<{ lr: number }>(rank === 0 ? { lr: 0.1 } : undefined, 0) */
+export function broadcastObject<T = Json>(value: Json | undefined, root: number, options?: Settings<WaitOptions>): T {
   const [group, rest] = inGroup(options);
   return group.broadcastObject(value, root, rest);
 }
 
-/** The JSON values of all ranks. @example const losses = allGatherObject(loss) */
-export function allGatherObject(value: Json, options?: Settings<WaitOptions>): Json[] {
+/** The JSON values of all ranks. @example const losses = allGatherObject<number>(loss) */
+export function allGatherObject<T = Json>(value: Json, options?: Settings<WaitOptions>): T[] {
   const [group, rest] = inGroup(options);
   return group.allGatherObject(value, rest);
 }

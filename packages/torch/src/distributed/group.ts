@@ -286,12 +286,12 @@ export class Group implements ProcessGroup {
     this.channel(peer).sendObject(value, tag);
   }
 
-  recvObject(peer: number, options?: PointToPointOptions): Json {
+  recvObject<T = Json>(peer: number, options?: PointToPointOptions): T {
     checkOptions('recvObject', options, ['tag', 'timeoutMs']);
     return this.channel(peer).recvObject(options?.tag ?? 0, { timeoutMs: options?.timeoutMs });
   }
 
-  broadcastObject(value: Json | undefined, root: number, options?: WaitOptions): Json {
+  broadcastObject<T = Json>(value: Json | undefined, root: number, options?: WaitOptions): T {
     checkOptions('broadcastObject', options, ['timeoutMs']);
     this.checkPeer('broadcastObject', root, true);
     if (this.rank !== root) return this.channel(root).recvObject(OBJECT_BROADCAST, options);
@@ -299,10 +299,10 @@ export class Group implements ProcessGroup {
     for (let peer = 0; peer < this.size; peer++) {
       if (peer !== root) this.channel(peer).sendObject(value as Json, OBJECT_BROADCAST);
     }
-    return JSON.parse(json) as Json;
+    return JSON.parse(json) as T;
   }
 
-  allGatherObject(value: Json, options?: WaitOptions): Json[] {
+  allGatherObject<T = Json>(value: Json, options?: WaitOptions): T[] {
     checkOptions('allGatherObject', options, ['timeoutMs']);
     toJson('allGatherObject', value);
     for (let peer = 0; peer < this.size; peer++) this.channel(peer).sendObject(value, OBJECT_GATHER);

@@ -114,12 +114,12 @@ export interface ProcessGroup {
 
   /** Sends a JSON value. */
   sendObject(value: Json, peer: number, tag?: number): void;
-  /** Receives a JSON value. */
-  recvObject(peer: number, options?: PointToPointOptions): Json;
+  /** Receives a JSON value; `T` says what it is. */
+  recvObject<T = Json>(peer: number, options?: PointToPointOptions): T;
   /** Gives all ranks the JSON value of one; the others' values are ignored. */
-  broadcastObject(value: Json | undefined, root: number, options?: WaitOptions): Json;
+  broadcastObject<T = Json>(value: Json | undefined, root: number, options?: WaitOptions): T;
   /** The JSON values of all ranks. */
-  allGatherObject(value: Json, options?: WaitOptions): Json[];
+  allGatherObject<T = Json>(value: Json, options?: WaitOptions): T[];
 
   /** A group of some of these ranks. All ranks must call it, in the same order; those not in it get null. */
   newGroup(ranks: readonly number[], options?: NewGroupOptions): ProcessGroup | null;

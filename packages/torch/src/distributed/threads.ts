@@ -49,12 +49,12 @@ export class RankError extends TorchError {
 }
 
 /** Threads under way. */
-export interface ThreadRanks {
+export interface ThreadRanks<Result = unknown> {
   /** The name of their group. */
   readonly name: string;
   readonly workers: readonly Worker[];
   /** What the ranks' `main` functions returned, by rank. Rejects with the `RankError` of the rank that failed first. */
-  readonly done: Promise<unknown[]>;
+  readonly done: Promise<Result[]>;
   /** The ranks that came to no end of their own and were terminated. */
   readonly terminated: ReadonlySet<number>;
   /** Ends all threads now, also those blocked in a wait. */
@@ -76,9 +76,14 @@ const waitCodes: readonly string[] = ['PEER_LOST', 'ABORTED', 'TERMINATED'];
  * Starts `count` ranks as threads. Each imports `module` and, where it exports a function `main`, calls it with `data`; there,
  * `initProcessGroup()` joins the group. When a rank fails, the waits of the others end, and then the others.
  *
- * @example const losses = await spawnThreads(4, new URL('./train.js', import.meta.url), { steps: 100 }).done
+ * @example const losses = await spawnThreads<number>(4, new URL('./train.js', import.meta.url), { steps: 100 }).done
  */
-export function spawnThreads(count: number, module: string | URL, data?: unknown, options?: SpawnOptions): ThreadRanks {
+export function spawnThreads<Result = unknown>(
+  count: number,
+  module: string | URL,
+  data?: unknown,
+  options?: SpawnOptions,
+): ThreadRanks<Result> {
   checkOptions('spawnThreads', options, ['name', 'threadsPerRank', 'env', 'graceMs', 'keepOthers']);
   if (!Number.isInteger(count) || count < 1) {
     throw new TorchError(
@@ -133,7 +138,7 @@ export function spawnThreads(count: number, module: string | URL, data?: unknown
       waitCodes.includes(code) || (code === ENDED && terminated.has(rank));
     const [first, ...others] = failures.toSorted((a, b) => Number(consequence(a)) - Number(consequence(b)));
     if (first !== undefined) throw new RankError(first.rank, first.cause as Error, others);
-    return results.map((result) => (result as PromiseFulfilledResult<unknown>).value);
+    return results.map((result) => (result as PromiseFulfilledResult<Result>).value);
   });
   done.catch(() => undefined);
   return {

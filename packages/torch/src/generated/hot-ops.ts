@@ -277,61 +277,61 @@ export const hotMethods: Readonly<Record<string, (this: Tensor, ...args: never[]
     const n = recorder === null ? arguments.length : watched;
     if (n === 1 && a1 instanceof Tensor) return adopt(hotAdd_Tensor(this.h, a1.h) as number);
     if (n === 1 && typeof a1 === 'number') return adopt(hotAdd_Scalar(this.h, a1) as number);
-    return slowAddMethod.apply(this, arguments as never);
+    return Reflect.apply(slowAddMethod, this, arguments);
   },
   sub(this: Tensor, a1?: unknown): unknown {
     const n = recorder === null ? arguments.length : watched;
     if (n === 1 && a1 instanceof Tensor) return adopt(hotSub_Tensor(this.h, a1.h) as number);
     if (n === 1 && typeof a1 === 'number') return adopt(hotSub_Scalar(this.h, a1) as number);
-    return slowSubMethod.apply(this, arguments as never);
+    return Reflect.apply(slowSubMethod, this, arguments);
   },
   mul(this: Tensor, a1?: unknown): unknown {
     const n = recorder === null ? arguments.length : watched;
     if (n === 1 && a1 instanceof Tensor) return adopt(hotMul_Tensor(this.h, a1.h) as number);
     if (n === 1 && typeof a1 === 'number') return adopt(hotMul_Scalar(this.h, a1) as number);
-    return slowMulMethod.apply(this, arguments as never);
+    return Reflect.apply(slowMulMethod, this, arguments);
   },
   div(this: Tensor, a1?: unknown): unknown {
     const n = recorder === null ? arguments.length : watched;
     if (n === 1 && a1 instanceof Tensor) return adopt(hotDiv_Tensor(this.h, a1.h) as number);
     if (n === 1 && typeof a1 === 'number') return adopt(hotDiv_Scalar(this.h, a1) as number);
-    return slowDivMethod.apply(this, arguments as never);
+    return Reflect.apply(slowDivMethod, this, arguments);
   },
   eq(this: Tensor, a1?: unknown): unknown {
     const n = recorder === null ? arguments.length : watched;
     if (n === 1 && a1 instanceof Tensor) return adopt(hotEq_Tensor(this.h, a1.h) as number);
     if (n === 1 && typeof a1 === 'number') return adopt(hotEq_Scalar(this.h, a1) as number);
-    return slowEqMethod.apply(this, arguments as never);
+    return Reflect.apply(slowEqMethod, this, arguments);
   },
   ne(this: Tensor, a1?: unknown): unknown {
     const n = recorder === null ? arguments.length : watched;
     if (n === 1 && a1 instanceof Tensor) return adopt(hotNe_Tensor(this.h, a1.h) as number);
     if (n === 1 && typeof a1 === 'number') return adopt(hotNe_Scalar(this.h, a1) as number);
-    return slowNeMethod.apply(this, arguments as never);
+    return Reflect.apply(slowNeMethod, this, arguments);
   },
   lt(this: Tensor, a1?: unknown): unknown {
     const n = recorder === null ? arguments.length : watched;
     if (n === 1 && a1 instanceof Tensor) return adopt(hotLt_Tensor(this.h, a1.h) as number);
     if (n === 1 && typeof a1 === 'number') return adopt(hotLt_Scalar(this.h, a1) as number);
-    return slowLtMethod.apply(this, arguments as never);
+    return Reflect.apply(slowLtMethod, this, arguments);
   },
   le(this: Tensor, a1?: unknown): unknown {
     const n = recorder === null ? arguments.length : watched;
     if (n === 1 && a1 instanceof Tensor) return adopt(hotLe_Tensor(this.h, a1.h) as number);
     if (n === 1 && typeof a1 === 'number') return adopt(hotLe_Scalar(this.h, a1) as number);
-    return slowLeMethod.apply(this, arguments as never);
+    return Reflect.apply(slowLeMethod, this, arguments);
   },
   gt(this: Tensor, a1?: unknown): unknown {
     const n = recorder === null ? arguments.length : watched;
     if (n === 1 && a1 instanceof Tensor) return adopt(hotGt_Tensor(this.h, a1.h) as number);
     if (n === 1 && typeof a1 === 'number') return adopt(hotGt_Scalar(this.h, a1) as number);
-    return slowGtMethod.apply(this, arguments as never);
+    return Reflect.apply(slowGtMethod, this, arguments);
   },
   ge(this: Tensor, a1?: unknown): unknown {
     const n = recorder === null ? arguments.length : watched;
     if (n === 1 && a1 instanceof Tensor) return adopt(hotGe_Tensor(this.h, a1.h) as number);
     if (n === 1 && typeof a1 === 'number') return adopt(hotGe_Scalar(this.h, a1) as number);
-    return slowGeMethod.apply(this, arguments as never);
+    return Reflect.apply(slowGeMethod, this, arguments);
   },
   add_(this: Tensor, a1?: unknown): unknown {
     const n = recorder === null ? arguments.length : watched;
@@ -343,7 +343,7 @@ export const hotMethods: Readonly<Record<string, (this: Tensor, ...args: never[]
       hotAdd__Scalar(this.h, a1);
       return this;
     }
-    return slowAdd_Method.apply(this, arguments as never);
+    return Reflect.apply(slowAdd_Method, this, arguments);
   },
   sub_(this: Tensor, a1?: unknown): unknown {
     const n = recorder === null ? arguments.length : watched;
@@ -355,7 +355,7 @@ export const hotMethods: Readonly<Record<string, (this: Tensor, ...args: never[]
       hotSub__Scalar(this.h, a1);
       return this;
     }
-    return slowSub_Method.apply(this, arguments as never);
+    return Reflect.apply(slowSub_Method, this, arguments);
   },
   mul_(this: Tensor, a1?: unknown): unknown {
     const n = recorder === null ? arguments.length : watched;
@@ -367,7 +367,7 @@ export const hotMethods: Readonly<Record<string, (this: Tensor, ...args: never[]
       hotMul__Scalar(this.h, a1);
       return this;
     }
-    return slowMul_Method.apply(this, arguments as never);
+    return Reflect.apply(slowMul_Method, this, arguments);
   },
   div_(this: Tensor, a1?: unknown): unknown {
     const n = recorder === null ? arguments.length : watched;
@@ -379,102 +379,102 @@ export const hotMethods: Readonly<Record<string, (this: Tensor, ...args: never[]
       hotDiv__Scalar(this.h, a1);
       return this;
     }
-    return slowDiv_Method.apply(this, arguments as never);
+    return Reflect.apply(slowDiv_Method, this, arguments);
   },
   neg(this: Tensor): unknown {
     const n = recorder === null ? arguments.length : watched;
     if (n === 0) return adopt(hotNeg(this.h) as number);
-    return slowNegMethod.apply(this, arguments as never);
+    return Reflect.apply(slowNegMethod, this, arguments);
   },
   abs(this: Tensor): unknown {
     const n = recorder === null ? arguments.length : watched;
     if (n === 0) return adopt(hotAbs(this.h) as number);
-    return slowAbsMethod.apply(this, arguments as never);
+    return Reflect.apply(slowAbsMethod, this, arguments);
   },
   exp(this: Tensor): unknown {
     const n = recorder === null ? arguments.length : watched;
     if (n === 0) return adopt(hotExp(this.h) as number);
-    return slowExpMethod.apply(this, arguments as never);
+    return Reflect.apply(slowExpMethod, this, arguments);
   },
   log(this: Tensor): unknown {
     const n = recorder === null ? arguments.length : watched;
     if (n === 0) return adopt(hotLog(this.h) as number);
-    return slowLogMethod.apply(this, arguments as never);
+    return Reflect.apply(slowLogMethod, this, arguments);
   },
   sqrt(this: Tensor): unknown {
     const n = recorder === null ? arguments.length : watched;
     if (n === 0) return adopt(hotSqrt(this.h) as number);
-    return slowSqrtMethod.apply(this, arguments as never);
+    return Reflect.apply(slowSqrtMethod, this, arguments);
   },
   rsqrt(this: Tensor): unknown {
     const n = recorder === null ? arguments.length : watched;
     if (n === 0) return adopt(hotRsqrt(this.h) as number);
-    return slowRsqrtMethod.apply(this, arguments as never);
+    return Reflect.apply(slowRsqrtMethod, this, arguments);
   },
   square(this: Tensor): unknown {
     const n = recorder === null ? arguments.length : watched;
     if (n === 0) return adopt(hotSquare(this.h) as number);
-    return slowSquareMethod.apply(this, arguments as never);
+    return Reflect.apply(slowSquareMethod, this, arguments);
   },
   reciprocal(this: Tensor): unknown {
     const n = recorder === null ? arguments.length : watched;
     if (n === 0) return adopt(hotReciprocal(this.h) as number);
-    return slowReciprocalMethod.apply(this, arguments as never);
+    return Reflect.apply(slowReciprocalMethod, this, arguments);
   },
   tanh(this: Tensor): unknown {
     const n = recorder === null ? arguments.length : watched;
     if (n === 0) return adopt(hotTanh(this.h) as number);
-    return slowTanhMethod.apply(this, arguments as never);
+    return Reflect.apply(slowTanhMethod, this, arguments);
   },
   sigmoid(this: Tensor): unknown {
     const n = recorder === null ? arguments.length : watched;
     if (n === 0) return adopt(hotSigmoid(this.h) as number);
-    return slowSigmoidMethod.apply(this, arguments as never);
+    return Reflect.apply(slowSigmoidMethod, this, arguments);
   },
   relu(this: Tensor): unknown {
     const n = recorder === null ? arguments.length : watched;
     if (n === 0) return adopt(hotRelu(this.h) as number);
-    return slowReluMethod.apply(this, arguments as never);
+    return Reflect.apply(slowReluMethod, this, arguments);
   },
   silu(this: Tensor): unknown {
     const n = recorder === null ? arguments.length : watched;
     if (n === 0) return adopt(hotSilu(this.h) as number);
-    return slowSiluMethod.apply(this, arguments as never);
+    return Reflect.apply(slowSiluMethod, this, arguments);
   },
   sin(this: Tensor): unknown {
     const n = recorder === null ? arguments.length : watched;
     if (n === 0) return adopt(hotSin(this.h) as number);
-    return slowSinMethod.apply(this, arguments as never);
+    return Reflect.apply(slowSinMethod, this, arguments);
   },
   cos(this: Tensor): unknown {
     const n = recorder === null ? arguments.length : watched;
     if (n === 0) return adopt(hotCos(this.h) as number);
-    return slowCosMethod.apply(this, arguments as never);
+    return Reflect.apply(slowCosMethod, this, arguments);
   },
   erf(this: Tensor): unknown {
     const n = recorder === null ? arguments.length : watched;
     if (n === 0) return adopt(hotErf(this.h) as number);
-    return slowErfMethod.apply(this, arguments as never);
+    return Reflect.apply(slowErfMethod, this, arguments);
   },
   clone(this: Tensor): unknown {
     const n = recorder === null ? arguments.length : watched;
     if (n === 0) return adopt(hotClone(this.h) as number);
-    return slowCloneMethod.apply(this, arguments as never);
+    return Reflect.apply(slowCloneMethod, this, arguments);
   },
   detach(this: Tensor): unknown {
     const n = recorder === null ? arguments.length : watched;
     if (n === 0) return adopt(hotDetach(this.h) as number);
-    return slowDetachMethod.apply(this, arguments as never);
+    return Reflect.apply(slowDetachMethod, this, arguments);
   },
   contiguous(this: Tensor): unknown {
     const n = recorder === null ? arguments.length : watched;
     if (n === 0) return adopt(hotContiguous(this.h) as number);
-    return slowContiguousMethod.apply(this, arguments as never);
+    return Reflect.apply(slowContiguousMethod, this, arguments);
   },
   t(this: Tensor): unknown {
     const n = recorder === null ? arguments.length : watched;
     if (n === 0) return adopt(hotT(this.h) as number);
-    return slowTMethod.apply(this, arguments as never);
+    return Reflect.apply(slowTMethod, this, arguments);
   },
   zero_(this: Tensor): unknown {
     const n = recorder === null ? arguments.length : watched;
@@ -482,7 +482,7 @@ export const hotMethods: Readonly<Record<string, (this: Tensor, ...args: never[]
       hotZero_(this.h);
       return this;
     }
-    return slowZero_Method.apply(this, arguments as never);
+    return Reflect.apply(slowZero_Method, this, arguments);
   },
   relu_(this: Tensor): unknown {
     const n = recorder === null ? arguments.length : watched;
@@ -490,7 +490,7 @@ export const hotMethods: Readonly<Record<string, (this: Tensor, ...args: never[]
       hotRelu_(this.h);
       return this;
     }
-    return slowRelu_Method.apply(this, arguments as never);
+    return Reflect.apply(slowRelu_Method, this, arguments);
   },
   neg_(this: Tensor): unknown {
     const n = recorder === null ? arguments.length : watched;
@@ -498,7 +498,7 @@ export const hotMethods: Readonly<Record<string, (this: Tensor, ...args: never[]
       hotNeg_(this.h);
       return this;
     }
-    return slowNeg_Method.apply(this, arguments as never);
+    return Reflect.apply(slowNeg_Method, this, arguments);
   },
   exp_(this: Tensor): unknown {
     const n = recorder === null ? arguments.length : watched;
@@ -506,7 +506,7 @@ export const hotMethods: Readonly<Record<string, (this: Tensor, ...args: never[]
       hotExp_(this.h);
       return this;
     }
-    return slowExp_Method.apply(this, arguments as never);
+    return Reflect.apply(slowExp_Method, this, arguments);
   },
   sqrt_(this: Tensor): unknown {
     const n = recorder === null ? arguments.length : watched;
@@ -514,192 +514,192 @@ export const hotMethods: Readonly<Record<string, (this: Tensor, ...args: never[]
       hotSqrt_(this.h);
       return this;
     }
-    return slowSqrt_Method.apply(this, arguments as never);
+    return Reflect.apply(slowSqrt_Method, this, arguments);
   },
   matmul(this: Tensor, a1?: unknown): unknown {
     const n = recorder === null ? arguments.length : watched;
     if (n === 1 && a1 instanceof Tensor) return adopt(hotMatmul(this.h, a1.h) as number);
-    return slowMatmulMethod.apply(this, arguments as never);
+    return Reflect.apply(slowMatmulMethod, this, arguments);
   },
   mm(this: Tensor, a1?: unknown): unknown {
     const n = recorder === null ? arguments.length : watched;
     if (n === 1 && a1 instanceof Tensor) return adopt(hotMm(this.h, a1.h) as number);
-    return slowMmMethod.apply(this, arguments as never);
+    return Reflect.apply(slowMmMethod, this, arguments);
   },
   bmm(this: Tensor, a1?: unknown): unknown {
     const n = recorder === null ? arguments.length : watched;
     if (n === 1 && a1 instanceof Tensor) return adopt(hotBmm(this.h, a1.h) as number);
-    return slowBmmMethod.apply(this, arguments as never);
+    return Reflect.apply(slowBmmMethod, this, arguments);
   },
   addmm(this: Tensor, a1?: unknown, a2?: unknown): unknown {
     const n = recorder === null ? arguments.length : watched;
     if (n === 2 && a1 instanceof Tensor && a2 instanceof Tensor) return adopt(hotAddmm(this.h, a1.h, a2.h) as number);
-    return slowAddmmMethod.apply(this, arguments as never);
+    return Reflect.apply(slowAddmmMethod, this, arguments);
   },
   gelu(this: Tensor): unknown {
     const n = recorder === null ? arguments.length : watched;
     if (n === 0) return adopt(hotGelu(this.h) as number);
-    return slowGeluMethod.apply(this, arguments as never);
+    return Reflect.apply(slowGeluMethod, this, arguments);
   },
   softmax(this: Tensor, a1?: unknown): unknown {
     const n = recorder === null ? arguments.length : watched;
     if (n === 1 && typeof a1 === 'number') return adopt(hotSoftmax_Int(this.h, a1) as number);
-    return slowSoftmaxMethod.apply(this, arguments as never);
+    return Reflect.apply(slowSoftmaxMethod, this, arguments);
   },
   logSoftmax(this: Tensor, a1?: unknown): unknown {
     const n = recorder === null ? arguments.length : watched;
     if (n === 1 && typeof a1 === 'number') return adopt(hotLog_softmax_Int(this.h, a1) as number);
-    return slowLogSoftmaxMethod.apply(this, arguments as never);
+    return Reflect.apply(slowLogSoftmaxMethod, this, arguments);
   },
   crossEntropyLoss(this: Tensor, a1?: unknown, a2?: unknown, a3?: unknown, a4?: unknown, a5?: unknown): unknown {
     const n = recorder === null ? arguments.length : watched;
     if (n >= 1 && n <= 5 && a1 instanceof Tensor && (a2 === undefined || a2 === null || a2 instanceof Tensor) && (a3 === undefined || typeof a3 === 'number') && (a4 === undefined || typeof a4 === 'number') && (a5 === undefined || typeof a5 === 'number')) return adopt(hotCross_entropy_loss(this.h, a1.h, handleOrZero(a2), a3 === undefined ? 1 : a3, a4 === undefined ? -100 : a4, a5 === undefined ? 0 : a5) as number);
-    return slowCrossEntropyLossMethod.apply(this, arguments as never);
+    return Reflect.apply(slowCrossEntropyLossMethod, this, arguments);
   },
   nllLoss(this: Tensor, a1?: unknown, a2?: unknown, a3?: unknown, a4?: unknown): unknown {
     const n = recorder === null ? arguments.length : watched;
     if (n >= 1 && n <= 4 && a1 instanceof Tensor && (a2 === undefined || a2 === null || a2 instanceof Tensor) && (a3 === undefined || typeof a3 === 'number') && (a4 === undefined || typeof a4 === 'number')) return adopt(hotNll_loss(this.h, a1.h, handleOrZero(a2), a3 === undefined ? 1 : a3, a4 === undefined ? -100 : a4) as number);
-    return slowNllLossMethod.apply(this, arguments as never);
+    return Reflect.apply(slowNllLossMethod, this, arguments);
   },
   nllLossNd(this: Tensor, a1?: unknown, a2?: unknown, a3?: unknown, a4?: unknown): unknown {
     const n = recorder === null ? arguments.length : watched;
     if (n >= 1 && n <= 4 && a1 instanceof Tensor && (a2 === undefined || a2 === null || a2 instanceof Tensor) && (a3 === undefined || typeof a3 === 'number') && (a4 === undefined || typeof a4 === 'number')) return adopt(hotNll_loss_nd(this.h, a1.h, handleOrZero(a2), a3 === undefined ? 1 : a3, a4 === undefined ? -100 : a4) as number);
-    return slowNllLossNdMethod.apply(this, arguments as never);
+    return Reflect.apply(slowNllLossNdMethod, this, arguments);
   },
   mseLoss(this: Tensor, a1?: unknown, a2?: unknown): unknown {
     const n = recorder === null ? arguments.length : watched;
     if (n >= 1 && n <= 2 && a1 instanceof Tensor && (a2 === undefined || typeof a2 === 'number')) return adopt(hotMse_loss(this.h, a1.h, a2 === undefined ? 1 : a2) as number);
-    return slowMseLossMethod.apply(this, arguments as never);
+    return Reflect.apply(slowMseLossMethod, this, arguments);
   },
   view(this: Tensor, a1?: unknown, a2?: unknown, a3?: unknown, a4?: unknown, a5?: unknown, a6?: unknown): unknown {
     const n = recorder === null ? arguments.length : watched;
     let count = 0;
     if (n === 1 && (count = list(a1)) >= 0) return adopt(hotView(this.h, count) as number);
     if ((count = spread(n, a1, a2, a3, a4, a5, a6)) > 0) return adopt(hotView(this.h, count) as number);
-    return slowViewMethod.apply(this, arguments as never);
+    return Reflect.apply(slowViewMethod, this, arguments);
   },
   reshape(this: Tensor, a1?: unknown, a2?: unknown, a3?: unknown, a4?: unknown, a5?: unknown, a6?: unknown): unknown {
     const n = recorder === null ? arguments.length : watched;
     let count = 0;
     if (n === 1 && (count = list(a1)) >= 0) return adopt(hotReshape(this.h, count) as number);
     if ((count = spread(n, a1, a2, a3, a4, a5, a6)) > 0) return adopt(hotReshape(this.h, count) as number);
-    return slowReshapeMethod.apply(this, arguments as never);
+    return Reflect.apply(slowReshapeMethod, this, arguments);
   },
   expand(this: Tensor, a1?: unknown, a2?: unknown, a3?: unknown, a4?: unknown, a5?: unknown, a6?: unknown): unknown {
     const n = recorder === null ? arguments.length : watched;
     let count = 0;
     if (n === 1 && (count = list(a1)) >= 0) return adopt(hotExpand(this.h, count) as number);
     if ((count = spread(n, a1, a2, a3, a4, a5, a6)) > 0) return adopt(hotExpand(this.h, count) as number);
-    return slowExpandMethod.apply(this, arguments as never);
+    return Reflect.apply(slowExpandMethod, this, arguments);
   },
   permute(this: Tensor, a1?: unknown, a2?: unknown, a3?: unknown, a4?: unknown, a5?: unknown, a6?: unknown): unknown {
     const n = recorder === null ? arguments.length : watched;
     let count = 0;
     if (n === 1 && (count = list(a1)) >= 0) return adopt(hotPermute(this.h, count) as number);
     if ((count = spread(n, a1, a2, a3, a4, a5, a6)) > 0) return adopt(hotPermute(this.h, count) as number);
-    return slowPermuteMethod.apply(this, arguments as never);
+    return Reflect.apply(slowPermuteMethod, this, arguments);
   },
   repeat(this: Tensor, a1?: unknown, a2?: unknown, a3?: unknown, a4?: unknown, a5?: unknown, a6?: unknown): unknown {
     const n = recorder === null ? arguments.length : watched;
     let count = 0;
     if (n === 1 && (count = list(a1)) >= 0) return adopt(hotRepeat(this.h, count) as number);
     if ((count = spread(n, a1, a2, a3, a4, a5, a6)) > 0) return adopt(hotRepeat(this.h, count) as number);
-    return slowRepeatMethod.apply(this, arguments as never);
+    return Reflect.apply(slowRepeatMethod, this, arguments);
   },
   transpose(this: Tensor, a1?: unknown, a2?: unknown): unknown {
     const n = recorder === null ? arguments.length : watched;
     if (n === 2 && typeof a1 === 'number' && typeof a2 === 'number') return adopt(hotTranspose_Int(this.h, a1, a2) as number);
-    return slowTransposeMethod.apply(this, arguments as never);
+    return Reflect.apply(slowTransposeMethod, this, arguments);
   },
   flatten(this: Tensor, a1?: unknown, a2?: unknown): unknown {
     const n = recorder === null ? arguments.length : watched;
     if (n <= 2 && (a1 === undefined || typeof a1 === 'number') && (a2 === undefined || typeof a2 === 'number')) return adopt(hotFlatten_Using_ints(this.h, a1 === undefined ? 0 : a1, a2 === undefined ? -1 : a2) as number);
-    return slowFlattenMethod.apply(this, arguments as never);
+    return Reflect.apply(slowFlattenMethod, this, arguments);
   },
   unsqueeze(this: Tensor, a1?: unknown): unknown {
     const n = recorder === null ? arguments.length : watched;
     if (n === 1 && typeof a1 === 'number') return adopt(hotUnsqueeze(this.h, a1) as number);
-    return slowUnsqueezeMethod.apply(this, arguments as never);
+    return Reflect.apply(slowUnsqueezeMethod, this, arguments);
   },
   squeeze(this: Tensor, a1?: unknown): unknown {
     const n = recorder === null ? arguments.length : watched;
     if (n === 1 && typeof a1 === 'number') return adopt(hotSqueeze_Dim(this.h, a1) as number);
-    return slowSqueezeMethod.apply(this, arguments as never);
+    return Reflect.apply(slowSqueezeMethod, this, arguments);
   },
   select(this: Tensor, a1?: unknown, a2?: unknown): unknown {
     const n = recorder === null ? arguments.length : watched;
     if (n === 2 && typeof a1 === 'number' && typeof a2 === 'number') return adopt(hotSelect_Int(this.h, a1, a2) as number);
-    return slowSelectMethod.apply(this, arguments as never);
+    return Reflect.apply(slowSelectMethod, this, arguments);
   },
   narrow(this: Tensor, a1?: unknown, a2?: unknown, a3?: unknown): unknown {
     const n = recorder === null ? arguments.length : watched;
     if (n === 3 && typeof a1 === 'number' && typeof a2 === 'number' && typeof a3 === 'number') return adopt(hotNarrow(this.h, a1, a2, a3) as number);
-    return slowNarrowMethod.apply(this, arguments as never);
+    return Reflect.apply(slowNarrowMethod, this, arguments);
   },
   split(this: Tensor, a1?: unknown, a2?: unknown): unknown {
     const n = recorder === null ? arguments.length : watched;
     if (n >= 1 && n <= 2 && typeof a1 === 'number' && (a2 === undefined || typeof a2 === 'number')) return (hotSplit_Tensor(this.h, a1, a2 === undefined ? 0 : a2) as number[]).map(adopt);
-    return slowSplitMethod.apply(this, arguments as never);
+    return Reflect.apply(slowSplitMethod, this, arguments);
   },
   chunk(this: Tensor, a1?: unknown, a2?: unknown): unknown {
     const n = recorder === null ? arguments.length : watched;
     if (n >= 1 && n <= 2 && typeof a1 === 'number' && (a2 === undefined || typeof a2 === 'number')) return (hotChunk(this.h, a1, a2 === undefined ? 0 : a2) as number[]).map(adopt);
-    return slowChunkMethod.apply(this, arguments as never);
+    return Reflect.apply(slowChunkMethod, this, arguments);
   },
   unbind(this: Tensor, a1?: unknown): unknown {
     const n = recorder === null ? arguments.length : watched;
     if (n <= 1 && (a1 === undefined || typeof a1 === 'number')) return (hotUnbind_Int(this.h, a1 === undefined ? 0 : a1) as number[]).map(adopt);
-    return slowUnbindMethod.apply(this, arguments as never);
+    return Reflect.apply(slowUnbindMethod, this, arguments);
   },
   sum(this: Tensor, a1?: unknown, a2?: unknown): unknown {
     const n = recorder === null ? arguments.length : watched;
     let count = 0;
     if (n === 0) return adopt(hotSum(this.h) as number);
     if (n >= 1 && n <= 2 && (a2 === undefined || typeof a2 === 'boolean') && (count = listOrOne(a1)) >= 0) return adopt(hotSum_Dim_IntList(this.h, count, a2 === undefined ? false : a2) as number);
-    return slowSumMethod.apply(this, arguments as never);
+    return Reflect.apply(slowSumMethod, this, arguments);
   },
   mean(this: Tensor, a1?: unknown, a2?: unknown): unknown {
     const n = recorder === null ? arguments.length : watched;
     let count = 0;
     if (n === 0) return adopt(hotMean(this.h) as number);
     if (n >= 1 && n <= 2 && (a2 === undefined || typeof a2 === 'boolean') && (count = listOrOne(a1)) >= 0) return adopt(hotMean_Dim(this.h, count, a2 === undefined ? false : a2) as number);
-    return slowMeanMethod.apply(this, arguments as never);
+    return Reflect.apply(slowMeanMethod, this, arguments);
   },
   argmax(this: Tensor, a1?: unknown): unknown {
     const n = recorder === null ? arguments.length : watched;
     if (n === 1 && typeof a1 === 'number') return adopt(hotArgmax(this.h, a1) as number);
-    return slowArgmaxMethod.apply(this, arguments as never);
+    return Reflect.apply(slowArgmaxMethod, this, arguments);
   },
   pow(this: Tensor, a1?: unknown): unknown {
     const n = recorder === null ? arguments.length : watched;
     if (n === 1 && typeof a1 === 'number') return adopt(hotPow_Tensor_Scalar(this.h, a1) as number);
     if (n === 1 && a1 instanceof Tensor) return adopt(hotPow_Tensor_Tensor(this.h, a1.h) as number);
-    return slowPowMethod.apply(this, arguments as never);
+    return Reflect.apply(slowPowMethod, this, arguments);
   },
   maximum(this: Tensor, a1?: unknown): unknown {
     const n = recorder === null ? arguments.length : watched;
     if (n === 1 && a1 instanceof Tensor) return adopt(hotMaximum(this.h, a1.h) as number);
-    return slowMaximumMethod.apply(this, arguments as never);
+    return Reflect.apply(slowMaximumMethod, this, arguments);
   },
   minimum(this: Tensor, a1?: unknown): unknown {
     const n = recorder === null ? arguments.length : watched;
     if (n === 1 && a1 instanceof Tensor) return adopt(hotMinimum(this.h, a1.h) as number);
-    return slowMinimumMethod.apply(this, arguments as never);
+    return Reflect.apply(slowMinimumMethod, this, arguments);
   },
   maskedFill(this: Tensor, a1?: unknown, a2?: unknown): unknown {
     const n = recorder === null ? arguments.length : watched;
     if (n === 2 && a1 instanceof Tensor && typeof a2 === 'number') return adopt(hotMasked_fill_Scalar(this.h, a1.h, a2) as number);
-    return slowMaskedFillMethod.apply(this, arguments as never);
+    return Reflect.apply(slowMaskedFillMethod, this, arguments);
   },
   gather(this: Tensor, a1?: unknown, a2?: unknown): unknown {
     const n = recorder === null ? arguments.length : watched;
     if (n === 2 && typeof a1 === 'number' && a2 instanceof Tensor) return adopt(hotGather(this.h, a1, a2.h) as number);
-    return slowGatherMethod.apply(this, arguments as never);
+    return Reflect.apply(slowGatherMethod, this, arguments);
   },
   indexSelect(this: Tensor, a1?: unknown, a2?: unknown): unknown {
     const n = recorder === null ? arguments.length : watched;
     if (n === 2 && typeof a1 === 'number' && a2 instanceof Tensor) return adopt(hotIndex_select(this.h, a1, a2.h) as number);
-    return slowIndexSelectMethod.apply(this, arguments as never);
+    return Reflect.apply(slowIndexSelectMethod, this, arguments);
   },
   copy_(this: Tensor, a1?: unknown): unknown {
     const n = recorder === null ? arguments.length : watched;
@@ -707,7 +707,7 @@ export const hotMethods: Readonly<Record<string, (this: Tensor, ...args: never[]
       hotCopy_(this.h, a1.h);
       return this;
     }
-    return slowCopy_Method.apply(this, arguments as never);
+    return Reflect.apply(slowCopy_Method, this, arguments);
   },
   fill_(this: Tensor, a1?: unknown): unknown {
     const n = recorder === null ? arguments.length : watched;
@@ -715,7 +715,7 @@ export const hotMethods: Readonly<Record<string, (this: Tensor, ...args: never[]
       hotFill__Scalar(this.h, a1);
       return this;
     }
-    return slowFill_Method.apply(this, arguments as never);
+    return Reflect.apply(slowFill_Method, this, arguments);
   },
 };
 
@@ -725,61 +725,61 @@ export const hotFunctions: Readonly<Record<string, (...args: never[]) => unknown
     const n = recorder === null ? arguments.length : watched;
     if (n === 2 && a0 instanceof Tensor && a1 instanceof Tensor) return adopt(hotAdd_Tensor(a0.h, a1.h) as number);
     if (n === 2 && a0 instanceof Tensor && typeof a1 === 'number') return adopt(hotAdd_Scalar(a0.h, a1) as number);
-    return slowAdd.apply(undefined, arguments as never);
+    return Reflect.apply(slowAdd, undefined, arguments);
   },
   sub(a0?: unknown, a1?: unknown): unknown {
     const n = recorder === null ? arguments.length : watched;
     if (n === 2 && a0 instanceof Tensor && a1 instanceof Tensor) return adopt(hotSub_Tensor(a0.h, a1.h) as number);
     if (n === 2 && a0 instanceof Tensor && typeof a1 === 'number') return adopt(hotSub_Scalar(a0.h, a1) as number);
-    return slowSub.apply(undefined, arguments as never);
+    return Reflect.apply(slowSub, undefined, arguments);
   },
   mul(a0?: unknown, a1?: unknown): unknown {
     const n = recorder === null ? arguments.length : watched;
     if (n === 2 && a0 instanceof Tensor && a1 instanceof Tensor) return adopt(hotMul_Tensor(a0.h, a1.h) as number);
     if (n === 2 && a0 instanceof Tensor && typeof a1 === 'number') return adopt(hotMul_Scalar(a0.h, a1) as number);
-    return slowMul.apply(undefined, arguments as never);
+    return Reflect.apply(slowMul, undefined, arguments);
   },
   div(a0?: unknown, a1?: unknown): unknown {
     const n = recorder === null ? arguments.length : watched;
     if (n === 2 && a0 instanceof Tensor && a1 instanceof Tensor) return adopt(hotDiv_Tensor(a0.h, a1.h) as number);
     if (n === 2 && a0 instanceof Tensor && typeof a1 === 'number') return adopt(hotDiv_Scalar(a0.h, a1) as number);
-    return slowDiv.apply(undefined, arguments as never);
+    return Reflect.apply(slowDiv, undefined, arguments);
   },
   eq(a0?: unknown, a1?: unknown): unknown {
     const n = recorder === null ? arguments.length : watched;
     if (n === 2 && a0 instanceof Tensor && a1 instanceof Tensor) return adopt(hotEq_Tensor(a0.h, a1.h) as number);
     if (n === 2 && a0 instanceof Tensor && typeof a1 === 'number') return adopt(hotEq_Scalar(a0.h, a1) as number);
-    return slowEq.apply(undefined, arguments as never);
+    return Reflect.apply(slowEq, undefined, arguments);
   },
   ne(a0?: unknown, a1?: unknown): unknown {
     const n = recorder === null ? arguments.length : watched;
     if (n === 2 && a0 instanceof Tensor && a1 instanceof Tensor) return adopt(hotNe_Tensor(a0.h, a1.h) as number);
     if (n === 2 && a0 instanceof Tensor && typeof a1 === 'number') return adopt(hotNe_Scalar(a0.h, a1) as number);
-    return slowNe.apply(undefined, arguments as never);
+    return Reflect.apply(slowNe, undefined, arguments);
   },
   lt(a0?: unknown, a1?: unknown): unknown {
     const n = recorder === null ? arguments.length : watched;
     if (n === 2 && a0 instanceof Tensor && a1 instanceof Tensor) return adopt(hotLt_Tensor(a0.h, a1.h) as number);
     if (n === 2 && a0 instanceof Tensor && typeof a1 === 'number') return adopt(hotLt_Scalar(a0.h, a1) as number);
-    return slowLt.apply(undefined, arguments as never);
+    return Reflect.apply(slowLt, undefined, arguments);
   },
   le(a0?: unknown, a1?: unknown): unknown {
     const n = recorder === null ? arguments.length : watched;
     if (n === 2 && a0 instanceof Tensor && a1 instanceof Tensor) return adopt(hotLe_Tensor(a0.h, a1.h) as number);
     if (n === 2 && a0 instanceof Tensor && typeof a1 === 'number') return adopt(hotLe_Scalar(a0.h, a1) as number);
-    return slowLe.apply(undefined, arguments as never);
+    return Reflect.apply(slowLe, undefined, arguments);
   },
   gt(a0?: unknown, a1?: unknown): unknown {
     const n = recorder === null ? arguments.length : watched;
     if (n === 2 && a0 instanceof Tensor && a1 instanceof Tensor) return adopt(hotGt_Tensor(a0.h, a1.h) as number);
     if (n === 2 && a0 instanceof Tensor && typeof a1 === 'number') return adopt(hotGt_Scalar(a0.h, a1) as number);
-    return slowGt.apply(undefined, arguments as never);
+    return Reflect.apply(slowGt, undefined, arguments);
   },
   ge(a0?: unknown, a1?: unknown): unknown {
     const n = recorder === null ? arguments.length : watched;
     if (n === 2 && a0 instanceof Tensor && a1 instanceof Tensor) return adopt(hotGe_Tensor(a0.h, a1.h) as number);
     if (n === 2 && a0 instanceof Tensor && typeof a1 === 'number') return adopt(hotGe_Scalar(a0.h, a1) as number);
-    return slowGe.apply(undefined, arguments as never);
+    return Reflect.apply(slowGe, undefined, arguments);
   },
   add_(a0?: unknown, a1?: unknown): unknown {
     const n = recorder === null ? arguments.length : watched;
@@ -791,7 +791,7 @@ export const hotFunctions: Readonly<Record<string, (...args: never[]) => unknown
       hotAdd__Scalar(a0.h, a1);
       return a0;
     }
-    return slowAdd_.apply(undefined, arguments as never);
+    return Reflect.apply(slowAdd_, undefined, arguments);
   },
   sub_(a0?: unknown, a1?: unknown): unknown {
     const n = recorder === null ? arguments.length : watched;
@@ -803,7 +803,7 @@ export const hotFunctions: Readonly<Record<string, (...args: never[]) => unknown
       hotSub__Scalar(a0.h, a1);
       return a0;
     }
-    return slowSub_.apply(undefined, arguments as never);
+    return Reflect.apply(slowSub_, undefined, arguments);
   },
   mul_(a0?: unknown, a1?: unknown): unknown {
     const n = recorder === null ? arguments.length : watched;
@@ -815,7 +815,7 @@ export const hotFunctions: Readonly<Record<string, (...args: never[]) => unknown
       hotMul__Scalar(a0.h, a1);
       return a0;
     }
-    return slowMul_.apply(undefined, arguments as never);
+    return Reflect.apply(slowMul_, undefined, arguments);
   },
   div_(a0?: unknown, a1?: unknown): unknown {
     const n = recorder === null ? arguments.length : watched;
@@ -827,102 +827,102 @@ export const hotFunctions: Readonly<Record<string, (...args: never[]) => unknown
       hotDiv__Scalar(a0.h, a1);
       return a0;
     }
-    return slowDiv_.apply(undefined, arguments as never);
+    return Reflect.apply(slowDiv_, undefined, arguments);
   },
   neg(a0?: unknown): unknown {
     const n = recorder === null ? arguments.length : watched;
     if (n === 1 && a0 instanceof Tensor) return adopt(hotNeg(a0.h) as number);
-    return slowNeg.apply(undefined, arguments as never);
+    return Reflect.apply(slowNeg, undefined, arguments);
   },
   abs(a0?: unknown): unknown {
     const n = recorder === null ? arguments.length : watched;
     if (n === 1 && a0 instanceof Tensor) return adopt(hotAbs(a0.h) as number);
-    return slowAbs.apply(undefined, arguments as never);
+    return Reflect.apply(slowAbs, undefined, arguments);
   },
   exp(a0?: unknown): unknown {
     const n = recorder === null ? arguments.length : watched;
     if (n === 1 && a0 instanceof Tensor) return adopt(hotExp(a0.h) as number);
-    return slowExp.apply(undefined, arguments as never);
+    return Reflect.apply(slowExp, undefined, arguments);
   },
   log(a0?: unknown): unknown {
     const n = recorder === null ? arguments.length : watched;
     if (n === 1 && a0 instanceof Tensor) return adopt(hotLog(a0.h) as number);
-    return slowLog.apply(undefined, arguments as never);
+    return Reflect.apply(slowLog, undefined, arguments);
   },
   sqrt(a0?: unknown): unknown {
     const n = recorder === null ? arguments.length : watched;
     if (n === 1 && a0 instanceof Tensor) return adopt(hotSqrt(a0.h) as number);
-    return slowSqrt.apply(undefined, arguments as never);
+    return Reflect.apply(slowSqrt, undefined, arguments);
   },
   rsqrt(a0?: unknown): unknown {
     const n = recorder === null ? arguments.length : watched;
     if (n === 1 && a0 instanceof Tensor) return adopt(hotRsqrt(a0.h) as number);
-    return slowRsqrt.apply(undefined, arguments as never);
+    return Reflect.apply(slowRsqrt, undefined, arguments);
   },
   square(a0?: unknown): unknown {
     const n = recorder === null ? arguments.length : watched;
     if (n === 1 && a0 instanceof Tensor) return adopt(hotSquare(a0.h) as number);
-    return slowSquare.apply(undefined, arguments as never);
+    return Reflect.apply(slowSquare, undefined, arguments);
   },
   reciprocal(a0?: unknown): unknown {
     const n = recorder === null ? arguments.length : watched;
     if (n === 1 && a0 instanceof Tensor) return adopt(hotReciprocal(a0.h) as number);
-    return slowReciprocal.apply(undefined, arguments as never);
+    return Reflect.apply(slowReciprocal, undefined, arguments);
   },
   tanh(a0?: unknown): unknown {
     const n = recorder === null ? arguments.length : watched;
     if (n === 1 && a0 instanceof Tensor) return adopt(hotTanh(a0.h) as number);
-    return slowTanh.apply(undefined, arguments as never);
+    return Reflect.apply(slowTanh, undefined, arguments);
   },
   sigmoid(a0?: unknown): unknown {
     const n = recorder === null ? arguments.length : watched;
     if (n === 1 && a0 instanceof Tensor) return adopt(hotSigmoid(a0.h) as number);
-    return slowSigmoid.apply(undefined, arguments as never);
+    return Reflect.apply(slowSigmoid, undefined, arguments);
   },
   relu(a0?: unknown): unknown {
     const n = recorder === null ? arguments.length : watched;
     if (n === 1 && a0 instanceof Tensor) return adopt(hotRelu(a0.h) as number);
-    return slowRelu.apply(undefined, arguments as never);
+    return Reflect.apply(slowRelu, undefined, arguments);
   },
   silu(a0?: unknown): unknown {
     const n = recorder === null ? arguments.length : watched;
     if (n === 1 && a0 instanceof Tensor) return adopt(hotSilu(a0.h) as number);
-    return slowSilu.apply(undefined, arguments as never);
+    return Reflect.apply(slowSilu, undefined, arguments);
   },
   sin(a0?: unknown): unknown {
     const n = recorder === null ? arguments.length : watched;
     if (n === 1 && a0 instanceof Tensor) return adopt(hotSin(a0.h) as number);
-    return slowSin.apply(undefined, arguments as never);
+    return Reflect.apply(slowSin, undefined, arguments);
   },
   cos(a0?: unknown): unknown {
     const n = recorder === null ? arguments.length : watched;
     if (n === 1 && a0 instanceof Tensor) return adopt(hotCos(a0.h) as number);
-    return slowCos.apply(undefined, arguments as never);
+    return Reflect.apply(slowCos, undefined, arguments);
   },
   erf(a0?: unknown): unknown {
     const n = recorder === null ? arguments.length : watched;
     if (n === 1 && a0 instanceof Tensor) return adopt(hotErf(a0.h) as number);
-    return slowErf.apply(undefined, arguments as never);
+    return Reflect.apply(slowErf, undefined, arguments);
   },
   clone(a0?: unknown): unknown {
     const n = recorder === null ? arguments.length : watched;
     if (n === 1 && a0 instanceof Tensor) return adopt(hotClone(a0.h) as number);
-    return slowClone.apply(undefined, arguments as never);
+    return Reflect.apply(slowClone, undefined, arguments);
   },
   detach(a0?: unknown): unknown {
     const n = recorder === null ? arguments.length : watched;
     if (n === 1 && a0 instanceof Tensor) return adopt(hotDetach(a0.h) as number);
-    return slowDetach.apply(undefined, arguments as never);
+    return Reflect.apply(slowDetach, undefined, arguments);
   },
   contiguous(a0?: unknown): unknown {
     const n = recorder === null ? arguments.length : watched;
     if (n === 1 && a0 instanceof Tensor) return adopt(hotContiguous(a0.h) as number);
-    return slowContiguous.apply(undefined, arguments as never);
+    return Reflect.apply(slowContiguous, undefined, arguments);
   },
   t(a0?: unknown): unknown {
     const n = recorder === null ? arguments.length : watched;
     if (n === 1 && a0 instanceof Tensor) return adopt(hotT(a0.h) as number);
-    return slowT.apply(undefined, arguments as never);
+    return Reflect.apply(slowT, undefined, arguments);
   },
   zero_(a0?: unknown): unknown {
     const n = recorder === null ? arguments.length : watched;
@@ -930,7 +930,7 @@ export const hotFunctions: Readonly<Record<string, (...args: never[]) => unknown
       hotZero_(a0.h);
       return a0;
     }
-    return slowZero_.apply(undefined, arguments as never);
+    return Reflect.apply(slowZero_, undefined, arguments);
   },
   relu_(a0?: unknown): unknown {
     const n = recorder === null ? arguments.length : watched;
@@ -938,7 +938,7 @@ export const hotFunctions: Readonly<Record<string, (...args: never[]) => unknown
       hotRelu_(a0.h);
       return a0;
     }
-    return slowRelu_.apply(undefined, arguments as never);
+    return Reflect.apply(slowRelu_, undefined, arguments);
   },
   neg_(a0?: unknown): unknown {
     const n = recorder === null ? arguments.length : watched;
@@ -946,7 +946,7 @@ export const hotFunctions: Readonly<Record<string, (...args: never[]) => unknown
       hotNeg_(a0.h);
       return a0;
     }
-    return slowNeg_.apply(undefined, arguments as never);
+    return Reflect.apply(slowNeg_, undefined, arguments);
   },
   exp_(a0?: unknown): unknown {
     const n = recorder === null ? arguments.length : watched;
@@ -954,7 +954,7 @@ export const hotFunctions: Readonly<Record<string, (...args: never[]) => unknown
       hotExp_(a0.h);
       return a0;
     }
-    return slowExp_.apply(undefined, arguments as never);
+    return Reflect.apply(slowExp_, undefined, arguments);
   },
   sqrt_(a0?: unknown): unknown {
     const n = recorder === null ? arguments.length : watched;
@@ -962,237 +962,237 @@ export const hotFunctions: Readonly<Record<string, (...args: never[]) => unknown
       hotSqrt_(a0.h);
       return a0;
     }
-    return slowSqrt_.apply(undefined, arguments as never);
+    return Reflect.apply(slowSqrt_, undefined, arguments);
   },
   matmul(a0?: unknown, a1?: unknown): unknown {
     const n = recorder === null ? arguments.length : watched;
     if (n === 2 && a0 instanceof Tensor && a1 instanceof Tensor) return adopt(hotMatmul(a0.h, a1.h) as number);
-    return slowMatmul.apply(undefined, arguments as never);
+    return Reflect.apply(slowMatmul, undefined, arguments);
   },
   mm(a0?: unknown, a1?: unknown): unknown {
     const n = recorder === null ? arguments.length : watched;
     if (n === 2 && a0 instanceof Tensor && a1 instanceof Tensor) return adopt(hotMm(a0.h, a1.h) as number);
-    return slowMm.apply(undefined, arguments as never);
+    return Reflect.apply(slowMm, undefined, arguments);
   },
   bmm(a0?: unknown, a1?: unknown): unknown {
     const n = recorder === null ? arguments.length : watched;
     if (n === 2 && a0 instanceof Tensor && a1 instanceof Tensor) return adopt(hotBmm(a0.h, a1.h) as number);
-    return slowBmm.apply(undefined, arguments as never);
+    return Reflect.apply(slowBmm, undefined, arguments);
   },
   addmm(a0?: unknown, a1?: unknown, a2?: unknown): unknown {
     const n = recorder === null ? arguments.length : watched;
     if (n === 3 && a0 instanceof Tensor && a1 instanceof Tensor && a2 instanceof Tensor) return adopt(hotAddmm(a0.h, a1.h, a2.h) as number);
-    return slowAddmm.apply(undefined, arguments as never);
+    return Reflect.apply(slowAddmm, undefined, arguments);
   },
   linear(a0?: unknown, a1?: unknown, a2?: unknown): unknown {
     const n = recorder === null ? arguments.length : watched;
     if (n >= 2 && n <= 3 && a0 instanceof Tensor && a1 instanceof Tensor && (a2 === undefined || a2 === null || a2 instanceof Tensor)) return adopt(hotLinear(a0.h, a1.h, handleOrZero(a2)) as number);
-    return slowLinear.apply(undefined, arguments as never);
+    return Reflect.apply(slowLinear, undefined, arguments);
   },
   layerNorm(a0?: unknown, a1?: unknown, a2?: unknown, a3?: unknown, a4?: unknown): unknown {
     const n = recorder === null ? arguments.length : watched;
     let count = 0;
     if (n >= 2 && n <= 5 && a0 instanceof Tensor && (a2 === undefined || a2 === null || a2 instanceof Tensor) && (a3 === undefined || a3 === null || a3 instanceof Tensor) && (a4 === undefined || typeof a4 === 'number') && (count = list(a1)) >= 0) return adopt(hotLayer_norm(a0.h, count, handleOrZero(a2), handleOrZero(a3), a4 === undefined ? 0.00001 : a4) as number);
-    return slowLayerNorm.apply(undefined, arguments as never);
+    return Reflect.apply(slowLayerNorm, undefined, arguments);
   },
   rmsNorm(a0?: unknown, a1?: unknown, a2?: unknown): unknown {
     const n = recorder === null ? arguments.length : watched;
     let count = 0;
     if (n >= 2 && n <= 3 && a0 instanceof Tensor && (a2 === undefined || a2 === null || a2 instanceof Tensor) && (count = list(a1)) >= 0) return adopt(hotRms_norm(a0.h, count, handleOrZero(a2)) as number);
-    return slowRmsNorm.apply(undefined, arguments as never);
+    return Reflect.apply(slowRmsNorm, undefined, arguments);
   },
   gelu(a0?: unknown): unknown {
     const n = recorder === null ? arguments.length : watched;
     if (n === 1 && a0 instanceof Tensor) return adopt(hotGelu(a0.h) as number);
-    return slowGelu.apply(undefined, arguments as never);
+    return Reflect.apply(slowGelu, undefined, arguments);
   },
   softmax(a0?: unknown, a1?: unknown): unknown {
     const n = recorder === null ? arguments.length : watched;
     if (n === 2 && a0 instanceof Tensor && typeof a1 === 'number') return adopt(hotSoftmax_Int(a0.h, a1) as number);
-    return slowSoftmax.apply(undefined, arguments as never);
+    return Reflect.apply(slowSoftmax, undefined, arguments);
   },
   logSoftmax(a0?: unknown, a1?: unknown): unknown {
     const n = recorder === null ? arguments.length : watched;
     if (n === 2 && a0 instanceof Tensor && typeof a1 === 'number') return adopt(hotLog_softmax_Int(a0.h, a1) as number);
-    return slowLogSoftmax.apply(undefined, arguments as never);
+    return Reflect.apply(slowLogSoftmax, undefined, arguments);
   },
   embedding(a0?: unknown, a1?: unknown, a2?: unknown): unknown {
     const n = recorder === null ? arguments.length : watched;
     if (n >= 2 && n <= 3 && a0 instanceof Tensor && a1 instanceof Tensor && (a2 === undefined || typeof a2 === 'number')) return adopt(hotEmbedding(a0.h, a1.h, a2 === undefined ? -1 : a2) as number);
-    return slowEmbedding.apply(undefined, arguments as never);
+    return Reflect.apply(slowEmbedding, undefined, arguments);
   },
   crossEntropyLoss(a0?: unknown, a1?: unknown, a2?: unknown, a3?: unknown, a4?: unknown, a5?: unknown): unknown {
     const n = recorder === null ? arguments.length : watched;
     if (n >= 2 && n <= 6 && a0 instanceof Tensor && a1 instanceof Tensor && (a2 === undefined || a2 === null || a2 instanceof Tensor) && (a3 === undefined || typeof a3 === 'number') && (a4 === undefined || typeof a4 === 'number') && (a5 === undefined || typeof a5 === 'number')) return adopt(hotCross_entropy_loss(a0.h, a1.h, handleOrZero(a2), a3 === undefined ? 1 : a3, a4 === undefined ? -100 : a4, a5 === undefined ? 0 : a5) as number);
-    return slowCrossEntropyLoss.apply(undefined, arguments as never);
+    return Reflect.apply(slowCrossEntropyLoss, undefined, arguments);
   },
   nllLoss(a0?: unknown, a1?: unknown, a2?: unknown, a3?: unknown, a4?: unknown): unknown {
     const n = recorder === null ? arguments.length : watched;
     if (n >= 2 && n <= 5 && a0 instanceof Tensor && a1 instanceof Tensor && (a2 === undefined || a2 === null || a2 instanceof Tensor) && (a3 === undefined || typeof a3 === 'number') && (a4 === undefined || typeof a4 === 'number')) return adopt(hotNll_loss(a0.h, a1.h, handleOrZero(a2), a3 === undefined ? 1 : a3, a4 === undefined ? -100 : a4) as number);
-    return slowNllLoss.apply(undefined, arguments as never);
+    return Reflect.apply(slowNllLoss, undefined, arguments);
   },
   nllLossNd(a0?: unknown, a1?: unknown, a2?: unknown, a3?: unknown, a4?: unknown): unknown {
     const n = recorder === null ? arguments.length : watched;
     if (n >= 2 && n <= 5 && a0 instanceof Tensor && a1 instanceof Tensor && (a2 === undefined || a2 === null || a2 instanceof Tensor) && (a3 === undefined || typeof a3 === 'number') && (a4 === undefined || typeof a4 === 'number')) return adopt(hotNll_loss_nd(a0.h, a1.h, handleOrZero(a2), a3 === undefined ? 1 : a3, a4 === undefined ? -100 : a4) as number);
-    return slowNllLossNd.apply(undefined, arguments as never);
+    return Reflect.apply(slowNllLossNd, undefined, arguments);
   },
   mseLoss(a0?: unknown, a1?: unknown, a2?: unknown): unknown {
     const n = recorder === null ? arguments.length : watched;
     if (n >= 2 && n <= 3 && a0 instanceof Tensor && a1 instanceof Tensor && (a2 === undefined || typeof a2 === 'number')) return adopt(hotMse_loss(a0.h, a1.h, a2 === undefined ? 1 : a2) as number);
-    return slowMseLoss.apply(undefined, arguments as never);
+    return Reflect.apply(slowMseLoss, undefined, arguments);
   },
   scaledDotProductAttention(a0?: unknown, a1?: unknown, a2?: unknown, a3?: unknown, a4?: unknown, a5?: unknown): unknown {
     const n = recorder === null ? arguments.length : watched;
     if (n >= 3 && n <= 6 && a0 instanceof Tensor && a1 instanceof Tensor && a2 instanceof Tensor && (a3 === undefined || a3 === null || a3 instanceof Tensor) && (a4 === undefined || typeof a4 === 'number') && (a5 === undefined || typeof a5 === 'boolean')) return adopt(hotScaled_dot_product_attention(a0.h, a1.h, a2.h, handleOrZero(a3), a4 === undefined ? 0 : a4, a5 === undefined ? false : a5) as number);
-    return slowScaledDotProductAttention.apply(undefined, arguments as never);
+    return Reflect.apply(slowScaledDotProductAttention, undefined, arguments);
   },
   dropout(a0?: unknown, a1?: unknown, a2?: unknown): unknown {
     const n = recorder === null ? arguments.length : watched;
     if (n === 3 && a0 instanceof Tensor && typeof a1 === 'number' && typeof a2 === 'boolean') return adopt(hotDropout(a0.h, a1, a2) as number);
-    return slowDropout.apply(undefined, arguments as never);
+    return Reflect.apply(slowDropout, undefined, arguments);
   },
   view(a0?: unknown, a1?: unknown): unknown {
     const n = recorder === null ? arguments.length : watched;
     let count = 0;
     if (n === 2 && a0 instanceof Tensor && (count = list(a1)) >= 0) return adopt(hotView(a0.h, count) as number);
-    return slowView.apply(undefined, arguments as never);
+    return Reflect.apply(slowView, undefined, arguments);
   },
   reshape(a0?: unknown, a1?: unknown): unknown {
     const n = recorder === null ? arguments.length : watched;
     let count = 0;
     if (n === 2 && a0 instanceof Tensor && (count = list(a1)) >= 0) return adopt(hotReshape(a0.h, count) as number);
-    return slowReshape.apply(undefined, arguments as never);
+    return Reflect.apply(slowReshape, undefined, arguments);
   },
   expand(a0?: unknown, a1?: unknown): unknown {
     const n = recorder === null ? arguments.length : watched;
     let count = 0;
     if (n === 2 && a0 instanceof Tensor && (count = list(a1)) >= 0) return adopt(hotExpand(a0.h, count) as number);
-    return slowExpand.apply(undefined, arguments as never);
+    return Reflect.apply(slowExpand, undefined, arguments);
   },
   permute(a0?: unknown, a1?: unknown): unknown {
     const n = recorder === null ? arguments.length : watched;
     let count = 0;
     if (n === 2 && a0 instanceof Tensor && (count = list(a1)) >= 0) return adopt(hotPermute(a0.h, count) as number);
-    return slowPermute.apply(undefined, arguments as never);
+    return Reflect.apply(slowPermute, undefined, arguments);
   },
   repeat(a0?: unknown, a1?: unknown): unknown {
     const n = recorder === null ? arguments.length : watched;
     let count = 0;
     if (n === 2 && a0 instanceof Tensor && (count = list(a1)) >= 0) return adopt(hotRepeat(a0.h, count) as number);
-    return slowRepeat.apply(undefined, arguments as never);
+    return Reflect.apply(slowRepeat, undefined, arguments);
   },
   transpose(a0?: unknown, a1?: unknown, a2?: unknown): unknown {
     const n = recorder === null ? arguments.length : watched;
     if (n === 3 && a0 instanceof Tensor && typeof a1 === 'number' && typeof a2 === 'number') return adopt(hotTranspose_Int(a0.h, a1, a2) as number);
-    return slowTranspose.apply(undefined, arguments as never);
+    return Reflect.apply(slowTranspose, undefined, arguments);
   },
   flatten(a0?: unknown, a1?: unknown, a2?: unknown): unknown {
     const n = recorder === null ? arguments.length : watched;
     if (n >= 1 && n <= 3 && a0 instanceof Tensor && (a1 === undefined || typeof a1 === 'number') && (a2 === undefined || typeof a2 === 'number')) return adopt(hotFlatten_Using_ints(a0.h, a1 === undefined ? 0 : a1, a2 === undefined ? -1 : a2) as number);
-    return slowFlatten.apply(undefined, arguments as never);
+    return Reflect.apply(slowFlatten, undefined, arguments);
   },
   unsqueeze(a0?: unknown, a1?: unknown): unknown {
     const n = recorder === null ? arguments.length : watched;
     if (n === 2 && a0 instanceof Tensor && typeof a1 === 'number') return adopt(hotUnsqueeze(a0.h, a1) as number);
-    return slowUnsqueeze.apply(undefined, arguments as never);
+    return Reflect.apply(slowUnsqueeze, undefined, arguments);
   },
   squeeze(a0?: unknown, a1?: unknown): unknown {
     const n = recorder === null ? arguments.length : watched;
     if (n === 2 && a0 instanceof Tensor && typeof a1 === 'number') return adopt(hotSqueeze_Dim(a0.h, a1) as number);
-    return slowSqueeze.apply(undefined, arguments as never);
+    return Reflect.apply(slowSqueeze, undefined, arguments);
   },
   select(a0?: unknown, a1?: unknown, a2?: unknown): unknown {
     const n = recorder === null ? arguments.length : watched;
     if (n === 3 && a0 instanceof Tensor && typeof a1 === 'number' && typeof a2 === 'number') return adopt(hotSelect_Int(a0.h, a1, a2) as number);
-    return slowSelect.apply(undefined, arguments as never);
+    return Reflect.apply(slowSelect, undefined, arguments);
   },
   narrow(a0?: unknown, a1?: unknown, a2?: unknown, a3?: unknown): unknown {
     const n = recorder === null ? arguments.length : watched;
     if (n === 4 && a0 instanceof Tensor && typeof a1 === 'number' && typeof a2 === 'number' && typeof a3 === 'number') return adopt(hotNarrow(a0.h, a1, a2, a3) as number);
-    return slowNarrow.apply(undefined, arguments as never);
+    return Reflect.apply(slowNarrow, undefined, arguments);
   },
   cat(a0?: unknown, a1?: unknown): unknown {
     const n = recorder === null ? arguments.length : watched;
     let count = 0;
     if (n >= 1 && n <= 2 && (a1 === undefined || typeof a1 === 'number') && (count = tensors(a0)) >= 0) return adopt(hotCat(count, a1 === undefined ? 0 : a1) as number);
-    return slowCat.apply(undefined, arguments as never);
+    return Reflect.apply(slowCat, undefined, arguments);
   },
   stack(a0?: unknown, a1?: unknown): unknown {
     const n = recorder === null ? arguments.length : watched;
     let count = 0;
     if (n >= 1 && n <= 2 && (a1 === undefined || typeof a1 === 'number') && (count = tensors(a0)) >= 0) return adopt(hotStack(count, a1 === undefined ? 0 : a1) as number);
-    return slowStack.apply(undefined, arguments as never);
+    return Reflect.apply(slowStack, undefined, arguments);
   },
   split(a0?: unknown, a1?: unknown, a2?: unknown): unknown {
     const n = recorder === null ? arguments.length : watched;
     if (n >= 2 && n <= 3 && a0 instanceof Tensor && typeof a1 === 'number' && (a2 === undefined || typeof a2 === 'number')) return (hotSplit_Tensor(a0.h, a1, a2 === undefined ? 0 : a2) as number[]).map(adopt);
-    return slowSplit.apply(undefined, arguments as never);
+    return Reflect.apply(slowSplit, undefined, arguments);
   },
   chunk(a0?: unknown, a1?: unknown, a2?: unknown): unknown {
     const n = recorder === null ? arguments.length : watched;
     if (n >= 2 && n <= 3 && a0 instanceof Tensor && typeof a1 === 'number' && (a2 === undefined || typeof a2 === 'number')) return (hotChunk(a0.h, a1, a2 === undefined ? 0 : a2) as number[]).map(adopt);
-    return slowChunk.apply(undefined, arguments as never);
+    return Reflect.apply(slowChunk, undefined, arguments);
   },
   unbind(a0?: unknown, a1?: unknown): unknown {
     const n = recorder === null ? arguments.length : watched;
     if (n >= 1 && n <= 2 && a0 instanceof Tensor && (a1 === undefined || typeof a1 === 'number')) return (hotUnbind_Int(a0.h, a1 === undefined ? 0 : a1) as number[]).map(adopt);
-    return slowUnbind.apply(undefined, arguments as never);
+    return Reflect.apply(slowUnbind, undefined, arguments);
   },
   sum(a0?: unknown, a1?: unknown, a2?: unknown): unknown {
     const n = recorder === null ? arguments.length : watched;
     let count = 0;
     if (n === 1 && a0 instanceof Tensor) return adopt(hotSum(a0.h) as number);
     if (n >= 2 && n <= 3 && a0 instanceof Tensor && (a2 === undefined || typeof a2 === 'boolean') && (count = listOrOne(a1)) >= 0) return adopt(hotSum_Dim_IntList(a0.h, count, a2 === undefined ? false : a2) as number);
-    return slowSum.apply(undefined, arguments as never);
+    return Reflect.apply(slowSum, undefined, arguments);
   },
   mean(a0?: unknown, a1?: unknown, a2?: unknown): unknown {
     const n = recorder === null ? arguments.length : watched;
     let count = 0;
     if (n === 1 && a0 instanceof Tensor) return adopt(hotMean(a0.h) as number);
     if (n >= 2 && n <= 3 && a0 instanceof Tensor && (a2 === undefined || typeof a2 === 'boolean') && (count = listOrOne(a1)) >= 0) return adopt(hotMean_Dim(a0.h, count, a2 === undefined ? false : a2) as number);
-    return slowMean.apply(undefined, arguments as never);
+    return Reflect.apply(slowMean, undefined, arguments);
   },
   argmax(a0?: unknown, a1?: unknown): unknown {
     const n = recorder === null ? arguments.length : watched;
     if (n === 2 && a0 instanceof Tensor && typeof a1 === 'number') return adopt(hotArgmax(a0.h, a1) as number);
-    return slowArgmax.apply(undefined, arguments as never);
+    return Reflect.apply(slowArgmax, undefined, arguments);
   },
   pow(a0?: unknown, a1?: unknown): unknown {
     const n = recorder === null ? arguments.length : watched;
     if (n === 2 && a0 instanceof Tensor && typeof a1 === 'number') return adopt(hotPow_Tensor_Scalar(a0.h, a1) as number);
     if (n === 2 && a0 instanceof Tensor && a1 instanceof Tensor) return adopt(hotPow_Tensor_Tensor(a0.h, a1.h) as number);
-    return slowPow.apply(undefined, arguments as never);
+    return Reflect.apply(slowPow, undefined, arguments);
   },
   maximum(a0?: unknown, a1?: unknown): unknown {
     const n = recorder === null ? arguments.length : watched;
     if (n === 2 && a0 instanceof Tensor && a1 instanceof Tensor) return adopt(hotMaximum(a0.h, a1.h) as number);
-    return slowMaximum.apply(undefined, arguments as never);
+    return Reflect.apply(slowMaximum, undefined, arguments);
   },
   minimum(a0?: unknown, a1?: unknown): unknown {
     const n = recorder === null ? arguments.length : watched;
     if (n === 2 && a0 instanceof Tensor && a1 instanceof Tensor) return adopt(hotMinimum(a0.h, a1.h) as number);
-    return slowMinimum.apply(undefined, arguments as never);
+    return Reflect.apply(slowMinimum, undefined, arguments);
   },
   where(a0?: unknown, a1?: unknown, a2?: unknown): unknown {
     const n = recorder === null ? arguments.length : watched;
     if (n === 3 && a0 instanceof Tensor && a1 instanceof Tensor && a2 instanceof Tensor) return adopt(hotWhere_Self(a0.h, a1.h, a2.h) as number);
     if (n === 3 && a0 instanceof Tensor && a1 instanceof Tensor && typeof a2 === 'number') return adopt(hotWhere_ScalarOther(a0.h, a1.h, a2) as number);
-    return slowWhere.apply(undefined, arguments as never);
+    return Reflect.apply(slowWhere, undefined, arguments);
   },
   maskedFill(a0?: unknown, a1?: unknown, a2?: unknown): unknown {
     const n = recorder === null ? arguments.length : watched;
     if (n === 3 && a0 instanceof Tensor && a1 instanceof Tensor && typeof a2 === 'number') return adopt(hotMasked_fill_Scalar(a0.h, a1.h, a2) as number);
-    return slowMaskedFill.apply(undefined, arguments as never);
+    return Reflect.apply(slowMaskedFill, undefined, arguments);
   },
   gather(a0?: unknown, a1?: unknown, a2?: unknown): unknown {
     const n = recorder === null ? arguments.length : watched;
     if (n === 3 && a0 instanceof Tensor && typeof a1 === 'number' && a2 instanceof Tensor) return adopt(hotGather(a0.h, a1, a2.h) as number);
-    return slowGather.apply(undefined, arguments as never);
+    return Reflect.apply(slowGather, undefined, arguments);
   },
   indexSelect(a0?: unknown, a1?: unknown, a2?: unknown): unknown {
     const n = recorder === null ? arguments.length : watched;
     if (n === 3 && a0 instanceof Tensor && typeof a1 === 'number' && a2 instanceof Tensor) return adopt(hotIndex_select(a0.h, a1, a2.h) as number);
-    return slowIndexSelect.apply(undefined, arguments as never);
+    return Reflect.apply(slowIndexSelect, undefined, arguments);
   },
   copy_(a0?: unknown, a1?: unknown): unknown {
     const n = recorder === null ? arguments.length : watched;
@@ -1200,7 +1200,7 @@ export const hotFunctions: Readonly<Record<string, (...args: never[]) => unknown
       hotCopy_(a0.h, a1.h);
       return a0;
     }
-    return slowCopy_.apply(undefined, arguments as never);
+    return Reflect.apply(slowCopy_, undefined, arguments);
   },
   fill_(a0?: unknown, a1?: unknown): unknown {
     const n = recorder === null ? arguments.length : watched;
@@ -1208,6 +1208,6 @@ export const hotFunctions: Readonly<Record<string, (...args: never[]) => unknown
       hotFill__Scalar(a0.h, a1);
       return a0;
     }
-    return slowFill_.apply(undefined, arguments as never);
+    return Reflect.apply(slowFill_, undefined, arguments);
   },
 };

@@ -1,19 +1,8 @@
 /** @file Prepared calls against ordinary ones: the same values for every golden case, the same errors, nothing left behind. */
 import { describe, expect, test } from 'vitest';
 import { decode, decodeNamed, type OpCase, readCases } from '../../testing/cases.ts';
-import {
-  callOp,
-  float,
-  liveTensors,
-  type Operand,
-  ones,
-  prepareCall,
-  type RegisterKind,
-  releaseHandle,
-  scope,
-  Tensor,
-  tensor,
-} from '../index.ts';
+import { callOp, float, liveTensors, ones, scope, Tensor, tensor } from '../index.ts';
+import { type Operand, prepareCall, type RegisterKind, releaseHandle } from '../internal.ts';
 
 const cases = readCases<OpCase>('golden/ops');
 

@@ -331,9 +331,9 @@ function readGroup<O extends BaseOptions>(kind: Kind<O>, given: GivenOptions<O> 
   const { lr, ...rest } = (given ?? {}) as Record<string, unknown>;
   const plain = Object.fromEntries(
     Object.entries(rest).map(([key, value]) => [key, Array.isArray(value) ? value.map(unmark) : value]),
-  );
+  ) as { [K in keyof O]?: unknown };
   const options = {
-    ...readOptions(kind.name, plain as never, { ...defaults, lr: 0 } as unknown as O),
+    ...readOptions(kind.name, plain, { ...defaults, lr: 0 } as unknown as O),
     lr: lr === undefined ? defaults.lr : unmark(lr),
   } as O;
   const rate: unknown = options.lr;

@@ -2,22 +2,18 @@
 import { afterEach, describe, expect, test } from 'vitest';
 import {
   AutogradFunction,
-  type BoundOp,
-  callGiven,
   callOp,
   checkpoint,
   type FunctionContext,
   linear,
   nn,
   ones,
-  type Recorder,
   scope,
-  sharesStorage,
   type Tensor,
   tensor,
-  withRecorder,
   zeros,
 } from '../index.ts';
+import { type BoundOp, callGiven, type Recorder, sharesStorage, withRecorder } from '../internal.ts';
 
 /** Notes the names of what it sees and lets it happen. */
 function notes(): { seen: string[]; watcher: Recorder } {

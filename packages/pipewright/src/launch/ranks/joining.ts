@@ -9,7 +9,7 @@ export const JOINING = 'initProcessGroup';
 export const NEVER_JOINED = 'ended before initProcessGroup';
 
 /** Where `initProcessGroup` says that it begins and ends. */
-const HOOK: unique symbol = Symbol.for('pipewright.joining') as never;
+const HOOK: unique symbol = Symbol.for('pipewright.joining');
 
 /** Writes to this rank's record when `initProcessGroup` begins and ends. Processes only: the engine need not be there. */
 export function watchJoining(): { endedWell(): void } {

@@ -265,7 +265,7 @@ export class LaneTransport implements Transport {
       group.sendObject([order.sent.get(peer) ?? [], order.received.get(peer) ?? []], peer, ORDERS);
     const opened: Lane[] = [];
     for (const peer of peers) {
-      const [theirSent, theirReceived] = group.recvObject(peer, { tag: ORDERS }) as [number[], number[]];
+      const [theirSent, theirReceived] = group.recvObject<[number[], number[]]>(peer, { tag: ORDERS });
       const lanesFor = (tags: Map<number, number>, sends: boolean): Map<number, Lane> =>
         new Map([...tags].map(([tag, lane]) => [tag, this.laneTo(peer, { sends, lane, opened })]));
       order.sendLanes.set(peer, lanesFor(laneOrder(order.sent.get(peer) ?? [], theirReceived), true));

@@ -1,0 +1,31 @@
+/**
+ * @file What other packages of this project may use beyond the public API: operators bound to handles, the recorder of
+ * calls, trees of tensors. No part of it is stable.
+ */
+export type { BoundArgument, BoundOp } from './addon/bound-op.ts';
+export { bindOp, callGiven } from './op/bind.ts';
+export {
+  describeHandle,
+  duplicateHandle,
+  hasDescription,
+  itemOfHandle,
+  type KeepConstant,
+  type Operand,
+  ownBytesOfHandle,
+  type PreparedCall,
+  prepareCall,
+  type RegisterKind,
+  type Registers,
+  releaseHandle,
+  releaseHandles,
+  sizeOfHandle,
+} from './op/prepared.ts';
+export {
+  type CustomFunction,
+  type Recorder,
+  recorder,
+  sharesStorage,
+  torchSourceRoot,
+  withRecorder,
+} from './tensor/recorder.ts';
+export { isPlainObject, mapTensors, tensorsIn } from './tensor/tree.ts';
