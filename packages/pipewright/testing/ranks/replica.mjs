@@ -6,7 +6,7 @@
 
 import { buildSchedule, Schedule } from '@pipewright/schedule';
 import { distributed, manualSeed, nn, noGrad, optim, randn, scope, setDefaultDtype } from '@pipewright/torch';
-import { fullyShard, initDeviceMesh, PipelineRuntime, PipelineStage, replicate, shardOf } from '../../dist/index.js';
+import { fullyShard, initDeviceMesh, PipelineRuntime, PipelineStage, replicate, shardOf } from 'pipewright';
 import { runAsProgram } from './program.mjs';
 
 const WIDTH = 5;

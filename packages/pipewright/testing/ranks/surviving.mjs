@@ -40,7 +40,7 @@ import {
  * @property {number} [replicas]
  * @property {number} [steps]
  * @property {number} [microbatches]
- * @property {string} [schedule]
+ * @property {import('@pipewright/schedule').ScheduleName} [schedule]
  * @property {number} [width]
  * @property {number} [copies]
  * @property {number} [copyEvery]
@@ -78,7 +78,7 @@ export async function main(life) {
   const module = new nn.Sequential(new nn.Linear(width, width), new nn.Dropout(0.2), new nn.Tanh());
   manualSeed(100 + rank); // dropout of each rank
   const optimizer = new optim.AdamW(module.parameters(), { lr: 0.05 });
-  const scheduler = new optim.StepLR(optimizer, { stepSize: 2, gamma: 0.7 });
+  const scheduler = new optim.StepLR(optimizer, 2, { gamma: 0.7 });
   const loader = new Batches(width);
   const noise = new Generator().manualSeed(rank);
   const counters = { samples: 0, draws: '', losses: '' };
