@@ -72,7 +72,10 @@ export function measureUnits<Output = Tensor, Target = Tensor>(
 }
 
 /** The loss of the last unit or stage. */
-export function lossOf<Output, Target>({ lossFn, target }: MeasureOptions<Output, Target>): (output: unknown) => Tensor {
+export function lossOf<Output, Target>({
+  lossFn,
+  target,
+}: MeasureOptions<Output, Target>): (output: unknown) => Tensor {
   if (lossFn !== undefined) return (output) => lossFn(output as Output, target as Target);
   return (output) =>
     tensorsIn(output).reduce<Tensor | null>((sum, each) => sum?.add(each.sum()) ?? each.sum(), null) as Tensor;
