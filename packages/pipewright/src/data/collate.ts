@@ -1,5 +1,6 @@
 /** @file Samples as one batch. */
-import { fromTypedArray, isPlainObject, stack, Tensor, type TypedArray, tensor } from '@pipewright/torch';
+import { fromTypedArray, stack, Tensor, type TypedArray, tensor } from '@pipewright/torch';
+import { isPlainObject } from '@pipewright/torch/internal';
 import { show } from '../base/checks.ts';
 import { PipelineError } from '../base/errors.ts';
 

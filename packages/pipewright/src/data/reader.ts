@@ -1,5 +1,6 @@
 /** @file Reads batches of a dataset: in the thread of the loader, or in a worker. */
-import { isPlainObject, keep, mapTensors, scope, type Tensor, tensorsIn } from '@pipewright/torch';
+import { keep, scope, type Tensor } from '@pipewright/torch';
+import { isPlainObject, mapTensors, tensorsIn } from '@pipewright/torch/internal';
 import { PipelineError } from '../base/errors.ts';
 import { type Cursor, type Division, shareOf } from './batch-plan.ts';
 import { defaultCollate } from './collate.ts';

@@ -1,6 +1,7 @@
 /** @file What a worker thread of a loader runs: it makes the dataset, reads batches that it is asked for, and lends their tensors. */
 import { type MessagePort, workerData } from 'node:worker_threads';
-import { Lender, tensorsIn } from '@pipewright/torch';
+import { Lender } from '@pipewright/torch';
+import { tensorsIn } from '@pipewright/torch/internal';
 import { PipelineError } from '../base/errors.ts';
 import { allowTypeScript } from '../launch/ranks/typescript.ts';
 import type { Cursor, Division } from './batch-plan.ts';
