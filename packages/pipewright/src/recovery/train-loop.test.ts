@@ -131,6 +131,7 @@ test('a recovery in one line', () => {
   expect(formatRecovery(recovery)).toMatchInlineSnapshot(
     `"recovery 1 of 3: rank 2 was lost at slot 4 (1F2): it exited with code 3; its state came from the copy that rank 3 kept; noticed after 1 ms, the others stopped after 12 ms, repaired after 1,234 ms; step 7 repeated in 50 ms"`,
   );
+  expect(formatRecovery({ ...recovery, resumedAt: 8 })).toMatch(/no step had to be repeated$/);
   expect(formatRecovery({ ...recovery, lost: [], resumedAt: 5 })).toMatchInlineSnapshot(
     `"recovery 1 of 3: the ranks lost their connections; noticed after 1 ms, the others stopped after 12 ms, repaired after 1,234 ms; steps 5 to 7 repeated in 50 ms"`,
   );

@@ -48,14 +48,12 @@ export function formatRecovery(recovery: Recovery): string {
     return `rank ${rank} was lost${where}: ${message}${from === undefined || from === '' ? '' : `; its state came from ${from}`}`;
   });
   const what = who.length === 0 ? ['the ranks lost their connections'] : who;
-  const repeated =
-    step === undefined || resumedAt === undefined
-      ? ''
-      : `${step === resumedAt ? `step ${step}` : `steps ${resumedAt} to ${step}`} `;
   return [
     `recovery ${count} of ${of}: ${what.join('. ')}`,
     `noticed after ${ms(recovery.noticedAfterMs)}, the others stopped after ${ms(recovery.stoppedAfterMs)}, repaired after ${ms(recovery.repairedAfterMs)}`,
-    `${repeated}repeated in ${ms(recovery.repeatedMs)}`,
+    step === undefined || resumedAt === undefined || step < resumedAt
+      ? 'no step had to be repeated'
+      : `${step === resumedAt ? `step ${step}` : `steps ${resumedAt} to ${step}`} repeated in ${ms(recovery.repeatedMs)}`,
   ].join('; ');
 }
 
