@@ -1,20 +1,28 @@
-/** @file The text in ../data as numbers, one per character. */
+/** @file The text in ../data as numbers, one per character, and pieces of it as samples. */
 import { readFileSync, statSync } from 'node:fs';
 import { join } from 'node:path';
-import { Generator, randint, stack, type Tensor, tensor } from '@pipewright/torch';
+import { type Tensor, tensor } from '@pipewright/torch';
+import { Dataset } from 'pipewright';
 
-/** The fables, and batches of them. */
-export class Fables {
+/** Pieces of the fables, and the same moved on by one character; one begins at every character. */
+export class Fables extends Dataset<[inputs: Tensor, targets: Tensor]> {
   readonly characters: readonly string[];
+  readonly length: number;
   private readonly data: Tensor;
-  private readonly random = new Generator();
+  private readonly context: number;
 
-  /** Batches depend on the seed only, so all ranks draw the same ones. */
-  constructor(seed: number, device: string) {
+  constructor(context: number) {
+    super();
     const text = readFileSync(findText(), 'utf8');
     this.characters = [...new Set(text)].sort();
-    this.data = tensor(this.encode(text), { dtype: 'int64', device });
-    this.random.manualSeed(seed);
+    this.data = tensor(this.encode(text), { dtype: 'int64' });
+    this.context = context;
+    this.length = text.length - context;
+  }
+
+  getItem(index: number): [inputs: Tensor, targets: Tensor] {
+    const cut = (from: number): Tensor => this.data.slice([from, from + this.context]);
+    return [cut(index), cut(index + 1)];
   }
 
   /** Numbers of characters. */
@@ -25,15 +33,6 @@ export class Fables {
   /** Characters of numbers. */
   decode(ids: readonly number[]): string {
     return ids.map((id) => this.characters[id]).join('');
-  }
-
-  /** Random pieces of the text, and the same moved on by one character. */
-  nextBatch(rows: number, length: number): [inputs: Tensor, targets: Tensor] {
-    const most = this.data.numel() - length - 1;
-    const starts = randint(0, most, [rows], { generator: this.random }).toArray() as number[];
-    const cut = (by: number): Tensor =>
-      stack(starts.map((start) => this.data.slice([start + by, start + by + length])));
-    return [cut(0), cut(1)];
   }
 }
 

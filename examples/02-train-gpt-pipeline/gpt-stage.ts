@@ -1,6 +1,6 @@
 /** @file One stage of the GPT of example 01: some of its blocks, with the embeddings in front or the head behind. */
 import { arange, nn, type Tensor } from '@pipewright/torch';
-import { type Block, Gpt, type GptConfig } from '../01-train-gpt/gpt.ts';
+import { Block, type GptConfig } from '../01-train-gpt/gpt.ts';
 
 /** Stage `index` of `count`; every stage has its share of the blocks. */
 export class GptStage extends nn.Module {
@@ -9,18 +9,24 @@ export class GptStage extends nn.Module {
   blocks: nn.ModuleList<Block>;
   norm: nn.LayerNorm | null;
   head: nn.Linear | null;
+  private readonly firstBlock: number;
 
   constructor(config: GptConfig, index: number, count: number) {
     super();
-    const whole = new Gpt(config); // the same on every rank after the same seed; we keep our part
-    const [from, to] = [index, index + 1].map((i) => Math.round((i * config.layers) / count));
-    this.tokens = index === 0 ? whole.tokens : null;
-    this.positions = index === 0 ? whole.positions : null;
-    this.blocks = new nn.ModuleList([...whole.blocks].slice(from, to));
-    this.norm = index === count - 1 ? whole.norm : null;
-    this.head = index === count - 1 ? whole.head : null;
-    const kept = new Set(this.parameters());
-    for (const parameter of whole.parameters()) if (!kept.has(parameter)) parameter.dispose();
+    const { layers, vocabulary, context, width } = config;
+    const [from = 0, to = 0] = [index, index + 1].map((i) => Math.round((i * layers) / count));
+    const [isFirst, isLast] = [index === 0, index === count - 1];
+    this.tokens = isFirst ? new nn.Embedding(vocabulary, width) : null;
+    this.positions = isFirst ? new nn.Embedding(context, width) : null;
+    this.blocks = new nn.ModuleList(Array.from({ length: to - from }, () => new Block(config)));
+    this.norm = isLast ? new nn.LayerNorm(width) : null;
+    this.head = isLast ? new nn.Linear(width, vocabulary, { bias: false }) : null;
+    this.firstBlock = from;
+  }
+
+  /** The names of its blocks in the whole model. */
+  get names(): Record<string, string> {
+    return Object.fromEntries([...this.blocks].map((_, i) => [`blocks.${i}`, `blocks.${this.firstBlock + i}`]));
   }
 
   /** Takes characters on the first stage and gives logits on the last; between stages, one vector per character. */

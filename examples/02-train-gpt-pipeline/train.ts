@@ -7,8 +7,8 @@
  */
 import { writeSync } from 'node:fs';
 import { isMainThread } from 'node:worker_threads';
-import { distributed, manualSeed, nn, optim, scope, softmax, stack, type Tensor, tensor } from '@pipewright/torch';
-import { LaunchError, launch, PipelineRuntime, PipelineStage, Recorder } from 'pipewright';
+import { type Device, distributed, nn, optim, scope, softmax, stack, type Tensor, tensor } from '@pipewright/torch';
+import { DataLoader, LaunchError, launch, PipelineRuntime, PipelineStage, Recorder } from 'pipewright';
 import { Fables } from './fables.ts';
 import { GptStage } from './gpt-stage.ts';
 import { type Options, readOptions, scheduleOf } from './options.ts';
@@ -17,22 +17,23 @@ import { type Options, readOptions, scheduleOf } from './options.ts';
 export function main(options: Options): void {
   const { steps, batch, context, device, seed, layers, heads, width } = options;
   const group = distributed.initProcessGroup();
-  const fables = new Fables(seed, device);
+  const fables = new Fables(context);
   const say = (text: string): void => void writeSync(1, text); // at once, though this thread's event loop does not turn
 
   // 1. The stages of this rank: pieces of the model, where the schedule puts them.
   const schedule = scheduleOf(options);
   const config = { vocabulary: fables.characters.length, context, layers, heads, width, dropout: 0.1 };
+  const random = new nn.NamedRandom({ seed }); // initial values and dropout by name: the same in all layouts
   const stages = schedule.stagesOf(group.rank).map((index) => {
-    manualSeed(seed); // all ranks make the same model
-    return new PipelineStage(new GptStage(config, index, schedule.stages), index, schedule.stages, { device });
+    const part = new GptStage(config, index, schedule.stages);
+    random.initialize(part, { names: part.names });
+    return new PipelineStage(part, index, schedule.stages, { device });
   });
   const isLast = stages.some((stage) => stage.isLast);
-  manualSeed(seed + group.rank); // but no two drop out the same
 
   // 2. The runtime runs the schedule on the stages, and records it.
   const recorder = new Recorder({ tokensPerStep: batch * context });
-  const runtime = new PipelineRuntime(stages, schedule, { lossFn, record: recorder });
+  const runtime = new PipelineRuntime(stages, schedule, { lossFn, random, record: recorder });
 
   // 3. Every rank trains its own parameters: weight decay for matrices, a warm-up, then a cosine.
   const parameters = stages.flatMap((stage) => stage.module.parameters());
@@ -50,11 +51,13 @@ export function main(options: Options): void {
       : 0.55 + 0.45 * Math.cos((Math.PI * (step - warmup)) / Math.max(1, steps - warmup)),
   );
 
-  // 4. Every rank says the same: inputs are used where the first stage is, targets where the last one is and losses come out.
+  // 4. Batches depend on the seed only, so all ranks have the same: inputs are used where the first stage is, targets where the
+  // last one is and losses come out.
+  const loader = new DataLoader<[Tensor, Tensor]>(fables, { batchSize: batch, shuffle: true, seed, fillLast: true });
   const started = performance.now();
   for (let step = 1; step <= steps; step++) {
     scope(() => {
-      const [inputs, targets] = fables.nextBatch(batch, context);
+      const [inputs, targets] = loader.nextBatch().map((one) => one.to(device as Device)) as [Tensor, Tensor];
       const losses: Tensor[] = [];
       optimizer.zeroGrad();
       runtime.step(inputs, { target: targets, losses, returnOutputs: false });

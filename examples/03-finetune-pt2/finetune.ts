@@ -11,7 +11,16 @@ import { parseArgs } from 'node:util';
 import { isMainThread } from 'node:worker_threads';
 import { findSchedule, type ScheduleName } from '@pipewright/schedule';
 import { distributed, nn, optim, scope, stack, type Tensor } from '@pipewright/torch';
-import { describePipe, formatBytes, launch, loadPt2, PipelineRuntime, pipeline, placeholdersOf } from 'pipewright';
+import {
+  DataLoader,
+  describePipe,
+  formatBytes,
+  launch,
+  loadPt2,
+  PipelineRuntime,
+  pipeline,
+  placeholdersOf,
+} from 'pipewright';
 import { Fables } from '../02-train-gpt-pipeline/fables.ts';
 
 interface Options {
@@ -44,13 +53,14 @@ export function main({ file, ranks, schedule, steps, rows, microbatches, lr }: O
   const optimizer = new optim.AdamW(stage.module.parameters(), { lr });
 
   // 3. Training, as with any stage.
-  const fables = new Fables(1, 'cpu');
   const { vocabulary, context } = sizesOf(model);
+  const fables = new Fables(context);
+  const loader = new DataLoader<[Tensor, Tensor]>(fables, { batchSize: rows, shuffle: true, seed: 1, fillLast: true });
   if (fables.characters.length > vocabulary)
     throw new Error(`the model knows ${vocabulary} characters, the fables have ${fables.characters.length}`);
   for (let step = 1; step <= steps; step++)
     scope(() => {
-      const [inputs, targets] = fables.nextBatch(rows, context);
+      const [inputs, targets] = loader.nextBatch();
       const losses: Tensor[] = [];
       optimizer.zeroGrad();
       runtime.step(inputs, { target: targets, losses, returnOutputs: false });

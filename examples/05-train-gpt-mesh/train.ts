@@ -9,8 +9,9 @@ import { writeSync } from 'node:fs';
 import { parseArgs } from 'node:util';
 import { isMainThread } from 'node:worker_threads';
 import { buildSchedule } from '@pipewright/schedule';
-import { distributed, manualSeed, nn, optim, scope, stack, type Tensor } from '@pipewright/torch';
+import { distributed, nn, optim, scope, stack, type Tensor } from '@pipewright/torch';
 import {
+  DataLoader,
   fullyShard,
   initDeviceMesh,
   LaunchError,
@@ -32,7 +33,14 @@ export function main(options: Options): void {
   // 1. All ranks as a mesh: who has which stages, and which rows.
   const mesh = initDeviceMesh('cpu', [options.pipeline, options.data], ['pp', 'dp']);
   const [pp, dp] = [mesh.getLocalRank('pp'), mesh.getLocalRank('dp')];
-  const fables = new Fables(1 + dp, 'cpu'); // every replica has rows of its own
+  const fables = new Fables(context);
+  const loader = new DataLoader<[Tensor, Tensor]>(fables, {
+    batchSize: batch / options.data,
+    shuffle: true,
+    fillLast: true,
+    numReplicas: options.data, // every replica has rows of its own
+    rank: dp,
+  });
   if (group.rank === 0)
     say(`${String(mesh)}, ${options.shard === 'none' ? 'replicas' : `shards of ${options.shard}`}\n`);
 
@@ -46,9 +54,10 @@ export function main(options: Options): void {
     width: options.width,
     dropout: 0,
   };
+  const random = new nn.NamedRandom({ seed: 1 }); // the same model in every layout
   const stages = schedule.stagesOf(pp).map((index) => {
-    manualSeed(1); // all ranks make the same model
     const module = new GptStage(config, index, schedule.stages);
+    random.initialize(module, { names: module.names });
     if (options.shard === 'none') replicate(module, { mesh: mesh.get('dp') });
     else fullyShard(module, { mesh: mesh.get('dp'), level: options.shard, units: [...module.blocks] });
     return new PipelineStage(module, index, schedule.stages, { group: mesh.getGroup('pp') });
@@ -64,7 +73,7 @@ export function main(options: Options): void {
   const runtime = new PipelineRuntime(stages, schedule, { lossFn });
   for (let step = 1; step <= steps; step++)
     scope(() => {
-      const [inputs, targets] = fables.nextBatch(batch / options.data, context);
+      const [inputs, targets] = loader.nextBatch();
       const losses: Tensor[] = [];
       optimizer.zeroGrad();
       runtime.step(inputs, { target: targets, losses, returnOutputs: false });
