@@ -43,6 +43,8 @@ export interface StepEnd {
 export interface DataParallel {
   /** Reductions that were begun, by stage. */
   readonly counts: ReadonlyMap<number, number>;
+  /** Milliseconds that the reductions of this step took after the row, by stage. */
+  readonly lateReductions: ReadonlyMap<number, number>;
   /** The ranks that divide parameters among them; null where nobody does. */
   readonly shardGroup: distributed.ProcessGroup | null;
   /** How a stage is sharded; null where it is only replicated. */
@@ -61,8 +63,8 @@ export interface DataParallel {
   /** A step or an evaluation begins. */
   begin(): void;
   unshard(stage: number): void;
-  /** A stage is about to compute. */
-  ready(stage: number): void;
+  /** A stage is about to compute; true where that had to wait. */
+  ready(stage: number): boolean;
   reshard(stage: number): void;
   reduce(stage: number): void;
   /** After the row: shards are in place, their gradients are those of this step. Before tied parameters are summed. */

@@ -8,9 +8,11 @@ import { type Bucket, bucketsOf, pack, unpack } from './buckets.ts';
 import type { DataParallel, ParallelStage, Readiness, StepEnd } from './data-parallel.ts';
 import { agreeOver } from './readiness.ts';
 import { equalize, equalizeBuffers, type Replication, replicationOf } from './replicate.ts';
+import { SharedParameters } from './shared-parameters.ts';
 
 /** A bucket on its way. */
 interface Reduction {
+  readonly stage: number;
   readonly bucket: Bucket;
   readonly packed: Tensor;
   readonly work: distributed.Work;
@@ -21,7 +23,7 @@ export class GradientReduction implements DataParallel {
   private readonly replications: ReadonlyMap<number, { stage: ParallelStage; replication: Replication }>;
   /** Parameters that other stages hold too: reduced at the end, when they have been summed over those. */
   private tied: ReadonlySet<Tensor> = new Set();
-  private readonly buckets = new Map<number, Bucket[]>();
+  private readonly buckets = new Map<number, { learned: readonly Tensor[]; buckets: readonly Bucket[] }>();
   private readonly underWay: Reduction[] = [];
   /** Parameters whose gradient is the sum over all replicas already. */
   private readonly reduced = new WeakSet<Tensor>();
@@ -30,6 +32,9 @@ export class GradientReduction implements DataParallel {
   /** Reductions that were begun, by stage; for tests and reports. */
   readonly counts: Map<number, number> = new Map();
   readonly shardGroup = null;
+  readonly lateReductions: Map<number, number> = new Map();
+  /** What replicas that are threads have in common. */
+  readonly frozen: SharedParameters = new SharedParameters();
 
   constructor(stages: readonly ParallelStage[]) {
     this.replications = new Map(
@@ -44,7 +49,10 @@ export class GradientReduction implements DataParallel {
   /** Before the first step: all replicas begin equal. */
   prepare(tied: ReadonlySet<Tensor>): void {
     this.tied = tied;
-    for (const { stage, replication } of this.replications.values()) equalize(stage.module, replication);
+    for (const { stage, replication } of this.replications.values()) {
+      equalize(stage.module, replication);
+      this.frozen.share(stage.module, replication.group);
+    }
   }
 
   get groups(): readonly distributed.ProcessGroup[] {
@@ -57,6 +65,7 @@ export class GradientReduction implements DataParallel {
 
   /** A training step begins: what was summed by an earlier one is not summed again. */
   setAside(): void {
+    this.frozen.separate();
     for (const { stage, replication } of this.replications.values()) {
       if (replication.broadcastBuffers) equalizeBuffers(stage.module, replication);
       for (const parameter of stage.module.parameters()) {
@@ -74,7 +83,9 @@ export class GradientReduction implements DataParallel {
 
   unshard(): void {}
 
-  ready(): void {}
+  ready(): boolean {
+    return false;
+  }
 
   reshard(): void {}
 
@@ -85,7 +96,7 @@ export class GradientReduction implements DataParallel {
     const found = this.replications.get(stageIndex);
     if (found === undefined) return;
     this.counts.set(stageIndex, (this.counts.get(stageIndex) ?? 0) + 1);
-    for (const bucket of this.bucketsOf(stageIndex)) this.start(bucket, found.replication.group);
+    for (const bucket of this.bucketsOf(stageIndex)) this.start(bucket, stageIndex, found.replication.group);
   }
 
   /** The end of a step: parameters held by several stages are reduced too, and all gradients are what they should be. */
@@ -95,15 +106,19 @@ export class GradientReduction implements DataParallel {
       const own = [...new Set<Tensor>(stage.module.parameters())].filter(
         (parameter) => this.tied.has(parameter) && parameter.requiresGrad,
       );
-      for (const bucket of bucketsOf(own, replication.bucketBytes)) this.start(bucket, replication.group);
+      for (const bucket of bucketsOf(own, replication.bucketBytes))
+        this.start(bucket, stage.stageIndex, replication.group);
     }
     noGrad(() =>
       scope(() => {
-        for (const { bucket, packed, work } of this.underWay.splice(0)) {
+        this.lateReductions.clear();
+        for (const { stage, bucket, packed, work } of this.underWay.splice(0)) {
+          const before = performance.now();
           work.wait();
           unpack(bucket, packed);
           packed.dispose();
           for (const parameter of bucket.parameters) this.reduced.add(parameter);
+          this.lateReductions.set(stage, (this.lateReductions.get(stage) ?? 0) + performance.now() - before);
         }
         for (const [parameter, before] of this.aside) {
           const { grad } = parameter;
@@ -127,26 +142,28 @@ export class GradientReduction implements DataParallel {
     for (const group of this.groups) group.abort(reason);
   }
 
-  private bucketsOf(stageIndex: number): Bucket[] {
-    let found = this.buckets.get(stageIndex);
-    if (found === undefined) {
-      const { stage, replication } = this.replications.get(stageIndex) as {
-        stage: ParallelStage;
-        replication: Replication;
-      };
-      const parameters = [...new Set<Tensor>(stage.module.parameters())].filter(
-        (parameter) => parameter.requiresGrad && !this.tied.has(parameter),
-      );
-      this.buckets.set(stageIndex, (found = bucketsOf(parameters, replication.bucketBytes)));
-    }
-    return found;
+  /** The buckets of a stage: of what is learned now. */
+  private bucketsOf(stageIndex: number): readonly Bucket[] {
+    const { stage, replication } = this.replications.get(stageIndex) as {
+      stage: ParallelStage;
+      replication: Replication;
+    };
+    const learned = stage.module
+      .parameters()
+      .filter((parameter) => parameter.requiresGrad && !this.tied.has(parameter));
+    const known = this.buckets.get(stageIndex);
+    if (known?.learned.length === learned.length && learned.every((parameter, i) => parameter === known.learned[i]))
+      return known.buckets;
+    const buckets = bucketsOf(learned, replication.bucketBytes);
+    this.buckets.set(stageIndex, { learned, buckets });
+    return buckets;
   }
 
-  private start(bucket: Bucket, group: distributed.ProcessGroup): void {
+  private start(bucket: Bucket, stage: number, group: distributed.ProcessGroup): void {
     noGrad(() =>
       scope(() => {
         const packed = pack(bucket);
-        this.underWay.push({ bucket, packed, work: group.allReduce(packed, { asyncOp: true }) });
+        this.underWay.push({ stage, bucket, packed, work: group.allReduce(packed, { asyncOp: true }) });
       }),
     );
   }

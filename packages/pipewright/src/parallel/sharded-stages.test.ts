@@ -53,6 +53,21 @@ test('four ranks hold a quarter each, and at most what the simulator says', asyn
   }
 });
 
+test('threads have one copy of frozen parameters, and of whole ones while they are gathered', async () => {
+  const results = await run(4, ['shared']);
+  const bytes = (8 * 16 + 16) * 8; // weight and bias of the frozen layer
+  expect(results.map(([found]) => found)).toEqual(
+    [0, bytes, bytes, bytes].map((saved) => ({
+      whileFrozen: [true, true, false, false],
+      saved,
+      whenLearned: [false, false, false, false],
+      areEqual: true,
+      between: [false, false, false, false],
+      whole: [true, true, true, true],
+    })),
+  );
+});
+
 interface Skipped {
   readonly results: readonly { skipped: boolean; reason: string | null; isSame: boolean; isFinite: boolean }[];
   readonly count: number;

@@ -21,7 +21,8 @@ export class ShardedStages implements DataParallel {
   private readonly owners = new Map<ShardUnit, number>();
   /** How many of them have asked for its reduction in this step. */
   private readonly asked = new Map<ShardUnit, number>();
-  private readonly underWay: UnitReduction[] = [];
+  private readonly underWay: { readonly stage: number; readonly reduction: UnitReduction }[] = [];
+  readonly lateReductions: Map<number, number> = new Map();
   /** Stages whose gathering was begun and not waited for. */
   private readonly pending = new Set<number>();
   private readonly unsharded = new Set<number>();
@@ -107,13 +108,14 @@ export class ShardedStages implements DataParallel {
     this.note();
   }
 
-  ready(stage: number): void {
-    if (!this.pending.delete(stage)) return;
+  ready(stage: number): boolean {
+    if (!this.pending.delete(stage)) return false;
     const start = performance.now();
     for (const unit of this.unitsOf(stage)) this.attempt('UNSHARD', stage, unit, () => unit.wait());
     const end = performance.now();
     this.times.gathered += end - (this.begun.get(stage) ?? start);
     this.times.waitedForGathers += end - start;
+    return true;
   }
 
   reshard(stage: number): void {
@@ -126,7 +128,7 @@ export class ShardedStages implements DataParallel {
     this.counts.set(stage, (this.counts.get(stage) ?? 0) + 1);
     if (this.underWay.length === 0) this.reducing = performance.now();
     // What has arrived meanwhile takes less room afterwards.
-    for (const reduction of this.underWay) {
+    for (const { reduction } of this.underWay) {
       if (!reduction.isReady) break;
       reduction.advance();
     }
@@ -135,7 +137,7 @@ export class ShardedStages implements DataParallel {
       this.asked.set(unit, asked);
       if (asked < (this.owners.get(unit) as number)) continue;
       const begun = this.attempt('REDUCE_GRAD', stage, unit, () => unit.reduce());
-      if (begun !== null) this.underWay.push(begun);
+      if (begun !== null) this.underWay.push({ stage, reduction: begun });
     }
   }
 
@@ -143,8 +145,13 @@ export class ShardedStages implements DataParallel {
     for (const stage of [...this.unsharded]) this.reshard(stage);
     const reductions = this.underWay.splice(0);
     const start = performance.now();
-    for (const reduction of reductions) reduction.advance();
-    for (const reduction of reductions) reduction.finish();
+    this.lateReductions.clear();
+    for (const part of ['advance', 'finish'] as const)
+      for (const { stage, reduction } of reductions) {
+        const before = performance.now();
+        reduction[part]();
+        this.lateReductions.set(stage, (this.lateReductions.get(stage) ?? 0) + performance.now() - before);
+      }
     if (reductions.length > 0) {
       this.times.reduced += performance.now() - this.reducing;
       this.times.waitedForReductions += performance.now() - start;

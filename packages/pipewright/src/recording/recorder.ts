@@ -172,6 +172,11 @@ export class Recorder {
     this.held?.end(index);
   }
 
+  /** An action that has ended went on elsewhere for some milliseconds: a reduction that was waited for after the row. */
+  prolong(index: number, ms: number): void {
+    if (this.gpu === null) this.data[index * COLUMNS + Column.Stop]! += ms;
+  }
+
   /** The step ends; `loss` is asked for where somebody watches. */
   endStep(loss: () => number | null = () => null): void {
     const record = this.record as StepRecord;

@@ -377,6 +377,7 @@ export class PipelineRuntime<
           this.parallel?.settle({ training, sync });
           ties?.reduce();
           this.parallel?.finish({ training, sync });
+          if (sync && this.recorder !== null) this.recordReductions(row, this.recorder);
           this.transport?.endStep?.(false);
           for (const hook of this.hooks) hook.afterStep?.(where, this.steps);
           this.recorder?.endStep(() => meanOf(step.losses));
@@ -402,6 +403,14 @@ export class PipelineRuntime<
     } finally {
       this.steps++;
       rankStatus.set({ action: `${where} ended` });
+    }
+  }
+
+  /** What reductions took after the row belongs to their actions. */
+  private recordReductions(row: readonly PlannedAction[], recorder: Recorder): void {
+    for (const { kind, index, links } of row) {
+      const late = kind === 'REDUCE_GRAD' ? this.parallel?.lateReductions.get(links.stage.stageIndex) : undefined;
+      if (late !== undefined) recorder.prolong(index, late);
     }
   }
 

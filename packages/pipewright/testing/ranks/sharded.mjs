@@ -103,6 +103,54 @@ const scenarios = {
     };
   },
 
+  /** Memory that ranks have in common: frozen parameters of replicas, and wholes of shards. */
+  shared() {
+    const mesh = initDeviceMesh('cpu', [1, distributed.getWorldSize()], ['pp', 'dp']);
+    const group = mesh.getGroup('dp');
+    const pointersOf = (module) => module.parameters().map((parameter) => String(parameter.dataPtr()));
+    const made = (wrap) => {
+      setDefaultDtype('float64');
+      const module = makeStage(0);
+      const [frozen] = module.children();
+      for (const parameter of frozen.parameters()) parameter.requiresGrad = false;
+      wrap(module);
+      const stage = new PipelineStage(module, 0, 1, { group: mesh.getGroup('pp') });
+      const runtime = new PipelineRuntime(stage, 'GPipe', { microbatches: 2, lossFn: mse });
+      const optimizer = new optim.SGD(module.parameters(), { lr: 0.1 });
+      const step = () =>
+        scope(() => {
+          optimizer.zeroGrad();
+          runtime.step(ones([4, 8]).mul(group.rank + 1), { target: ones([4, 8]) });
+          optimizer.step();
+        });
+      return { module, frozen, runtime, step };
+    };
+    const isCommon = (pointers) => {
+      const all = group.allGatherObject(pointers);
+      return pointers.map((pointer, i) => all.every((other) => other[i] === pointer));
+    };
+    const replicas = made((module) => replicate(module, { mesh: mesh.get('dp') }));
+    replicas.step();
+    const whileFrozen = isCommon(pointersOf(replicas.module));
+    const saved = replicas.runtime.parallel.frozen.savedBytes;
+    for (const parameter of replicas.frozen.parameters()) parameter.requiresGrad = true;
+    replicas.step();
+    const whenLearned = isCommon(pointersOf(replicas.module));
+    const sums = group.allGatherObject(replicas.module.parameters().map((parameter) => parameter.sum().item()));
+    const shards = made((module) => fullyShard(module, { mesh: mesh.get('dp') }));
+    shards.step();
+    const between = isCommon(pointersOf(shards.module));
+    const whole = withWholeParameters(shards.module, () => isCommon(pointersOf(shards.module)));
+    return {
+      whileFrozen,
+      saved,
+      whenLearned,
+      areEqual: sums.every((each) => JSON.stringify(each) === JSON.stringify(sums[0])),
+      between,
+      whole,
+    };
+  },
+
   /** One loss is not a number: all ranks skip that step of the optimizer. */
   skipped({ wrap, gradient = false }) {
     const { mesh, stages, runtime, optimizer, x, y } = setUp({ pp: 2, stages: 2, schedule: '1F1B', wrap });

@@ -54,7 +54,8 @@ export function enter(planned: PlannedAction, step: StepState): void {
   rankStatus.set(planned.place);
   recorder?.begin(planned.index);
   for (const hook of hooks) hook.before?.(planned.action, planned.slot);
-  if (parallel !== null && computing.includes(planned.kind)) parallel.ready(planned.links.stage.stageIndex);
+  if (parallel === null || !computing.includes(planned.kind)) return;
+  if (parallel.ready(planned.links.stage.stageIndex)) recorder?.received([]);
 }
 
 /** Kinds that compute with the parameters of a stage. */
