@@ -2,7 +2,7 @@
 import { arange, nn, type Tensor } from '@pipewright/torch';
 import { Block, type GptConfig } from '../01-train-gpt/gpt.ts';
 
-/** Stage `index` of `count`; every stage has its share of the blocks. */
+/** Stage `index` of `count`; every stage has its share of the blocks, or as many as a plan gives it. */
 export class GptStage extends nn.Module {
   tokens: nn.Embedding | null;
   positions: nn.Embedding | null;
@@ -11,10 +11,12 @@ export class GptStage extends nn.Module {
   head: nn.Linear | null;
   private readonly firstBlock: number;
 
-  constructor(config: GptConfig, index: number, count: number) {
+  constructor(config: GptConfig, index: number, count: number, planned: readonly (readonly string[])[] | null = null) {
     super();
     const { layers, vocabulary, context, width } = config;
-    const [from = 0, to = 0] = [index, index + 1].map((i) => Math.round((i * layers) / count));
+    const [from = 0, to = 0] = [index, index + 1].map((i) =>
+      planned === null ? Math.round((i * layers) / count) : blocksIn(planned.slice(0, i)),
+    );
     const [isFirst, isLast] = [index === 0, index === count - 1];
     this.tokens = isFirst ? new nn.Embedding(vocabulary, width) : null;
     this.positions = isFirst ? new nn.Embedding(context, width) : null;
@@ -39,4 +41,9 @@ export class GptStage extends nn.Module {
     for (const block of this.blocks) x = block.forward(x);
     return this.norm === null || this.head === null ? x : this.head.forward(this.norm.forward(x));
   }
+}
+
+/** Number of blocks in stages that are given by the names of their layers: `blocks.3`. */
+function blocksIn(stages: readonly (readonly string[])[]): number {
+  return stages.flat().filter((name) => /^blocks\.\d+$/.test(name)).length;
 }

@@ -1,6 +1,15 @@
 /** @file The options of the command line. */
+
+import { readFileSync } from 'node:fs';
 import { parseArgs } from 'node:util';
-import { buildSchedule, findSchedule, type Schedule } from '@pipewright/schedule';
+import {
+  buildSchedule,
+  findSchedule,
+  type PipelinePlan,
+  planSchedule,
+  readPlan,
+  type Schedule,
+} from '@pipewright/schedule';
 import { checkWritable } from '@pipewright/torch/files';
 
 /** Blocks, heads and width of the model. */
@@ -25,7 +34,8 @@ const help = `npm start -- [options]      trains a small GPT over pipeline stage
   --seed N           default 1
   --sample N         characters to write at the end; default 300
   --device NAME      cpu (default) or cuda
-  --trace PATH       where the trace goes; default trace.json`;
+  --trace PATH       where the trace goes; default trace.json
+  --plan FILE        as pipewright plan has planned it: schedule, ranks, stages, microbatches and where the model is cut`;
 
 const defaults = {
   ranks: 4,
@@ -38,10 +48,11 @@ const defaults = {
   seed: 1,
   sample: 300,
 };
-const words = { schedule: '1F1B', size: 'small', device: 'cpu', trace: 'trace.json' };
+const words = { schedule: '1F1B', size: 'small', device: 'cpu', trace: 'trace.json', plan: '' };
 
 /** The options of a run; plain data, because every rank gets a copy. */
-export type Options = typeof defaults & typeof words & { layers: number; heads: number; width: number; live: boolean };
+export type Options = typeof defaults &
+  typeof words & { layers: number; heads: number; width: number; live: boolean; planned: PipelinePlan | null };
 
 /** Reads the command line; if something is wrong with it, says so and exits. */
 export function readOptions(args: readonly string[] = process.argv.slice(2)): Options {
@@ -67,19 +78,32 @@ export function parseOptions(args: readonly string[]): Options {
     if (value === usual || (value > 0 && (name === 'lr' || Number.isInteger(value)))) return [name, value];
     throw new Error(`--${name} is ${String(values[name])}; give a ${name === 'lr' ? '' : 'whole '}number above 0`);
   });
-  const options = { ...words, ...values, ...Object.fromEntries(numbers) } as Options;
+  const given = { ...words, ...values, ...Object.fromEntries(numbers) } as Options;
+  const options = { ...given, ...fromPlan(given) };
   const size = sizes[options.size];
   if (size === undefined) throw new Error(`--size is ${options.size}; give ${Object.keys(sizes).join(', ')}`);
   if (options.batch < options.microbatches)
     throw new Error(`--batch is ${options.batch}; ${options.microbatches} microbatches need as many rows or more`);
-  if (!findSchedule(options.schedule).hasBackward) throw new Error(`--schedule ${options.schedule} has no backward`);
+  if (options.planned === null && !findSchedule(options.schedule).hasBackward)
+    throw new Error(`--schedule ${options.schedule} has no backward`);
   checkWritable(options.trace); // now, not after an hour of training
   const { stages } = scheduleOf(options);
   const [layers, heads, width] = size;
   return { ...options, stages, layers: Math.max(layers, stages), heads, width, live: process.stdout.isTTY };
 }
 
+/** What a plan says about a run; nothing without one. */
+function fromPlan({ plan, batch }: Options): Partial<Options> & Pick<Options, 'planned'> {
+  if (plan === '') return { planned: null };
+  const planned = readPlan(readFileSync(plan, 'utf8'));
+  const { schedule, ranks, stages, microbatches, rows } = planned;
+  if (batch !== microbatches * rows)
+    throw new Error(`--batch is ${batch}; the plan is for ${microbatches * rows} rows`);
+  return { planned, schedule, ranks, stages, microbatches };
+}
+
 /** The schedule of a run. */
-export function scheduleOf({ schedule, ranks, stages, microbatches }: Options): Schedule {
+export function scheduleOf({ planned, schedule, ranks, stages, microbatches }: Options): Schedule {
+  if (planned !== null) return planSchedule(planned);
   return buildSchedule(schedule, { ranks, microbatches, ...(stages === 0 ? {} : { stages }) });
 }

@@ -8,7 +8,16 @@
 import { writeSync } from 'node:fs';
 import { isMainThread } from 'node:worker_threads';
 import { type Device, distributed, nn, optim, scope, softmax, stack, type Tensor, tensor } from '@pipewright/torch';
-import { DataLoader, LaunchError, launch, PipelineRuntime, PipelineStage, Recorder } from 'pipewright';
+import {
+  comparePlan,
+  DataLoader,
+  formatComparison,
+  LaunchError,
+  launch,
+  PipelineRuntime,
+  PipelineStage,
+  Recorder,
+} from 'pipewright';
 import { Fables } from './fables.ts';
 import { GptStage } from './gpt-stage.ts';
 import { type Options, readOptions, scheduleOf } from './options.ts';
@@ -25,9 +34,10 @@ export function main(options: Options): void {
   const config = { vocabulary: fables.characters.length, context, layers, heads, width, dropout: 0.1 };
   const random = new nn.NamedRandom({ seed }); // initial values and dropout by name: the same in all layouts
   const stages = schedule.stagesOf(group.rank).map((index) => {
-    const part = new GptStage(config, index, schedule.stages);
+    const part = new GptStage(config, index, schedule.stages, options.planned?.units ?? null);
     random.initialize(part, { names: part.names });
-    return new PipelineStage(part, index, schedule.stages, { device });
+    const checkpoint = options.planned?.recompute[index] === true;
+    return new PipelineStage(part, index, schedule.stages, { device, checkpoint });
   });
   const isLast = stages.some((stage) => stage.isLast);
 
@@ -70,6 +80,9 @@ export function main(options: Options): void {
 
   // 5. What every rank did meanwhile, gathered on rank 0; and what they have learned.
   const report = recorder.report({ color: options.live });
+  const recording = recorder.gather();
+  if (recording !== null && options.planned !== null)
+    say(`\n${formatComparison(comparePlan(options.planned, recording))}\n`);
   const fable = write('The ', options.sample);
   if (group.rank === 0) say(`\nA sample:\n\n${fable}\n\n${report}\n`);
   const trace = recorder.writeTrace(options.trace);

@@ -5,6 +5,7 @@ import { registerCheckCommand } from './commands/check/command.ts';
 import { registerCompareCommand } from './commands/compare/command.ts';
 import { registerDoctorCommand } from './commands/doctor/command.ts';
 import { registerInspectCommand } from './commands/inspect/command.ts';
+import { registerPlanCommand } from './commands/plan/command.ts';
 import { registerRunCommand } from './commands/run/command.ts';
 import { registerScheduleCommand } from './commands/schedule/command.ts';
 import { registerSetupCommand } from './commands/setup/command.ts';
@@ -28,6 +29,7 @@ export function createProgram(): Command {
   registerSimulateCommand(program);
   registerCompareCommand(program);
   registerCheckCommand(program);
+  registerPlanCommand(program);
   registerRunCommand(program);
   registerInspectCommand(program);
   registerSplitCommand(program);
@@ -68,7 +70,17 @@ function messageOf(error: unknown): string {
 
 /** Codes of errors that say the command line, or a file it names, cannot be carried out as written. */
 const usageCodes = [
-  ...['USAGE', 'BAD_ACTION', 'BAD_CSV', 'BAD_JSON', 'BAD_OPTION', 'BAD_SCHEDULE', 'BAD_SHAPE', 'NOT_COMPUTE_ONLY'],
+  ...[
+    'USAGE',
+    'BAD_PLAN',
+    'BAD_ACTION',
+    'BAD_CSV',
+    'BAD_JSON',
+    'BAD_OPTION',
+    'BAD_SCHEDULE',
+    'BAD_SHAPE',
+    'NOT_COMPUTE_ONLY',
+  ],
   ...['PACKING_RANGE', 'UNKNOWN_OPTION', 'UNKNOWN_SCHEDULE', 'UNSUPPORTED', 'UNKNOWN_MODULE', 'TOO_MANY_STAGES'],
 ];
 

@@ -10,8 +10,10 @@ export {
   refitPlan,
   type StageCosts,
 } from '@pipewright/schedule';
+export { givenPlan } from './given-plan.ts';
+export { type MeasuredLink, measureLink } from './link.ts';
 export { type MeasuredStage, type MeasureStagesOptions, measureStages } from './measure-stages.ts';
-export { type MeasureOptions, measureUnits } from './measure-units.ts';
+export { type MeasureOptions, type MeasureUnitsOptions, measureUnits } from './measure-units.ts';
 export { type Partition, type PartitionProblem, partition } from './partition.ts';
 export { formatPlans, type Sensitivity, sensitivities } from './report.ts';
 export {
@@ -21,4 +23,5 @@ export {
   planPipeline,
   type UnitTable,
 } from './search.ts';
+export { lackOf, rankPlans, settlePlan } from './settle.ts';
 export type { UnitCosts } from './unit-costs.ts';

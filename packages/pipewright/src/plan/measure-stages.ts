@@ -19,7 +19,7 @@ export interface MeasuredStage {
 }
 
 /** What stages are measured with. */
-export interface MeasureStagesOptions extends MeasureOptions {
+export interface MeasureStagesOptions<Output = Tensor, Target = Tensor> extends MeasureOptions<Output, Target> {
   /** Called before every stage: a barrier of ranks that measure side by side. */
   readonly beforeStage?: ((stage: number) => void) | undefined;
 }
@@ -29,10 +29,10 @@ export interface MeasureStagesOptions extends MeasureOptions {
  *
  * @example const [first] = measureStages(pipeline(program, { plan }), [x], { lossFn, target }); console.log(first.costs.F)
  */
-export function measureStages(
+export function measureStages<Output = Tensor, Target = Tensor>(
   pipe: Pipe,
   mbArgs: readonly unknown[],
-  options: MeasureStagesOptions = {},
+  options: MeasureStagesOptions<Output, Target> = {},
 ): MeasuredStage[] {
   checkOptions('measureStages', options, ['lossFn', 'target', 'rounds', 'beforeStage']);
   checkArgument('measureStages', pipe instanceof Pipe, ['the pipe', pipe], 'what pipeline(model, { plan }) returns');

@@ -2,7 +2,7 @@
  * @file Measures the units of a model: the model is cut at all its layers, and each piece is run alone, forward and both
  * halves of the backward, until the times settle. What autograd keeps is counted, tensor by tensor.
  */
-import { cuda, inputBackward, nn, savedTensorsHooks, scope, Tensor } from '@pipewright/torch';
+import { backward, cuda, inputBackward, nn, savedTensorsHooks, scope, Tensor } from '@pipewright/torch';
 import { checkArgument, checkCount, checkOptions } from '../base/checks.ts';
 import { PipelineError } from '../base/errors.ts';
 import { mapTensors, tensorsIn } from '../base/tree.ts';
@@ -25,6 +25,12 @@ export interface MeasureOptions<Output = Tensor, Target = Tensor> {
   readonly rounds?: number | undefined;
 }
 
+/** What units are measured with. */
+export interface MeasureUnitsOptions<Output = Tensor, Target = Tensor> extends MeasureOptions<Output, Target> {
+  /** Called before every unit: a barrier of ranks that measure side by side. */
+  readonly beforeUnit?: ((unit: number) => void) | undefined;
+}
+
 /**
  * The units of a model at the size of an example microbatch.
  *
@@ -33,9 +39,9 @@ export interface MeasureOptions<Output = Tensor, Target = Tensor> {
 export function measureUnits<Output = Tensor, Target = Tensor>(
   model: nn.Module | GraphProgram,
   mbArgs: readonly unknown[],
-  options: MeasureOptions<Output, Target> = {},
+  options: MeasureUnitsOptions<Output, Target> = {},
 ): UnitTable {
-  checkOptions('measureUnits', options, ['lossFn', 'target', 'rounds']);
+  checkOptions('measureUnits', options, ['lossFn', 'target', 'rounds', 'beforeUnit']);
   checkArgument('measureUnits', Array.isArray(mbArgs), ['mbArgs', mbArgs], 'the arguments of one microbatch: [x]');
   const rounds = checkCount('measureUnits', 'rounds', options.rounds ?? 5);
   const program = model instanceof nn.Module ? traceModule(model, mbArgs) : model;
@@ -51,6 +57,7 @@ export function measureUnits<Output = Tensor, Target = Tensor>(
   const { wiring } = pipe.info();
   return scope(() => {
     const outputs: unknown[] = [];
+    let after = -1;
     const units = wiring.map(({ inputs }, i): UnitCosts => {
       const given =
         i === 0
@@ -64,7 +71,10 @@ export function measureUnits<Output = Tensor, Target = Tensor>(
       const loss = isLast ? lossOf(options) : undefined;
       const run = new UnitRun(module, given, loss);
       outputs.push(run.plain());
-      return { ...run.measure(rounds), ...placeOf(pipe, i, order) };
+      options.beforeUnit?.(i);
+      const place = placeOf(pipe, i, { order, after });
+      after = order.get(place.begins) ?? after;
+      return { ...run.measure(rounds), ...place };
     });
     for (const parameter of pipe.parameters()) parameter.grad = null;
     return { rows, units };
@@ -82,7 +92,11 @@ export function lossOf<Output, Target>({
 }
 
 /** The module that a unit is, and the first of its nodes. */
-function placeOf(pipe: Pipe, unit: number, order: ReadonlyMap<string, number>): Pick<UnitCosts, 'name' | 'begins'> {
+function placeOf(
+  pipe: Pipe,
+  unit: number,
+  { order, after }: { readonly order: ReadonlyMap<string, number>; readonly after: number },
+): Pick<UnitCosts, 'name' | 'begins'> {
   const part = pipe.split.stages[unit];
   const nodes = flattenRegions(part?.graph ?? { nodes: [] })
     .map(({ node }) => node)
@@ -91,8 +105,13 @@ function placeOf(pipe: Pipe, unit: number, order: ReadonlyMap<string, number>): 
   const paths = nodes.flatMap(
     ({ modules = [] }) => modules.map(({ path }) => path).find((path) => /(^|\.)\d+(@\d+)?$/.test(path)) ?? [],
   );
-  const first = nodes[0];
-  return { name: paths[0] ?? first?.modules?.at(-1)?.path ?? `unit ${unit}`, begins: first?.name ?? '' };
+  // Flags of the whole model stand before all layers, and belong to the units that read them: no unit begins there.
+  const inLayer = nodes.find(({ modules = [] }) => modules.some(({ path }) => path === paths[0]));
+  const first = inLayer ?? nodes.find(({ name }) => (order.get(name) as number) > after) ?? nodes[0];
+  return {
+    name: paths[0] ?? (first?.modules?.at(-1)?.path || (first?.name ?? `unit ${unit}`)),
+    begins: first?.name ?? '',
+  };
 }
 
 /** One unit, run alone. */
@@ -116,8 +135,8 @@ class UnitRun {
 
   measure(rounds: number): Omit<UnitCosts, 'name' | 'begins'> {
     const bytes = scope(() => this.keptBytes());
-    const times: Times[] = [];
-    for (let round = 0; round <= rounds; round++) times.push(scope(() => this.round()));
+    const times: (Times & { readonly B: number })[] = [];
+    for (let round = 0; round <= rounds; round++) times.push(scope(() => ({ ...this.round(), B: this.whole() })));
     const settled = times.slice(1);
     const received = new Set(tensorsIn(this.given));
     const parameters = this.module.parameters().reduce((sum, each) => sum + each.nbytes, 0);
@@ -125,6 +144,7 @@ class UnitRun {
       F: median(settled.map(({ F }) => F)),
       I: median(settled.map(({ I }) => I)),
       W: median(settled.map(({ W }) => W)),
+      B: median(settled.map(({ B }) => B)),
       activation: bytes,
       retained: bytes, // what of it the input half frees is not known: all of it is counted until the weight half
       input: [...received].reduce((sum, each) => sum + each.nbytes, 0),
@@ -185,6 +205,20 @@ class UnitRun {
     const between = this.now();
     weights.run();
     return { F: afterForward - start, I: between - before, W: this.now() - between };
+  }
+
+  /** Seconds of the whole backward. */
+  private whole(): number {
+    return scope(() => {
+      const { args } = this.arrive();
+      const output = this.forward(args);
+      const made = this.loss === undefined ? tensorsIn(output) : [this.loss(output)];
+      const outputs = made.filter((each) => each.requiresGrad);
+      if (outputs.length === 0) return 0;
+      const before = this.now();
+      backward(outputs, { gradTensors: outputs.map((each) => (this.loss === undefined ? each.detach() : null)) });
+      return this.now() - before;
+    });
   }
 
   private now(): number {

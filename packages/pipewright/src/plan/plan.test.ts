@@ -65,6 +65,24 @@ test('a plan cuts the model where it says, and its run computes what the model d
   expect(messages.recorded).toBe(0);
 });
 
+test('a model whose layers read a flag of the whole model is cut between its layers', () => {
+  class Dropping extends nn.Module {
+    layers = new nn.ModuleList(
+      Array.from({ length: 4 }, () => new nn.Sequential(new nn.Linear(4, 4), new nn.Dropout(0.1))),
+    );
+    forward(x: Tensor): Tensor {
+      let y = x;
+      for (const layer of this.layers) y = layer.forward(y);
+      return y;
+    }
+  }
+  const program = traceModule(new Dropping(), [randn(2, 4)]);
+  const { units } = measureUnits(program, [randn(2, 4)], { rounds: 1 });
+  const cutBefore = units.slice(1).map(({ begins }) => begins);
+  expect(new Set(cutBefore).size).toBe(3);
+  expect(pipeline(program, { plan: { cutBefore } }).numStages).toBe(4);
+});
+
 test('a stage that the plan says to compute again is built so, and cuts that are not there are named', () => {
   const model = new Chain(4).double();
   const x = batch();

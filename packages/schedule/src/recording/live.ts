@@ -193,12 +193,17 @@ export class LiveRunReader {
   /** Steps that all ranks have ended, oldest first; the last `kept` of them. */
   readonly steps: LiveStepSummary[] = [];
   private readonly kept: number;
+  private readonly timed: number;
   private readonly runs: Map<number, LiveRun> = new Map();
   private readonly pending: Map<number, Map<number, LiveStep>> = new Map();
-  private latest: RecordedStep | null = null;
+  /** Steps whose actions were timed, and when the first of them began. */
+  private recorded: RecordedStep[] = [];
+  private zero: number | null = null;
 
-  constructor(kept: number = 2000) {
+  /** Keeps so many steps, and the times of the actions of so many. */
+  constructor(kept: number = 2000, timed: number = 1) {
     this.kept = kept;
+    this.timed = timed;
   }
 
   /** Number of ranks; 0 until rank 0 has said it. */
@@ -260,8 +265,9 @@ export class LiveRunReader {
     });
     if (this.steps.length > this.kept) this.steps.shift();
     if (!timed) return;
-    const shift = (rank: number, value: number): number => (value < 0 ? -1 : at(rank, value) - begin);
-    this.latest = {
+    const zero = this.timed === 1 ? begin : (this.zero ??= begin);
+    const shift = (rank: number, value: number): number => (value < 0 ? -1 : at(rank, value) - zero);
+    this.recorded.push({
       step,
       training: all.every(([, line]) => line.training),
       ranks: all
@@ -270,8 +276,8 @@ export class LiveRunReader {
           const { start, ready, stop, bytes, tensors } = line.actions!;
           const move = (values: readonly number[]): number[] => values.map((value) => shift(rank, value));
           return {
-            begin: at(rank, line.begin) - begin,
-            end: at(rank, line.end) - begin,
+            begin: at(rank, line.begin) - zero,
+            end: at(rank, line.end) - zero,
             start: move(start),
             ready: move(ready),
             stop: move(stop),
@@ -282,12 +288,14 @@ export class LiveRunReader {
             heldBytes: line.heldBytes,
           };
         }),
-    };
+    });
+    if (this.recorded.length > this.timed) this.recorded.shift();
   }
 
-  /** The last step whose actions were timed, as a recording of one step; null before there is one. */
+  /** The last steps whose actions were timed, as a recording; null before there is one. */
   recording(): Recording | null {
-    if (this.latest === null || this.schedule === null) return null;
+    const latest = this.recorded.at(-1);
+    if (latest === undefined || this.schedule === null) return null;
     return {
       format: 'pipewright-recording',
       version: 1,
@@ -297,10 +305,10 @@ export class LiveRunReader {
         rank,
         process: this.runs.get(rank)?.process ?? '',
         device: this.runs.get(rank)?.device ?? 'cpu',
-        peakProcessBytes: this.latest?.ranks[rank]?.processBytes ?? 0,
-        peakDeviceBytes: this.latest?.ranks[rank]?.deviceBytes ?? null,
+        peakProcessBytes: latest.ranks[rank]?.processBytes ?? 0,
+        peakDeviceBytes: latest.ranks[rank]?.deviceBytes ?? null,
       })),
-      steps: [this.latest],
+      steps: [...this.recorded],
     };
   }
 }

@@ -39,6 +39,11 @@ export function registerRunCommand(program: Command): void {
       index,
     )
     .option('--cores <n>', 'cores for the operators of each rank (default: a fair share)', count)
+    .option(
+      '--plan <file>',
+      'a plan of `pipewright plan`: scripts find it with givenPlan(), and the run is compared with it',
+    )
+    .option('--refit <file>', 'write the plan with the costs that the run has shown')
     .option('--studio', 'serve a page that shows the run while it goes on; its address is printed')
     .option('--live <folder>', 'write what the page needs into a folder; `pipewright studio <folder>` shows it')
     .passThroughOptions()
@@ -50,6 +55,7 @@ Examples:
   pipewright run -n 4 --threads train.ts                     4 threads of one process
   pipewright run -n 2 --nnodes 2 --node-rank 0 --master-addr 10.0.0.1 --secret-file ~/run1.secret train.ts
                                                              2 ranks on each of 2 machines
+  pipewright run --plan plan.json --threads train.ts         as planned; says how far the prediction was off
   torchrun --nproc-per-node 4 --no-python npx pipewright run train.ts
   srun --ntasks 8 npx pipewright run train.ts                under other launchers
 `,

@@ -2,10 +2,11 @@
 import { constants } from 'node:os';
 import type { Launched, LaunchOptions } from 'pipewright/launch';
 import { UsageError } from '../../shared/usage-error.ts';
+import { openPlan, type PlanRunFlags } from './plan-check.ts';
 import { openWatch, type WatchFlags } from './watch.ts';
 
 /** The flags of the command. */
-export interface RunFlags extends WatchFlags {
+export interface RunFlags extends WatchFlags, PlanRunFlags {
   readonly ranks?: number;
   readonly threads?: boolean;
   readonly processes?: boolean;
@@ -25,7 +26,8 @@ export interface RunFlags extends WatchFlags {
 /** Runs the command; returns the exit code: 0, that of the first rank that failed, or 128 and the number of the signal. */
 export async function run(script: string, args: readonly string[], flags: RunFlags): Promise<number> {
   const { formatRecovery, formatRestart, isRank, LaunchError, launch, runRank } = await import('pipewright/launch');
-  if (flags.ranks === undefined) {
+  const plan = openPlan(flags);
+  if (flags.ranks === undefined && plan === null) {
     if (!isRank()) throw new UsageError('say how many ranks, for example: pipewright run -n 4 train.ts');
     await runRank(script, { args });
     return Number(process.exitCode ?? 0);
@@ -36,8 +38,9 @@ export async function run(script: string, args: readonly string[], flags: RunFla
   };
   const onRecovery: LaunchOptions['onRecovery'] = (recovery) =>
     console.error(`pipewright: ${formatRecovery(recovery)}`);
-  const options = { ...launchOptions(script, args, flags), onRestart, onRecovery };
-  const watch = await openWatch(flags);
+  const all = { ...flags, ranks: flags.ranks ?? plan?.ranks ?? 1 };
+  const options = { ...launchOptions(script, args, all), onRestart, onRecovery };
+  const watch = await openWatch(flags, plan);
   const ranks = start(() => launch(options));
   watch?.follow(ranks);
   if (ranks.madeSecret !== undefined)

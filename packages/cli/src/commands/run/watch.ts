@@ -2,8 +2,10 @@
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
+import type { PipelinePlan } from '@pipewright/schedule';
 import type { LaunchError, Launched } from 'pipewright/launch';
 import { LiveStatusWriter } from './live-status.ts';
+import { type PlanRunFlags, reportPlan } from './plan-check.ts';
 
 /** The flags about watching. */
 export interface WatchFlags {
@@ -23,8 +25,8 @@ export interface Watch {
 const lastWordMs = 700;
 
 /** Prepares for watching where it was asked for; before the ranks start, because they inherit the folder's name. */
-export async function openWatch(flags: WatchFlags): Promise<Watch | null> {
-  if (flags.live === undefined && flags.studio !== true) return null;
+export async function openWatch(flags: WatchFlags & PlanRunFlags, plan: PipelinePlan | null): Promise<Watch | null> {
+  if (flags.live === undefined && flags.studio !== true && plan === null) return null;
   const folder = flags.live === undefined ? mkdtempSync(join(tmpdir(), 'pipewright-live-')) : resolve(flags.live);
   process.env['PIPEWRIGHT_LIVE'] = folder;
   const studio =
@@ -42,6 +44,7 @@ export async function openWatch(flags: WatchFlags): Promise<Watch | null> {
         await new Promise((done) => setTimeout(done, lastWordMs));
         await studio.close();
       }
+      if (plan !== null && error === null) await reportPlan(plan, folder, flags.refit);
       if (flags.live === undefined) rmSync(folder, { recursive: true, force: true });
     },
   };

@@ -1,0 +1,81 @@
+/** @file Registers `pipewright plan`. */
+import { type Command, InvalidArgumentError } from 'commander';
+import { addColorFlags, addSizeFlag, count } from '../../shared/flags.ts';
+import type { PlanFlags } from './run.ts';
+
+/** Adds the command to the program. */
+export function registerPlanCommand(program: Command): void {
+  const command = program
+    .command('plan <model>')
+    .description(
+      'find the best pipeline for a model on this machine or another one: measures layers and links, searches splits, schedules, microbatches and recomputation under memory limits, and writes plan.json',
+    )
+    .requiredOption('-n, --ranks <n>', 'ranks to plan for; they need not exist', count)
+    .requiredOption('-b, --batch <rows>', 'rows of a whole batch', count)
+    .option('--rows <n...>', 'sizes of microbatches to try (default: 1, 2, 4 ... rows that divide the batch)', counts)
+    .option('--memory <bytes>', 'memory of each rank, such as 20GB or one per rank: 20GB,20GB,8GB', amounts)
+    .option(
+      '--machine <file>',
+      'the machine as JSON: { "memory": [8e9, 4e9], "slowness": [1, 1.5], "bandwidth": 1e10, "latency": 1e-5 }',
+    )
+    .option('--schedules <name...>', 'schedules to try (default: all)')
+    .option('--no-recompute', 'no stage may compute its forward again')
+    .option(
+      '--state-factor <n>',
+      'bytes of parameters, gradients and optimizer state per byte of parameters (default 4, Adam)',
+      Number,
+    )
+    .option('--cores <n>', 'cores of each rank while measuring (default: a fair share)', count)
+    .option('--rounds <n>', 'how often everything is measured (default 7)', count)
+    .option('--inputs <file>', 'an example batch of a .pt2 model, as safetensors, in the order of its inputs')
+    .option('--fast', 'predict from layers only, without measuring the stages of the best plans')
+    .option('--no-cache', 'measure anew')
+    .option('--top <n>', 'plans to show (default 5)', count)
+    .option('--picture <file>', 'write the step of the best plan as SVG')
+    .option('-o, --out <file>', 'where the best plan goes (default plan.json)')
+    .option('--model <name>', 'which model of a .pt2 file (default: the one called model, or the only one)')
+    .addHelpText(
+      'after',
+      `
+The model is a .pt2 file, or a JavaScript or TypeScript module that exports
+  model     an nn.Module, or a function that returns one
+  batch     a function from rows to { args, target }
+  lossFn    the loss of a microbatch, of what the model returns and the target
+
+Examples:
+  pipewright plan model.ts --ranks 4 --batch 32 --memory 8GB
+  pipewright plan llama.pt2 --ranks 8 --batch 64 --machine cluster.json --out cluster-plan.json
+  pipewright run --plan plan.json train.ts                   runs it, and compares it with the prediction
+`,
+    );
+  addColorFlags(addSizeFlag(command, 'the example batch')).action(async (file: string, flags: PlanFlags) => {
+    const { plan } = await import('./run.ts');
+    process.exitCode = await plan(file, flags);
+  });
+}
+
+function counts(text: string, earlier: readonly number[] = []): number[] {
+  return [...earlier, ...text.split(',').map(count)];
+}
+
+const units: Readonly<Record<string, number>> = {
+  '': 1,
+  KB: 1e3,
+  MB: 1e6,
+  GB: 1e9,
+  KIB: 2 ** 10,
+  MIB: 2 ** 20,
+  GIB: 2 ** 30,
+};
+
+/** `20GB`, or several with commas. */
+function amounts(text: string): number | number[] {
+  const values = text.split(',').map((piece) => {
+    const [, digits, unit] = /^\s*([\d.]+(?:e\d+)?)\s*([KMG]i?B)?\s*$/i.exec(piece) ?? [];
+    const value = Number(digits) * (units[(unit ?? '').toUpperCase()] ?? Number.NaN);
+    if (!(value > 0))
+      throw new InvalidArgumentError('Write bytes, such as 8e9, 20GB or 16GiB, or one per rank with commas.');
+    return value;
+  });
+  return values.length === 1 ? (values[0] as number) : values;
+}

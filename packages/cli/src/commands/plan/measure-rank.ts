@@ -1,0 +1,78 @@
+/** @file What ranks run to measure: all do the same at the same time, as they will when they train; rank 0 writes what was found. */
+import { writeFileSync } from 'node:fs';
+import type { MeasuredLink, MeasuredStage, PipelinePlan, UnitTable } from 'pipewright';
+import { type ModelSource, openModel } from './model.ts';
+
+/** What is measured: units at sizes of microbatches, or the stages of plans. */
+export interface MeasureTask {
+  readonly source: ModelSource;
+  readonly rounds: number;
+  readonly rows: readonly number[];
+  readonly plans: readonly Pick<PipelinePlan, 'cutBefore' | 'recompute' | 'rows'>[];
+  /** The file that rank 0 writes. */
+  readonly out: string;
+}
+
+/** What was measured. */
+export interface Measured {
+  readonly tables: readonly UnitTable[];
+  readonly stages: readonly (readonly MeasuredStage[])[];
+  readonly link: MeasuredLink | null;
+}
+
+/** The program of every rank. */
+export async function main(task: MeasureTask): Promise<void> {
+  const { distributed } = await import('@pipewright/torch');
+  const { measureLink, measureStages, measureUnits, pipeline } = await import('pipewright');
+  const group = distributed.initProcessGroup();
+  const model = await openModel(task.source);
+  const { lossFn } = model;
+  const together = (): void => group.barrier();
+  const tables = task.rows.map((rows) => {
+    const { args, target } = model.microbatch(rows);
+    return measureUnits(model.program(rows), args, { lossFn, target, rounds: task.rounds, beforeUnit: together });
+  });
+  const stages = task.plans.map((plan) => {
+    const { args, target } = model.microbatch(plan.rows);
+    const pipe = pipeline(model.program(plan.rows), { plan });
+    return measureStages(pipe, args, { lossFn, target, rounds: task.rounds, beforeStage: together });
+  });
+  const mine: Measured = { tables, stages, link: measureLink(group) };
+  const all = group.allGatherObject(mine as never) as unknown as Measured[];
+  if (group.rank === 0) writeFileSync(task.out, JSON.stringify(meanOf(all)));
+}
+
+/** Times are means over the ranks; the rest is the same on all of them. */
+function meanOf(all: readonly Measured[]): Measured {
+  const [first] = all as [Measured];
+  const mean = <T extends object>(values: readonly T[], names: readonly (keyof T)[]): T => ({
+    ...(values[0] as T),
+    ...Object.fromEntries(
+      names.flatMap((name) => {
+        const numbers = values.map((value) => value[name]).filter((value) => typeof value === 'number');
+        return numbers.length === 0 ? [] : [[name, numbers.reduce((sum, value) => sum + value, 0) / numbers.length]];
+      }),
+    ),
+  });
+  return {
+    link: first.link,
+    tables: first.tables.map((table, t) => ({
+      ...table,
+      units: table.units.map((_, u) =>
+        mean(
+          all.map(({ tables }) => tables[t]!.units[u]!),
+          ['F', 'I', 'W', 'B'],
+        ),
+      ),
+    })),
+    stages: first.stages.map((stages, p) =>
+      stages.map((stage, s) => ({
+        ...stage,
+        costs: mean(
+          all.map((one) => one.stages[p]![s]!.costs),
+          ['F', 'I', 'W', 'B'],
+        ),
+      })),
+    ),
+  };
+}

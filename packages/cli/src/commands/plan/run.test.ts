@@ -1,0 +1,113 @@
+/** @file From a model file to a plan, to its run, to the comparison; and what is refused on the way. */
+import { readFileSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { type PipelinePlan, readPlan } from '@pipewright/schedule';
+import { beforeAll, expect, test } from 'vitest';
+import { cli, folder } from '../../../testing/run-cli.ts';
+
+const model = join(folder, 'model.mjs');
+const train = join(folder, 'train.mjs');
+const torch = new URL('../../../../torch/dist/index.js', import.meta.url).href;
+const pipewright = new URL('../../../../pipewright/dist/index.js', import.meta.url).href;
+
+beforeAll(() => {
+  writeFileSync(
+    model,
+    `import { nn, randn } from '${torch}';
+class Model extends nn.Module {
+  layers = new nn.ModuleList(Array.from({ length: 6 }, () => new nn.Linear(16, 16)));
+  forward(x) { let y = x; for (const layer of this.layers) y = layer.forward(y).relu(); return y; }
+}
+export const model = () => new Model();
+export const batch = (rows) => ({ args: [randn(rows, 16)], target: randn(rows, 16) });
+export const lossFn = (output, target) => output.sub(target).square().mean();
+`,
+  );
+  writeFileSync(
+    train,
+    `import { distributed, manualSeed, scope } from '${torch}';
+import { givenPlan, pipeline, PipelineRuntime } from '${pipewright}';
+import { batch, lossFn, model } from './model.mjs';
+export function main() {
+  const group = distributed.initProcessGroup();
+  const plan = givenPlan();
+  manualSeed(0);
+  const pipe = pipeline(model(), { mbArgs: batch(plan.rows).args, plan });
+  const stages = plan.stageToRank.flatMap((rank, stage) => (rank === group.rank ? [pipe.buildStage(stage)] : []));
+  const runtime = new PipelineRuntime(stages, plan, { lossFn });
+  const { args, target } = batch(plan.rows * plan.microbatches);
+  for (let step = 0; step < 5; step++) scope(() => runtime.step(...args, { target, returnOutputs: false }));
+}
+`,
+  );
+});
+
+const planOf = (file: string): PipelinePlan => readPlan(readFileSync(join(folder, file), 'utf8'));
+
+test('a model is planned, run as planned, compared with the prediction, and refitted', () => {
+  const made = cli(
+    `plan ${model} --ranks 2 --batch 16 --rows 2,4 --rounds 1 --memory 1GB --no-cache --out ${join(folder, 'plan.json')} --picture ${join(folder, 'plan.svg')}`,
+  );
+  expect(made.err).toBe('');
+  expect(made.code).toBe(0);
+  expect(made.out).toMatch(/\d+ units on 2 ranks, batches of 16 rows/);
+  expect(made.out).toMatch(/schedule +stages +microbatches +step +rows\/s +bubble +peak +why/);
+  expect(made.out).toMatch(
+    /what would help most:\n +(stage \d 10% faster|1 GiB more on rank \d): step \d+\.\d% shorter/,
+  );
+  expect(made.out).toMatch(/stage 0 on rank 0: layers\.0/);
+  const plan = planOf('plan.json');
+  expect(plan.memory?.length).toBe(plan.stages);
+  expect(plan.machine).toMatchObject({ memory: 1e9 });
+  expect(plan.machine.latency).toBeGreaterThan(0);
+  expect(readFileSync(join(folder, 'plan.svg'), 'utf8')).toContain('<svg');
+  const ran = cli(`run --plan ${join(folder, 'plan.json')} --cores 1 --refit ${join(folder, 'refit.json')} ${train}`);
+  expect(ran.err).toBe('');
+  expect(ran.out).toMatch(/The plan against the run, \d+ steps?/);
+  expect(ran.out).toMatch(/step +\d+\.\d\d ms +\d+\.\d\d ms +[+-]\d/);
+  expect(ran.out).toMatch(/stage 0 F +\d/);
+  expect(ran.out).toMatch(/rank 1 held +[\d,]+ +[\d,]+ +equal/);
+  const refit = planOf('refit.json');
+  expect({ ...refit, costs: [], predicted: 0 }).toEqual({ ...plan, costs: [], predicted: 0 });
+  expect(refit.costs).not.toEqual(plan.costs);
+}, 240_000);
+
+test('a machine that one does not have: unequal ranks from a file; a limit that cannot be met names rank and bytes', () => {
+  const machine = join(folder, 'machine.json');
+  writeFileSync(
+    machine,
+    JSON.stringify({ memory: [1e9, 1e9, 1e9], slowness: [1, 1, 4], bandwidth: 1e9, latency: 1e-5 }),
+  );
+  const flags = `--ranks 3 --batch 8 --rows 2 --rounds 1 --no-cache --fast --schedules 1F1B --out ${join(folder, 'three.json')}`;
+  const made = cli(`plan ${model} ${flags} --machine ${machine}`);
+  expect({ code: made.code, err: made.err }).toEqual({ code: 0, err: '' });
+  const { units, machine: planned } = planOf('three.json');
+  expect(units[2]?.length).toBeLessThan(Math.max(units[0]?.length ?? 0, units[1]?.length ?? 0));
+  expect(planned.slowness).toEqual([1, 1, 4]);
+  const small = cli(`plan ${model} ${flags} --memory 2KB`);
+  expect(small.code).toBe(1);
+  expect(small.err).toMatch(/nothing fits; nearest is 1F1B, 3 stages.*rank \d lacks \d+ bytes/);
+}, 240_000);
+
+test('measurements of the same model on the same machine are kept', () => {
+  const flags = `--ranks 2 --batch 4 --rows 2 --rounds 2 --fast --out ${join(folder, 'kept.json')}`;
+  const exported = fileURLToPath(new URL('../../../../../testdata/models/mlp_dyn.pt2', import.meta.url));
+  const [first, second] = [cli(`plan ${exported} ${flags}`), cli(`plan ${exported} ${flags}`)];
+  expect(first.err).toBe('');
+  expect(second.out).toBe(first.out);
+}, 240_000);
+
+test.each([
+  ['plan nosuch.mjs --ranks 2 --batch 4', /cannot load nosuch.mjs: there is no such file/],
+  [`plan ${train} --ranks 2 --batch 4`, /exports no model/],
+  [`plan ${model} --ranks 2 --batch 4 --rows 3`, /--rows 3: a batch of 4 rows is no multiple of it/],
+  [`plan ${model} --ranks 2 --batch 4 --memory much`, /Write bytes, such as 8e9, 20GB/],
+  [`plan ${model} --ranks 2 --batch 4 --machine ${model}`, /is not JSON/],
+  [`run --plan ${model} ${train}`, /readPlan: not JSON/],
+  [`run --refit x.json ${train}`, /--refit is for runs with a plan/],
+])('%s is refused', (command, message) => {
+  const { code, err } = cli(command);
+  expect(err).toMatch(message);
+  expect(code).toBe(2);
+});

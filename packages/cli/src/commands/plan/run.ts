@@ -1,0 +1,211 @@
+/** @file `pipewright plan`: measures a model, searches for the best pipeline, and writes it. */
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { availableParallelism, tmpdir } from 'node:os';
+import { join } from 'node:path';
+import type { PipelinePlan, PlanMachine, ScheduleName } from '@pipewright/schedule';
+import type { GraphProgram, PlanOptions, PlanResult } from 'pipewright';
+import { checkOutput, writeResult } from '../../shared/output.ts';
+import { readText } from '../../shared/source.ts';
+import { colors } from '../../shared/term.ts';
+import { UsageError } from '../../shared/usage-error.ts';
+import { cacheName, readCache, writeCache } from './cache.ts';
+import type { Measured, MeasureTask } from './measure-rank.ts';
+import { type ModelSource, openModel } from './model.ts';
+
+/** The flags of the command. */
+export interface PlanFlags {
+  readonly ranks: number;
+  readonly batch: number;
+  readonly rows?: readonly number[];
+  readonly memory?: number | readonly number[];
+  readonly machine?: string;
+  readonly schedules?: readonly string[];
+  readonly recompute: boolean;
+  readonly stateFactor?: number;
+  readonly cores?: number;
+  readonly rounds?: number;
+  readonly inputs?: string;
+  readonly fast?: boolean;
+  readonly cache: boolean;
+  readonly top?: number;
+  readonly picture?: string;
+  readonly out?: string;
+  readonly model?: string;
+  readonly size?: Readonly<Record<string, number>>;
+  readonly color?: boolean;
+}
+
+/** Plans whose stages are measured themselves. */
+const settled = 3;
+/** Sizes of microbatches that are measured, at most, where none are named. */
+const mostSizes = 4;
+
+/** Runs the command; returns the exit code. */
+export async function plan(file: string, flags: PlanFlags): Promise<number> {
+  await checkOutput(flags.picture);
+  const out = flags.out ?? 'plan.json';
+  await checkOutput(out);
+  const source: ModelSource = { file, model: flags.model, sizes: flags.size ?? {}, inputs: flags.inputs };
+  const { planPipeline, sensitivities, formatPlans } = await import('pipewright');
+  const { findSchedule, planSimulation, renderSvg, renderTimeline } = await import('@pipewright/schedule');
+  const given = machineOf(flags);
+  const model = await openModel(source);
+  const rows = rowsOf(flags, model.fixedRows);
+  const meter = new Meter(source, flags, model.program(rows[0] as number));
+  const { tables, link } = await meter.units(rows);
+  const machine: PlanOptions['machine'] = { ...(link ?? {}), ...given, ranks: flags.ranks };
+  const options: PlanOptions = {
+    machine,
+    tables,
+    batch: flags.batch,
+    schedules: flags.schedules?.map((name) => findSchedule(name).name as ScheduleName),
+    stateFactor: flags.stateFactor,
+    mayRecompute: flags.recompute,
+    most: Math.max(flags.top ?? 5, settled),
+  };
+  const result = planPipeline(options);
+  const plans = flags.fast === true ? result.plans : await settleBest(result, meter);
+  const [best] = plans as [PipelinePlan];
+  const shown = { ...result, plans: plans.slice(0, flags.top ?? 5) };
+  const paint = colors(flags.color);
+  const units = tables[0]?.units.length ?? 0;
+  const text = [
+    `${paint.bold(file)}: ${units} units on ${flags.ranks} ranks, batches of ${flags.batch} rows; ${result.simulated} pipelines simulated`,
+    '',
+    formatPlans(shown, sensitivities(options, best)),
+    '',
+    ...best.units.map(
+      (names, stage) =>
+        `  stage ${stage} on rank ${best.stageToRank[stage]}: ${namesOf(names)}${best.recompute[stage] === true ? ', computed again' : ''}`,
+    ),
+    '',
+    renderTimeline(planSimulation(best), { color: flags.color === true }),
+  ].join('\n');
+  process.stdout.write(`${text}\n`);
+  await writeResult(`${JSON.stringify(best, null, 2)}\n`, out);
+  if (flags.picture !== undefined) await writeResult(renderSvg(planSimulation(best)), flags.picture);
+  if (out !== '-') process.stdout.write(`The best plan is in ${out}; pipewright run --plan ${out} runs it.\n`);
+  return 0;
+}
+
+/** The best plans with the costs of their own stages, in the order that these give. */
+async function settleBest(result: PlanResult, meter: Meter): Promise<PipelinePlan[]> {
+  const { rankPlans, settlePlan } = await import('pipewright');
+  const best = result.plans.slice(0, settled);
+  const measured = await meter.stages(best);
+  const found = rankPlans(best.map((one, i) => settlePlan(one, measured[i] ?? [])));
+  const [first] = found as [PipelinePlan];
+  return found.map((one, i) => {
+    const longer = 100 * (one.predicted.step / first.predicted.step - 1);
+    const idle = `idle for ${(100 * one.predicted.bubble).toFixed(1)}% of the step`;
+    const second = found[1];
+    const lead = second === undefined ? 0 : 100 * (second.predicted.step / first.predicted.step - 1);
+    const place =
+      i > 0
+        ? `${longer.toFixed(1)}% longer than the best`
+        : second === undefined
+          ? 'the only one that fits'
+          : `${lead.toFixed(1)}% ahead of ${second.schedule}`;
+    const again = one.recompute.filter(Boolean).length;
+    return {
+      ...one,
+      why: `${place}, ${idle}${again === 0 ? '' : `; ${again} of its stages compute their forward again to fit`}`,
+    };
+  });
+}
+
+function namesOf(names: readonly string[]): string {
+  return names.length <= 3 ? names.join(', ') : `${names[0]} to ${names.at(-1)} (${names.length} units)`;
+}
+
+/** The machine of the flags and of its file. */
+function machineOf(flags: PlanFlags): PlanMachine {
+  const known = ['memory', 'slowness', 'bandwidth', 'latency', 'links'];
+  let file: Record<string, unknown> = {};
+  if (flags.machine !== undefined) {
+    try {
+      file = JSON.parse(readText(flags.machine)) as Record<string, unknown>;
+    } catch (error) {
+      if (error instanceof UsageError) throw error;
+      throw new UsageError(`--machine ${flags.machine} is not JSON (${(error as Error).message})`);
+    }
+    if (typeof file !== 'object' || file === null || Array.isArray(file))
+      throw new UsageError(`--machine ${flags.machine} holds no object`);
+    const unknown = Object.keys(file).find((name) => name !== 'ranks' && !known.includes(name));
+    if (unknown !== undefined)
+      throw new UsageError(`--machine ${flags.machine}: '${unknown}' is not one of ${known.join(', ')}`);
+    if (file['ranks'] !== undefined && file['ranks'] !== flags.ranks)
+      throw new UsageError(
+        `--machine ${flags.machine} has ${String(file['ranks'])} ranks, --ranks says ${flags.ranks}`,
+      );
+  }
+  const { ranks: _, ...machine } = file;
+  return { ...(machine as PlanMachine), ...(flags.memory === undefined ? {} : { memory: flags.memory }) };
+}
+
+/** Sizes of microbatches: those named, or powers of two that leave at least as many microbatches as ranks. */
+function rowsOf({ rows, batch, ranks }: PlanFlags, fixed: number | null): number[] {
+  const fits = (each: number): boolean => batch % each === 0;
+  if (fixed !== null) {
+    if (!fits(fixed))
+      throw new UsageError(`the model takes ${fixed} rows, and a batch of ${batch} is no multiple of that`);
+    return [fixed];
+  }
+  const wrong = rows?.find((each) => !fits(each));
+  if (wrong !== undefined) throw new UsageError(`--rows ${wrong}: a batch of ${batch} rows is no multiple of it`);
+  if (rows !== undefined) return [...rows];
+  const powers = Array.from({ length: 20 }, (_, i) => 2 ** i).filter((each) => fits(each) && batch / each >= ranks);
+  return powers.length === 0 ? [1] : powers.slice(-mostSizes);
+}
+
+/** Measures, as many ranks at a time as the machine has cores for. */
+class Meter {
+  private readonly source: ModelSource;
+  private readonly flags: PlanFlags;
+  private readonly program: GraphProgram;
+  private readonly ranks: number;
+  private readonly cores: number;
+
+  constructor(source: ModelSource, flags: PlanFlags, program: GraphProgram) {
+    this.source = source;
+    this.flags = flags;
+    this.program = program;
+    const all = availableParallelism();
+    this.cores = flags.cores ?? Math.max(1, Math.floor(all / flags.ranks));
+    this.ranks = Math.max(1, Math.min(flags.ranks, Math.floor(all / this.cores)));
+  }
+
+  async units(rows: readonly number[]): Promise<Measured> {
+    return this.measure({ rows, plans: [] });
+  }
+
+  async stages(plans: readonly PipelinePlan[]): Promise<Measured['stages']> {
+    const wanted = plans.map(({ cutBefore, recompute, rows }) => ({ cutBefore, recompute, rows }));
+    return (await this.measure({ rows: [], plans: wanted })).stages;
+  }
+
+  private async measure(what: Pick<MeasureTask, 'rows' | 'plans'>): Promise<Measured> {
+    const { sizes } = this.source;
+    const rounds = this.flags.rounds ?? 7;
+    const key = { sizes, ranks: this.ranks, cores: this.cores, rounds, what };
+    const name = cacheName(this.program, key);
+    const known = this.flags.cache ? readCache(name) : null;
+    if (known !== null) return known as Measured;
+    const folder = mkdtempSync(join(tmpdir(), 'pipewright-plan-'));
+    const out = join(folder, 'measured.json');
+    try {
+      const { launch } = await import('pipewright/launch');
+      const task: MeasureTask = { source: this.source, rounds, out, ...what };
+      const script = new URL(
+        import.meta.url.endsWith('.ts') ? './measure-rank.ts' : './measure-rank.js',
+        import.meta.url,
+      );
+      await launch({ ranks: this.ranks, mode: 'threads', threadsPerRank: this.cores, script, data: task }).done;
+      const measured = JSON.parse(readFileSync(out, 'utf8')) as Measured;
+      if (this.flags.cache) writeCache(name, measured);
+      return measured;
+    } finally {
+      rmSync(folder, { recursive: true, force: true });
+    }
+  }
+}

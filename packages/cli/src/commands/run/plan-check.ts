@@ -1,0 +1,72 @@
+/** @file A run with a plan: what was predicted beside what happened, and the plan with the costs that the run has shown. */
+import { readdirSync, readFileSync } from 'node:fs';
+import { join, resolve } from 'node:path';
+import {
+  comparePlan,
+  formatComparison,
+  type LiveLine,
+  LiveRunReader,
+  liveRankOf,
+  type PipelinePlan,
+  parseLiveLine,
+  type Recording,
+  readPlan,
+  refitPlan,
+} from '@pipewright/schedule';
+import { writeResult } from '../../shared/output.ts';
+import { readText } from '../../shared/source.ts';
+import { UsageError } from '../../shared/usage-error.ts';
+
+/** The flags about plans. */
+export interface PlanRunFlags {
+  readonly plan?: string;
+  readonly refit?: string;
+  readonly ranks?: number;
+}
+
+/** Steps whose times are compared. */
+const mostSteps = 200;
+
+/** The plan of the flags, which ranks then find; null without one. */
+export function openPlan(flags: PlanRunFlags): PipelinePlan | null {
+  if (flags.plan === undefined) {
+    if (flags.refit !== undefined) throw new UsageError('--refit is for runs with a plan; give --plan plan.json too');
+    return null;
+  }
+  const plan = readPlan(readText(flags.plan));
+  if (flags.ranks !== undefined && flags.ranks !== plan.ranks)
+    throw new UsageError(`--ranks is ${flags.ranks}, but ${flags.plan} is for ${plan.ranks} ranks; leave --ranks out`);
+  process.env['PIPEWRIGHT_PLAN'] = resolve(flags.plan);
+  return plan;
+}
+
+/** What a run wrote into its folder, as a recording; null where no step was timed on all ranks. */
+export function readRun(folder: string): Recording | null {
+  const lines: { rank: number; line: LiveLine }[] = [];
+  for (const name of readdirSync(folder).sort()) {
+    const rank = liveRankOf(name);
+    if (typeof rank !== 'number') continue;
+    for (const text of readFileSync(join(folder, name), 'utf8').split('\n')) {
+      const line = parseLiveLine(text);
+      if (line !== null) lines.push({ rank, line });
+    }
+  }
+  const reader = new LiveRunReader(mostSteps, mostSteps);
+  // Beginnings first: each begins the run anew.
+  for (const begins of [true, false])
+    for (const { rank, line } of lines) if ((line.kind === 'run') === begins) reader.add(rank, line);
+  return reader.recording();
+}
+
+/** Prints the comparison; with `refit`, writes the plan with the costs of the run. */
+export async function reportPlan(plan: PipelinePlan, folder: string, refit: string | undefined): Promise<void> {
+  const recording = readRun(folder);
+  if (recording === null) {
+    console.error('pipewright: no step was recorded on all ranks, so there is nothing to compare the plan with');
+    return;
+  }
+  console.log(formatComparison(comparePlan(plan, recording)));
+  if (refit === undefined) return;
+  await writeResult(`${JSON.stringify(refitPlan(plan, recording), null, 2)}\n`, refit);
+  console.log(`The plan with the costs of this run is in ${refit}.`);
+}

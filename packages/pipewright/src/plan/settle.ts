@@ -1,0 +1,48 @@
+/** @file Plans whose stages were measured themselves: their costs and bytes take the place of sums over units. */
+import { type PipelinePlan, predictPlan } from '@pipewright/schedule';
+import { checkArgument } from '../base/checks.ts';
+import { PipelineError } from '../base/errors.ts';
+import type { MeasuredStage } from './measure-stages.ts';
+
+/**
+ * A plan predicted from its stages as `measureStages` found them.
+ *
+ * @example settlePlan(plan, measureStages(pipeline(program, { plan }), [x], { lossFn, target })).predicted.step
+ */
+export function settlePlan(plan: PipelinePlan, measured: readonly MeasuredStage[]): PipelinePlan {
+  const fits = Array.isArray(measured) && measured.length === plan.stages;
+  checkArgument('settlePlan', fits, ['the measured stages', measured], `one for each of the ${plan.stages} stages`);
+  const memory = measured.flatMap(({ memory: counted }) => (counted === null ? [] : [counted]));
+  const costs = measured.map(({ costs: found }, stage) => {
+    const { again } = plan.costs[stage] ?? {};
+    return again === undefined ? found : { ...found, again };
+  });
+  return predictPlan({ ...plan, costs, ...(memory.length === plan.stages ? { memory } : {}) });
+}
+
+/** What a plan lacks: the rank that is furthest beyond its memory, and by how many bytes; null where all fits. */
+export function lackOf(plan: PipelinePlan): { readonly rank: number; readonly missingBytes: number } | null {
+  const { memory } = plan.machine;
+  if (memory === undefined) return null;
+  let worst: { rank: number; missingBytes: number } | null = null;
+  plan.predicted.peak.forEach((peak, rank) => {
+    const over = Math.ceil(peak - (typeof memory === 'number' ? memory : (memory[rank] as number)));
+    if (over > (worst?.missingBytes ?? 0)) worst = { rank, missingBytes: over };
+  });
+  return worst;
+}
+
+/** Plans in the order of their predicted steps, those that do not fit left out; refuses where none is left. */
+export function rankPlans(plans: readonly PipelinePlan[]): PipelinePlan[] {
+  const fitting = plans.filter((plan) => lackOf(plan) === null);
+  if (fitting.length > 0) return fitting.toSorted((a, b) => a.predicted.step - b.predicted.step);
+  const lacks = plans.flatMap((plan) => lackOf(plan) ?? []).sort((a, b) => a.missingBytes - b.missingBytes);
+  const [least] = lacks;
+  throw new PipelineError(
+    least === undefined ? 'NO_PLAN' : 'MEMORY_LIMIT',
+    least === undefined
+      ? 'rankPlans: there is no plan'
+      : `rankPlans: nothing fits: rank ${least.rank} lacks ${least.missingBytes} bytes at least; give more memory, more ranks or smaller microbatches`,
+    { ...least },
+  );
+}
