@@ -1,4 +1,5 @@
 /** @file A graph as text: one line a node, with what is known of its value and the module it came from. */
+import { checkArgument } from '../base/checks.ts';
 import type { Graph, GraphArgument, GraphNode, ValueMeta } from './graph.ts';
 import { placeholdersOf } from './graph.ts';
 
@@ -56,6 +57,7 @@ export function formatArgument(value: GraphArgument): string {
   if (value === null || typeof value === 'boolean' || typeof value === 'number') return String(value);
   if (typeof value === 'string') return JSON.stringify(value);
   if (Array.isArray(value)) return `[${(value as readonly GraphArgument[]).map(formatArgument).join(', ')}]`;
+  checkArgument('formatArgument', typeof value === 'object', ['the argument', value], 'an argument of a graph');
   if ('ref' in value) return `%${value.ref}`;
   if ('float' in value) return Number.isInteger(value.float) ? (value.float as number).toFixed(1) : String(value.float);
   if ('int' in value) return value.int;

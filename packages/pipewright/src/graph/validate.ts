@@ -1,4 +1,5 @@
 /** @file The rule book of graphs: every violation by node and rule. It takes any JSON, so what arrived from elsewhere is safe after it. */
+import { checkArgument } from '../base/checks.ts';
 import { PipelineError } from '../base/errors.ts';
 import type { Graph } from './graph.ts';
 
@@ -36,6 +37,7 @@ export function validateGraph(graph: unknown): GraphViolation[] {
 
 /** Throws an error that names every violation of a graph. @example checkGraph(JSON.parse(text)) */
 export function checkGraph(graph: unknown, where = 'checkGraph'): asserts graph is Graph {
+  checkArgument('checkGraph', typeof where === 'string', ['where', where], 'a string');
   const found = validateGraph(graph);
   if (found.length === 0) return;
   const shown = found.slice(0, 10).map(({ node, rule, message }) => `  ${node}: ${message} [${rule}]`);

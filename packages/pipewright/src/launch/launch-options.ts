@@ -1,6 +1,6 @@
 /** @file What can be said to `launch`, and the checks of it. */
 import { availableParallelism } from 'node:os';
-import { checkChoice, checkCount, checkOptions, show } from '../base/checks.ts';
+import { checkArgument, checkChoice, checkCount, checkOptions, show } from '../base/checks.ts';
 import { PipelineError } from '../base/errors.ts';
 import { checkSecret } from './machines/secret.ts';
 import type { LineSink } from './ranks/rank-output.ts';
@@ -95,6 +95,7 @@ const known = [
 /** Checks options and completes them. */
 export function planLaunch(options: LaunchOptions): LaunchPlan {
   const where = 'launch';
+  checkArgument(where, typeof options === 'object' && options !== null, ['the argument', options], '{ ranks, script }');
   checkOptions(where, options, known);
   const ranks = checkCount(where, 'ranks', options.ranks);
   const mode = checkChoice(where, 'mode', options.mode ?? 'processes', ['processes', 'threads']);

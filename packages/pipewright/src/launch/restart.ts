@@ -1,4 +1,5 @@
 /** @file What happened before ranks were started again: which rank, where, and how long it took. */
+import { checkArgument } from '../base/checks.ts';
 import { steadyMs } from '../base/steady-clock.ts';
 import { LaunchError } from './ranks/rank-failure.ts';
 
@@ -49,7 +50,14 @@ export function describeRestart(
 }
 
 /** A restart in one line. @example formatRestart(restart) // 'restart 1 of 3: rank 2 failed: ...; noticed after 4 ms, all ended after 1,203 ms' */
-export function formatRestart({ count, of, message, noticedAfterMs, endedAfterMs }: Restart): string {
+export function formatRestart(restart: Restart): string {
+  checkArgument(
+    'formatRestart',
+    typeof restart === 'object' && restart !== null,
+    ['the argument', restart],
+    'a restart',
+  );
+  const { count, of, message, noticedAfterMs, endedAfterMs } = restart;
   const ms = (value: number): string => `${Math.round(value).toLocaleString('en-US')} ms`;
   return `restart ${count} of ${of}: ${message}; noticed after ${ms(noticedAfterMs)}, all ranks had ended ${ms(endedAfterMs)} later`;
 }

@@ -1,6 +1,6 @@
 /** @file A block mask of attention: which blocks of keys each block of queries sees, and how it is cut into microbatches. */
-import type { Tensor } from '@pipewright/torch';
-import { checkOptions, show } from '../base/checks.ts';
+import { Tensor } from '@pipewright/torch';
+import { checkArgument, checkOptions, show } from '../base/checks.ts';
 import { PipelineError } from '../base/errors.ts';
 
 /** Whether query `query` sees key `key`, for index tensors that broadcast against each other. */
@@ -41,6 +41,20 @@ export class BlockMask implements BlockMaskParts {
       ...['kvNumBlocks', 'kvIndices', 'fullKvNumBlocks', 'fullKvIndices'],
       ...['blockSize', 'seqLengths', 'maskMod'],
     ]);
+    const isParts = parts?.kvNumBlocks instanceof Tensor && parts.kvIndices instanceof Tensor;
+    checkArgument(
+      'BlockMask',
+      isParts,
+      ['the argument', parts],
+      'an object with kvNumBlocks and kvIndices, or use createBlockMask',
+    );
+    for (const name of ['blockSize', 'seqLengths'] as const)
+      checkArgument(
+        'BlockMask',
+        Array.isArray(parts[name]) && parts[name].length === 2,
+        [name, parts[name]],
+        'two numbers',
+      );
     this.kvNumBlocks = parts.kvNumBlocks;
     this.kvIndices = parts.kvIndices;
     this.fullKvNumBlocks = parts.fullKvNumBlocks ?? null;

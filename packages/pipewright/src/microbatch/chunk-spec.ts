@@ -1,7 +1,7 @@
 /** @file What happens to each value of a batch when it is cut into microbatches, and to each result when they are merged. */
 import { inspect } from 'node:util';
 import { type Tensor, tensor } from '@pipewright/torch';
-import { show } from '../base/checks.ts';
+import { checkArgument, show } from '../base/checks.ts';
 import { PipelineError } from '../base/errors.ts';
 
 /** The dimension that is cut where none is given. */
@@ -27,11 +27,13 @@ export class TensorChunkSpec {
 
   /** Specs for positional inputs, nested alike. @example TensorChunkSpec.fromTuple([0, [1, 1]]) */
   static fromTuple(dims: readonly DimTree[]): SpecTree[] {
+    checkArgument('TensorChunkSpec.fromTuple', Array.isArray(dims), ['the argument', dims], 'an array of dimensions');
     return dims.map(specsOf);
   }
 
   /** Specs for named inputs, nested alike. @example TensorChunkSpec.fromDict({ ids: 0, mask: 1 }) */
   static fromDict(dims: Readonly<Record<string, DimTree>>): Record<string, SpecTree> {
+    checkArgument('TensorChunkSpec.fromDict', isPlain(dims), ['the argument', dims], 'dimensions by name');
     return Object.fromEntries(Object.entries(dims).map(([name, dim]) => [name, specsOf(dim)]));
   }
 
@@ -120,10 +122,17 @@ export function formatChunkSpec(spec: unknown): string {
   return show(spec);
 }
 
+/** Whether a value is an object of names, and not of some class. */
+function isPlain(value: unknown): boolean {
+  if (typeof value !== 'object' || value === null) return false;
+  const prototype: unknown = Object.getPrototypeOf(value);
+  return prototype === Object.prototype || prototype === null;
+}
+
 function specsOf(dims: DimTree): SpecTree {
   if (typeof dims === 'number') return new TensorChunkSpec(dims);
   if (Array.isArray(dims)) return dims.map(specsOf);
-  if (typeof dims === 'object' && dims !== null) return TensorChunkSpec.fromDict(dims as Record<string, DimTree>);
+  if (isPlain(dims)) return TensorChunkSpec.fromDict(dims as Record<string, DimTree>);
   throw new PipelineError(
     'BAD_CHUNK_SPEC',
     `TensorChunkSpec: ${show(dims)} is not a dimension; give whole numbers, in arrays and objects shaped like the inputs`,

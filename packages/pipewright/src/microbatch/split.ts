@@ -92,6 +92,8 @@ export function splitBatch(batch: Batch, chunks: number, options: SplitBatchOpti
 
 /** Sizes of `pieces` nearly equal parts, the longer ones first. @example chunkSizes(10, 4) // [3, 3, 2, 2] */
 export function chunkSizes(length: number, pieces: number): number[] {
+  checkCount('chunkSizes', 'the length', length, 0);
+  checkCount('chunkSizes', 'the number of pieces', pieces);
   const small = Math.floor(length / pieces);
   const longer = length % pieces;
   return Array.from({ length: pieces }, (_, i) => (i < longer ? small + 1 : small));

@@ -3,7 +3,7 @@
  * along each of them. The last dimension varies fastest, so that the first one (the pipeline) is the outermost.
  */
 import { distributed } from '@pipewright/torch';
-import { show } from '../base/checks.ts';
+import { checkArgument, show } from '../base/checks.ts';
 import { PipelineError } from '../base/errors.ts';
 
 /** Where the ranks of a mesh compute. */
@@ -17,7 +17,7 @@ export type MeshDevice = 'cpu' | 'cuda';
 export function initDeviceMesh(
   deviceType: MeshDevice,
   shape: readonly number[],
-  dimNames: readonly string[] = shape.map((_, dim) => `dim${dim}`),
+  dimNames: readonly string[] = Array.from(Array.isArray(shape) ? shape : [], (_, dim) => `dim${dim}`),
 ): DeviceMesh {
   if (deviceType !== 'cpu' && deviceType !== 'cuda')
     throw new PipelineError('BAD_OPTION', `initDeviceMesh: the device is ${show(deviceType)}; give 'cpu' or 'cuda'`);
@@ -88,7 +88,10 @@ export class DeviceMesh {
   readonly rank: number;
   private readonly groups: readonly distributed.ProcessGroup[];
 
-  constructor({ deviceType, shape, dimNames, rank, groups }: MeshParts) {
+  constructor(parts: MeshParts) {
+    const isParts = [parts?.shape, parts?.dimNames, parts?.groups].every(Array.isArray);
+    checkArgument('DeviceMesh', isParts, ['the argument', parts], 'what initDeviceMesh makes; call that');
+    const { deviceType, shape, dimNames, rank, groups } = parts;
     this.deviceType = deviceType;
     this.shape = [...shape];
     this.dimNames = [...dimNames];

@@ -4,7 +4,7 @@
  * sums gradients at REDUCE_GRAD, so that each rank has those of its shards.
  */
 import { DType, type distributed, nn, noGrad, scope, type Tensor, toDType } from '@pipewright/torch';
-import { checkChoice, checkOptions, show } from '../base/checks.ts';
+import { checkArgument, checkChoice, checkOptions, show } from '../base/checks.ts';
 import { PipelineError } from '../base/errors.ts';
 import { mapTensors } from '../base/tree.ts';
 import { DeviceMesh } from './device-mesh.ts';
@@ -94,6 +94,8 @@ export function fullyShard<Module extends nn.Module>(module: Module, options: Fu
  * @example withWholeParameters(module, () => module.forward(x))
  */
 export function withWholeParameters<T>(module: nn.Module, body: () => T): T {
+  checkArgument('withWholeParameters', module instanceof nn.Module, ['the first argument', module], 'a module');
+  checkArgument('withWholeParameters', typeof body === 'function', ['the second argument', body], 'a function');
   const units = unitsOf(module);
   for (const unit of units) unit.gather();
   try {

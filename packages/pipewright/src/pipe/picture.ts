@@ -17,7 +17,12 @@ export interface PictureOptions {
 
 /** The stage graph as an SVG document. @example writeFileSync('split.svg', drawPipe(describePipe(pipe))) */
 export function drawPipe(report: PipeReport, options: PictureOptions = {}): string {
-  const isReport = typeof report === 'object' && report !== null && Array.isArray(report.stages);
+  const isReport =
+    typeof report === 'object' &&
+    report !== null &&
+    Array.isArray(report.ties) &&
+    Array.isArray(report.stages) &&
+    report.stages.every((stage) => Array.isArray(stage?.inputs));
   checkArgument('drawPipe', isReport, ['the report', report], 'what describePipe returns');
   checkOptions('drawPipe', options, ['width', 'title']);
   const { stages } = report;

@@ -91,6 +91,8 @@ export class Pipe extends nn.Module {
   /** Splits a program at its marks. @example Pipe.fromTraced(traceModule(model, [x])) */
   static fromTraced(program: GraphProgram, options: PipeOptions = {}): Pipe {
     checkOptions('Pipe.fromTraced', options, ['multiUse', 'shared', 'lossSpec', 'recompute']);
+    const isProgram = (program as GraphProgram | null)?.state instanceof Map;
+    checkArgument('Pipe.fromTraced', isProgram, ['the program', program], 'what traceModule gives');
     const { lossSpec, recompute, ...rest } = options;
     const names = new TensorNames(program.state);
     return new Pipe(splitGraph(program.graph, { ...rest, sameTensor: names.first }), program, { lossSpec, recompute });

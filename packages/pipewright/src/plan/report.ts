@@ -8,6 +8,7 @@ import {
   type StageCosts,
   simulate,
 } from '@pipewright/schedule';
+import { checkArgument } from '../base/checks.ts';
 import { PipelineError } from '../base/errors.ts';
 import { formatBytes } from '../pipe/picture.ts';
 import { type Machine, type PlanOptions, type PlanResult, planPipeline } from './search.ts';
@@ -30,6 +31,18 @@ const MORE_BYTES = 2 ** 30;
  * @example sensitivities(options, planPipeline(options).plans[0])[0] // { change: 'stage 2 10% faster', gain: 0.04 }
  */
 export function sensitivities(options: PlanOptions, plan: PipelinePlan): Sensitivity[] {
+  checkArgument(
+    'sensitivities',
+    Array.isArray((options as PlanOptions | null)?.tables),
+    ['the options', options],
+    'those of planPipeline',
+  );
+  checkArgument(
+    'sensitivities',
+    typeof plan === 'object' && plan !== null,
+    ['the plan', plan],
+    'a plan of planPipeline',
+  );
   const same: PlanOptions = {
     ...options,
     ...(plan.schedule === 'searched' ? {} : { schedules: [plan.schedule as ScheduleName] }),
@@ -78,6 +91,8 @@ function stepOf(options: PlanOptions): number {
 
 /** Plans as a table, with one line each on why, and what would help. @example console.log(formatPlans(planPipeline(options))) */
 export function formatPlans(result: PlanResult, help: readonly Sensitivity[] = []): string {
+  const isResult = Array.isArray((result as PlanResult | null)?.plans) && Array.isArray(help);
+  checkArgument('formatPlans', isResult, ['the argument', result], 'what planPipeline gives');
   const head = ['schedule', 'stages', 'microbatches', 'step', 'rows/s', 'bubble', 'peak', 'why'];
   const rows = result.plans.map(({ schedule, stages, microbatches, rows, predicted, why }) => [
     schedule,

@@ -1,6 +1,6 @@
 /** @file Loads a `.pt2` file of `torch.export.save` as a module: weights are mapped, not read; no pickle is opened. */
 import { MappedFile, nn, Tensor, unscoped } from '@pipewright/torch';
-import { checkOptions } from '../base/checks.ts';
+import { checkOptions, show } from '../base/checks.ts';
 import { PipelineError } from '../base/errors.ts';
 import { GraphModule } from '../execute/graph-module.ts';
 import { Pt2Archive } from './archive.ts';
@@ -24,7 +24,7 @@ export interface LoadPt2Options {
  */
 export function loadPt2(path: string, options: LoadPt2Options = {}): GraphModule {
   if (typeof path !== 'string' || path === '')
-    throw new PipelineError('BAD_ARGUMENT', `loadPt2: expected the path of a .pt2 file, got ${String(path)}`);
+    throw new PipelineError('BAD_ARGUMENT', `loadPt2: expected the path of a .pt2 file, got ${show(path)}`);
   checkOptions('loadPt2', options, ['model', 'verify']);
   using archive = Pt2Archive.open(path, options.model);
   const { graph, tensors } = readProgram(archive.program());

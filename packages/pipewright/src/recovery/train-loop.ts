@@ -3,7 +3,7 @@
  * processes and memory, the lost one is started again alone, all go back to the newest state that everybody has, and go on from there.
  */
 import { distributed } from '@pipewright/torch';
-import { checkCount, checkOptions, show } from '../base/checks.ts';
+import { checkArgument, checkCount, checkOptions, show } from '../base/checks.ts';
 import { PipelineError } from '../base/errors.ts';
 import { steadyMs } from '../base/steady-clock.ts';
 import type { LauncherOrder } from '../launch/replacement/messages.ts';
@@ -49,6 +49,12 @@ const known = ['steps', 'state', 'connect', 'step', 'copies', 'copyEvery', 'chec
  * @example await trainLoop({ steps: 100, state: { model, optimizer }, connect: (group) => new PipelineRuntime(stage(group), '1F1B', options), step: (runtime) => train(runtime) })
  */
 export async function trainLoop<Connected>(options: TrainLoopOptions<Connected>): Promise<void> {
+  checkArgument(
+    'trainLoop',
+    typeof options === 'object' && options !== null,
+    ['the argument', options],
+    '{ steps, state, connect, step }',
+  );
   checkOptions('trainLoop', options, known);
   checkCount('trainLoop', 'steps', options.steps, 0);
   checkCount('trainLoop', 'copies', options.copies ?? 1, 0);

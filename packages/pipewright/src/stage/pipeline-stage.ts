@@ -12,7 +12,7 @@ import {
   startBackward,
   Tensor,
 } from '@pipewright/torch';
-import { checkCount, checkOptions, show } from '../base/checks.ts';
+import { checkArgument, checkCount, checkOptions, show } from '../base/checks.ts';
 import { debugInfo, describeTensor } from '../base/describe.ts';
 import { PipelineError } from '../base/errors.ts';
 import { tensorsIn } from '../base/tree.ts';
@@ -183,6 +183,8 @@ export class PipelineStage {
     kwargs: Record<string, unknown> = {},
   ): readonly unknown[] {
     const chunk = this.chunkOf(microbatch);
+    checkArgument('forwardOneChunk', Array.isArray(args), ['args', args], 'an array of inputs');
+    checkArgument('forwardOneChunk', typeof kwargs === 'object' && kwargs !== null, ['kwargs', kwargs], 'named inputs');
     if (chunk.hasRun) throw this.twice('the forward', microbatch);
     const positional =
       this.sources.length === 0 ? args : assemble(this.inputs, (source) => this.arrivedFrom(chunk, microbatch, source));
@@ -237,7 +239,9 @@ export class PipelineStage {
   }
 
   /** Begins the full backward of a microbatch on a thread of its own; `backwardOneChunk` then waits for it. */
-  startBackward(microbatch: number, { lossGrad, threads }: StartOptions = {}): void {
+  startBackward(microbatch: number, options: StartOptions = {}): void {
+    checkOptions('startBackward', options, ['lossGrad', 'threads']);
+    const { lossGrad, threads } = options;
     const chunk = this.chunks.get(microbatch);
     if (chunk === undefined) throw this.outOfOrder('backward', microbatch, 'its forward');
     addLoss(chunk, lossGrad);
@@ -253,6 +257,7 @@ export class PipelineStage {
 
   /** The backward of a microbatch, in full or only what the stages before wait for. */
   backwardOneChunk(microbatch: number, options: StageBackwardOptions = {}): void {
+    checkOptions('backwardOneChunk', options, ['full', 'lossGrad', 'inputsReady']);
     const chunk = this.chunks.get(microbatch);
     if (chunk === undefined) throw this.outOfOrder('backward', microbatch, 'its forward');
     if (!chunk.started) addLoss(chunk, options.lossGrad);
@@ -504,7 +509,7 @@ export class PipelineStage {
   private outOfOrder(what: string, microbatch: number, missing: string): PipelineError {
     return new PipelineError(
       'OUT_OF_ORDER',
-      `stage ${this.stageIndex}: ${what} of microbatch ${microbatch} without ${missing}; the schedule must have it before (validate() says where)`,
+      `stage ${this.stageIndex}: ${what} of microbatch ${show(microbatch)} without ${missing}; the schedule must have it before (validate() says where)`,
       { stage: this.stageIndex, microbatch },
     );
   }

@@ -1,4 +1,5 @@
 /** @file Where a rank is, read from its record, and in words. */
+import { checkArgument } from '../base/checks.ts';
 import { EVERYBODY, NONE, State, TEXT_LENGTH, Word } from './layout.ts';
 
 /** Where a rank was when somebody looked. */
@@ -30,7 +31,9 @@ export function readPlace(rank: number, load: () => Int32Array): RankPlace {
  *
  * @example formatPlace(place) // 'rank 2 waits at slot 17 (3RECV_B1) for rank 3'
  */
-export function formatPlace({ rank, state, step, slot, action, waitingFor }: RankPlace): string {
+export function formatPlace(place: RankPlace): string {
+  checkArgument('formatPlace', typeof place === 'object' && place !== null, ['the argument', place], 'a place');
+  const { rank, state, step, slot, action, waitingFor } = place;
   const where = [
     step === undefined ? '' : ` in step ${step}`,
     slot === undefined ? (action === '' ? '' : ` at: ${action}`) : ` at slot ${slot} (${action})`,

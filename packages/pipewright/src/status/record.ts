@@ -1,4 +1,5 @@
 /** @file The record of one rank: what it says, written to memory that others may read at any time. */
+import { checkArgument } from '../base/checks.ts';
 import { EVERYBODY, NOBODY, NONE, State, TEXT_LENGTH, Word } from './layout.ts';
 import { formatPlace, type RankPlace, readPlace } from './place.ts';
 
@@ -27,6 +28,7 @@ export class RankStatus {
 
   /** A record at the beginning of `words`, which others may see. */
   constructor(rank: number, words: Int32Array) {
+    checkArgument('RankStatus', words instanceof Int32Array, ['words', words], 'an Int32Array');
     this.rank = rank;
     this.words = words;
     const { buffer, byteOffset } = words;
@@ -35,6 +37,8 @@ export class RankStatus {
 
   /** Says what this rank does from now on. */
   set(place: Place): void {
+    if (typeof place?.action !== 'string')
+      checkArgument('rankStatus.set', false, ['the place', place], 'an object with an action');
     const { words, text } = this;
     const { slot, action, waitingFor, step } = place;
     words[Word.Sequence] = (words[Word.Sequence] as number) + 1;

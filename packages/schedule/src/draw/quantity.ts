@@ -1,10 +1,12 @@
 /** @file Numbers as people read them, the same in every picture. */
+import { ScheduleError } from '../model/errors.ts';
 
 /**
  * A quantity: at most four significant digits, whole numbers in full.
  * @example quantity(28.5) // '28.5'
  */
 export function quantity(value: number): string {
+  if (typeof (value as unknown) !== 'number') throw notNumber('quantity', value);
   if (!Number.isFinite(value)) return String(value);
   if (value !== 0 && (Math.abs(value) >= 1e9 || Math.abs(value) < 1e-3)) return value.toPrecision(3);
   return String(Number(value.toPrecision(Math.abs(value) >= 1000 ? Math.ceil(Math.log10(Math.abs(value) + 1)) : 4)));
@@ -15,7 +17,8 @@ export function quantity(value: number): string {
  * @example percent(0.2727) // '27.3%'
  */
 export function percent(share: number): string {
-  return `${(Math.max(0, Number(share)) * 100).toFixed(1)}%`;
+  if (typeof (share as unknown) !== 'number') throw notNumber('percent', share);
+  return `${(Math.max(0, share) * 100).toFixed(1)}%`;
 }
 
 /**
@@ -34,6 +37,13 @@ export function ticks(end: number, count: number): number[] {
  * A count with its noun.
  * @example plural(2, 'microbatch', 'microbatches') // '2 microbatches'
  */
-export function plural(count: number, one: string, many: string = `${one}s`): string {
+export function plural(count: number, one: string, many: string = `${String(one)}s`): string {
+  if (typeof (count as unknown) !== 'number') throw notNumber('plural', count);
+  if (typeof (one as unknown) !== 'string' || typeof (many as unknown) !== 'string')
+    throw new ScheduleError('BAD_OPTION', 'plural: give the noun as a string');
   return `${count} ${count === 1 ? one : many}`;
+}
+
+function notNumber(where: string, value: unknown): ScheduleError {
+  return new ScheduleError('BAD_OPTION', `${where}: give a number, not a ${typeof value}`);
 }

@@ -315,6 +315,7 @@ export class LiveRunReader {
 
 /** Refuses a name of a file that is not one of a live run. */
 export function liveRankOf(file: string): number | 'launcher' | null {
+  if (typeof (file as unknown) !== 'string') return null;
   if (file === 'launcher.jsonl') return 'launcher';
   const rank = Number(/^rank-(\d{1,4})\.jsonl$/.exec(file)?.[1] ?? Number.NaN);
   return isRank(rank) ? rank : null;

@@ -1,5 +1,7 @@
 /** @file Mixed precision: operators that gain from a 16-bit type run in it, those that need float32 run in that. */
+
 import { native } from '../addon/addon.ts';
+import { checkObject, checkText } from '../base/checks.ts';
 import { checkOptions, TorchError } from '../base/errors.ts';
 import { type DType, type DTypeName, dtypeOfCode, toDType } from '../tensor/dtype.ts';
 import { synchronous } from './modes.ts';
@@ -26,6 +28,7 @@ export function autocast<T>(options: AutocastOptions, body: () => T): T {
   checkOptions('autocast', options, ['device', 'dtype', 'enabled', 'cache']);
   if (typeof body !== 'function')
     throw new TorchError('BAD_ARGUMENT', `autocast: expected a function as second argument, got a ${typeof body}`);
+  checkObject('autocast', 'the first argument', options, 'options');
   const device = deviceType(options.device ?? 'cpu');
   const dtype = options.dtype === undefined ? dtypeOfCode(engine.getAutocastDtype(device)) : toDType(options.dtype);
   if (dtype.name !== 'bfloat16' && dtype.name !== 'float16') {
@@ -48,6 +51,7 @@ export function getAutocastDtype(device = 'cpu'): DType {
 }
 
 function deviceType(device: string): string {
+  checkText('autocast', 'the device', device);
   const type = device.split(':')[0] as string;
   if (type !== 'cpu' && type !== 'cuda')
     throw new TorchError('DEVICE', `autocast: device must be 'cpu' or 'cuda', got '${device}'`);

@@ -1,5 +1,7 @@
 /** @file The graph that operators record: one node per operator, edges towards the leaves. */
+
 import { native } from '../addon/addon.ts';
+import { checkGiven } from '../base/checks.ts';
 import { TorchError } from '../base/errors.ts';
 import { disposeOwned, markOwned, type Owned, own, type Scope } from '../tensor/scope.ts';
 import { Tensor } from '../tensor/tensor.ts';
@@ -74,6 +76,7 @@ export class AutogradNode implements Owned {
 
   /** Whether both are the same node of the graph. */
   isSame(other: AutogradNode): boolean {
+    checkGiven('isSame', other instanceof AutogradNode, ['the argument', other], 'a node');
     return native.nodeKey(this.handle) === native.nodeKey(other.handle);
   }
 

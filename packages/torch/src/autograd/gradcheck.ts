@@ -1,4 +1,5 @@
 /** @file Gradients compared with finite differences, as PyTorch's gradcheck does. */
+import { checkFunction, checkGiven } from '../base/checks.ts';
 import { checkOptions, TorchError } from '../base/errors.ts';
 import { callOp } from '../op/call.ts';
 import { scope } from '../tensor/scope.ts';
@@ -30,6 +31,7 @@ export type Checked = (...inputs: never[]) => Tensor | readonly Tensor[];
  * @example gradcheck((x: Tensor) => x.sin(), [randn([3], { dtype: float64, requiresGrad: true })])
  */
 export function gradcheck(fn: Checked, inputs: readonly unknown[], options?: GradcheckOptions): boolean {
+  checkCall('gradcheck', fn, inputs);
   checkOptions('gradcheck', options, ['eps', 'atol', 'rtol', 'nondetTol', 'raiseException']);
   try {
     scope(() => check(fn as (...inputs: unknown[]) => Tensor | readonly Tensor[], inputs, options));
@@ -40,12 +42,18 @@ export function gradcheck(fn: Checked, inputs: readonly unknown[], options?: Gra
   }
 }
 
+function checkCall(where: string, fn: unknown, inputs: unknown): void {
+  checkFunction(where, fn);
+  checkGiven(where, Array.isArray(inputs), ['the second argument', inputs], 'an array of inputs');
+}
+
 /**
  * Compares the gradients of the gradients of `fn` with central differences.
  *
  * @example gradgradcheck((x: Tensor) => x.tanh(), [randn([3], { dtype: float64, requiresGrad: true })])
  */
 export function gradgradcheck(fn: Checked, inputs: readonly unknown[], options?: GradcheckOptions): boolean {
+  checkCall('gradgradcheck', fn, inputs);
   const run = fn as (...values: unknown[]) => Tensor | readonly Tensor[];
   return scope(() => {
     const outputs = differentiable(run(...inputs));

@@ -1,5 +1,7 @@
 /** @file Whether operators record gradients in this thread. */
+
 import { native } from '../addon/addon.ts';
+import { checkFunction, show } from '../base/checks.ts';
 import { TorchError } from '../base/errors.ts';
 
 /** Whether operators record gradients now. */
@@ -10,7 +12,7 @@ export function isGradEnabled(): boolean {
 /** Switches recording on or off until switched again; returns what was set before. Prefer `noGrad(() => ...)`. */
 export function setGradEnabled(on: boolean): boolean {
   if (typeof on !== 'boolean')
-    throw new TorchError('BAD_ARGUMENT', `setGradEnabled: expected true or false, got ${String(on)}`);
+    throw new TorchError('BAD_ARGUMENT', `setGradEnabled: expected true or false, got ${show(on)}`);
   return native.setGradEnabled(on);
 }
 
@@ -25,6 +27,7 @@ export function enableGrad<T>(body: () => T): T {
 }
 
 function withGrad<T>(where: string, on: boolean, body: () => T): T {
+  checkFunction(where, body);
   const before = native.setGradEnabled(on);
   try {
     return synchronous(where, body());
@@ -35,6 +38,7 @@ function withGrad<T>(where: string, on: boolean, body: () => T): T {
 
 /** Runs `body` in inference mode: nothing is recorded, and what is made there cannot be used for gradients later. @example inferenceMode(() => model.forward(x)) */
 export function inferenceMode<T>(body: () => T): T {
+  checkFunction('inferenceMode', body);
   native.enterInference(true);
   try {
     return synchronous('inferenceMode', body());

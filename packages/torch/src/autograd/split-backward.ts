@@ -1,5 +1,7 @@
 /** @file The backward of a stage in two halves: first what the stage before waits for, later the parameters. */
+
 import { native } from '../addon/addon.ts';
+import { checkObject } from '../base/checks.ts';
 import { checkOptions, TorchError } from '../base/errors.ts';
 import { Tensor } from '../tensor/tensor.ts';
 import { gradientsOf, isTarget, listOf } from './backward.ts';
@@ -78,6 +80,7 @@ const net = new FinalizationRegistry<number>((handle) => native.dropWeightBackwa
  * @example const { inputGrads, weights } = inputBackward({ outputs: [y], gradOutputs: [dy], inputs: [x] }); send(inputGrads); weights.run()
  */
 export function inputBackward(options: InputBackwardOptions): InputBackwardResult {
+  checkObject('inputBackward', 'the argument', options, '{ outputs, gradOutputs, inputs }');
   checkOptions('inputBackward', options, ['outputs', 'gradOutputs', 'inputs']);
   const outputs = listOf('inputBackward', 'outputs', options.outputs);
   for (const name of ['gradOutputs', 'inputs'] as const)

@@ -105,6 +105,7 @@ export class TorchError extends Error {
 
 /** The near miss among `names`, as ` (did you mean 'x'?)`, or nothing. */
 export function didYouMean(word: string, names: Iterable<string>): string {
+  if (typeof word !== 'string') return '';
   let best = '';
   let bestDistance = Math.max(2, Math.floor(word.length / 3)) + 1;
   for (const name of names) {
@@ -117,6 +118,11 @@ export function didYouMean(word: string, names: Iterable<string>): string {
 /** Refuses options that do not exist, by name. */
 export function checkOptions(where: string, options: object | undefined, known: readonly string[]): void {
   if (options === undefined) return;
+  if (typeof (options as unknown) !== 'object' || options === null || Array.isArray(options))
+    throw new TorchError(
+      'BAD_ARGUMENT',
+      `${where}: the options are ${options === null ? 'null' : Array.isArray(options) ? 'an array' : `a ${typeof options}`}; give an object${known.length === 0 ? '' : ` of ${known.join(', ')}`}`,
+    );
   for (const key of Object.keys(options)) {
     if (known.includes(key)) continue;
     const list = known.length === 0 ? 'it takes no options' : `it takes ${known.join(', ')}`;

@@ -1,5 +1,6 @@
 /** @file Options of modules: what is left out gets its default, what does not exist is refused by name. */
 
+import { show } from './checks.ts';
 import { checkOptions, TorchError } from './errors.ts';
 import { FloatScalar } from './float-scalar.ts';
 
@@ -52,14 +53,11 @@ export type Size = number | readonly number[];
 export function expand(where: string, value: Size, count: number): number[] {
   if (typeof value === 'number') return new Array<number>(count).fill(value);
   if (Array.isArray(value) && value.length === count) return [...(value as readonly number[])];
-  throw new TorchError(
-    'BAD_ARGUMENT',
-    `${where} is a whole number or an array of ${count}, got ${JSON.stringify(value)}`,
-  );
+  throw new TorchError('BAD_ARGUMENT', `${where} is a whole number or an array of ${count}, got ${show(value)}`);
 }
 
 /** Refuses what is not a whole number of at least `least`. */
 export function checkWhole(where: string, value: unknown, least = 0): void {
   if (Number.isInteger(value) && (value as number) >= least) return;
-  throw new TorchError('BAD_ARGUMENT', `${where} must be a whole number of at least ${least}, got ${String(value)}`);
+  throw new TorchError('BAD_ARGUMENT', `${where} must be a whole number of at least ${least}, got ${show(value)}`);
 }

@@ -1,4 +1,6 @@
 /** @file Values as Python prints them: modules print as PyTorch's do, to the letter. */
+import { show } from './checks.ts';
+import { TorchError } from './errors.ts';
 import { FloatScalar } from './float-scalar.ts';
 
 /** A number with a default of its own kind: `2` prints as 2, `float(2)` as 2.0 where PyTorch would tell them apart. */
@@ -6,7 +8,9 @@ export type Real = number | FloatScalar;
 
 /** The number itself. */
 export function toNumber(value: Real): number {
-  return typeof value === 'number' ? value : value.float;
+  if (typeof value === 'number') return value;
+  if (value instanceof FloatScalar) return value.float;
+  throw new TorchError('BAD_ARGUMENT', `a number is needed, got ${show(value)}`);
 }
 
 /** A floating-point number as Python prints it. @example floatText(0.00001) // '1e-05' */

@@ -1,5 +1,7 @@
 /** @file The CUDA addon: what it exports, loaded when something of it is first used. */
+
 import { native } from '../addon/addon.ts';
+import { show } from '../base/checks.ts';
 import { TorchError } from '../base/errors.ts';
 import { loadCudaAddon } from '../setup/load-addon.ts';
 import { chooseGpu } from '../tensor/own-gpu.ts';
@@ -82,9 +84,11 @@ export function deviceIndex(device?: number | string): number {
       ? device
       : device === 'cuda'
         ? nativeCuda().currentDevice()
-        : Number(/^cuda:(\d+)$/.exec(device)?.[1] ?? Number.NaN);
+        : typeof device === 'string'
+          ? Number(/^cuda:(\d+)$/.exec(device)?.[1] ?? Number.NaN)
+          : Number.NaN;
   const count = native.cudaDeviceCount();
   if (!Number.isInteger(index) || index < 0 || index >= count)
-    throw new TorchError('DEVICE', `cuda: there is no device ${String(device)}; this machine has ${count}`);
+    throw new TorchError('DEVICE', `cuda: there is no device ${show(device)}; this machine has ${count}`);
   return index;
 }

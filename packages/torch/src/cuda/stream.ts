@@ -1,4 +1,5 @@
 /** @file Streams and events: what runs in order on a GPU, and marks in it. */
+import { checkFunction, checkGiven } from '../base/checks.ts';
 import { deviceIndex, type NativeObject, nativeCuda } from './native.ts';
 
 /**
@@ -107,6 +108,8 @@ export function setStream(stream: Stream): void {
 
 /** Runs `body` with its operators going to `stream`. @example cuda.withStream(side, () => copy.copy_(x, true)) */
 export function withStream<T>(stream: Stream, body: () => T): T {
+  checkGiven('withStream', stream instanceof Stream, ['the first argument', stream], 'a stream');
+  checkFunction('withStream', body, 'the second argument');
   const before = currentStream(stream.device);
   setStream(stream);
   try {

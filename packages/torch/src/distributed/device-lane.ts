@@ -2,8 +2,9 @@
  * @file Lanes: CUDA tensors from one rank to another over NCCL, one way, in order and without headers. Both ends know what
  * comes: a receive gives shapes and types. Nothing here makes the host wait; a lane has a stream of its own.
  */
+import { checkGiven, show } from '../base/checks.ts';
 import { TorchError } from '../base/errors.ts';
-import type { DType } from '../tensor/dtype.ts';
+import { DType } from '../tensor/dtype.ts';
 import { Tensor } from '../tensor/tensor.ts';
 import { explain } from './errors.ts';
 import { dist } from './native.ts';
@@ -59,9 +60,21 @@ export class DeviceLane {
   private readonly handle: number;
 
   constructor(ground: LaneGround, peer: number, options: LaneOptions) {
+    checkGiven(
+      'DeviceLane',
+      typeof ground === 'object' && ground !== null,
+      ['the first argument', ground],
+      'what lanes of a group stand on',
+    );
+    checkGiven(
+      'DeviceLane',
+      typeof options === 'object' && options !== null,
+      ['the options', options],
+      '{ name, sends }',
+    );
     const { name, sends, window = 4 } = options;
     if (!Number.isInteger(window) || window < 1)
-      throw new TorchError('BAD_ARGUMENT', `lane: window is ${String(window)}; give a whole number, at least 1`);
+      throw new TorchError('BAD_ARGUMENT', `lane: window is ${show(window)}; give a whole number, at least 1`);
     this.ground = ground;
     this.peer = peer;
     this.name = name;
@@ -147,5 +160,8 @@ export class DeviceLane {
 
 /** A format as the addon takes it: type, number of sizes and sizes of each tensor. @example packFormat([{ dtype: float32, shape: [2, 3] }]) // [6, 2, 2, 3] */
 export function packFormat(format: readonly TensorFormat[]): number[] {
+  const isFormat =
+    Array.isArray(format) && format.every((one) => one?.dtype instanceof DType && Array.isArray(one.shape));
+  checkGiven('packFormat', isFormat, ['the format', format], 'an array of { dtype, shape }');
   return format.flatMap(({ dtype, shape }) => [dtype.code, shape.length, ...shape]);
 }

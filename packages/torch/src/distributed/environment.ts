@@ -2,6 +2,7 @@
  * @file Who a process is among the ranks, from the variables that launchers set: torchrun's, else those of Slurm, Open MPI
  * or other MPI launchers; and what those who launch need without the engine: a port, addresses, interfaces, errors as texts.
  */
+import { checkObject } from '../base/checks.ts';
 import { LOCAL_RANK_VARIABLES } from '../base/local-rank.ts';
 
 export { firstCause, packThrown, type Thrown } from '../base/thrown.ts';
@@ -30,6 +31,7 @@ const sources: Readonly<Record<RankVariable, readonly string[]>> = {
  * @example rankEnvironment({ SLURM_PROCID: '3', SLURM_NTASKS: '8' }).RANK // '3'
  */
 export function rankEnvironment(env: Environment = process.env): Partial<Record<RankVariable, string>> {
+  checkObject('rankEnvironment', 'the environment', env);
   const found: Partial<Record<RankVariable, string>> = {};
   for (const [name, variables] of Object.entries(sources) as [RankVariable, readonly string[]][]) {
     const variable = variables.find((one) => (env[one] ?? '') !== '');

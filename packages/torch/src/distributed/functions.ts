@@ -1,4 +1,5 @@
 /** @file The functions of torch.distributed, on the default group or on `group`. Ranks are those of the group. */
+import { checkObject } from '../base/checks.ts';
 import type { Tensor } from '../tensor/tensor.ts';
 import { getDefaultGroup } from './init.ts';
 import type { Json } from './json.ts';
@@ -22,6 +23,7 @@ type Settings<T> = T & In;
 /** Splits the group off the options. */
 function inGroup<T extends object>(options: Settings<T> | undefined): [ProcessGroup, Omit<T, 'group'> | undefined] {
   if (options === undefined) return [getDefaultGroup(), undefined];
+  checkObject('distributed', 'the options', options);
   const { group, ...rest } = options;
   return [group ?? getDefaultGroup(), rest as Omit<T, 'group'>];
 }

@@ -1,4 +1,5 @@
 /** @file The default group: who am I, who else is there. Names as in torch.distributed. */
+import { checkGiven } from '../base/checks.ts';
 import { checkOptions, TorchError } from '../base/errors.ts';
 import { type RankVariable, rankEnvironment } from './environment.ts';
 import { checkGroup, glooGroup, hasNccl, mixedGroup, ncclGroup, threadGroup } from './make-group.ts';
@@ -138,6 +139,12 @@ export function newGroup(ranks: readonly number[], options?: NewGroupOptions): P
 /** Leaves a group, the default one where none is given. Doing it twice does nothing. */
 export function destroyProcessGroup(group: ProcessGroup | undefined = world): void {
   if (group === undefined) return;
+  checkGiven(
+    'destroyProcessGroup',
+    typeof (group as ProcessGroup | null)?.close === 'function',
+    ['its argument', group],
+    'a process group',
+  );
   const isWorld = group === world;
   if (isWorld) world = undefined;
   try {

@@ -1,5 +1,7 @@
 /** @file Making groups: of threads by name, of processes through a store. */
+
 import { native } from '../addon/addon.ts';
+import { checkGiven, checkObject, checkText, show } from '../base/checks.ts';
 import { checkOptions, TorchError } from '../base/errors.ts';
 import { localRank } from '../base/local-rank.ts';
 import { loadCudaAddon } from '../setup/load-addon.ts';
@@ -46,12 +48,13 @@ export interface NcclGroupOptions extends GlooGroupOptions {
  * @example const group = threadGroup({ name: 'train', rank, size: 4 })
  */
 export function threadGroup(options: ThreadGroupOptions): Group {
+  checkObject('threadGroup', 'the argument', options, '{ name, rank, size }');
   checkOptions('threadGroup', options, ['name', 'rank', 'size', 'timeoutMs', 'bound']);
   const bound = options.bound ?? 0;
   if (!Number.isInteger(bound) || bound < 0) {
     throw new TorchError(
       'BAD_ARGUMENT',
-      `threadGroup: bound is ${String(bound)}; give a number of messages, 0 for no bound`,
+      `threadGroup: bound is ${show(bound)}; give a number of messages, 0 for no bound`,
     );
   }
   const { name, rank, size, timeoutMs } = checkGroup('threadGroup', options);
@@ -80,6 +83,7 @@ export function glooGroup(store: Store, options: GlooGroupOptions): Group {
   checkOptions('glooGroup', options, ['name', 'rank', 'size', 'timeoutMs', 'networkInterface', 'host']);
   const { name, rank, size, timeoutMs } = checkGroup('glooGroup', options);
   const networkInterface = options.networkInterface ?? process.env['GLOO_SOCKET_IFNAME'] ?? null;
+  checkStore('glooGroup', store);
   return explained('glooGroup', { name, rank }, () => {
     const handle = dist.glooGroup(store.handle, name, rank, size, timeoutMs, networkInterface, options.host ?? null);
     return new Group({
@@ -109,6 +113,7 @@ export function glooGroup(store: Store, options: GlooGroupOptions): Group {
 export function ncclGroup(store: Store, options: NcclGroupOptions): Group {
   checkOptions('ncclGroup', options, ['name', 'rank', 'size', 'timeoutMs', 'networkInterface', 'host', 'device']);
   const { name, rank, size, timeoutMs } = checkGroup('ncclGroup', options);
+  checkStore('ncclGroup', store);
   const { device = ownGpu(), ...rest } = options;
   installNccl();
   const companion = glooGroup(store.prefix('companion/'), { ...rest, name: `${name}/companion` });
@@ -148,6 +153,9 @@ export function ncclGroup(store: Store, options: NcclGroupOptions): Group {
 export function mixedGroup(stores: { readonly cpu: Store; readonly cuda: Store }, options: NcclGroupOptions): Group {
   checkOptions('mixedGroup', options, ['name', 'rank', 'size', 'timeoutMs', 'networkInterface', 'host', 'device']);
   const { name, rank, size, timeoutMs } = checkGroup('mixedGroup', options);
+  checkObject('mixedGroup', 'the stores', stores, '{ cpu, cuda }');
+  checkStore('mixedGroup', stores.cpu);
+  checkStore('mixedGroup', stores.cuda);
   const { device = ownGpu(), ...rest } = options;
   installNccl();
   const networkInterface = options.networkInterface ?? process.env['GLOO_SOCKET_IFNAME'] ?? null;
@@ -175,6 +183,15 @@ export function mixedGroup(stores: { readonly cpu: Store; readonly cuda: Store }
   });
 }
 
+function checkStore(where: string, store: unknown): void {
+  checkGiven(
+    where,
+    typeof (store as Store | null | undefined)?.handle === 'number',
+    ['the store', store],
+    'a store, as tcpStore() gives',
+  );
+}
+
 /** Whether CUDA tensors can go over NCCL here. */
 export function hasNccl(): boolean {
   if (native.cudaDeviceCount() === 0) return false;
@@ -189,6 +206,8 @@ function ownGpu(): number {
 
 /** Ends the waits of a group of this process from any thread, now and from now on. Returns how many ranks it reached. */
 export function abortGroup(name: string, reason: string): number {
+  checkText('abortGroup', 'the name', name);
+  checkText('abortGroup', 'the reason', reason);
   return dist.abortWaits(name, -1, reason);
 }
 
@@ -199,6 +218,8 @@ export function abortGroup(name: string, reason: string): number {
  * @example cancelWaits('train', 'the user pressed stop', { rank: 2 })
  */
 export function cancelWaits(name: string, reason: string, options?: { readonly rank?: number | undefined }): number {
+  checkText('cancelWaits', 'the name', name);
+  checkText('cancelWaits', 'the reason', reason);
   checkOptions('cancelWaits', options, ['rank']);
   return dist.cancelWaits(name, options?.rank ?? -1, reason);
 }
@@ -219,18 +240,16 @@ export function checkGroup(
   where: string,
   options: GroupOptions,
 ): { name: string; rank: number; size: number; timeoutMs: number } {
+  checkObject(where, 'the options', options, '{ rank, size }');
   const { rank, size, name = 'default' } = options;
   if (!Number.isInteger(size) || size < 1) {
-    throw new TorchError('RANK', `${where}: size is ${String(size)}; give the number of ranks, at least 1`);
+    throw new TorchError('RANK', `${where}: size is ${show(size)}; give the number of ranks, at least 1`);
   }
   if (!Number.isInteger(rank) || rank < 0 || rank >= size) {
-    throw new TorchError(
-      'RANK',
-      `${where}: rank is ${String(rank)}; in a group of ${size} it is from 0 to ${size - 1}`,
-    );
+    throw new TorchError('RANK', `${where}: rank is ${show(rank)}; in a group of ${size} it is from 0 to ${size - 1}`);
   }
   if (typeof name !== 'string' || name === '')
-    throw new TorchError('BAD_ARGUMENT', `${where}: name is ${String(name)}; give a non-empty string`);
+    throw new TorchError('BAD_ARGUMENT', `${where}: name is ${show(name)}; give a non-empty string`);
   return { name, rank, size, timeoutMs: checkTimeout(where, options.timeoutMs) };
 }
 

@@ -1,4 +1,5 @@
 /** @file Stores: keys and values by which ranks find each other. */
+import { show } from '../base/checks.ts';
 import { checkOptions, TorchError } from '../base/errors.ts';
 import { dist } from './native.ts';
 
@@ -34,7 +35,7 @@ export function checkTimeout(
 ): number {
   if (timeoutMs === undefined) return otherwise;
   if (typeof timeoutMs === 'number' && timeoutMs >= 0) return Math.min(Math.ceil(timeoutMs), 1e12);
-  throw new TorchError('BAD_ARGUMENT', `${where}: timeoutMs is ${String(timeoutMs)}; give milliseconds, at least 0`);
+  throw new TorchError('BAD_ARGUMENT', `${where}: timeoutMs is ${show(timeoutMs)}; give milliseconds, at least 0`);
 }
 
 /**
@@ -248,6 +249,6 @@ function checkKey(method: string, key: string): string {
   if (typeof key === 'string' && key !== '') return key;
   throw new TorchError(
     'BAD_ARGUMENT',
-    `${method}: ${key === '' ? 'an empty string' : String(key)} is not a key; give a non-empty string`,
+    `${method}: ${key === '' ? 'an empty string' : show(key)} is not a key; give a non-empty string`,
   );
 }

@@ -2,8 +2,10 @@
  * @file Tensors in a file: eight bytes with the length of a JSON header, the header, the bytes. Reading maps the file, so
  * nothing is copied until it is used; writing goes to a temporary file that is synced and renamed.
  */
+
 import { closeSync, fstatSync, openSync, readSync, statSync } from 'node:fs';
 import { native } from '../addon/addon.ts';
+import { checkObject, checkText } from '../base/checks.ts';
 import { TorchError } from '../base/errors.ts';
 import { type DType, toDType } from '../tensor/dtype.ts';
 import { Tensor } from '../tensor/tensor.ts';
@@ -232,6 +234,8 @@ export function saveSafetensors(
   tensors: ReadonlyMap<string, Tensor> | Readonly<Record<string, Tensor>>,
   metadata?: Readonly<Record<string, string>>,
 ): void {
+  checkText('saveSafetensors', 'the path', path);
+  checkObject('saveSafetensors', 'the tensors', tensors, 'tensors by name');
   const named =
     tensors instanceof Map
       ? [...(tensors as ReadonlyMap<string, Tensor>)]

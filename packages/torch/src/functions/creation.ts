@@ -1,5 +1,7 @@
 /** @file Tensors from JavaScript values. */
+
 import { native } from '../addon/addon.ts';
+import { checkGiven } from '../base/checks.ts';
 import { checkOptions, TorchError } from '../base/errors.ts';
 import { FloatScalar } from '../base/float-scalar.ts';
 import { bindOp, callBound } from '../op/bind.ts';
@@ -59,9 +61,11 @@ export function tensor(data: TensorData, options?: TensorOptions): Tensor {
  */
 export function fromTypedArray(
   data: TypedArray | Uint8ClampedArray,
-  shape: readonly number[] = [data.length],
+  shape: readonly number[] = [data?.length],
   options?: TensorOptions & { share?: boolean | undefined },
 ): Tensor {
+  checkGiven('fromTypedArray', isTypedArray(data), ['the data', data], 'a typed array, as a Float32Array');
+  checkGiven('fromTypedArray', Array.isArray(shape), ['the shape', shape], 'an array of sizes');
   checkOptions('fromTypedArray', options, ['dtype', 'device', 'requiresGrad', 'share']);
   const natural = dtypeOfArray(data);
   const wanted = options?.dtype === undefined ? natural : toDType(options.dtype);

@@ -3,6 +3,7 @@
  * dimensions between, boolean and integer tensors pick elements.
  */
 
+import { show } from '../base/checks.ts';
 import { TorchError } from '../base/errors.ts';
 import { FloatScalar } from '../base/float-scalar.ts';
 import { bindOp, callBound, expected } from '../op/bind.ts';
@@ -20,12 +21,12 @@ export class Range {
     if (!Number.isInteger(step) || step < 1) {
       throw new TorchError(
         'INDEX',
-        `a range's step must be a whole number of at least 1, got ${step}; use flip() to go backwards`,
+        `a range's step must be a whole number of at least 1, got ${show(step)}; use flip() to go backwards`,
       );
     }
     for (const bound of [start, end])
       if (bound !== null && !Number.isInteger(bound))
-        throw new TorchError('INDEX', `a range's bounds must be whole numbers, got ${bound}`);
+        throw new TorchError('INDEX', `a range's bounds must be whole numbers, got ${show(bound)}`);
     this.start = start;
     this.end = end;
     this.step = step;

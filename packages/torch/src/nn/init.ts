@@ -1,8 +1,10 @@
 /** @file Initial values of parameters, filled in place and without gradients: `nn.init`. Same seed, same numbers as PyTorch. */
 import { noGrad } from '../autograd/modes.ts';
+import { checkObject, show } from '../base/checks.ts';
 import { checkOptions, didYouMean, TorchError } from '../base/errors.ts';
 import { tensor as makeTensor } from '../functions/creation.ts';
 import { diag, emptyLike, eye, linalgQr, randperm, where } from '../generated/functions.ts';
+import { checkTensors } from '../tensor/check-tensors.ts';
 import { float64 } from '../tensor/dtype.ts';
 import '../generated/methods.ts';
 import '../functions/indexing.ts';
@@ -28,28 +30,35 @@ export interface KaimingOptions extends RandomOptions {
 }
 
 /** Fills in place without gradients; meta tensors are left as they are. */
-function fill<T extends Tensor>(target: T, body: () => void): T {
+function fill<T extends Tensor>(where: string, target: T, body: () => void): T {
+  checkTensors(where, { target });
   noGrad(() => scope(() => whileFilling(target, body)));
   return target;
 }
 
+/** Refuses options that are no object; the functions that know their names have looked at those. */
+function checkObjectOrNothing(options: unknown): void {
+  if (options !== undefined) checkObject('nn.init', 'the options', options);
+}
+
 function random(options: RandomOptions | undefined): { generator?: Generator } {
+  checkObjectOrNothing(options);
   return options?.generator === undefined ? {} : { generator: options.generator };
 }
 
 /** Uniform between `a` and `b`. @example init.uniform_(weight, -0.1, 0.1) */
 export function uniform_<T extends Tensor>(target: T, a = 0, b = 1, options?: RandomOptions): T {
-  return fill(target, () => void target.uniform_(a, b, random(options)));
+  return fill('uniform_', target, () => void target.uniform_(a, b, random(options)));
 }
 
 /** Normal with a mean and a standard deviation. */
 export function normal_<T extends Tensor>(target: T, mean = 0, std = 1, options?: RandomOptions): T {
-  return fill(target, () => void target.normal_(mean, std, random(options)));
+  return fill('normal_', target, () => void target.normal_(mean, std, random(options)));
 }
 
 /** One value everywhere. */
 export function constant_<T extends Tensor>(target: T, value: number): T {
-  return fill(target, () => void target.fill_(value));
+  return fill('constant_', target, () => void target.fill_(value));
 }
 
 /** Ones. */
@@ -59,13 +68,13 @@ export function ones_<T extends Tensor>(target: T): T {
 
 /** Zeros. */
 export function zeros_<T extends Tensor>(target: T): T {
-  return fill(target, () => void target.zero_());
+  return fill('zeros_', target, () => void target.zero_());
 }
 
 /** The identity matrix. */
 export function eye_<T extends Tensor>(target: T): T {
   const [rows = 0, columns = 0] = checkDims('eye_', target, 2, 2);
-  return fill(target, () => void target.copy_(eye(rows, columns)));
+  return fill('eye_', target, () => void target.copy_(eye(rows, columns)));
 }
 
 /** Keeps the identity of as many channels as possible through a convolution. */
@@ -76,7 +85,7 @@ export function dirac_<T extends Tensor>(target: T, options?: { groups?: number 
   if (outer % groups !== 0)
     throw new TorchError('SHAPE', `dirac_: the first dimension (${outer}) must be a multiple of groups (${groups})`);
   const each = outer / groups;
-  return fill(target, () => {
+  return fill('dirac_', target, () => {
     target.zero_();
     for (let group = 0; group < groups; group++) {
       for (let i = 0; i < Math.min(each, inner); i++)
@@ -100,7 +109,7 @@ export function calculateGain(nonlinearity: string, param?: number): number {
     default:
       throw new TorchError(
         'BAD_ARGUMENT',
-        `calculateGain: there is no gain for '${nonlinearity}'${didYouMean(nonlinearity, [...linear, 'tanh', 'relu', 'leaky_relu', 'selu'])}`,
+        `calculateGain: there is no gain for ${show(nonlinearity)}${didYouMean(nonlinearity, [...linear, 'tanh', 'relu', 'leaky_relu', 'selu'])}`,
       );
   }
 }
@@ -152,6 +161,7 @@ function kaimingStd(where: string, target: Tensor, options: KaimingOptions | und
 
 /** He's uniform initialisation. */
 export function kaimingUniform_<T extends Tensor>(target: T, options?: KaimingOptions): T {
+  checkTensors('kaimingUniform_', { target });
   if (target.numel() === 0) return target;
   const bound = Math.sqrt(3) * kaimingStd('kaimingUniform_', target, options);
   return uniform_(target, -bound, bound, options);
@@ -159,6 +169,7 @@ export function kaimingUniform_<T extends Tensor>(target: T, options?: KaimingOp
 
 /** He's normal initialisation. */
 export function kaimingNormal_<T extends Tensor>(target: T, options?: KaimingOptions): T {
+  checkTensors('kaimingNormal_', { target });
   if (target.numel() === 0) return target;
   return normal_(target, 0, kaimingStd('kaimingNormal_', target, options), options);
 }
@@ -174,6 +185,7 @@ export interface TruncNormalOptions extends RandomOptions {
 
 /** Normal, with values outside of [a, b] drawn again. */
 export function truncNormal_<T extends Tensor>(target: T, options?: TruncNormalOptions): T {
+  checkTensors('truncNormal_', { target });
   checkOptions('truncNormal_', options, ['mean', 'std', 'a', 'b', 'generator']);
   const { mean = 0, std = 1, a = -2, b = 2 } = options ?? {};
   if (target.isMeta) return target;
@@ -185,7 +197,9 @@ export function truncNormal_<T extends Tensor>(target: T, options?: TruncNormalO
       .toArray() as number[];
     return (high - low) / 2;
   });
-  return fill(target, () => (inside > 0.3 ? redraw : reject)(target, { mean, std, a, b }, random(options)));
+  return fill('truncNormal_', target, () =>
+    (inside > 0.3 ? redraw : reject)(target, { mean, std, a, b }, random(options)),
+  );
 }
 
 type Range = Record<'mean' | 'std' | 'a' | 'b', number>;
@@ -226,7 +240,7 @@ export function orthogonal_<T extends Tensor>(target: T, options?: RandomOptions
   const [rows = 0] = checkDims('orthogonal_', target, 2, 64);
   if (target.numel() === 0 || target.isMeta) return target;
   const columns = target.numel() / rows;
-  return fill(target, () => {
+  return fill('orthogonal_', target, () => {
     const flat = target.newEmpty([rows, columns]).normal_(0, 1, random(options));
     const [q, r] = linalgQr(rows < columns ? flat.t() : flat);
     const signed = q.mul(diag(r).sign());
@@ -244,7 +258,7 @@ export function sparse_<T extends Tensor>(
   checkOptions('sparse_', options, ['std', 'generator']);
   const [rows = 0, columns = 0] = checkDims('sparse_', target, 2, 2);
   if (target.isMeta) return target;
-  return fill(target, () => {
+  return fill('sparse_', target, () => {
     target.normal_(0, options?.std ?? 0.01, random(options));
     const zeros = Math.ceil(sparsity * rows);
     for (let column = 0; column < columns; column++)
@@ -253,6 +267,7 @@ export function sparse_<T extends Tensor>(
 }
 
 function checkDims(where: string, target: Tensor, least: number, most: number): number[] {
+  checkTensors(where, { target });
   const { shape } = target;
   if (shape.length >= least && shape.length <= most) return shape;
   const wanted = least === most ? `${least}` : most === 64 ? `at least ${least}` : `${least} to ${most}`;

@@ -209,6 +209,36 @@ describe('state', () => {
     expect(model.forward(ones([1, 2])).toArray()).toEqual([[2, 2, 2]]);
   });
 
+  test('a class with private fields says what to write, and is cloned when it does so', () => {
+    class Counter extends nn.Module {
+      #calls = 0;
+      /** Not a field: #nothing */
+      readonly color = '#ff0000';
+      forward(x: Tensor): Tensor {
+        this.#calls++;
+        return x.mul(this.#calls);
+      }
+    }
+    expect(() => new Counter().clone()).toThrow('clone: Counter has the private field #calls, which cannot be copied');
+    expect(() => new nn.Sequential(new Counter()).clone()).toThrow("declare it with 'private' instead of '#'");
+    class Derived extends Counter {}
+    expect(() => new Derived().clone()).toThrow('Counter has the private field');
+    class Copied extends Counter {
+      override clone(): this {
+        return new Copied() as this;
+      }
+    }
+    const copy = new nn.Sequential(new Copied()).clone();
+    expect((copy.forward(ones([1])) as Tensor).item()).toBe(1);
+    class Plain extends nn.Module {
+      readonly color = '#ff0000'; // #nothing
+      forward(x: Tensor): Tensor {
+        return x;
+      }
+    }
+    expect(new Plain().clone().color).toBe('#ff0000');
+  });
+
   test('a clone shares nothing but structure', () => {
     const net = new Net();
     const copy = net.clone();

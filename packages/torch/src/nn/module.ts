@@ -7,7 +7,9 @@
 
 import { native } from '../addon/addon.ts';
 import { noGrad } from '../autograd/modes.ts';
+import { checkFunction, checkGiven, checkText, show } from '../base/checks.ts';
 import { TorchError } from '../base/errors.ts';
+import { checkWhole } from '../base/options.ts';
 import { emptyLike } from '../generated/functions.ts';
 import type { Device } from '../tensor/device.ts';
 import { bfloat16, DType, dtypes, float16, float32, float64, toDType } from '../tensor/dtype.ts';
@@ -27,6 +29,7 @@ import {
   type Hooks,
 } from './hooks.ts';
 import { Buffer, Parameter } from './parameter.ts';
+import { refusePrivateFields } from './private-fields.ts';
 import {
   collectState,
   type LoadOptions,
@@ -162,6 +165,7 @@ export abstract class Module {
 
   /** The module of that name. @example model.getSubmodule('encoder.layers.0') */
   getSubmodule(name: string): Module {
+    checkText('getSubmodule', 'the name', name);
     let module: Module = this;
     for (const part of name === '' ? [] : name.split('.')) {
       const inside = module.members().children;
@@ -194,6 +198,7 @@ export abstract class Module {
     what: string,
     pick: (members: Members) => readonly (readonly [string, T])[],
   ): T {
+    checkText(`get${what === 'buffer' ? 'Buffer' : 'Parameter'}`, 'the name', name);
     const dot = name.lastIndexOf('.');
     const list = pick(this.getSubmodule(name.slice(0, Math.max(0, dot))).members());
     const found = list.find(([key]) => key === name.slice(dot + 1));
@@ -212,7 +217,7 @@ export abstract class Module {
     if (parameter !== null && !(parameter instanceof Parameter))
       throw new TorchError(
         'BAD_ARGUMENT',
-        `registerParameter: '${name}' is not a Parameter; wrap the tensor: new Parameter(tensor)`,
+        `registerParameter: ${show(name)} is not a Parameter; wrap the tensor: new Parameter(tensor)`,
       );
     this.register('registerParameter', name, parameter);
   }
@@ -225,7 +230,7 @@ export abstract class Module {
   /** Registers a module under a name that is kept as it is. Same as assigning a field, for computed names. */
   addModule(name: string, module: Module | null): void {
     if (module !== null && !(module instanceof Module))
-      throw new TorchError('BAD_ARGUMENT', `addModule: '${name}' is not a Module`);
+      throw new TorchError('BAD_ARGUMENT', `addModule: ${show(name)} is not a Module`);
     this.register('addModule', name, module);
   }
 
@@ -235,6 +240,7 @@ export abstract class Module {
   }
 
   private register(where: string, name: string, value: Tensor | Module | null): void {
+    checkText(where, 'the name', name);
     if (name === '' || name.includes('.'))
       throw new TorchError('BAD_ARGUMENT', `${where}: the name '${name}' must not be empty and must not contain '.'`);
     if (name in this && this.exactNames?.has(name) !== true)
@@ -265,6 +271,7 @@ export abstract class Module {
 
   /** Runs a function on every module, children first. @example model.apply((m) => { if (m instanceof Linear) init.zeros_(m.weight); }) */
   apply(visit: (module: Module) => void): this {
+    checkFunction('apply', visit);
     for (const child of this.children()) child.apply(visit);
     visit(this);
     return this;
@@ -298,6 +305,12 @@ export abstract class Module {
 
   /** Moves parameters and buffers to a device, a floating-point type, or both. @example model.to('cuda', bfloat16) */
   to(target: DTypeLike | Device | ToOptions, dtype?: DTypeLike): this {
+    checkGiven(
+      'to',
+      target !== null && target !== undefined,
+      ['the first argument', target],
+      'a device, a type or options',
+    );
     const options: ToOptions =
       target instanceof DType
         ? { dtype: target }
@@ -342,6 +355,7 @@ export abstract class Module {
 
   /** To a CUDA device. */
   cuda(index?: number): this {
+    if (index !== undefined) checkWhole('cuda: the number of the GPU', index);
     return this.to(index === undefined ? 'cuda' : (`cuda:${index}` as Device));
   }
 
@@ -365,7 +379,10 @@ export abstract class Module {
     return this;
   }
 
-  /** A deep copy: parameters and buffers get memory of their own. */
+  /**
+   * A deep copy: parameters and buffers get memory of their own. Nobody can copy private fields (`#x`) from outside: a class
+   * that has some is refused unless it overrides `clone`, which is then also used where it is inside of another module.
+   */
   clone(): this {
     return copyModule(this, new Map()) as this;
   }
@@ -473,6 +490,12 @@ function notFound(module: Module, what: string, name: string, known: readonly st
 function copyModule(module: Module, copies: Map<object, object>): Module {
   const known = copies.get(module);
   if (known !== undefined) return known as Module;
+  if (copies.size > 0 && module.clone !== Module.prototype.clone) {
+    const own = module.clone();
+    copies.set(module, own);
+    return own;
+  }
+  refusePrivateFields(module, Module.prototype);
   const made = Object.create(Object.getPrototypeOf(module) as object) as Module;
   copies.set(module, made);
   for (const [key, value] of Object.entries(module))

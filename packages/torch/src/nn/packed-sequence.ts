@@ -1,5 +1,8 @@
 /** @file Sequences of different lengths in one batch: packed for recurrent layers, or padded. */
+
+import { checkGiven, checkIterable } from '../base/checks.ts';
 import { arange, emptyLike, padSequence as padSequenceOp, sort } from '../generated/functions.ts';
+import { checkTensors, tensorList } from '../tensor/check-tensors.ts';
 import '../generated/methods.ts';
 import { checkOptions, TorchError } from '../base/errors.ts';
 import { tensor as makeTensor } from '../functions/creation.ts';
@@ -69,6 +72,8 @@ export function packPaddedSequence(
   options?: PackOptions,
 ): PackedSequence {
   checkOptions('packPaddedSequence', options, ['batchFirst', 'enforceSorted']);
+  checkTensors('packPaddedSequence', { input });
+  if (!(lengths instanceof Tensor)) checkIterable('packPaddedSequence', 'lengths', lengths, 'a tensor or an array');
   const batchFirst = options?.batchFirst ?? false;
   const sizes = lengths instanceof Tensor ? lengths.to(int64) : makeTensor([...lengths], { dtype: int64 });
   if (options?.enforceSorted !== false) return packed(input, sizes, batchFirst, null);
@@ -95,6 +100,7 @@ export interface UnpackOptions {
 /** Unpacks to padded sequences and their lengths. */
 export function padPackedSequence(sequence: PackedSequence, options?: UnpackOptions): [Tensor, Tensor] {
   checkOptions('padPackedSequence', options, ['batchFirst', 'paddingValue', 'totalLength']);
+  checkGiven('padPackedSequence', sequence instanceof PackedSequence, ['sequence', sequence], 'a PackedSequence');
   const { batchFirst = false, paddingValue = 0 } = options ?? {};
   const longest = sequence.batchSizes.size(0);
   const total = options?.totalLength ?? longest;
@@ -139,6 +145,6 @@ export function packSequence(
   sequences: readonly Tensor[],
   options?: Pick<PackOptions, 'enforceSorted'>,
 ): PackedSequence {
-  const lengths = sequences.map((sequence) => sequence.size(0));
+  const lengths = tensorList('packSequence', 'sequences', sequences).map((sequence) => sequence.size(0));
   return packPaddedSequence(padSequence(sequences), lengths, options);
 }

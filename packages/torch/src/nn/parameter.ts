@@ -1,7 +1,9 @@
 /** @file Tensors that belong to a module: parameters, which learn, and buffers, which are part of its state. */
+
 import { native } from '../addon/addon.ts';
 import { checkOptions } from '../base/errors.ts';
 import { empty } from '../generated/functions.ts';
+import { checkTensors } from '../tensor/check-tensors.ts';
 import { getDefaultDtype } from '../tensor/dtype.ts';
 import { disposeOwned, leaveCollector, own, unscoped } from '../tensor/scope.ts';
 import { Tensor } from '../tensor/tensor.ts';
@@ -25,6 +27,7 @@ export class Parameter extends Tensor {
 
   constructor(data: Tensor, options?: { requiresGrad?: boolean | undefined }) {
     checkOptions('Parameter', options, ['requiresGrad']);
+    checkTensors('Parameter', { data });
     super(native.makeParameter(data.handle, options?.requiresGrad ?? true));
     unscoped(() => own(this));
   }
@@ -62,6 +65,7 @@ export class Buffer extends Tensor {
 
   constructor(data: Tensor, options?: { persistent?: boolean | undefined }) {
     checkOptions('Buffer', options, ['persistent']);
+    checkTensors('Buffer', { data });
     super(native.duplicate(data.handle));
     unscoped(() => own(this));
     this.persistent = options?.persistent ?? true;

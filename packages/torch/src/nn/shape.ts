@@ -1,5 +1,6 @@
 /** @file Layers that rearrange, resize and compare. */
 
+import { checkIterable } from '../base/checks.ts';
 import { readOptions, type Size } from '../base/options.ts';
 import { floatText, type Real, repr, toNumber } from '../base/text.ts';
 import {
@@ -45,6 +46,7 @@ export class Unflatten extends Module {
   constructor(dim: number, unflattenedSize: readonly number[]) {
     super();
     this.dim = dim;
+    checkIterable('Unflatten', 'unflattenedSize', unflattenedSize, 'an array of sizes');
     this.unflattenedSize = [...unflattenedSize];
   }
 

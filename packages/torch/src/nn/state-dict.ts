@@ -1,5 +1,7 @@
 /** @file The state of a module by name: collected, and loaded with everything that does not fit listed. */
+
 import { noGrad } from '../autograd/modes.ts';
+import { checkObject } from '../base/checks.ts';
 import { checkOptions, didYouMean, TorchError } from '../base/errors.ts';
 import { Tensor } from '../tensor/tensor.ts';
 import type { Module } from './module.ts';
@@ -41,6 +43,7 @@ export function collectState(module: Module, prefix: string, keepVars: boolean):
 /** Loads a state into a module. */
 export function loadState(module: Module, source: StateSource, options?: LoadOptions): LoadResult {
   checkOptions('loadStateDict', options, ['strict', 'assign']);
+  checkObject('loadStateDict', 'the state', source, 'tensors by name, as stateDict() gives them');
   const given = new Map<string, Tensor>(
     source instanceof Map ? source : Object.entries(source as Readonly<Record<string, Tensor>>),
   );

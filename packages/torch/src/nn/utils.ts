@@ -2,7 +2,9 @@
 
 import { native } from '../addon/addon.ts';
 import { noGrad } from '../autograd/modes.ts';
+import { checkGiven } from '../base/checks.ts';
 import { cat, linalgVectorNorm, stack } from '../generated/functions.ts';
+import { checkTensors, tensorList } from '../tensor/check-tensors.ts';
 import '../generated/methods.ts';
 import { checkOptions, TorchError } from '../base/errors.ts';
 import { tensor as makeTensor } from '../functions/creation.ts';
@@ -18,7 +20,7 @@ export type Tensors = Tensor | Iterable<Tensor>;
 
 /** Groups of gradients that kernels can take at once: of one device and one type. */
 function gradientsOf(parameters: Tensors): Map<string, Tensor[]> {
-  const handles = Array.from(parameters instanceof Tensor ? [parameters] : parameters, (parameter) => parameter.handle);
+  const handles = tensorList('clipGradValue_', 'parameters', parameters).map((parameter) => parameter.handle);
   const groups = new Map<string, Tensor[]>();
   for (const handle of native.gradsOf(handles)) {
     const grad = Tensor.adopt(handle);
@@ -55,8 +57,8 @@ export interface ClipOptions {
  */
 export function clipGradNorm_(parameters: Tensors, maxNorm: number, options?: ClipOptions): Tensor {
   checkOptions('clipGradNorm_', options, ['normType', 'errorIfNonfinite']);
-  const all = parameters instanceof Tensor ? [parameters] : parameters;
-  const handles = Array.from(all, (parameter) => parameter.handle);
+  const handles = tensorList('clipGradNorm_', 'parameters', parameters).map((parameter) => parameter.handle);
+  checkGiven('clipGradNorm_', typeof maxNorm === 'number', ['maxNorm', maxNorm], 'a number');
   if (options?.errorIfNonfinite === true) {
     const before = inScope(() =>
       getTotalNorm(
@@ -78,7 +80,7 @@ export function clipGradNorm_(parameters: Tensors, maxNorm: number, options?: Cl
 /** The norm of several tensors together. */
 export function getTotalNorm(tensors: Tensors, normType = 2): Tensor {
   return inScope(() => {
-    const all = tensors instanceof Tensor ? [tensors] : [...tensors];
+    const all = tensorList('getTotalNorm', 'tensors', tensors);
     if (all.length === 0) return makeTensor(0, { dtype: float32 });
     return linalgVectorNorm(
       stack(all.map((one) => linalgVectorNorm(one, normType).to((all[0] as Tensor).device))),
@@ -89,6 +91,7 @@ export function getTotalNorm(tensors: Tensors, normType = 2): Tensor {
 
 /** Brings every element of every gradient into [-clipValue, clipValue]. */
 export function clipGradValue_(parameters: Tensors, clipValue: number): void {
+  checkGiven('clipGradValue_', typeof clipValue === 'number', ['clipValue', clipValue], 'a number');
   inScope(() => {
     for (const group of gradientsOf(parameters).values()) {
       foreach('clamp_min_.Scalar', group, { float: -clipValue });
@@ -99,14 +102,15 @@ export function clipGradValue_(parameters: Tensors, clipValue: number): void {
 
 /** All parameters as one vector, with gradients. */
 export function parametersToVector(parameters: Iterable<Tensor>): Tensor {
-  const parts = Array.from(parameters, (parameter) => parameter.reshape(-1));
+  const parts = tensorList('parametersToVector', 'parameters', parameters).map((parameter) => parameter.reshape(-1));
   if (parts.length === 0) throw new TorchError('BAD_ARGUMENT', 'parametersToVector: there are no parameters');
   return cat(parts);
 }
 
 /** Gives parameters the values of a vector, in order. The vector's memory becomes theirs, as in PyTorch. */
 export function vectorToParameters(vector: Tensor, parameters: Iterable<Tensor>): void {
-  const all = [...parameters];
+  checkTensors('vectorToParameters', { vector });
+  const all = tensorList('vectorToParameters', 'parameters', parameters);
   const needed = all.reduce((sum, parameter) => sum + parameter.numel(), 0);
   if (vector.numel() !== needed)
     throw new TorchError(

@@ -1,6 +1,8 @@
 /** @file An operator of the dispatcher bound for calling: its schema, how arguments become native values, and back. */
+
 import { type NativeOp, native } from '../addon/addon.ts';
 import type { BoundArgument, BoundOp, Encode } from '../addon/bound-op.ts';
+import { checkText } from '../base/checks.ts';
 import { didYouMean, TorchError } from '../base/errors.ts';
 import { FloatScalar } from '../base/float-scalar.ts';
 import { toDevice } from '../tensor/device.ts';
@@ -46,6 +48,7 @@ function outsOf(op: NativeOp): number[] {
 }
 
 function lookUp(fullName: string): NativeOp {
+  checkText('callOp', 'the name of the operator', fullName);
   const [base = '', overload = ''] = fullName.split('.', 2);
   const qualified = base.includes('::') ? base : `aten::${base}`;
   const found = native.bindOp(qualified, overload);

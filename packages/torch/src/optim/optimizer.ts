@@ -6,6 +6,7 @@
 import { type NativeBucket, type NativeStep, native } from '../addon/addon.ts';
 import { STEP_NUMBERS_LONGEST } from '../addon/generated/border.ts';
 import { noGrad } from '../autograd/modes.ts';
+import { checkGiven, checkIterable, checkObject } from '../base/checks.ts';
 import { checkOptions, TorchError } from '../base/errors.ts';
 import { float32, float64, getDefaultDtype } from '../tensor/dtype.ts';
 import '../generated/methods.ts';
@@ -107,13 +108,15 @@ export abstract class Optimizer<O extends BaseOptions = BaseOptions> {
   private prepared: (Prepared | null)[] = [];
 
   constructor(kind: Kind<O>, params: ParamsInput<O>, options: GivenOptions<O> | undefined) {
+    checkObject('Optimizer', 'its kind', kind, 'what an optimizer is: use SGD, Adam and so on');
+    checkObject('Optimizer', 'the defaults', kind.defaults);
     this.kind = kind;
     this.defaults = readGroup(kind, options, kind.defaults);
     const given = Array.isArray(params)
       ? (params as unknown[])
       : params instanceof Tensor
         ? [params]
-        : [...(params as Iterable<unknown>)];
+        : listOfParameters(kind.name, params);
     if (given.length === 0)
       throw new TorchError('BAD_ARGUMENT', `${kind.name}: the list of parameters is empty; pass model.parameters()`);
     const isGroups = typeof given[0] === 'object' && given[0] !== null && 'params' in given[0];
@@ -123,9 +126,11 @@ export abstract class Optimizer<O extends BaseOptions = BaseOptions> {
 
   /** Adds parameters with options of their own, for example when layers are unfrozen. */
   addParamGroup(input: GroupInput<O>): void {
-    const { params, ...options } = input;
     const { name } = this.kind;
-    const items = params instanceof Tensor ? [params] : [...params];
+    checkObject(`${name}.addParamGroup`, 'the group', input, 'an object with params');
+    const { params, ...options } = input;
+    const items =
+      params instanceof Tensor ? [params] : (listOfParameters(name, params) as (Tensor | [string, Tensor])[]);
     const paramNames = items.flatMap((item) => (Array.isArray(item) ? [item[0] as string] : []));
     const tensors = items.map((item) => (Array.isArray(item) ? item[1] : item) as Tensor);
     const known = new Set(this.paramGroups.flatMap((group) => group.params));
@@ -265,6 +270,15 @@ export abstract class Optimizer<O extends BaseOptions = BaseOptions> {
   /** Goes on where `stateDict` was taken. Options and state are copied. */
   loadStateDict(source: OptimizerState): void {
     const { name } = this.kind;
+    checkObject(`${name}.loadStateDict`, 'the state', source, 'what stateDict() gives');
+    const isGroups =
+      Array.isArray(source.paramGroups) && source.paramGroups.every((group) => Array.isArray(group?.params));
+    checkGiven(
+      `${name}.loadStateDict`,
+      isGroups && typeof source.state === 'object' && source.state !== null,
+      ['the state', source],
+      'what stateDict() gives',
+    );
     const sizes = (groups: readonly { readonly params: readonly unknown[] }[]): string =>
       groups.map((group) => group.params.length).join(', ');
     if (sizes(source.paramGroups) !== sizes(this.paramGroups)) {
@@ -323,6 +337,12 @@ export abstract class Optimizer<O extends BaseOptions = BaseOptions> {
 
 function show(value: unknown): string {
   return value instanceof Tensor ? String(value.item()) : JSON.stringify(value);
+}
+
+/** What parameters are given as, as an array. */
+function listOfParameters(name: string, params: unknown): unknown[] {
+  checkIterable(name, 'the first argument', params, 'the parameters: model.parameters()');
+  return [...(params as Iterable<unknown>)];
 }
 
 /** Options with markers taken off, checked. */

@@ -1,4 +1,5 @@
 /** @file Where a tensor lives: `cpu`, `cuda:0`, `meta`. */
+import { show } from '../base/checks.ts';
 import { TorchError } from '../base/errors.ts';
 import { chooseGpu } from './own-gpu.ts';
 
@@ -24,5 +25,5 @@ export function toDevice(value: unknown): Device {
     if (value.startsWith('cuda')) chooseGpu();
     return value;
   }
-  throw new TorchError('DEVICE', `${String(value)} is not a device; use 'cpu', 'cuda', 'cuda:1' or 'meta'`);
+  throw new TorchError('DEVICE', `${show(value)} is not a device; use 'cpu', 'cuda', 'cuda:1' or 'meta'`);
 }

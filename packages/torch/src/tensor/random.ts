@@ -1,6 +1,8 @@
 /** @file Random numbers: the default generator and generators of one's own. The same seed gives PyTorch's numbers. */
+
 import { native } from '../addon/addon.ts';
 import { TorchError } from '../base/errors.ts';
+import { checkTensors } from './check-tensors.ts';
 import type { Device } from './device.ts';
 import { Tensor } from './tensor.ts';
 
@@ -73,5 +75,6 @@ export function getRngState(): Tensor {
 
 /** Puts the default generator of the CPU back to a state taken before. */
 export function setRngState(state: Tensor): void {
+  checkTensors('setRngState', { state });
   native.setRandomState(null, state.handle);
 }

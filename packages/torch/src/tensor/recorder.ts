@@ -5,6 +5,7 @@
 
 import { native } from '../addon/addon.ts';
 import type { BoundOp } from '../addon/bound-op.ts';
+import { checkFunction, checkGiven } from '../base/checks.ts';
 import type { Device } from './device.ts';
 import type { Tensor } from './tensor.ts';
 
@@ -52,6 +53,7 @@ export let recorder: Recorder | null = null;
 
 /** Runs `body` with another recorder, or with none, and puts the one before back. */
 export function withRecorder<T>(next: Recorder | null, body: () => T): T {
+  checkFunction('withRecorder', body, 'the second argument');
   const before = recorder;
   recorder = next;
   try {
@@ -63,6 +65,12 @@ export function withRecorder<T>(next: Recorder | null, body: () => T): T {
 
 /** Whether other tensors share this one's memory: its base, its views, or what backward keeps of it. Works on meta tensors too. */
 export function sharesStorage(tensor: Tensor): boolean {
+  checkGiven(
+    'sharesStorage',
+    typeof (tensor as Tensor | null)?.handle === 'number',
+    ['the argument', tensor],
+    'a tensor',
+  );
   return native.storageUseCount(tensor.handle) > 1;
 }
 

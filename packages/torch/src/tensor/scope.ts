@@ -3,7 +3,9 @@
  * one made outside lives until `dispose`, or until the garbage collector finds it, which `memory-pressure.ts` makes it do
  * where memory grows.
  */
+
 import { native } from '../addon/addon.ts';
+import { checkFunction } from '../base/checks.ts';
 import { TorchError } from '../base/errors.ts';
 import { relieveMemory } from './memory-pressure.ts';
 
@@ -132,6 +134,7 @@ export function disposeOwned(item: Owned): void {
  * @example const loss = scope(() => model.forward(x).sub(y).square().mean())
  */
 export function scope<T>(body: () => T): T {
+  checkFunction('scope', body);
   const inner = new Scope();
   try {
     const result = body();
@@ -161,6 +164,7 @@ export function keep<T>(value: T): T {
 
 /** Runs `body` with no scope in charge: tensors made inside live until disposed of. */
 export function unscoped<T>(body: () => T): T {
+  checkFunction('unscoped', body);
   const before = current;
   current = null;
   try {

@@ -1,6 +1,10 @@
 /** @file The memory under tensors: lent by one to another, and freed while the tensor stays. */
+
 import { native } from '../addon/addon.ts';
-import type { DType } from './dtype.ts';
+import { checkGiven, checkObject, checkText } from '../base/checks.ts';
+import { checkWhole } from '../base/options.ts';
+import { checkTensors } from './check-tensors.ts';
+import { DType } from './dtype.ts';
 import { Tensor } from './tensor.ts';
 
 /**
@@ -10,6 +14,7 @@ import { Tensor } from './tensor.ts';
  * @example freeStorage(weight); lendStorage(weight, buffer.at('0:16'))
  */
 export function lendStorage(tensor: Tensor, source: Tensor): void {
+  checkTensors('lendStorage', { tensor, source });
   native.lendStorage(tensor.handle, source.handle);
 }
 
@@ -19,6 +24,7 @@ export function lendStorage(tensor: Tensor, source: Tensor): void {
  * @example freeStorage(weight)
  */
 export function freeStorage(tensor: Tensor): void {
+  checkTensors('freeStorage', { tensor });
   native.freeStorage(tensor.handle);
 }
 
@@ -37,7 +43,12 @@ export interface CommonTensorOptions {
  *
  * @example const shared = commonTensor([1024], { name: 'weights', parties: 4, dtype: float32 })
  */
-export function commonTensor(shape: readonly number[], { name, parties, dtype }: CommonTensorOptions): Tensor {
+export function commonTensor(shape: readonly number[], options: CommonTensorOptions): Tensor {
+  checkObject('commonTensor', 'the options', options);
+  const { name, parties, dtype } = options;
+  checkText('commonTensor', 'name', name);
+  checkWhole('commonTensor: parties', parties, 1);
+  checkGiven('commonTensor', dtype instanceof DType, ['dtype', dtype], 'an element type, as float32');
   return Tensor.adopt(native.commonTensor(name, parties, dtype.code, shape));
 }
 
@@ -47,5 +58,6 @@ export function commonTensor(shape: readonly number[], { name, parties, dtype }:
  * @example forgetCommonTensors('weights') // after a failure
  */
 export function forgetCommonTensors(prefix: string): number {
+  checkText('forgetCommonTensors', 'the prefix', prefix);
   return native.forgetCommon(prefix);
 }

@@ -2,6 +2,7 @@
  * @file A tensor: a handle of libtorch's, its description and its memory. Operators are added to the class by
  * `op/install.ts` (their types are in `generated/`), indexing, printing and conversion by `functions/`.
  */
+
 import { native } from '../addon/addon.ts';
 import {
   META_DEVICE_INDEX,
@@ -19,6 +20,7 @@ import {
   META_STORAGE_OFFSET,
   META_STRIDES,
 } from '../addon/generated/border.ts';
+import { checkGiven } from '../base/checks.ts';
 import { TorchError } from '../base/errors.ts';
 import { type FloatScalar } from '../base/float-scalar.ts';
 import { type Device, deviceText } from './device.ts';
@@ -230,7 +232,7 @@ export class Tensor implements Owned {
 
   /** Whether both are the same tensor of libtorch (two handles of one). */
   isSame(other: Tensor): boolean {
-    return native.isSame(this.handle, other.handle);
+    return native.isSame(this.handle, checkedHandle('isSame', other));
   }
 
   /** A second handle of the same tensor, with a life of its own. */
@@ -241,7 +243,7 @@ export class Tensor implements Owned {
   /** Makes this tensor be `source` in place; shape, type and device may change. Gradients do not flow. */
   setData(source: Tensor): this {
     recorder?.beforeAccess(this, 'setData()');
-    native.setData(this.handle, source.handle);
+    native.setData(this.handle, checkedHandle('setData', source));
     return this;
   }
 
@@ -395,4 +397,10 @@ function elementReader(dtype: DType, flat: TypedArray): (index: number) => Eleme
     };
   }
   return (i) => flat[i] as number;
+}
+
+/** The handle of what a method takes, which must be a tensor. */
+function checkedHandle(where: string, value: unknown): number {
+  checkGiven(where, value instanceof Tensor, ['the argument', value], 'a tensor');
+  return (value as Tensor).handle;
 }

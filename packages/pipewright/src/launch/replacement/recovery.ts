@@ -1,4 +1,5 @@
 /** @file What happened when ranks were lost and replaced: which, where, and how long detection, repair and repetition took. */
+import { checkArgument } from '../../base/checks.ts';
 import type { RankPlace } from '../../status/place.ts';
 import type { RankFailure } from '../ranks/rank-failure.ts';
 
@@ -40,6 +41,8 @@ export interface Recovery {
 
 /** A recovery in one line. @example formatRecovery(recovery) // 'rank 2 was lost (killed by SIGKILL) at slot 4 (1F2): ...' */
 export function formatRecovery(recovery: Recovery): string {
+  const isRecovery = Array.isArray((recovery as Recovery | null)?.lost);
+  checkArgument('formatRecovery', isRecovery, ['the argument', recovery], 'a recovery, as onRecovery gets it');
   const { lost, step, resumedAt, count, of } = recovery;
   const ms = (value: number): string => `${Math.round(value).toLocaleString('en-US')} ms`;
   const who = lost.map(({ rank, message, slot, action, from }) => {

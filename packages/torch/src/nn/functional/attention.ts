@@ -12,6 +12,7 @@ import {
 } from '../../generated/functions.ts';
 import '../../generated/methods.ts';
 import { checkOptions, TorchError } from '../../base/errors.ts';
+import { checkTensors } from '../../tensor/check-tensors.ts';
 import { bool, type DType } from '../../tensor/dtype.ts';
 import type { Tensor } from '../../tensor/tensor.ts';
 
@@ -71,6 +72,7 @@ const known = [
 
 /** A mask as numbers to add: minus infinity where a boolean mask is true. */
 export function additiveMask(name: string, mask: Tensor | null | undefined, dtype: DType): Tensor | null {
+  checkTensors('additiveMask', {}, { mask });
   if (mask === undefined || mask === null) return null;
   if (mask.isFloatingPoint()) return mask;
   if (mask.dtype !== bool)
@@ -132,6 +134,7 @@ export function multiHeadAttentionForward(
   valueIn: Tensor,
   options: AttentionOptions,
 ): [Tensor, Tensor | null] {
+  checkTensors('multiHeadAttentionForward', { queryIn, keyIn, valueIn });
   checkOptions('multiHeadAttentionForward', options, known);
   const { numHeads, needWeights = true, averageAttnWeights = true, addZeroAttn = false, training = true } = options;
   const dropoutP = training ? (options.dropoutP ?? 0) : 0;

@@ -4,6 +4,7 @@ import { checkOptions, didYouMean, TorchError } from '../../base/errors.ts';
 import { expand, type Size } from '../../base/options.ts';
 import { col2im, im2col, pad as padOp } from '../../generated/functions.ts';
 import { callOp } from '../../op/call.ts';
+import { checkTensors } from '../../tensor/check-tensors.ts';
 import { type Scalar, type Tensor } from '../../tensor/tensor.ts';
 
 export {
@@ -55,11 +56,13 @@ function windows(where: string, options: WindowOptions | undefined): [number[], 
 
 /** The windows of an image as columns. */
 export function unfold(input: Tensor, kernelSize: Size, options?: WindowOptions): Tensor {
+  checkTensors('unfold', { input });
   return im2col(input, expand('unfold: kernelSize', kernelSize, 2), ...windows('unfold', options));
 }
 
 /** Adds columns up to an image: the reverse of `unfold`. */
 export function fold(input: Tensor, outputSize: Size, kernelSize: Size, options?: WindowOptions): Tensor {
+  checkTensors('fold', { input });
   return col2im(
     input,
     expand('fold: outputSize', outputSize, 2),

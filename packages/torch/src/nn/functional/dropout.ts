@@ -1,4 +1,5 @@
 /** @file Dropout: elements or whole channels set to zero at random. */
+import { show } from '../../base/checks.ts';
 import {
   alphaDropout_,
   alphaDropout as alphaDropoutOp,
@@ -11,6 +12,7 @@ import {
 } from '../../generated/functions.ts';
 import '../../generated/methods.ts';
 import { checkOptions, TorchError } from '../../base/errors.ts';
+import { checkTensors } from '../../tensor/check-tensors.ts';
 import type { Tensor } from '../../tensor/tensor.ts';
 
 /** How much is dropped, and whether at all. */
@@ -22,8 +24,11 @@ export interface DropoutOptions {
 
 /** Refuses what is not a probability. */
 export function checkProbability(where: string, p: number): void {
-  if (!(p >= 0 && p <= 1))
-    throw new TorchError('BAD_ARGUMENT', `${where}: the probability p must be between 0 and 1, got ${p}`);
+  if (!(typeof p === 'number' && p >= 0 && p <= 1))
+    throw new TorchError(
+      'BAD_ARGUMENT',
+      `${typeof where === 'string' ? where : 'dropout'}: the probability p must be between 0 and 1, got ${show(p)}`,
+    );
 }
 
 type Drop = (input: Tensor, p: number, training: boolean) => Tensor;
@@ -42,6 +47,7 @@ export function dropout(input: Tensor, options?: DropoutOptions): Tensor {
 
 /** Drops channels of sequences. */
 export function dropout1d(input: Tensor, options?: DropoutOptions): Tensor {
+  checkTensors('dropout1d', { input });
   const dims = input.dim();
   if (dims !== 2 && dims !== 3)
     throw new TorchError('SHAPE', `dropout1d: the input must have 2 or 3 dimensions, this one has ${dims}`);
@@ -51,11 +57,13 @@ export function dropout1d(input: Tensor, options?: DropoutOptions): Tensor {
 
 /** Drops channels of images. */
 export function dropout2d(input: Tensor, options?: DropoutOptions): Tensor {
+  checkTensors('dropout2d', { input });
   return drop('dropout2d', [featureDropout, featureDropout_], input, options);
 }
 
 /** Drops channels of volumes. */
 export function dropout3d(input: Tensor, options?: DropoutOptions): Tensor {
+  checkTensors('dropout3d', { input });
   const dims = input.dim();
   if (dims !== 4) return drop('dropout3d', [featureDropout, featureDropout_], input, options);
   return drop('dropout3d', [featureDropout, featureDropout_], input.unsqueeze(0), options).squeeze(0);
@@ -68,5 +76,6 @@ export function alphaDropout(input: Tensor, options?: DropoutOptions): Tensor {
 
 /** `alphaDropout` of whole channels. */
 export function featureAlphaDropout(input: Tensor, options?: DropoutOptions): Tensor {
+  checkTensors('featureAlphaDropout', { input });
   return drop('featureAlphaDropout', [featureAlphaDropoutOp, featureAlphaDropout_], input, options);
 }

@@ -1,4 +1,7 @@
 /** @file Rows of a table by number, and sums of them. */
+
+import { checkText, show } from '../../base/checks.ts';
+import { checkWhole } from '../../base/options.ts';
 import {
   arange,
   embeddingBag as embeddingBagOp,
@@ -8,6 +11,7 @@ import {
 import '../../generated/methods.ts';
 import { noGrad } from '../../autograd/modes.ts';
 import { checkOptions, didYouMean, TorchError } from '../../base/errors.ts';
+import { checkTensors } from '../../tensor/check-tensors.ts';
 import { scope } from '../../tensor/scope.ts';
 import type { Tensor } from '../../tensor/tensor.ts';
 
@@ -29,14 +33,17 @@ function renorm(weight: Tensor, indices: Tensor, maxNorm: number, normType: numb
 
 /** A row number that may count from the end. */
 export function checkPadding(where: string, paddingIdx: number | null | undefined, rows: number): number | null {
+  checkText('checkPadding', 'where', where);
+  checkWhole(`${where}: the number of rows`, rows);
   if (paddingIdx === undefined || paddingIdx === null) return null;
   if (!Number.isInteger(paddingIdx) || paddingIdx >= rows || paddingIdx < -rows)
-    throw new TorchError('INDEX', `${where}: paddingIdx ${paddingIdx} must be between ${-rows} and ${rows - 1}`);
+    throw new TorchError('INDEX', `${where}: paddingIdx ${show(paddingIdx)} must be between ${-rows} and ${rows - 1}`);
   return paddingIdx < 0 ? paddingIdx + rows : paddingIdx;
 }
 
 /** The rows of `weight` that `input` names. @example F.embedding(tokens, table) */
 export function embedding(input: Tensor, weight: Tensor, options?: EmbeddingOptions): Tensor {
+  checkTensors('embedding', { input, weight });
   if (options === undefined) return embeddingOp(weight, input);
   checkOptions('embedding', options, ['paddingIdx', 'maxNorm', 'normType', 'scaleGradByFreq', 'sparse']);
   const { maxNorm, normType = 2, scaleGradByFreq = false, sparse = false } = options;
@@ -63,6 +70,7 @@ const modes: Readonly<Record<string, number>> = { sum: 0, mean: 1, max: 2 };
 
 /** Sums, means or maxima of bags of rows: the rows of `input` are bags, or `offsets` says where bags begin. */
 export function embeddingBag(input: Tensor, weight: Tensor, options?: EmbeddingBagOptions): Tensor {
+  checkTensors('embeddingBag', { input, weight });
   checkOptions('embeddingBag', options, [
     'offsets',
     'paddingIdx',

@@ -5,6 +5,7 @@ import { checkOptions, TorchError } from '../../base/errors.ts';
 import { cat, linear } from '../../generated/functions.ts';
 import '../../generated/methods.ts';
 import { checkWhole } from '../../base/options.ts';
+import { checkTensors } from '../../tensor/check-tensors.ts';
 import type { Tensor } from '../../tensor/tensor.ts';
 import { type ClassLossOptions, crossEntropy } from './loss.ts';
 
@@ -37,6 +38,7 @@ export function linearCrossEntropy(
   target: Tensor,
   settings?: LinearCrossEntropySettings,
 ): Tensor {
+  checkTensors('linearCrossEntropy', { input, linearWeight, target });
   checkOptions('linearCrossEntropy', settings, known);
   const { linearBias = null, weight, reduction = 'mean', ignoreIndex, labelSmoothing, options } = settings ?? {};
   const [classes, ...rest] = linearWeight.shape as [number, ...number[]];

@@ -1,4 +1,5 @@
 /** @file Losses. `reduction` is 'mean' (the default), 'sum' or 'none'. */
+import { checkObject, checkText, show } from '../../base/checks.ts';
 import {
   binaryCrossEntropy as bceOp,
   binaryCrossEntropyWithLogits as bceWithLogitsOp,
@@ -28,6 +29,7 @@ import {
 import '../../generated/methods.ts';
 import { noGrad } from '../../autograd/modes.ts';
 import { checkOptions, didYouMean, TorchError } from '../../base/errors.ts';
+import { checkTensors } from '../../tensor/check-tensors.ts';
 import type { Tensor } from '../../tensor/tensor.ts';
 
 /** How the losses of a batch become one: their mean, their sum, or not at all. */
@@ -42,11 +44,12 @@ const codes: Readonly<Record<string, number>> = { none: 0, mean: 1, sum: 2 };
 
 /** The number by which libtorch knows a reduction. */
 export function reductionCode(where: string, reduction: string | undefined): number {
-  const found = codes[reduction ?? 'mean'];
+  checkText('reductionCode', 'where', where);
+  const found = reduction === undefined || typeof reduction === 'string' ? codes[reduction ?? 'mean'] : undefined;
   if (found !== undefined) return found;
   throw new TorchError(
     'BAD_ARGUMENT',
-    `${where}: reduction is 'mean', 'sum' or 'none', got '${reduction}'${didYouMean(String(reduction), Object.keys(codes))}`,
+    `${where}: reduction is 'mean', 'sum' or 'none', got ${show(reduction)}${didYouMean(reduction as string, Object.keys(codes))}`,
   );
 }
 
@@ -75,6 +78,7 @@ function pair(a: Tensor, b: Tensor): [Tensor, Tensor] {
 
 /** Mean absolute error. */
 export function l1Loss(input: Tensor, target: Tensor, options?: LossOptions & { weight?: Tensor | undefined }): Tensor {
+  checkTensors('l1Loss', { input, target });
   checkOptions('l1Loss', options, ['reduction', 'weight']);
   const [a, b] = pair(input, target);
   if (options?.weight !== undefined) {
@@ -93,6 +97,7 @@ export function mseLoss(
   target: Tensor,
   options?: LossOptions & { weight?: Tensor | undefined },
 ): Tensor {
+  checkTensors('mseLoss', { input, target });
   checkOptions('mseLoss', options, ['reduction', 'weight']);
   const [a, b] = pair(input, target);
   if (options?.weight !== undefined) {
@@ -111,6 +116,7 @@ export function smoothL1Loss(
   target: Tensor,
   options?: LossOptions & { beta?: number | undefined },
 ): Tensor {
+  checkTensors('smoothL1Loss', { input, target });
   checkOptions('smoothL1Loss', options, ['reduction', 'beta']);
   const [a, b] = pair(input, target);
   const code = reductionCode('smoothL1Loss', options?.reduction);
@@ -124,6 +130,7 @@ export function huberLoss(
   target: Tensor,
   options?: LossOptions & { delta?: number | undefined; weight?: Tensor | undefined },
 ): Tensor {
+  checkTensors('huberLoss', { input, target });
   checkOptions('huberLoss', options, ['reduction', 'delta', 'weight']);
   const [a, b] = pair(input, target);
   const delta = options?.delta ?? 1;
@@ -138,6 +145,7 @@ export function klDiv(
   target: Tensor,
   options?: { reduction?: Reduction | 'batchmean' | undefined; logTarget?: boolean | undefined },
 ): Tensor {
+  checkTensors('klDiv', { input, target });
   checkOptions('klDiv', options, ['reduction', 'logTarget']);
   const perBatch = options?.reduction === 'batchmean';
   const sum = klDivOp(input, target, perBatch ? 2 : reductionCode('klDiv', options?.reduction), {
@@ -172,6 +180,7 @@ export function crossEntropy(
   target: Tensor,
   options?: ClassLossOptions & { labelSmoothing?: number | undefined },
 ): Tensor {
+  checkTensors('crossEntropy', { input, target });
   if (options === undefined) return crossEntropyLoss(input, target);
   checkOptions('crossEntropy', options, ['reduction', 'weight', 'ignoreIndex', 'labelSmoothing']);
   return crossEntropyLoss(
@@ -192,6 +201,7 @@ export interface BinaryLossOptions extends LossOptions {
 
 /** Binary cross entropy of probabilities. */
 export function binaryCrossEntropy(input: Tensor, target: Tensor, options?: BinaryLossOptions): Tensor {
+  checkTensors('binaryCrossEntropy', { input, target });
   checkOptions('binaryCrossEntropy', options, ['reduction', 'weight']);
   if (!sameShape(input, target)) {
     throw new TorchError(
@@ -210,6 +220,7 @@ export function binaryCrossEntropyWithLogits(
   target: Tensor,
   options?: BinaryLossOptions & { posWeight?: Tensor | null | undefined },
 ): Tensor {
+  checkTensors('binaryCrossEntropyWithLogits', { input, target });
   checkOptions('binaryCrossEntropyWithLogits', options, ['reduction', 'weight', 'posWeight']);
   if (!sameShape(input, target)) {
     throw new TorchError(
@@ -247,6 +258,7 @@ export function gaussianNllLoss(
   variance: Tensor | number,
   options?: LossOptions & { full?: boolean | undefined; eps?: number | undefined },
 ): Tensor {
+  checkTensors('gaussianNllLoss', { input, target });
   checkOptions('gaussianNllLoss', options, ['reduction', 'full', 'eps']);
   const { full = false, eps = 1e-6, reduction } = options ?? {};
   const size = fitVariance(input, typeof variance === 'number' ? onesLike(input).mul(variance) : variance).clone();
@@ -291,6 +303,7 @@ export function marginRankingLoss(
   target: Tensor,
   options?: LossOptions & { margin?: number | undefined },
 ): Tensor {
+  checkTensors('marginRankingLoss', { input1, input2, target });
   checkOptions('marginRankingLoss', options, ['reduction', 'margin']);
   if (input1.dim() !== input2.dim() || input1.dim() !== target.dim()) {
     throw new TorchError(
@@ -332,12 +345,14 @@ export function softMarginLoss(input: Tensor, target: Tensor, options?: LossOpti
 
 /** Margin loss of several classes at once. */
 export function multilabelMarginLoss(input: Tensor, target: Tensor, options?: LossOptions): Tensor {
+  checkTensors('multilabelMarginLoss', { input, target });
   checkOptions('multilabelMarginLoss', options, ['reduction']);
   return multilabelMarginLossOp(input, target, reductionCode('multilabelMarginLoss', options?.reduction));
 }
 
 /** Logistic loss of several classes at once. */
 export function multilabelSoftMarginLoss(input: Tensor, target: Tensor, options?: BinaryLossOptions): Tensor {
+  checkTensors('multilabelSoftMarginLoss', { input, target });
   checkOptions('multilabelSoftMarginLoss', options, ['reduction', 'weight']);
   const losses = target
     .mul(logSigmoid(input))
@@ -427,6 +442,8 @@ export interface CtcLossOptions extends LossOptions {
 
 /** Connectionist temporal classification: alignments of log-probabilities with shorter targets. */
 export function ctcLoss(logProbs: Tensor, targets: Tensor, options: CtcLossOptions): Tensor {
+  checkTensors('ctcLoss', { logProbs, targets });
+  checkObject('ctcLoss', 'the options', options, '{ inputLengths, targetLengths }');
   checkOptions('ctcLoss', options, ['inputLengths', 'targetLengths', 'reduction', 'blank', 'zeroInfinity']);
   const { inputLengths, targetLengths, blank = 0, zeroInfinity = false, reduction } = options;
   const code = reductionCode('ctcLoss', reduction);

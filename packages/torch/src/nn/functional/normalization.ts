@@ -11,6 +11,7 @@ import {
 } from '../../generated/functions.ts';
 import '../../generated/methods.ts';
 import { checkOptions, TorchError } from '../../base/errors.ts';
+import { checkTensors } from '../../tensor/check-tensors.ts';
 import type { Tensor } from '../../tensor/tensor.ts';
 
 /** A weight and a bias per channel or feature, and what is added to the variance. */
@@ -32,12 +33,14 @@ export function rmsNorm(
   normalizedShape: readonly number[],
   options?: { weight?: Tensor | null | undefined; eps?: number | null | undefined },
 ): Tensor {
+  checkTensors('rmsNorm', { input });
   checkOptions('rmsNorm', options, ['weight', 'eps']);
   return rmsNormOp(input, normalizedShape, options?.weight ?? null, options?.eps ?? null);
 }
 
 /** Normalises groups of channels. */
 export function groupNorm(input: Tensor, numGroups: number, options?: AffineOptions): Tensor {
+  checkTensors('groupNorm', { input });
   checkOptions('groupNorm', options, ['weight', 'bias', 'eps']);
   const [batch = 1, channels = 1, ...rest] = input.shape;
   if (input.dim() < 2)
@@ -65,6 +68,7 @@ export interface RunningNormOptions extends AffineOptions {
 
 /** Normalises each channel over the batch. */
 export function batchNorm(input: Tensor, options?: RunningNormOptions & { training?: boolean | undefined }): Tensor {
+  checkTensors('batchNorm', { input });
   checkOptions('batchNorm', options, ['weight', 'bias', 'eps', 'runningMean', 'runningVar', 'momentum', 'training']);
   const {
     weight = null,
@@ -84,6 +88,7 @@ export function instanceNorm(
   input: Tensor,
   options?: RunningNormOptions & { useInputStats?: boolean | undefined },
 ): Tensor {
+  checkTensors('instanceNorm', { input });
   checkOptions('instanceNorm', options, [
     'weight',
     'bias',
@@ -115,6 +120,7 @@ export interface LocalResponseNormOptions {
 
 /** Divides by a sum of squares over neighbouring channels. */
 export function localResponseNorm(input: Tensor, size: number, options?: LocalResponseNormOptions): Tensor {
+  checkTensors('localResponseNorm', { input });
   checkOptions('localResponseNorm', options, ['alpha', 'beta', 'k']);
   const { alpha = 1e-4, beta = 0.75, k = 1 } = options ?? {};
   const { shape } = input;
@@ -151,6 +157,7 @@ export function normalize(
   input: Tensor,
   options?: { p?: number | undefined; dim?: number | undefined; eps?: number | undefined },
 ): Tensor {
+  checkTensors('normalize', { input });
   checkOptions('normalize', options, ['p', 'dim', 'eps']);
   const { p = 2, dim = 1, eps = 1e-12 } = options ?? {};
   return input.div(input.norm(p, [dim], true).clampMin(eps).expandAs(input));

@@ -1,4 +1,5 @@
 /** @file Pooling: the operators themselves, with indices where asked for, and the norms that PyTorch composes. */
+import { checkObject, show } from '../../base/checks.ts';
 import {
   adaptiveAvgPool2d as adaptiveAvgPool2dOp,
   adaptiveAvgPool3d as adaptiveAvgPool3dOp,
@@ -23,6 +24,7 @@ import {
 import '../../generated/methods.ts';
 import { checkOptions, TorchError } from '../../base/errors.ts';
 import { expand, type Size } from '../../base/options.ts';
+import { checkTensors } from '../../tensor/check-tensors.ts';
 import type { Tensor } from '../../tensor/tensor.ts';
 
 export { adaptiveAvgPool1d, avgPool1d, avgPool2d, avgPool3d } from '../../generated/functions.ts';
@@ -67,23 +69,26 @@ export type OutputSize = number | null | readonly (number | null)[];
 
 /** `null` means the input's own size. */
 function fillSize(input: Tensor, size: OutputSize, count: number): number[] {
+  checkTensors('adaptive pooling', { input });
   const own = input.shape.slice(-count);
   if (!Array.isArray(size)) return own.map((value) => (size as number | null) ?? value);
   if (size.length !== count)
     throw new TorchError(
       'BAD_ARGUMENT',
-      `adaptive pooling: outputSize is a number or an array of ${count}, got ${JSON.stringify(size)}`,
+      `adaptive pooling: outputSize is a number or an array of ${count}, got ${show(size)}`,
     );
   return own.map((value, i) => (size as readonly (number | null)[])[i] ?? value);
 }
 
 /** Means over windows chosen to give `outputSize`. */
 export function adaptiveAvgPool2d(input: Tensor, outputSize: OutputSize): Tensor {
+  checkTensors('adaptiveAvgPool2d', { input });
   return adaptiveAvgPool2dOp(input, fillSize(input, outputSize, 2));
 }
 
 /** Means over windows chosen to give `outputSize`. */
 export function adaptiveAvgPool3d(input: Tensor, outputSize: OutputSize): Tensor {
+  checkTensors('adaptiveAvgPool3d', { input });
   return adaptiveAvgPool3dOp(input, fillSize(input, outputSize, 3));
 }
 
@@ -143,16 +148,19 @@ function lpPool(
 
 /** The norm of order `normType` over windows of one dimension. */
 export function lpPool1d(input: Tensor, normType: number, kernelSize: Size, options?: LpPoolOptions): Tensor {
+  checkTensors('lpPool1d', { input });
   return lpPool('lpPool1d', 1, input, { ...options, normType, kernelSize });
 }
 
 /** The norm of order `normType` over windows of two dimensions. */
 export function lpPool2d(input: Tensor, normType: number, kernelSize: Size, options?: LpPoolOptions): Tensor {
+  checkTensors('lpPool2d', { input });
   return lpPool('lpPool2d', 2, input, { ...options, normType, kernelSize });
 }
 
 /** The norm of order `normType` over windows of three dimensions. */
 export function lpPool3d(input: Tensor, normType: number, kernelSize: Size, options?: LpPoolOptions): Tensor {
+  checkTensors('lpPool3d', { input });
   return lpPool('lpPool3d', 3, input, { ...options, normType, kernelSize });
 }
 
@@ -171,6 +179,7 @@ function unpoolSizes(
   count: number,
   options: MaxUnpoolOptions,
 ): [number[], number[], number[]] {
+  checkObject(where, 'the options', options, '{ kernelSize }');
   checkOptions(where, options, ['kernelSize', 'stride', 'padding', 'outputSize']);
   const kernel = expand(`${where}: kernelSize`, options.kernelSize, count);
   const stride = expand(`${where}: stride`, options.stride ?? options.kernelSize, count);
@@ -193,17 +202,20 @@ function unpoolSizes(
 
 /** Puts maxima back to where they were; the rest is zero. */
 export function maxUnpool1d(input: Tensor, indices: Tensor, options: MaxUnpoolOptions): Tensor {
+  checkTensors('maxUnpool1d', { input, indices });
   const [size] = unpoolSizes('maxUnpool1d', input, 1, options);
   return maxUnpool2dOp(input.unsqueeze(-1), indices.unsqueeze(-1), [...size, 1]).squeeze(-1);
 }
 
 /** Puts maxima back to where they were; the rest is zero. */
 export function maxUnpool2d(input: Tensor, indices: Tensor, options: MaxUnpoolOptions): Tensor {
+  checkTensors('maxUnpool2d', { input, indices });
   return maxUnpool2dOp(input, indices, unpoolSizes('maxUnpool2d', input, 2, options)[0]);
 }
 
 /** Puts maxima back to where they were; the rest is zero. */
 export function maxUnpool3d(input: Tensor, indices: Tensor, options: MaxUnpoolOptions): Tensor {
+  checkTensors('maxUnpool3d', { input, indices });
   return maxUnpool3dOp(input, indices, ...unpoolSizes('maxUnpool3d', input, 3, options));
 }
 
@@ -245,6 +257,7 @@ export function fractionalMaxPool2d(
   kernelSize: Size,
   options: FractionalMaxPoolOptions,
 ): Tensor | [Tensor, Tensor] {
+  checkTensors('fractionalMaxPool2d', { input });
   return fractional('fractionalMaxPool2d', 2, input, { ...options, kernelSize });
 }
 
@@ -254,5 +267,6 @@ export function fractionalMaxPool3d(
   kernelSize: Size,
   options: FractionalMaxPoolOptions,
 ): Tensor | [Tensor, Tensor] {
+  checkTensors('fractionalMaxPool3d', { input });
   return fractional('fractionalMaxPool3d', 3, input, { ...options, kernelSize });
 }

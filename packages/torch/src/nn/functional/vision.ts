@@ -1,9 +1,11 @@
 /** @file Images resized, sampled and rearranged. */
 
+import { checkGiven, checkObject } from '../../base/checks.ts';
 import { checkOptions, didYouMean, TorchError } from '../../base/errors.ts';
 import type { Size } from '../../base/options.ts';
 import { affineGridGenerator, gridSampler } from '../../generated/functions.ts';
 import { callOp } from '../../op/call.ts';
+import { checkTensors } from '../../tensor/check-tensors.ts';
 import type { Tensor } from '../../tensor/tensor.ts';
 import { adaptiveAvgPool1d, adaptiveAvgPool2d, adaptiveAvgPool3d } from './pooling.ts';
 
@@ -72,6 +74,8 @@ function perDimension(what: string, value: Size, dims: number): number[] {
 
 /** Resizes all dimensions but the first two. @example F.interpolate(images, { scaleFactor: 2, mode: 'bilinear' }) */
 export function interpolate(input: Tensor, options: InterpolateOptions): Tensor {
+  checkTensors('interpolate', { input });
+  checkObject('interpolate', 'the options', options, '{ size } or { scaleFactor }');
   checkOptions('interpolate', options, [
     'size',
     'scaleFactor',
@@ -133,6 +137,7 @@ export interface GridSampleOptions {
 
 /** The values of an image at the places that a grid names. */
 export function gridSample(input: Tensor, grid: Tensor, options?: GridSampleOptions): Tensor {
+  checkTensors('gridSample', { input, grid });
   checkOptions('gridSample', options, ['mode', 'paddingMode', 'alignCorners']);
   const { mode = 'bilinear', paddingMode = 'zeros', alignCorners = false } = options ?? {};
   const how = ['bilinear', 'nearest', 'bicubic'].indexOf(mode);
@@ -153,7 +158,9 @@ export function affineGrid(
   size: readonly number[],
   options?: { alignCorners?: boolean | undefined },
 ): Tensor {
+  checkTensors('affineGrid', { theta });
   checkOptions('affineGrid', options, ['alignCorners']);
+  checkGiven('affineGrid', Array.isArray(size), ['size', size], 'the size of the output, as [2, 3, 8, 8]');
   const dims = size.length - 2;
   if (dims !== 2 && dims !== 3)
     throw new TorchError('SHAPE', `affineGrid: size has 4 or 5 numbers, got ${size.length}`);

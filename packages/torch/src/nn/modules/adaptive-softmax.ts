@@ -1,4 +1,5 @@
 /** @file Softmax over very many classes: frequent ones in a short list, the rest in clusters with ever smaller layers. */
+import { checkGiven } from '../../base/checks.ts';
 import { TorchError } from '../../base/errors.ts';
 import { cat, logSoftmax } from '../../generated/functions.ts';
 import '../../generated/methods.ts';
@@ -32,6 +33,12 @@ export class AdaptiveLogSoftmaxWithLoss extends Module {
   constructor(inFeatures: number, nClasses: number, cutoffs: readonly number[], options?: AdaptiveLogSoftmaxOptions) {
     super();
     const given = readOptions('AdaptiveLogSoftmaxWithLoss', options, { divValue: 4, headBias: false, ...factory });
+    checkGiven(
+      'AdaptiveLogSoftmaxWithLoss',
+      Array.isArray(cutoffs),
+      ['cutoffs', cutoffs],
+      'an array of rising whole numbers',
+    );
     const isRising = cutoffs.every(
       (cut, i) => Number.isInteger(cut) && cut > (i === 0 ? 0 : (cutoffs[i - 1] as number)),
     );

@@ -1,5 +1,8 @@
 /** @file Modules made of modules: Sequential, ModuleList, ModuleDict. */
+
+import { checkIterable, checkObject, checkText, show } from '../../base/checks.ts';
 import { TorchError } from '../../base/errors.ts';
+import { checkWhole } from '../../base/options.ts';
 import { indent } from '../../base/text.ts';
 import type { Tensor } from '../../tensor/tensor.ts';
 import { type Members, Module } from '../module.ts';
@@ -11,11 +14,17 @@ export type NamedModules =
   | Iterable<readonly [string, Module]>;
 
 function entriesOf(modules: NamedModules): [string, Module][] {
+  checkObject('a container', 'its argument', modules, 'modules by name');
   const list =
     Symbol.iterator in modules
       ? [...(modules as Iterable<readonly [string, Module]>)]
       : Object.entries(modules as Record<string, Module>);
-  return list.map(([name, module]) => [name, check('a container', module)]);
+  return list.map((entry) => {
+    checkIterable('a container', 'an entry', entry, 'a name and a module');
+    const [name, module] = entry;
+    checkText('a container', 'a name', name);
+    return [name, check('a container', module)];
+  });
 }
 
 function check(where: string, module: unknown): Module {
@@ -26,7 +35,7 @@ function check(where: string, module: unknown): Module {
 function position(where: string, index: number, length: number): number {
   const place = index < 0 ? index + length : index;
   if (Number.isInteger(index) && place >= 0 && place < length) return place;
-  throw new TorchError('INDEX', `${where}: there is no module ${index}: it has ${length}`);
+  throw new TorchError('INDEX', `${where}: there is no module ${show(index)}: it has ${length}`);
 }
 
 /** One module after the other. @example new Sequential(new Linear(4, 8), new ReLU(), new Linear(8, 2)) */
@@ -77,12 +86,14 @@ export class Sequential extends Module {
 
   /** Adds modules at the end. */
   extend(modules: Iterable<Module>): this {
+    checkIterable('extend', 'its argument', modules, 'an array of modules');
     for (const module of modules) this.append(module);
     return this;
   }
 
   /** Adds a module at a position; all are numbered anew. */
   insert(index: number, module: Module): this {
+    checkWhole('insert: the position', index, -this.length);
     const all = [...this];
     all.splice(index < 0 ? index + this.length : index, 0, check('Sequential', module));
     this.steps = all.map((one, i) => [String(i), one]);
@@ -91,6 +102,8 @@ export class Sequential extends Module {
 
   /** The modules from `start` to `end` (not included) in a Sequential of their own, with their names. */
   slice(start?: number, end?: number): Sequential {
+    for (const bound of [start, end])
+      if (bound !== undefined) checkWhole('slice: a position', bound, Number.MIN_SAFE_INTEGER);
     return new Sequential(this.steps.slice(start, end));
   }
 

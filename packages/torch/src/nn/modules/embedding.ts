@@ -1,5 +1,7 @@
 /** @file Tables of vectors by number: Embedding and EmbeddingBag. */
+
 import { embedding as embeddingOp } from '../../generated/functions.ts';
+import { checkTensors } from '../../tensor/check-tensors.ts';
 import '../../generated/methods.ts';
 import { noGrad } from '../../autograd/modes.ts';
 import { TorchError } from '../../base/errors.ts';
@@ -120,6 +122,7 @@ export class Embedding extends Table {
     values: Tensor,
     options?: Omit<EmbeddingOptions, '_weight' | '_freeze'> & { freeze?: boolean | undefined },
   ): Embedding {
+    checkTensors('Embedding.fromPretrained', { values });
     const { freeze = true, ...rest } = options ?? {};
     if (values.dim() !== 2)
       throw new TorchError(

@@ -1,5 +1,6 @@
 /** @file Layers over all features: Linear, Bilinear, Identity. */
 
+import { show } from '../../base/checks.ts';
 import { TorchError } from '../../base/errors.ts';
 import { checkWhole, readOptions } from '../../base/options.ts';
 import { repr } from '../../base/text.ts';
@@ -51,7 +52,11 @@ export class Linear extends Module {
   }
 
   forward(input: Tensor | { input: Tensor }): Tensor {
-    return linear(input instanceof Tensor ? input : input.input, this.weight, this.bias);
+    return linear(
+      input instanceof Tensor ? input : ((input as { input: Tensor } | undefined)?.input as Tensor),
+      this.weight,
+      this.bias,
+    );
   }
 
   override extraRepr(): string {
@@ -78,8 +83,10 @@ export class Bilinear extends Module {
 
   constructor(in1Features: number, in2Features: number, outFeatures: number, options?: BiasOptions) {
     super();
-    if (!(in1Features > 0))
-      throw new TorchError('BAD_ARGUMENT', `Bilinear: in1Features must be greater than 0, got ${in1Features}`);
+    if (typeof in1Features !== 'number' || !(in1Features > 0))
+      throw new TorchError('BAD_ARGUMENT', `Bilinear: in1Features must be greater than 0, got ${show(in1Features)}`);
+    checkWhole('Bilinear: in2Features', in2Features);
+    checkWhole('Bilinear: outFeatures', outFeatures);
     const given = readOptions('Bilinear', options, { bias: true, ...factory });
     this.in1Features = in1Features;
     this.in2Features = in2Features;

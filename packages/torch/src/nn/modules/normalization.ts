@@ -1,5 +1,6 @@
 /** @file Normalisation of features and channels without running statistics. */
 
+import { checkIterable } from '../../base/checks.ts';
 import { TorchError } from '../../base/errors.ts';
 import { checkWhole, readOptions, type Size } from '../../base/options.ts';
 import { floatText, type Real, repr, tupleText } from '../../base/text.ts';
@@ -29,6 +30,8 @@ export class LayerNorm extends Module {
   constructor(normalizedShape: Size, options?: LayerNormOptions) {
     super();
     const given = readOptions('LayerNorm', options, { eps: 1e-5, elementwiseAffine: true, bias: true, ...factory });
+    if (typeof normalizedShape !== 'number')
+      checkIterable('normalizedShape', 'the shape', normalizedShape, 'a size or an array of sizes');
     this.normalizedShape = typeof normalizedShape === 'number' ? [normalizedShape] : [...normalizedShape];
     this.eps = given.eps;
     this.elementwiseAffine = given.elementwiseAffine;
@@ -73,6 +76,8 @@ export class RMSNorm extends Module {
   constructor(normalizedShape: Size, options?: RMSNormOptions) {
     super();
     const given = readOptions('RMSNorm', options, { eps: null as Real | null, elementwiseAffine: true, ...factory });
+    if (typeof normalizedShape !== 'number')
+      checkIterable('normalizedShape', 'the shape', normalizedShape, 'a size or an array of sizes');
     this.normalizedShape = typeof normalizedShape === 'number' ? [normalizedShape] : [...normalizedShape];
     this.eps = given.eps === null ? null : Number(typeof given.eps === 'number' ? given.eps : given.eps.float);
     this.elementwiseAffine = given.elementwiseAffine;

@@ -1,4 +1,5 @@
 /** @file Parameters by position and by name: ParameterList, ParameterDict. */
+import { checkIterable, checkObject, checkText, show } from '../../base/checks.ts';
 import { TorchError } from '../../base/errors.ts';
 import { Tensor } from '../../tensor/tensor.ts';
 import { type Members, Module } from '../module.ts';
@@ -103,7 +104,7 @@ export class ParameterDict extends Module {
     if (found === undefined)
       throw new TorchError(
         'NOT_FOUND',
-        `ParameterDict: there is no parameter '${name}'; there are ${[...this.items.keys()].join(', ')}`,
+        `ParameterDict: there is no parameter ${show(name)}; there are ${[...this.items.keys()].join(', ')}`,
       );
     return found;
   }
@@ -114,6 +115,7 @@ export class ParameterDict extends Module {
 
   /** Adds or replaces a parameter. */
   set(name: string, value: Tensor): this {
+    checkText('ParameterDict', 'the name', name);
     if (name === '' || name.includes('.'))
       throw new TorchError(
         'BAD_ARGUMENT',
@@ -125,11 +127,15 @@ export class ParameterDict extends Module {
 
   /** Adds or replaces parameters. */
   update(values: Readonly<Record<string, Tensor>> | Iterable<readonly [string, Tensor]>): this {
+    checkObject('ParameterDict', 'the argument', values, 'parameters by name');
     const entries =
       Symbol.iterator in values
         ? (values as Iterable<readonly [string, Tensor]>)
         : Object.entries(values as Record<string, Tensor>);
-    for (const [name, value] of entries) this.set(name, value);
+    for (const entry of entries) {
+      checkIterable('ParameterDict', 'an entry', entry, 'a name and a parameter');
+      this.set(entry[0], entry[1]);
+    }
     return this;
   }
 

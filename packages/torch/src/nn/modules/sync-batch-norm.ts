@@ -1,6 +1,8 @@
 /** @file Batch normalization over the batches of all ranks of a process group. */
+
 import { FunctionContext } from '../../autograd/function.ts';
 import { noGrad } from '../../autograd/modes.ts';
+import { checkGiven } from '../../base/checks.ts';
 import { TorchError } from '../../base/errors.ts';
 import { getDefaultGroup, isInitialized } from '../../distributed/init.ts';
 import type { ProcessGroup } from '../../distributed/process-group.ts';
@@ -130,6 +132,7 @@ export class SyncBatchNorm extends RunningNorm {
 
   /** The module with every batch norm inside replaced by one over the group; parameters and statistics are shared. */
   static convertSyncBatchnorm<M extends Module>(module: M, processGroup?: ProcessGroup | null): M | SyncBatchNorm {
+    checkGiven('convertSyncBatchnorm', module instanceof Module, ['the argument', module], 'a module');
     if (module instanceof BatchNorm1d || module instanceof BatchNorm2d || module instanceof BatchNorm3d) {
       const { numFeatures, eps, momentum, affine, trackRunningStats } = module;
       const bias = module.bias !== null;

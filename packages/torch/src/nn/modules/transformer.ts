@@ -1,4 +1,5 @@
 /** @file Transformer layers, stacks of them, and the whole model. */
+import { checkGiven } from '../../base/checks.ts';
 import { full, gelu, relu, triu } from '../../generated/functions.ts';
 import '../../generated/methods.ts';
 import { checkOptions, TorchError } from '../../base/errors.ts';
@@ -209,6 +210,13 @@ export class TransformerDecoderLayer extends TransformerLayer {
 }
 
 function clones<T extends Module>(layer: T, count: number): ModuleList<T> {
+  checkGiven('a stack of layers', layer instanceof Module, ['the layer', layer], 'a module');
+  checkGiven(
+    'a stack of layers',
+    Number.isSafeInteger(count) && count >= 0 && count < 1 << 20,
+    ['the number of layers', count],
+    'a whole number',
+  );
   return new ModuleList(Array.from({ length: count }, () => layer.clone()));
 }
 

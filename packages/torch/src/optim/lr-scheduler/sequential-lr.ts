@@ -1,4 +1,5 @@
 /** @file Schedules one after the other. */
+import { checkGiven } from '../../base/checks.ts';
 import { TorchError } from '../../base/errors.ts';
 import { readOptions } from '../../base/options.ts';
 import { type AnyOptimizer, LRScheduler, type ScheduleOptions, type ScheduleState, setRate } from './lr-scheduler.ts';
@@ -78,6 +79,12 @@ export class ChainedScheduler {
   readonly schedulers: readonly LRScheduler[];
 
   constructor(schedulers: readonly LRScheduler[]) {
+    checkGiven(
+      'ChainedScheduler',
+      Array.isArray(schedulers),
+      ['the first argument', schedulers],
+      'an array of schedules',
+    );
     if (schedulers.length === 0)
       throw new TorchError('BAD_ARGUMENT', 'ChainedScheduler: at least one schedule is needed');
     this.schedulers = schedulers;

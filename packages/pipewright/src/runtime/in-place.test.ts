@@ -1,0 +1,34 @@
+/** @file A stage that changes what it received in place, on thread ranks and on processes: one answer, that of the model. */
+import { freePort } from '@pipewright/torch/environment';
+import { expect, test } from 'vitest';
+import { runRanks } from '../../testing/launch.ts';
+
+const cases = ['same', 'view', 'copy'].flatMap((share) =>
+  (share === 'view' ? [false] : [false, true]).map((transposed) => ({ share, transposed })),
+);
+const program = new URL('../../testing/ranks/in-place.mjs', import.meta.url);
+
+const kinds: Record<string, () => Promise<unknown>> = {
+  threads: () => runRanks(program, ['3', JSON.stringify(cases)]),
+  processes: async () => {
+    const place = { WORLD_SIZE: '3', MASTER_ADDR: '127.0.0.1', MASTER_PORT: String(await freePort()) };
+    const args = ['0', JSON.stringify(cases)];
+    const ranks = ['0', '1', '2'];
+    return Promise.all(ranks.map((RANK) => runRanks(program, args, { ...place, RANK, PIPEWRIGHT_THREADS: '1' })));
+  },
+};
+
+test.each(Object.keys(kinds))(
+  'a received input changed in place leaves a skip connection alone, on three %s',
+  async (kind) => {
+    const ranks = (await kinds[kind]?.()) as { result: number[] | null; given: number[] }[][];
+    cases.forEach((one, i) => {
+      // x + 1 is 2: the middle stage makes 200 of it, the last one adds the 2 that the first one gave it.
+      expect(
+        ranks.map((ofRank) => ofRank[i]?.result),
+        JSON.stringify(one),
+      ).toEqual([null, null, Array(8).fill(202)]);
+      for (const ofRank of ranks) expect(ofRank[i]?.given).toEqual(Array(8).fill(1));
+    });
+  },
+);
