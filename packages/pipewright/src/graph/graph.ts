@@ -155,6 +155,7 @@ export const trainingOp = 'pipewright::training';
 
 /** Refuses what is no graph at first sight; `validateGraph` looks closer. @example needNodes('usersOf', graph) */
 export function needNodes(where: string, graph: unknown): void {
+  checkArgument('needNodes', typeof where === 'string', ['where', where], 'a string');
   const nodes: unknown = typeof graph === 'object' && graph !== null ? Reflect.get(graph, 'nodes') : undefined;
   checkArgument(where, Array.isArray(nodes), ['the graph', graph], 'a graph: { nodes: [...] }');
 }

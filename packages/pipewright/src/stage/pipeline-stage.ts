@@ -224,6 +224,7 @@ export class PipelineStage {
   setOutputGrads(microbatch: number, destination: number, grads: readonly (Tensor | null)[]): void {
     const chunk = this.chunkOf(microbatch);
     const sent = chunk.sentTo(destination);
+    checkArgument('setOutputGrads', Array.isArray(grads), ['the gradients', grads], 'an array');
     if (grads.length !== sent.length)
       throw new PipelineError(
         'GRADIENT_MISMATCH',

@@ -158,9 +158,9 @@ export class Store {
 export function tcpStore(host: string, port: number, options?: TcpStoreOptions): Store {
   checkOptions('tcpStore', options, ['server', 'ranks', 'wait', 'timeoutMs', 'listen', 'secret', 'rank']);
   if (typeof host !== 'string' || host === '')
-    throw new TorchError('BAD_ARGUMENT', `tcpStore: host is ${String(host)}; give a name or an address`);
+    throw new TorchError('BAD_ARGUMENT', `tcpStore: host is ${show(host)}; give a name or an address`);
   if (!Number.isInteger(port) || port < 0 || port > 65535) {
-    throw new TorchError('BAD_ARGUMENT', `tcpStore: port is ${String(port)}; give a whole number from 0 to 65535`);
+    throw new TorchError('BAD_ARGUMENT', `tcpStore: port is ${show(port)}; give a whole number from 0 to 65535`);
   }
   const server = options?.server === true;
   if (port === 0 && !server) throw new TorchError('BAD_ARGUMENT', 'tcpStore: port 0 is for the server; give its port');
@@ -168,7 +168,7 @@ export function tcpStore(host: string, port: number, options?: TcpStoreOptions):
   const { ranks, rank, listen, secret } = options ?? {};
   checkUsers(ranks, rank);
   if (listen !== undefined && (typeof listen !== 'string' || listen === ''))
-    throw new TorchError('BAD_ARGUMENT', `tcpStore: listen is ${String(listen)}; give an address of this machine`);
+    throw new TorchError('BAD_ARGUMENT', `tcpStore: listen is ${show(listen)}; give an address of this machine`);
   checkSecret('tcpStore', secret);
   try {
     const handle = dist.tcpStore(

@@ -1,4 +1,5 @@
 /** @file Ranks as worker threads of this process. */
+import { show } from '../base/checks.ts';
 import { Worker } from 'node:worker_threads';
 import { checkOptions, TorchError, type TorchErrorCode } from '../base/errors.ts';
 import type { Thrown } from '../base/thrown.ts';
@@ -88,7 +89,7 @@ export function spawnThreads<Result = unknown>(
   if (!Number.isInteger(count) || count < 1) {
     throw new TorchError(
       'BAD_ARGUMENT',
-      `spawnThreads: ${String(count)} is not a number of ranks; give a whole number, at least 1`,
+      `spawnThreads: ${show(count)} is not a number of ranks; give a whole number, at least 1`,
     );
   }
   const name = options?.name ?? `threads-${process.pid}-${groups++}`;

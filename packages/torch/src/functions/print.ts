@@ -1,5 +1,7 @@
 /** @file Tensors as text, the way PyTorch prints them. */
+
 import { native } from '../addon/addon.ts';
+import { checkObject, show } from '../base/checks.ts';
 import { checkOptions, TorchError } from '../base/errors.ts';
 import { bindOp, callBound } from '../op/bind.ts';
 import { bool, complex64, complex128, float64, getDefaultDtype, int64 } from '../tensor/dtype.ts';
@@ -25,6 +27,7 @@ const settings = { precision: 4, threshold: 1000, edgeItems: 3, lineWidth: 80, s
 
 /** Changes how tensors are printed. @example setPrintOptions({ precision: 2 }) */
 export function setPrintOptions(options: PrintOptions): void {
+  checkObject('setPrintOptions', 'the argument', options, 'options');
   checkOptions('setPrintOptions', options, ['precision', 'threshold', 'edgeItems', 'lineWidth', 'sciMode']);
   for (const key of ['precision', 'threshold', 'edgeItems', 'lineWidth'] as const) {
     const value = options[key];
@@ -32,7 +35,7 @@ export function setPrintOptions(options: PrintOptions): void {
     if (!Number.isInteger(value) || value < 0)
       throw new TorchError(
         'BAD_ARGUMENT',
-        `setPrintOptions: ${key} must be a whole number of at least 0, got ${value}`,
+        `setPrintOptions: ${key} must be a whole number of at least 0, got ${show(value)}`,
       );
     settings[key] = value;
   }

@@ -279,6 +279,7 @@ export abstract class Module {
 
   /** Switches training behaviour on (or off) here and in all modules inside. */
   train(mode = true): this {
+    checkGiven('train', typeof mode === 'boolean', ['the mode', mode], 'true or false');
     this.training = mode;
     for (const [, child] of this.members().children) child.train(mode);
     return this;

@@ -24,6 +24,7 @@ export class PackedSequence {
     sortedIndices: Tensor | null = null,
     unsortedIndices: Tensor | null = null,
   ) {
+    checkTensors('PackedSequence', { data, batchSizes }, { sortedIndices, unsortedIndices });
     this.data = data;
     this.batchSizes = batchSizes;
     this.sortedIndices = sortedIndices;

@@ -1,6 +1,8 @@
 /** @file Where a tensor lives: `cpu`, `cuda:0`, `meta`. */
+
 import { show } from '../base/checks.ts';
 import { TorchError } from '../base/errors.ts';
+import { checkWhole } from '../base/options.ts';
 import { chooseGpu } from './own-gpu.ts';
 
 /** A device as text: its type, and an index where there are several. */
@@ -14,6 +16,8 @@ const typeNames = new Map([
 
 /** The text of libtorch's device type and index. */
 export function deviceText(type: number, index: number): Device {
+  checkWhole('deviceText: the type', type, Number.MIN_SAFE_INTEGER);
+  checkWhole('deviceText: the index', index, Number.MIN_SAFE_INTEGER);
   const name = typeNames.get(type) ?? `device${type}`;
   return index < 0 || name === 'cpu' || name === 'meta' ? name : `${name}:${index}`;
 }

@@ -9,7 +9,7 @@ import {
   readCases,
   tensorsIn,
 } from '../../testing/cases.ts';
-import { callOp, int64, nn, randint, randn, scope, Tensor } from '../index.ts';
+import { callOp, int64, nn, ones, orgqr, randint, randn, scope, Tensor, TorchError, tensor, zeros } from '../index.ts';
 
 type Place = 'cpu' | 'meta';
 
@@ -216,4 +216,13 @@ describe('models', () => {
       expect(process.memoryUsage().rss - before).toBeLessThan(512e6);
       layer.dispose();
     }));
+});
+
+test('inputs with too few dimensions are refused by the shapes of meta tensors, not read beyond their end', () => {
+  const meta = (...shape: number[]): Tensor => ones(shape, { device: 'meta' });
+  for (let i = 0; i < 50; i++) {
+    expect(() => nn.functional.gridSample(meta(2, 3), zeros([0]))).toThrow(TorchError);
+    expect(() => orgqr(tensor(1.5), meta(2, 3))).toThrow(TorchError);
+    expect(() => callOp('aten::narrow_copy', [meta(), 0, 0, 1])).toThrow(TorchError);
+  }
 });

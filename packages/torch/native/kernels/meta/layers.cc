@@ -98,9 +98,9 @@ Results convolution(const Arguments& in) {
   std::vector<int64_t> sizes = {input.size(0), transposed ? weight.size(1) * in.integer(8) : weight.size(0)};
   for (size_t i = 0; i < stride.size(); ++i) {
     const int64_t size = input.size(static_cast<int64_t>(i) + 2),
-                  reach = dilation[i] * (weight.size(static_cast<int64_t>(i) + 2) - 1);
-    sizes.push_back(transposed ? (size - 1) * stride[i] - 2 * padding[i] + reach + output_padding[i] + 1
-                               : (size + 2 * padding[i] - reach - 1) / stride[i] + 1);
+                  reach = dilation.at(i) * (weight.size(static_cast<int64_t>(i) + 2) - 1);
+    sizes.push_back(transposed ? (size - 1) * stride.at(i) - 2 * padding.at(i) + reach + output_padding.at(i) + 1
+                               : (size + 2 * padding.at(i) - reach - 1) / stride.at(i) + 1);
   }
   return {in_format(sizes, input, convolution_format(input, weight))};
 }
@@ -116,11 +116,12 @@ Results im2col(const Arguments& in) {
   const at::Tensor input = in.tensor(0);
   const std::vector<int64_t> kernel = in.ints(1), dilation = in.ints(2), padding = in.ints(3), stride = in.ints(4);
   std::vector<int64_t> sizes = input.sizes().slice(0, static_cast<size_t>(input.dim() - 2)).vec();
-  sizes.back() *= kernel[0] * kernel[1];
+  sizes.at(sizes.size() - 1) *= kernel.at(0) * kernel.at(1);
   int64_t blocks = 1;
   for (size_t i = 0; i < 2; ++i)
-    blocks *=
-        (input.size(static_cast<int64_t>(i) - 2) + 2 * padding[i] - dilation[i] * (kernel[i] - 1) - 1) / stride[i] + 1;
+    blocks *= (input.size(static_cast<int64_t>(i) - 2) + 2 * padding.at(i) - dilation.at(i) * (kernel.at(i) - 1) - 1) /
+                  stride.at(i) +
+              1;
   sizes.push_back(blocks);
   return {plain(sizes, input.options())};
 }
@@ -128,8 +129,8 @@ Results col2im(const Arguments& in) {
   const at::Tensor input = in.tensor(0);
   const std::vector<int64_t> output = in.ints(1), kernel = in.ints(2);
   std::vector<int64_t> sizes = input.sizes().slice(0, static_cast<size_t>(input.dim() - 1)).vec();
-  sizes.back() /= kernel[0] * kernel[1];
-  sizes.insert(sizes.end(), {output[0], output[1]});
+  sizes.at(sizes.size() - 1) /= kernel.at(0) * kernel.at(1);
+  sizes.insert(sizes.end(), {output.at(0), output.at(1)});
   return {plain(sizes, input.options())};
 }
 
@@ -137,6 +138,7 @@ Results col2im(const Arguments& in) {
 
 std::vector<int64_t> with_last(const at::Tensor& input, at::IntArrayRef last) {
   std::vector<int64_t> sizes = input.sizes().vec();
+  TORCH_CHECK(last.size() <= sizes.size(), "the input needs at least ", last.size(), " dimensions, got ", sizes.size());
   std::copy(last.begin(), last.end(), sizes.end() - static_cast<int64_t>(last.size()));
   return sizes;
 }
@@ -148,15 +150,15 @@ Results plain_input_gradient(const Arguments& in) { return {plain_like(in.tensor
 Results max_pool3d(const Arguments& in) {
   const at::Tensor input = in.tensor(0);
   const auto triple = [](std::vector<int64_t> values) {
-    return values.size() == 1 ? std::vector<int64_t>(3, values[0]) : values;
+    return values.size() == 1 ? std::vector<int64_t>(3, values.at(0)) : values;
   };
   const std::vector<int64_t> kernel = triple(in.ints(1)), given = in.ints(2), padding = triple(in.ints(3)),
                              dilation = triple(in.ints(4));
   const std::vector<int64_t> stride = given.empty() ? kernel : triple(given);
   std::vector<int64_t> last;
   for (size_t i = 0; i < 3; ++i) {
-    last.push_back(at::native::pooling_output_shape<int64_t>(
-        input.size(static_cast<int64_t>(i) - 3), kernel[i], padding[i], stride[i], dilation[i], in.boolean(5)));
+    last.push_back(at::native::pooling_output_shape<int64_t>(input.size(static_cast<int64_t>(i) - 3), kernel.at(i),
+        padding.at(i), stride.at(i), dilation.at(i), in.boolean(5)));
   }
   const at::Tensor output = formatted(with_last(input, last), input);
   return {output, at::empty_like(output, output.options().dtype(at::kLong))};
@@ -166,12 +168,14 @@ Results max_unpool(const Arguments& in) { return adaptive_pool({{in.values[0], i
 Results pad2d(const Arguments& in) {
   const at::Tensor input = in.tensor(0);
   const std::vector<int64_t> padding = in.ints(1);
-  return {formatted(
-      with_last(input, {input.size(-2) + padding[2] + padding[3], input.size(-1) + padding[0] + padding[1]}), input)};
+  return {formatted(with_last(input, {input.size(-2) + padding.at(2) + padding.at(3),
+                                         input.size(-1) + padding.at(0) + padding.at(1)}),
+      input)};
 }
 
 Results grid_sampler(const Arguments& in) {
   const at::Tensor input = in.tensor(0), grid = in.tensor(1);
+  TORCH_CHECK(grid.dim() >= 2, "grid_sampler(): the grid needs at least 2 dimensions, got ", grid.dim());
   return {plain(with_last(input, grid.sizes().slice(1, static_cast<size_t>(grid.dim() - 2))), input.options())};
 }
 Results grid_sampler_backward(const Arguments& in) {

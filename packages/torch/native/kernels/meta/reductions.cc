@@ -65,7 +65,7 @@ Results index_select(const Arguments& in) {
   const at::Tensor self = in.tensor(0), index = in.tensor(2);
   TORCH_CHECK_INDEX(index.dim() <= 1, "index_select(): Index is supposed to be a vector");
   std::vector<int64_t> sizes = self.sizes().vec();
-  if (!sizes.empty()) sizes[static_cast<size_t>(c10::maybe_wrap_dim(in.integer(1), self.dim()))] = index.numel();
+  if (!sizes.empty()) sizes.at(static_cast<size_t>(c10::maybe_wrap_dim(in.integer(1), self.dim()))) = index.numel();
   return {plain(sizes, self.options())};
 }
 
@@ -92,7 +92,7 @@ Results segment_reduce(const Arguments& in) {
   const at::Tensor segments = in.tensor(by_length ? 2 : 4);
   const int64_t axis = in.integer(5);
   std::vector<int64_t> sizes = data.sizes().vec();
-  sizes[static_cast<size_t>(axis)] = segments.size(axis) - (by_length ? 0 : 1);
+  sizes.at(static_cast<size_t>(axis)) = segments.size(axis) - (by_length ? 0 : 1);
   return {plain(sizes, data.options())};
 }
 
@@ -105,7 +105,7 @@ Results same_format(const Arguments& in) { return {formatted(in.tensor(0).sizes(
 Results narrow_copy(const Arguments& in) {
   const at::Tensor self = in.tensor(0);
   std::vector<int64_t> sizes = self.sizes().vec();
-  sizes[static_cast<size_t>(c10::maybe_wrap_dim(in.integer(1), self.dim()))] = in.integer(3);
+  sizes.at(static_cast<size_t>(c10::maybe_wrap_dim(in.integer(1), self.dim()))) = in.integer(3);
   return {plain(sizes, self.options())};
 }
 
@@ -143,7 +143,8 @@ std::vector<int64_t> batch_of(const at::Tensor& a, const at::Tensor& b) {
 
 // Column by column, as LAPACK leaves them.
 at::Tensor by_columns(std::vector<int64_t> sizes, const at::TensorOptions& options) {
-  std::swap(sizes[sizes.size() - 1], sizes[sizes.size() - 2]);
+  TORCH_CHECK(sizes.size() >= 2, "the input must have at least 2 dimensions, got ", sizes.size());
+  std::swap(sizes.at(sizes.size() - 1), sizes.at(sizes.size() - 2));
   return plain(sizes, options).mT();
 }
 
@@ -189,17 +190,21 @@ Results pdist_backward(const Arguments& in) { return {plain_like(in.tensor(1))};
 
 // --- Fourier transforms -------------------------------------------------------------------------------------------------------
 
+int64_t last_of(const std::vector<int64_t>& values) {
+  TORCH_CHECK(!values.empty(), "at least one dimension is needed");
+  return values.back();
+}
 Results fft_real_to_complex(const Arguments& in) {
   const at::Tensor self = in.tensor(0);
   std::vector<int64_t> sizes = self.sizes().vec();
-  const int64_t last = c10::maybe_wrap_dim(in.ints(1).back(), self.dim());
-  if (in.boolean(3)) sizes[static_cast<size_t>(last)] = sizes[static_cast<size_t>(last)] / 2 + 1;
+  const int64_t last = c10::maybe_wrap_dim(last_of(in.ints(1)), self.dim());
+  if (in.boolean(3)) sizes.at(static_cast<size_t>(last)) = sizes.at(static_cast<size_t>(last)) / 2 + 1;
   return {plain(sizes, complex_options(self))};
 }
 Results fft_complex_to_real(const Arguments& in) {
   const at::Tensor self = in.tensor(0);
   std::vector<int64_t> sizes = self.sizes().vec();
-  sizes[static_cast<size_t>(c10::maybe_wrap_dim(in.ints(1).back(), self.dim()))] = in.integer(3);
+  sizes.at(static_cast<size_t>(c10::maybe_wrap_dim(last_of(in.ints(1)), self.dim()))) = in.integer(3);
   return {plain(sizes, self.options().dtype(c10::toRealValueType(self.scalar_type())))};
 }
 

@@ -1,4 +1,5 @@
 /** @file Attention of several heads, step by step as PyTorch computes it. */
+import { checkText } from '../../base/checks.ts';
 import {
   baddbmm,
   bmm,
@@ -72,6 +73,7 @@ const known = [
 
 /** A mask as numbers to add: minus infinity where a boolean mask is true. */
 export function additiveMask(name: string, mask: Tensor | null | undefined, dtype: DType): Tensor | null {
+  checkText('additiveMask', 'the name', name);
   checkTensors('additiveMask', {}, { mask });
   if (mask === undefined || mask === null) return null;
   if (mask.isFloatingPoint()) return mask;

@@ -1,9 +1,9 @@
 /** @file Softmax over very many classes: frequent ones in a short list, the rest in clusters with ever smaller layers. */
-import { checkGiven } from '../../base/checks.ts';
+import { checkGiven, show } from '../../base/checks.ts';
 import { TorchError } from '../../base/errors.ts';
 import { cat, logSoftmax } from '../../generated/functions.ts';
 import '../../generated/methods.ts';
-import { readOptions } from '../../base/options.ts';
+import { checkWhole, readOptions } from '../../base/options.ts';
 import { type Real, toNumber } from '../../base/text.ts';
 import type { Tensor } from '../../tensor/tensor.ts';
 import { type FactoryOptions, factory } from '../factory.ts';
@@ -39,13 +39,14 @@ export class AdaptiveLogSoftmaxWithLoss extends Module {
       ['cutoffs', cutoffs],
       'an array of rising whole numbers',
     );
+    checkWhole('AdaptiveLogSoftmaxWithLoss: nClasses', nClasses, 1);
     const isRising = cutoffs.every(
       (cut, i) => Number.isInteger(cut) && cut > (i === 0 ? 0 : (cutoffs[i - 1] as number)),
     );
     if (cutoffs.length === 0 || !isRising || (cutoffs.at(-1) as number) > nClasses - 1)
       throw new TorchError(
         'BAD_ARGUMENT',
-        `AdaptiveLogSoftmaxWithLoss: cutoffs are rising whole numbers between 1 and ${nClasses - 1} (classes - 1), got [${cutoffs.join(', ')}]`,
+        `AdaptiveLogSoftmaxWithLoss: cutoffs are rising whole numbers between 1 and ${nClasses - 1} (classes - 1), got [${cutoffs.map(show).join(', ')}]`,
       );
     const type = { dtype: given.dtype, device: given.device };
     this.inFeatures = inFeatures;

@@ -44,7 +44,7 @@ abstract class DropoutBase extends Module {
 }
 
 function isNumber(value: Real | DropoutOptions | undefined): value is Real {
-  return typeof value === 'number' || (typeof value === 'object' && 'float' in value);
+  return typeof value === 'number' || (typeof value === 'object' && value !== null && 'float' in value);
 }
 
 /** Drops elements. @example new Dropout({ p: 0.1 }) */

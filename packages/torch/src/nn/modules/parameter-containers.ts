@@ -22,6 +22,7 @@ export class ParameterList extends Module {
 
   constructor(values: Iterable<Tensor> = []) {
     super();
+    checkIterable('ParameterList', 'the argument', values, 'an array of tensors');
     this.items = Array.from(values, (value) => check('ParameterList', value));
   }
 

@@ -16,6 +16,8 @@ export class SequentialLR extends LRScheduler {
     options?: ScheduleOptions,
   ) {
     super(optimizer, readOptions('SequentialLR', options, { lastEpoch: -1 }).lastEpoch + 1);
+    for (const [name, list] of Object.entries({ schedulers, milestones }))
+      checkGiven('SequentialLR', Array.isArray(list), [name, list], 'an array');
     if (schedulers.length === 0 || milestones.length !== schedulers.length - 1) {
       throw new TorchError(
         'BAD_ARGUMENT',
