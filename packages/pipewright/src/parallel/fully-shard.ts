@@ -59,7 +59,12 @@ const unitCounts = new WeakMap<distributed.ProcessGroup, number>();
  * @example const stage = new PipelineStage(fullyShard(blocks, { mesh: mesh.get('dp') }), mesh.getLocalRank('pp'), 2)
  */
 export function fullyShard<Module extends nn.Module>(module: Module, options: FullyShardOptions): Module {
-  checkArgument('fullyShard', typeof options === 'object' && options !== null, ['the options', options], '{ mesh } or { group }');
+  checkArgument(
+    'fullyShard',
+    typeof options === 'object' && options !== null,
+    ['the options', options],
+    '{ mesh } or { group }',
+  );
   checkOptions('fullyShard', options, optionNames);
   if (!(module instanceof nn.Module))
     throw new PipelineError('BAD_INPUT', `fullyShard: the first argument is ${show(module)}; give a module`);

@@ -3,7 +3,7 @@
  * where the schedule says REDUCE_GRAD; nothing is divided here, because losses are weighted by the rows of all replicas.
  */
 import { type distributed, nn, noGrad, scope } from '@pipewright/torch';
-import { checkOptions, show, checkArgument } from '../base/checks.ts';
+import { checkArgument, checkOptions, show } from '../base/checks.ts';
 import { PipelineError } from '../base/errors.ts';
 import { DeviceMesh } from './device-mesh.ts';
 import { spread } from './spread.ts';
@@ -36,7 +36,12 @@ const replicated = new WeakMap<nn.Module, Replication>();
  * @example const stage = new PipelineStage(replicate(blocks, { mesh: mesh.get('dp') }), mesh.getLocalRank('pp'), 2)
  */
 export function replicate<Module extends nn.Module>(module: Module, options: ReplicateOptions): Module {
-  checkArgument('replicate', typeof options === 'object' && options !== null, ['the options', options], '{ mesh } or { group }');
+  checkArgument(
+    'replicate',
+    typeof options === 'object' && options !== null,
+    ['the options', options],
+    '{ mesh } or { group }',
+  );
   checkOptions('replicate', options, ['mesh', 'group', 'bucketCapMb', 'broadcastBuffers']);
   if (!(module instanceof nn.Module))
     throw new PipelineError('BAD_INPUT', `replicate: the first argument is ${show(module)}; give a module`);

@@ -108,7 +108,10 @@ export class ColumnBuilder {
       return;
     }
     if (typeof (item as unknown) !== 'object')
-      throw new ScheduleError('BAD_ACTION', `order[${rank}]: a cell is a ${typeof item}; give an action, its text or null`);
+      throw new ScheduleError(
+        'BAD_ACTION',
+        `order[${rank}]: a cell is a ${typeof item}; give an action, its text or null`,
+      );
     this.noteRange(item, `order[${rank}][${this.rowBuilders[rank]!.length}]`);
     this.rowBuilders[rank]!.push(this.wordOf(item));
   }

@@ -1,6 +1,7 @@
 /** @file Ranks as worker threads of this process. */
-import { show } from '../base/checks.ts';
+
 import { Worker } from 'node:worker_threads';
+import { show } from '../base/checks.ts';
 import { checkOptions, TorchError, type TorchErrorCode } from '../base/errors.ts';
 import type { Thrown } from '../base/thrown.ts';
 import { dist } from './native.ts';
