@@ -1,6 +1,6 @@
 // @ts-check
-// Dropout by name (nn.NamedRandom: Philox, drawn again in backward) beside libtorch's: nanoseconds for an element, forward alone
-// and with backward.
+// Dropout by name (nn.NamedRandom: Philox, drawn again in backward) beside libtorch's: nanoseconds of processor time for an
+// element, forward alone and with backward.
 //
 // Run: node bench/dropout.mjs
 import { distributed, nn, randn, scope } from '@pipewright/torch';
@@ -12,16 +12,14 @@ const sizes = [
 ];
 const random = new nn.NamedRandom({ seed: 1 });
 
-/** The median time of a function, in nanoseconds for each of so many elements. @param {() => unknown} body @param {number} elements */
+/** Processor time of a function, in nanoseconds for each of so many elements. @param {() => unknown} body @param {number} elements */
 function time(body, elements) {
-  const rounds = Math.max(7, Math.min(200, Math.floor(2e7 / elements)));
+  const rounds = Math.max(5, Math.min(200, Math.floor(1e7 / elements)));
   for (let i = 0; i < 3; i++) scope(() => void body());
-  const times = Array.from({ length: rounds }, () => {
-    const begin = performance.now();
-    scope(() => void body());
-    return performance.now() - begin;
-  }).sort((a, b) => a - b);
-  return (((times[Math.floor(rounds / 2)] ?? 0) * 1e6) / elements).toFixed(2).padStart(6);
+  const begin = process.cpuUsage();
+  for (let i = 0; i < rounds; i++) scope(() => void body());
+  const { user, system } = process.cpuUsage(begin);
+  return (((user + system) * 1e3) / rounds / elements).toFixed(2).padStart(6);
 }
 
 for (const threads of [1, 2]) {
