@@ -50,7 +50,7 @@ async function manyFaults() {
     const slot = step % 10 === 9 ? -3 : random((lengths[rank] ?? 1) + 2) - 2;
     return { rank, step, slot, how: random(2) === 0 ? 'exit' : 'throw' };
   });
-  return compare('threads', { steps: count, ends });
+  return compare('threads', { steps: count, ends, copies: 2 });
 }
 
 /** Signals from outside. */

@@ -95,21 +95,22 @@ describe('threads', () => {
 });
 
 test(
-  'processes: one is killed, and another one stopped at the same time',
+  'processes: one is killed, another one stopped at the same time, one is killed in a save',
   async () => {
     const ends = [
       { rank: 0, step: 1, slot: 3, how: 'kill' },
       { rank: 2, step: 2, slot: 0, how: 'kill' },
       { rank: 0, step: 2, slot: 0, how: 'stop' },
+      { rank: 3, step: 3, slot: -4, how: 'kill' },
     ];
     const [calm, wild] = (await run([
       { life: { steps: 4 }, options: {} },
-      { life: { steps: 4, ends }, options: {} },
+      { life: { steps: 4, ends, saveEvery: 2 }, options: {} },
     ])) as [Outcome, Outcome];
     expect(calm.results).toHaveLength(4);
     expect(wild.results).toEqual(calm.results);
     expect(wild.restarts).toEqual([]);
-    expect(wild.recoveries.flatMap(({ lost }) => lost.map(({ rank }) => rank)).toSorted()).toEqual([0, 0, 2]);
+    expect(wild.recoveries.flatMap(({ lost }) => lost.map(({ rank }) => rank)).toSorted()).toEqual([0, 0, 2, 3]);
     expect(wild.recoveries[0]?.lost[0]).toMatchObject({ rank: 0, slot: 3 });
   },
   MINUTES,

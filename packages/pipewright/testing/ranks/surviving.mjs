@@ -31,7 +31,7 @@ import {
  * @typedef {object} End where a rank ends itself: at a slot, or after a number of milliseconds
  * @property {number} rank
  * @property {number} step
- * @property {number} [slot] -1: before the optimizer; -2: after it; -3: in connect
+ * @property {number} [slot] -1: before the optimizer; -2: after it; -4: in a save; -3: in connect, after that step has begun
  * @property {'exit' | 'throw' | 'kill' | 'leave' | 'stop'} [how]
  */
 /**
@@ -95,7 +95,10 @@ export async function main(life) {
         ? undefined
         : {
             every: life.saveEvery,
-            save: () => saveSafetensors(join(life.folder, `saved-${rank}`), module.stateDict()),
+            save: () => {
+              saveSafetensors(join(life.folder, `saved-${rank}`), module.stateDict());
+              end(-4);
+            },
             load: () => undefined,
           },
     connect: () => {
@@ -141,7 +144,7 @@ export async function main(life) {
 /** Ends this rank if it is to end here, and has not yet. @param {Life} life @param {number} rank @param {number} step @param {number} slot */
 function endHere({ ends = [], folder }, rank, step, slot) {
   ends.forEach((one, i) => {
-    if (one.rank !== rank || (one.step !== step && slot !== -3) || (one.slot ?? 0) !== slot) return;
+    if (one.rank !== rank || (slot === -3 ? step < one.step : step !== one.step) || (one.slot ?? 0) !== slot) return;
     try {
       closeSync(openSync(join(folder, `ended-${i}`), 'wx'));
     } catch {

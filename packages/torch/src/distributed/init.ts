@@ -201,7 +201,9 @@ function rendezvous(
       ...{ server: rank === 0 && !served, ranks: size, wait: true, timeoutMs, listen, secret },
       ...(secret === undefined ? {} : { rank }),
     });
-    store = worldStore.prefix('default_pg');
+    // That store lives through restarts: the keys of earlier ranks are still there.
+    const { TORCHELASTIC_RESTART_COUNT: attempt = '0' } = process.env;
+    store = (served ? worldStore.prefix(`/worker/attempt_${attempt}`) : worldStore).prefix('default_pg');
   }
   const common = store.prefix('0/');
   return { cpu: common.prefix('cpu/'), cuda: common.prefix('cuda/') };
