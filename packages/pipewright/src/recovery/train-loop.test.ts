@@ -34,7 +34,7 @@ describe('threads', () => {
     { rank: 3, step: 1, slot: 5, how: 'exit' },
     { rank: 1, step: 2, slot: -1, how: 'throw' },
     { rank: 2, step: 4, slot: -2, how: 'leave' },
-    { rank: 1, step: 5, slot: -3, how: 'exit' }, // while the ranks connect
+    { rank: 2, step: 5, slot: -3, how: 'exit' }, // while the ranks connect
     { rank: 0, step: 6, slot: 3, how: 'exit' },
     { rank: 2, step: 8, slot: -2, how: 'throw' },
   ];
