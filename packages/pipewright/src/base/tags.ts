@@ -1,6 +1,6 @@
 /**
  * @file Tags of messages between ranks: every message that may be under way at the same time has one of its own. Activations
- * and gradients have the lowest, then recordings, then tied parameters.
+ * and gradients have the lowest, then recordings, then tied parameters, then the copies by which lost ranks are replaced.
  */
 
 /** Tags of one microbatch along one edge: forward and backward. */
@@ -9,6 +9,10 @@ const PER_MICROBATCH = 2;
 export const RECORDING_TAG = 0xe000_0000;
 /** The first tag of tied parameters. */
 const FIRST_TIE_TAG = 0xf000_0000;
+/** Tags of copies of a rank's state: kept by others, given back to a rank that takes its place, and what replicas share. */
+export const COPY_TAG: number = 2 ** 46;
+export const STATE_TAG: number = COPY_TAG + 1;
+export const SHARED_TAG: number = COPY_TAG + 2;
 
 /** What tags of activations depend on. */
 interface Shape {

@@ -4,13 +4,9 @@
  */
 import type { distributed, Tensor } from '@pipewright/torch';
 import { PipelineError } from '../base/errors.ts';
+import { COPY_TAG, SHARED_TAG, STATE_TAG } from '../base/tags.ts';
 import { type Copy, fromTensors, Newest, type Part, type Snapshot, toTensors } from './snapshot.ts';
 import type { RankState } from './state.ts';
-
-/** Tags of our messages on the default group, far from those of users. */
-const COPY_TAG = 2 ** 46;
-const STATE_TAG = 2 ** 46 + 1;
-const SHARED_TAG = 2 ** 46 + 2;
 
 /** What a rank has after a loss. Plain JSON. */
 interface Holdings {

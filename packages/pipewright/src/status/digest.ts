@@ -19,15 +19,15 @@ export function formatDigest(places: readonly RankPlace[]): string {
     if (typeof place.waitingFor === 'number') follow(byRank.get(place.waitingFor));
   };
   for (const place of places) if (!awaited.has(place.rank)) follow(place);
-  // What is left waits in a circle.
+  // What is left waits in a cycle.
   for (const place of places) follow(place);
   return `${order.map(formatPlace).join('; ')}${conclusion(byRank)}`;
 }
 
-/** The rank that failed or is stopped, the one at the end of the chains of waits, or those that wait in a circle. */
+/** The rank that failed or is stopped, the one at the end of the chains of waits, or those that wait in a cycle. */
 function conclusion(byRank: ReadonlyMap<number, RankPlace>): string {
   const broken = [...byRank.values()].filter(({ state }) => state === 'failed' || state === 'stopped');
-  // Places are read one after the other, so there may seem to be a circle; here there is a better reason.
+  // Places are read one after the other, so there may seem to be a cycle; here there is a better reason.
   if (broken.length > 0) return broken.length === 1 ? `. Look at rank ${broken[0]?.rank} first` : '';
   const waiting = [...byRank.values()].filter(({ state }) => state === 'waiting');
   const ends = new Set<number>();
@@ -39,8 +39,8 @@ function conclusion(byRank: ReadonlyMap<number, RankPlace>): string {
       place = byRank.get(place.waitingFor);
     }
     if (place !== undefined && chain.includes(place.rank)) {
-      const circle = chain.slice(chain.indexOf(place.rank));
-      return `. They wait in a circle: rank ${[...circle, place.rank].join(' for rank ')}`;
+      const cycle = chain.slice(chain.indexOf(place.rank));
+      return `. They wait in a cycle: rank ${[...cycle, place.rank].join(' for rank ')}`;
     }
     if (place !== undefined && place.state !== 'waiting') ends.add(place.rank);
   }

@@ -99,7 +99,7 @@ describe('the digest', () => {
         place(1, { slot: 5, action: '1RECV_F2', waitingFor: 0 }),
         place(2, { slot: 1, action: '2RECV_F0', waitingFor: 1 }),
       ],
-      'rank 2 waits at slot 1 (2RECV_F0) for rank 1; rank 1 waits at slot 5 (1RECV_F2) for rank 0; rank 0 waits at slot 3 (0RECV_B0) for rank 1. They wait in a circle: rank 0 for rank 1 for rank 0',
+      'rank 2 waits at slot 1 (2RECV_F0) for rank 1; rank 1 waits at slot 5 (1RECV_F2) for rank 0; rank 0 waits at slot 3 (0RECV_B0) for rank 1. They wait in a cycle: rank 0 for rank 1 for rank 0',
     ],
     [
       [
@@ -121,7 +121,7 @@ describe('the digest', () => {
     ],
     [
       [place(0, { slot: 0, action: '0SEND_F0', waitingFor: 0 })],
-      'rank 0 waits at slot 0 (0SEND_F0) for rank 0. They wait in a circle: rank 0 for rank 0',
+      'rank 0 waits at slot 0 (0SEND_F0) for rank 0. They wait in a cycle: rank 0 for rank 0',
     ],
   ])('of %#', (places, text) => expect(formatDigest(places)).toBe(text));
 

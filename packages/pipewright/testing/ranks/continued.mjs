@@ -69,6 +69,7 @@ export class Rows extends Dataset {
     super();
     this.length = length;
   }
+  /** @override */
   get source() {
     return { module: import.meta.url, data: this.length };
   }

@@ -15,27 +15,38 @@ import {
   replicate,
   shardOf,
   withWholeParameters,
-} from '../../dist/index.js';
+} from 'pipewright';
 import { runAsProgram } from './program.mjs';
 
-const mse = (output, target) => nn.functional.mseLoss(output, target);
-const numbersOf = (value) => Array.from(value.detach().to('float64').flatten().toTypedArray());
-const errorOf = (call) => {
+/**
+ * @typedef {import('@pipewright/torch').Tensor} Tensor
+ * @typedef {import('pipewright').ShardLevel | 'replicate'} Wrap
+ * @typedef {import('@pipewright/schedule').ScheduleName} ScheduleName
+ */
+
+const mse = (/** @type {Tensor} */ output, /** @type {Tensor} */ target) => nn.functional.mseLoss(output, target);
+const numbersOf = (/** @type {Tensor} */ value) =>
+  Array.from(value.detach().to('float64').flatten().toTypedArray(), Number);
+const errorOf = (/** @type {() => unknown} */ call) => {
   try {
     call();
     return null;
   } catch (error) {
-    return { code: error.code, message: error.message };
+    const { code, message } = /** @type {Error & { code?: string }} */ (error);
+    return { code, message };
   }
 };
 
-/** A stage of two layers. */
+/** A stage of two layers. @param {number} index */
 function makeStage(index, width = 8) {
   manualSeed(40 + index);
   return new nn.Sequential(new nn.Linear(width, 2 * width), new nn.Tanh(), new nn.Linear(2 * width, width));
 }
 
-/** Stages of this rank on a mesh, wrapped. */
+/**
+ * Stages of this rank on a mesh, wrapped.
+ * @param {{ pp: number, schedule: ScheduleName, stages: number, wrap: Wrap, microbatches?: number, options?: object, shardOptions?: object }} setting
+ */
 function setUp({ pp, schedule, stages: count, wrap, microbatches = 4, options = {}, shardOptions = {} }) {
   setDefaultDtype('float64');
   const mesh = initDeviceMesh('cpu', [pp, distributed.getWorldSize() / pp], ['pp', 'dp']);
@@ -55,11 +66,13 @@ function setUp({ pp, schedule, stages: count, wrap, microbatches = 4, options = 
   return { mesh, stages, runtime, optimizer, x: randn([8, 8]), y: randn([8, 8]) };
 }
 
-const weightsOf = (stages) => stages.flatMap(({ module }) => module.parameters().flatMap(numbersOf));
+const weightsOf = (/** @type {PipelineStage[]} */ stages) =>
+  stages.flatMap(({ module }) => module.parameters().flatMap(numbersOf));
 
+/** @type {Record<string, (settings: any) => unknown>} */
 const scenarios = {
   /** What a rank holds between steps, at most, and what the simulator says. */
-  memory({ memoryLimit, reshardAfterForward = false, wrap = 'parameters' }) {
+  memory(/** @type {any} */ { memoryLimit, reshardAfterForward = false, wrap = 'parameters' }) {
     const { mesh, stages, runtime, optimizer, x, y } = setUp({
       pp: 1,
       stages: 3,
@@ -74,7 +87,7 @@ const scenarios = {
         runtime.step(x, { target: y });
         optimizer.step();
       });
-    const { parallel } = runtime;
+    const parallel = Reflect.get(runtime, 'parallel');
     const shards = mesh.size('dp');
     const bytes = stages.map(({ stageIndex }) => parallel.sharding(stageIndex).bytes);
     const parameters = stages.flatMap(({ module }) => module.parameters());
@@ -85,11 +98,11 @@ const scenarios = {
     const { state } = optimizer.stateDict();
     const optimizerBytes = Object.values(state)
       .flatMap((each) => [each.exp_avg, each.exp_avg_sq])
-      .reduce((sum, { nbytes }) => sum + nbytes, 0);
+      .reduce((sum, each) => sum + /** @type {Tensor} */ (each).nbytes, 0);
     const { parameterPeak } = simulate(runtime.schedule, { parameters: bytes, shards, sharding: wrap });
     // Wholes that are not needed have no memory.
     const unread = [...parallel.owners.keys()].flatMap((unit) =>
-      unit.entries.map((entry) => unit.wholeOf(entry).dataPtr() === 0n),
+      unit.entries.map((/** @type {unknown} */ entry) => unit.wholeOf(entry).dataPtr() === 0n),
     );
     return {
       whole: bytes.reduce((sum, each) => sum + each, 0),
@@ -154,6 +167,7 @@ const scenarios = {
   /** One loss is not a number: all ranks skip that step of the optimizer. */
   skipped({ wrap, gradient = false }) {
     const { mesh, stages, runtime, optimizer, x, y } = setUp({ pp: 2, stages: 2, schedule: '1F1B', wrap });
+    /** @type {object[]} */
     const results = [];
     for (let step = 0; step < 3; step++)
       scope(() => {
@@ -161,8 +175,8 @@ const scenarios = {
         const before = weightsOf(stages);
         const isBad = step === 1 && mesh.getLocalRank('dp') === 1;
         runtime.step(x, { target: isBad && !gradient ? y.mul(Number.NaN) : y });
-        const [first] = stages[0].module.parameters();
-        if (isBad && gradient && mesh.getLocalRank('pp') === 0) first.grad.fill_(Number.POSITIVE_INFINITY);
+        const [first] = stages[0]?.module.parameters() ?? [];
+        if (isBad && gradient && mesh.getLocalRank('pp') === 0) first?.grad?.fill_(Number.POSITIVE_INFINITY);
         const { norm, skipped, reason } = runtime.stepOptimizer(optimizer, { maxNorm: 1 });
         const isSame = JSON.stringify(before) === JSON.stringify(weightsOf(stages));
         results.push({ skipped, reason, isSame, isFinite: Number.isFinite(norm) });
@@ -178,6 +192,7 @@ const scenarios = {
       schedule: pp === 1 ? 'LoopedBFS' : '1F1B',
       wrap,
     });
+    /** @type {unknown[]} */
     const errors = [];
     for (let step = 0; step < 3; step++)
       scope(() => {
@@ -205,7 +220,7 @@ const scenarios = {
     });
     for (let step = 0; step < 3; step++) runtime.step(x, { target: y });
     runtime.eval(x);
-    const kinds = (at) =>
+    const kinds = (/** @type {number} */ at) =>
       recorder
         .timeline(at)
         .filter(({ action }) => ['UNSHARD', 'RESHARD', 'REDUCE_GRAD'].includes(action.kind))
@@ -232,14 +247,14 @@ const scenarios = {
       if (wrap !== 'none') fullyShard(stage.module, { mesh: mesh.get('dp'), level: wrap });
       return stage;
     });
-    const lossFn = (output) => output.square().mean();
+    const lossFn = (/** @type {Tensor} */ output) => output.square().mean();
     const runtime = new PipelineRuntime(stages, schedule, { microbatches: 2, lossFn });
     const optimizer = new optim.SGD([...new Set(stages.flatMap(({ module }) => module.parameters()))], { lr: 0.1 });
-    const [input] = model.graph.nodes;
+    const { shape } = /** @type {{ shape: number[] }} */ (/** @type {unknown} */ (model.graph.nodes[0]?.meta));
     for (let step = 0; step < 2; step++)
       scope(() => {
         const all = tensor(
-          Array.from({ length: 12 * input.meta.shape[1] }, (_, i) => (7 * i + 3 * step) % 30),
+          Array.from({ length: 12 * (shape[1] ?? 0) }, (_, i) => (7 * i + 3 * step) % 30),
           { dtype: 'int64' },
         ).reshape([12, -1]);
         const mine = wrap === 'none' ? all : all.narrow(0, 6 * dp, 6);
@@ -247,6 +262,7 @@ const scenarios = {
         runtime.step(mine);
         optimizer.step();
       });
+    /** @type {Record<string, number[]>} */
     const found = {};
     for (const { stageIndex, module } of stages)
       withWholeParameters(module, () => {
@@ -263,7 +279,9 @@ const scenarios = {
     class Net extends nn.Module {
       linear = new nn.Linear(8, 8);
       own = new nn.Parameter(ones([8]));
+      /** @type {[string, string][]} */
       seen = [];
+      /** @param {Tensor} x */
       forward(x) {
         this.seen.push([x.dtype.name, this.linear.weight.dtype.name]);
         return this.linear.forward(x).mul(this.own.to(x.dtype));
@@ -281,8 +299,8 @@ const scenarios = {
     const { weight } = module.linear;
     return {
       seen: module.seen,
-      output: outputs.dtype.name,
-      weight: [weight.dtype.name, weight.grad.dtype.name, weight.shape],
+      output: outputs?.dtype.name,
+      weight: [weight.dtype.name, weight.grad?.dtype.name, weight.shape],
       own: [shardOf(module.own), module.own.shape, module.own.grad !== null],
     };
   },
@@ -292,6 +310,7 @@ const scenarios = {
     const mesh = initDeviceMesh('cpu', [distributed.getWorldSize()], ['dp']);
     class Scale extends nn.Module {
       factor = new nn.Parameter(tensor(2, { dtype: 'float32' }));
+      /** @param {Tensor} x */
       forward(x) {
         return x.mul(this.factor);
       }
@@ -300,19 +319,22 @@ const scenarios = {
     return [
       errorOf(() => fullyShard(new Scale(), { mesh })),
       errorOf(() => fullyShard(new nn.Linear(4, rank === 1 ? 5 : 4), { mesh })),
+      // @ts-expect-error: there is no such level
       errorOf(() => fullyShard(new nn.Linear(4, 4), { mesh, level: 'everything' })),
+      // @ts-expect-error: there is no such option
       errorOf(() => fullyShard(new nn.Linear(4, 4), { mesh, shard: true })),
       errorOf(() => fullyShard(new nn.Linear(4, 4), { mesh, shardPlacementFn: () => 2 })),
       errorOf(() => fullyShard(new nn.Linear(4, 4), { mesh, units: [new nn.Linear(4, 4)] })),
+      // @ts-expect-error: a mesh is needed
       errorOf(() => fullyShard(new nn.Linear(4, 4), {})),
     ];
   },
 };
 
-/** @param {[keyof typeof scenarios, any][]} cases */
+/** @param {[string, any][]} cases */
 export function main(cases) {
   if (!distributed.isInitialized()) distributed.initProcessGroup();
-  return cases.map(([name, settings]) => scenarios[name](settings ?? {}));
+  return cases.map(([name, settings]) => /** @type {(settings: any) => unknown} */ (scenarios[name])(settings ?? {}));
 }
 
 await runAsProgram(import.meta.url, main);
