@@ -188,6 +188,82 @@ describe.skipIf(executablePath === undefined)('studio', () => {
     await expect.poll(() => page.textContent('.diagnosis')).toContain('Step time');
   });
 
+  test('forty-two more hostile files and addresses do nothing', async () => {
+    const script = '<script>globalThis.hit=1</script>';
+    const image = '<img src=x onerror=globalThis.hit=1>';
+    const event = (fields: object): string =>
+      JSON.stringify({ traceEvents: [{ ph: 'X', name: 'PP:0F0', ts: 1, dur: 1, pid: 0, ...fields }] });
+    const recording = (fields: object): string =>
+      JSON.stringify({
+        format: 'pipewright-recording',
+        version: 1,
+        schedule: { order: [['0F0', '0B0']] },
+        ranks: [],
+        steps: [],
+        ...fields,
+      });
+    const texts = [
+      ...['', ' ', '{', '[', 'null', 'true', '1e999', '"text"', '[[[[', '{"a":'.repeat(2000), '\uFEFF', script, image],
+      ...[
+        '0F0,,,,,',
+        '0F0\n0F0\n0F0',
+        '-1F0',
+        '0F-1',
+        '0F0.5',
+        '0X0',
+        '(0F0;0B0',
+        '=cmd()',
+        'javascript:globalThis.hit=1',
+      ],
+      '0F0,'.repeat(50_000),
+      `# name: ${script}\n0F0,0B0`,
+      ...[
+        { ts: -1e308 },
+        { ts: 1e308, dur: 1e308 },
+        { dur: -1 },
+        { ts: null },
+        { pid: -5 },
+        { pid: '__proto__' },
+        { name: `PP:0F0${script}` },
+      ].map(event),
+      JSON.stringify({ traceEvents: Array.from({ length: 5000 }, () => null) }),
+      JSON.stringify({ format: 'pipewright-schedule', version: 1, name: image, order: [['0F0']] }),
+      JSON.stringify({ format: 'pipewright-schedule', version: 99, order: [['0F0']] }),
+      ...[
+        { schedule: null },
+        { schedule: { order: [[image]] } },
+        { steps: [{ step: 0, ranks: [{ start: 'x' }] }] },
+        { ranks: [{ process: image }] },
+        { version: 2 },
+      ].map(recording),
+    ];
+    const addresses = [
+      'ranks=1e9&microbatches=1e9',
+      `schedule=${encodeURIComponent(image)}`,
+      'F=%E0%A4%A',
+      'limit=-1&compare=__proto__,constructor',
+    ];
+    const cases = [
+      ...texts.map((text) => ['', text] as const),
+      ...addresses.map((address) => [address, null] as const),
+    ];
+    expect(cases.length).toBeGreaterThanOrEqual(42);
+    for (const [address, text] of cases) {
+      await open(address, text === null ? [] : [{ name: `${image}.json`, text }]);
+      await page.click('nav button:has-text("Files")');
+      await page.waitForSelector('.view');
+      const what = `${address} ${text?.slice(0, 60)}`;
+      expect(await page.evaluate(() => (globalThis as { hit?: number }).hit), what).toBeUndefined();
+      expect(
+        problems.filter((problem) => !/Content Security Policy/.test(problem)),
+        what,
+      ).toEqual([]);
+      await page.click('nav button:has-text("Explore")');
+      await expect.poll(() => page.textContent('.diagnosis'), { timeout: 20_000 }).toContain('Step time');
+    }
+    expect(requests).toEqual([]);
+  }, 240_000);
+
   test('787,456 actions: opened, panned and zoomed', async () => {
     await open('schedule=Interleaved1F1B&ranks=64&stages=4&microbatches=512&lowered=1&comm=0.1');
     const times = await page.evaluate(async () => {

@@ -53,7 +53,8 @@ export function Timeline(props: TimelineProps): JSX.Element {
     latest.current.onReady?.(made);
     const remove = listen(made, canvas.current as HTMLCanvasElement, latest, drawMemory);
     const observer = new ResizeObserver(() => {
-      made.resize((box.current as HTMLDivElement).clientWidth, latest.current.height);
+      if (box.current === null) return; // the view was left meanwhile
+      made.resize(box.current.clientWidth, latest.current.height);
       drawMemory();
     });
     observer.observe(box.current as HTMLDivElement);
@@ -69,7 +70,7 @@ export function Timeline(props: TimelineProps): JSX.Element {
   }, [props.groups]);
 
   useEffect(() => {
-    timeline.current?.resize((box.current as HTMLDivElement).clientWidth, props.height);
+    if (box.current !== null) timeline.current?.resize(box.current.clientWidth, props.height);
     drawMemory();
   }, [props.height]);
 
