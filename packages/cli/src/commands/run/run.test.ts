@@ -71,6 +71,9 @@ test('help', () =>
                             lost one alone in a trainLoop, else all (default 0)
       --cores <n>           cores for the operators of each rank (default: a fair
                             share)
+      --plan <file>         a plan of \`pipewright plan\`: scripts find it with
+                            givenPlan(), and the run is compared with it
+      --refit <file>        write the plan with the costs that the run has shown
       --studio              serve a page that shows the run while it goes on; its
                             address is printed
       --live <folder>       write what the page needs into a folder; \`pipewright
@@ -82,6 +85,7 @@ test('help', () =>
       pipewright run -n 4 --threads train.ts                     4 threads of one process
       pipewright run -n 2 --nnodes 2 --node-rank 0 --master-addr 10.0.0.1 --secret-file ~/run1.secret train.ts
                                                                  2 ranks on each of 2 machines
+      pipewright run --plan plan.json --threads train.ts         as planned; says how far the prediction was off
       torchrun --nproc-per-node 4 --no-python npx pipewright run train.ts
       srun --ntasks 8 npx pipewright run train.ts                under other launchers
 
