@@ -119,6 +119,7 @@ export const folders = {
       holds: 'runs schedules on stages',
       imports: ['parallel', 'stage', 'microbatch', 'status', 'recording', 'base'],
     },
+    checkpoint: { holds: 'runs saved and loaded', imports: ['parallel', 'stage', 'base'] },
     launch: { holds: 'starts ranks on this machine and others', imports: ['status', 'base'] },
     recovery: {
       holds: 'a training loop that survives the loss of ranks',

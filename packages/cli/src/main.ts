@@ -2,6 +2,7 @@
 import { readFileSync } from 'node:fs';
 import { Command, CommanderError } from 'commander';
 import { registerCheckCommand } from './commands/check/command.ts';
+import { registerCheckpointCommand } from './commands/checkpoint/command.ts';
 import { registerCompareCommand } from './commands/compare/command.ts';
 import { registerDoctorCommand } from './commands/doctor/command.ts';
 import { registerInspectCommand } from './commands/inspect/command.ts';
@@ -33,6 +34,7 @@ export function createProgram(): Command {
   registerRunCommand(program);
   registerInspectCommand(program);
   registerSplitCommand(program);
+  registerCheckpointCommand(program);
   registerStudioCommand(program);
   registerDoctorCommand(program);
   registerSetupCommand(program);

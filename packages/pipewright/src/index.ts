@@ -3,6 +3,7 @@
 export * from './base/errors.ts';
 export * as tree from './base/tree.ts';
 export * from './data/index.ts';
+export * from './checkpoint/index.ts';
 export { GraphModule, type GraphModuleOptions } from './execute/graph-module.ts';
 export * from './graph/builder.ts';
 export { registerCustomFunction } from './graph/custom-functions.ts';

@@ -13,6 +13,7 @@ export * from './tensor/dtype.ts';
 
 import './generated/methods.ts';
 
+export { type BytesRange, type ScannedBytes, scanBytes, viewBytes } from './files/bytes.ts';
 export { MappedFile, type MappedTensor } from './files/mapped-file.ts';
 export type { ToOptions } from './functions/convert.ts';
 export { type Index, Range, range, type SliceItem } from './functions/indexing.ts';
@@ -23,10 +24,13 @@ import './functions/convert.ts';
 
 export { FloatScalar, float } from './base/float-scalar.ts';
 export {
+  layoutSafetensors,
   loadSafetensors,
   readSafetensorsHeader,
   type SafetensorsEntry,
   type SafetensorsHeader,
+  type SafetensorsItem,
+  type SafetensorsLayout,
   saveSafetensors,
 } from './files/safetensors.ts';
 export { type PrintOptions, setPrintOptions } from './functions/print.ts';

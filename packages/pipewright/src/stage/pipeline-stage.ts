@@ -17,6 +17,7 @@ import { debugInfo, describeTensor } from '../base/describe.ts';
 import { PipelineError } from '../base/errors.ts';
 import { tensorsIn } from '../base/tree.ts';
 import { Chunk, disposeAll } from './chunk.ts';
+import { type StageNames, wholeName } from './names.ts';
 import { checkStageOptions, type PipelineStageOptions, stageOptionNames } from './stage-options.ts';
 import { onceWithStatistics } from './statistics.ts';
 import { assemble, checkInputs, defaultInputs, type StageDescription, type StageInput, sourcesOf } from './wiring.ts';
@@ -64,6 +65,7 @@ export class PipelineStage {
   readonly inputs: readonly StageInput[];
   readonly kwargs: readonly string[] | undefined;
   readonly ties: Readonly<Record<string, string>>;
+  readonly names: StageNames | undefined;
   readonly checkpoint: boolean;
   readonly passStageAndMicrobatchIndices: boolean;
   readonly dwBuilder: (() => () => void) | undefined;
@@ -104,6 +106,7 @@ export class PipelineStage {
     checkInputs(stageIndex, this.inputs);
     this.sources = sourcesOf(this.inputs);
     this.kwargs = options.kwargs;
+    this.names = options.names;
     this.checkpoint = options.checkpoint === true;
     this.passStageAndMicrobatchIndices = options.passStageAndMicrobatchIndices === true;
     this.dwBuilder = options.dwBuilder;
@@ -128,6 +131,11 @@ export class PipelineStage {
   /** Whether no stage comes after it. */
   get isLast(): boolean {
     return this.stageIndex === this.numStages - 1;
+  }
+
+  /** The name in the whole model of what the module calls `name`. @example stage.wholeName('0.weight') // 'blocks.4.weight' */
+  wholeName(name: string): string {
+    return wholeName(this.names, name);
   }
 
   /** What the other ranks must know. */

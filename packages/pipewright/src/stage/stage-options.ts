@@ -3,6 +3,7 @@ import { type Device, type distributed, Tensor } from '@pipewright/torch';
 import { show } from '../base/checks.ts';
 import { PipelineError } from '../base/errors.ts';
 import { isPlainObject } from '../base/tree.ts';
+import { checkNames, type StageNames } from './names.ts';
 import type { StageInput } from './wiring.ts';
 
 /** How a stage is connected and run. */
@@ -21,6 +22,11 @@ export interface PipelineStageOptions {
   readonly outputArgs?: Tensor | readonly Tensor[] | undefined;
   /** Parameters that other stages hold as well: tie name by parameter name. Their gradients are summed over all holders. */
   readonly ties?: Readonly<Record<string, string>> | undefined;
+  /**
+   * Names of the whole model for those in the module: { 'blocks.0': 'blocks.4' }, or a function. Checkpoints know parameters by
+   * them. Default: as they are.
+   */
+  readonly names?: StageNames | undefined;
   /** Keeps only the inputs of a microbatch and computes the rest again in its backward. */
   readonly checkpoint?: boolean | undefined;
   /** Gives the module the named inputs `pipelineStageIndex` and `pipelineMicrobatchIndex`. */
@@ -37,6 +43,7 @@ export const stageOptionNames: readonly string[] = [
   'inputArgs',
   'outputArgs',
   'ties',
+  'names',
   'checkpoint',
   'passStageAndMicrobatchIndices',
   'dwBuilder',
@@ -59,6 +66,7 @@ export function checkStageOptions(stage: number, options: PipelineStageOptions):
     refuse('kwargs', kwargs, 'an array of names');
   if (ties !== undefined && !(isPlainObject(ties) && Object.values(ties).every((each) => typeof each === 'string')))
     refuse('ties', ties, "an object from parameters to names such as { 'head.weight': 'embedding' }");
+  checkNames(stage, options.names);
   for (const [name, value] of Object.entries({ checkpoint, passStageAndMicrobatchIndices: indices }))
     if (value !== undefined && typeof value !== 'boolean') refuse(name, value, 'true or false');
   if (dwBuilder !== undefined && typeof dwBuilder !== 'function') refuse('dwBuilder', dwBuilder, 'a function');

@@ -6,6 +6,8 @@
 
 namespace pw {
 
+void init_scan(Env& env, napi_value exports);  // in tensor/scan.cc
+
 static thread_local Env* current = nullptr;
 Env* current_env() { return current; }
 
@@ -246,6 +248,7 @@ static napi_value init(napi_env napi, napi_value exports) {
     init_random(*env, exports);
     init_named_random(*env, exports);
     init_lend(*env, exports);
+    init_scan(*env, exports);
     init_optimizer(*env, exports);
     init_optimizer_steps(*env, exports);
     if (init_channel) init_channel(*env, exports);

@@ -95,6 +95,8 @@ export interface Native {
   mapFile(path: string): number;
   writeFile(file: number, tensor: number): void;
   viewBytes(bytes: number, offset: number, dtype: number, sizes: readonly number[]): number;
+  /** The hash of part of a uint8 tensor, with a '!' behind it where it is asked whether all elements are finite and one is not. */
+  scanBytes(bytes: number, offset: number, length: number, dtype: number, checks: boolean): string;
   setData(tensor: number, source: number): void;
   storageUseCount(tensor: number): number;
   lendStorage(tensor: number, source: number): void;

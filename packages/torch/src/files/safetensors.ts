@@ -253,27 +253,71 @@ interface Item {
   readonly name: string;
   readonly tensor: Tensor;
   readonly dtype: DType;
+  readonly shape: readonly number[];
   readonly bytes: number;
 }
 
 function planItem(name: string, tensor: Tensor): Item {
   if (!(tensor instanceof Tensor)) throw new TorchError('BAD_ARGUMENT', `saveSafetensors: '${name}' is not a tensor`);
+  const { dtype, shape } = tensor;
+  checkItem('saveSafetensors', name, dtype);
+  if (tensor.isMeta) throw new TorchError('META', `saveSafetensors: '${name}' is a meta tensor and has no values`);
+  return { name, tensor, dtype, shape, bytes: tensor.nbytes };
+}
+
+function checkItem(where: string, name: string, dtype: DType): void {
   if (name === '__metadata__')
     throw new TorchError(
       'BAD_ARGUMENT',
-      "saveSafetensors: a tensor cannot be named '__metadata__'; that name is the format's own",
+      `${where}: a tensor cannot be named '__metadata__'; that name is the format's own`,
     );
-  const dtype = tensor.dtype;
   if (!nameOfDtype.has(dtype))
     throw new TorchError(
       'DTYPE',
-      `saveSafetensors: '${name}' has type ${dtype.name}, which the format does not know; convert it first`,
+      `${where}: '${name}' has type ${dtype.name}, which the format does not know; convert it first`,
     );
-  if (tensor.isMeta) throw new TorchError('META', `saveSafetensors: '${name}' is a meta tensor and has no values`);
-  return { name, tensor, dtype, bytes: tensor.nbytes };
 }
 
-function headerBytes(items: readonly Item[], metadata: Readonly<Record<string, string>> | undefined): Uint8Array {
+/** What the header of a file says of one tensor. */
+export interface SafetensorsItem {
+  readonly name: string;
+  readonly dtype: DType;
+  readonly shape: readonly number[];
+}
+
+/** Bytes of a file before its data, and where each tensor begins in the data. */
+export interface SafetensorsLayout {
+  readonly header: Uint8Array;
+  /** In bytes from the beginning of the data, in the order given. */
+  readonly starts: readonly number[];
+  /** Length of the data. */
+  readonly bytes: number;
+}
+
+/**
+ * How a file with these tensors looks, without their values: for writing one in pieces. They lie in the order given; put
+ * wide types first, so that all are aligned.
+ *
+ * @example const { header, starts } = layoutSafetensors([{ name: 'w', dtype: float32, shape: [2, 3] }])
+ */
+export function layoutSafetensors(
+  items: readonly SafetensorsItem[],
+  metadata?: Readonly<Record<string, string>>,
+): SafetensorsLayout {
+  for (const { name, dtype } of items) checkItem('layoutSafetensors', name, dtype);
+  const sized = items.map((item) => ({
+    ...item,
+    bytes: item.shape.reduce((product, size) => product * size, item.dtype.itemSize),
+  }));
+  let bytes = 0;
+  const starts = sized.map((item) => (bytes += item.bytes) - item.bytes);
+  return { header: headerBytes(sized, metadata), starts, bytes };
+}
+
+function headerBytes(
+  items: readonly (SafetensorsItem & { readonly bytes: number })[],
+  metadata: Readonly<Record<string, string>> | undefined,
+): Uint8Array {
   const header: Record<string, unknown> = Object.create(null) as Record<string, unknown>;
   if (metadata !== undefined) {
     for (const [key, value] of Object.entries(metadata)) {
@@ -286,7 +330,7 @@ function headerBytes(items: readonly Item[], metadata: Readonly<Record<string, s
   for (const item of items) {
     header[item.name] = {
       dtype: nameOfDtype.get(item.dtype),
-      shape: item.tensor.shape,
+      shape: item.shape,
       data_offsets: [position, position + item.bytes],
     };
     position += item.bytes;

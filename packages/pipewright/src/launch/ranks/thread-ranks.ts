@@ -1,10 +1,10 @@
 /** @file Ranks as threads of this process. */
 import { setEnvironmentData, type Worker } from 'node:worker_threads';
 import { packThrown, type Thrown } from '@pipewright/torch/environment';
+import { compiledUrl } from '../../base/module-url.ts';
 import { steadyMs } from '../../base/steady-clock.ts';
 import { STATUS_KEY } from '../../status/layout.ts';
 import { marked, type RankNotice, unmarked } from '../replacement/messages.ts';
-import { compiledUrl } from './module-url.ts';
 import { failureOf, silentFailure } from './rank-failure.ts';
 import { LineCutter } from './rank-output.ts';
 import type { RankEvents, StartedRanks, StartOptions } from './started-ranks.ts';

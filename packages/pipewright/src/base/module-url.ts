@@ -1,4 +1,4 @@
-/** @file Where the compiled form of a module of this folder is: threads and processes of Node 20 can run nothing else. */
+/** @file Where the compiled form of a module is: threads and processes of Node 20 can run nothing else. */
 
 /** The URL of the module `name` beside the module `from`, compiled. */
 export function compiledUrl(name: string, from: string): URL {

@@ -1,0 +1,157 @@
+// @ts-check
+/**
+ * @file Checkpoints of one rank with a state of 1 GB: what a step waits for, how fast files are written and read, beside the plain
+ * speed of the disk and torch.distributed.checkpoint, in turns in one run.
+ *
+ *   node bench/checkpoint.mjs [--python path/to/python] [--layers 80] [--rounds 5] [--folder DIR]
+ */
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { closeSync, fsyncSync, mkdtempSync, openSync, readSync, rmSync, writeSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { createInterface } from 'node:readline';
+import { fileURLToPath } from 'node:url';
+import { parseArgs } from 'node:util';
+import { loadCheckpoint, PipelineStage, saveCheckpoint } from '../packages/pipewright/dist/index.js';
+import { distributed, empty, nn, noGrad, optim, randnLike, scope } from '../packages/torch/dist/index.js';
+
+const { values } = parseArgs({
+  options: {
+    python: { type: 'string' },
+    layers: { type: 'string', default: '80' },
+    rounds: { type: 'string', default: '5' },
+    folder: { type: 'string', default: tmpdir() },
+  },
+});
+const layers = Number(values.layers);
+const rounds = Number(values.rounds);
+const root = mkdtempSync(join(values.folder, 'pipewright-bench-'));
+distributed.setNumThreads(1);
+
+const model = new nn.Sequential(...Array.from({ length: layers }, () => new nn.Linear(1024, 1024, { bias: false })));
+const stage = new PipelineStage(model, 0, 1);
+const optimizer = new optim.AdamW(model.parameters(), { lr: 1e-3 });
+scope(() => {
+  for (const parameter of model.parameters()) parameter.grad = randnLike(parameter.detach());
+  optimizer.step();
+  optimizer.zeroGrad();
+});
+const state = { stages: stage, optimizer };
+const tensors = scope(() => [
+  ...model.parameters().map((parameter) => parameter.detach()),
+  ...model.parameters().flatMap((parameter) => Object.values(optimizer.stateOf(parameter))),
+]).map((tensor) => tensor);
+const bytes = tensors.reduce((sum, { nbytes }) => sum + nbytes, 0);
+const copies = tensors.map((tensor) => empty(tensor.shape, { dtype: tensor.dtype }));
+
+/** @param {() => unknown} body */
+function seconds(body) {
+  const start = performance.now();
+  body();
+  return (performance.now() - start) / 1000;
+}
+
+const block = Buffer.alloc(8 << 20, 7);
+const plainFile = join(root, 'plain');
+
+function plainWrite() {
+  const file = openSync(plainFile, 'w');
+  for (let at = 0; at < bytes; at += block.length) writeSync(file, block, 0, Math.min(block.length, bytes - at));
+  fsyncSync(file);
+  closeSync(file);
+}
+
+const target = Buffer.alloc(bytes, 1);
+
+function plainRead() {
+  const file = openSync(plainFile, 'r');
+  for (let at = 0; at < bytes; ) {
+    const read = readSync(file, target, at, Math.min(block.length, bytes - at), at);
+    if (read === 0) break;
+    at += read;
+  }
+  closeSync(file);
+}
+
+/** The other side, where there is one: it does what it is told and answers with the time. */
+async function startPython() {
+  if (values.python === undefined) return null;
+  const script = fileURLToPath(new URL('./python/checkpoint.py', import.meta.url));
+  const child = spawn(values.python, [script, join(root, 'dcp'), String(layers), '1'], {
+    stdio: ['pipe', 'pipe', 'inherit'],
+  });
+  const lines = createInterface({ input: child.stdout })[Symbol.asyncIterator]();
+  await lines.next();
+  return {
+    /** @param {string} word */
+    async ask(word) {
+      child.stdin.write(`${word}\n`);
+      return Number(JSON.parse((await lines.next()).value ?? '{}').seconds);
+    },
+    async end() {
+      child.stdin.end();
+      await once(child, 'exit');
+    },
+  };
+}
+
+/** @type {Record<string, number[]>} */
+const times = {};
+/** @param {string} name @param {number} value */
+const note = (name, value) => (times[name] ??= []).push(value);
+/** @param {string} name */
+const median = (name) =>
+  [...(times[name] ?? [])].sort((a, b) => a - b)[Math.floor((times[name] ?? []).length / 2)] ?? Number.NaN;
+
+try {
+  const python = await startPython();
+  let first = 0;
+  for (let round = 0; round <= rounds; round++) {
+    const copy = seconds(() => noGrad(() => copies.forEach((to, i) => to.copy_(/** @type {any} */ (tensors[i])))));
+    const save = saveCheckpoint(join(root, 'ours'), { ...state, step: round, keep: 1 });
+    save.wait();
+    const load = seconds(() => loadCheckpoint(join(root, 'ours'), state));
+    const write = seconds(plainWrite);
+    const read = seconds(plainRead);
+    rmSync(plainFile);
+    const [theirSave, theirLoad] = python === null ? [0, 0] : [await python.ask('save'), await python.ask('load')];
+    if (round === 0) {
+      first = save.stallMs / 1000;
+      continue; // new memory, empty caches
+    }
+    note('copy', copy);
+    note('stall', save.stallMs / 1000);
+    note('write', (save.times?.writeMs ?? 0) / 1000);
+    note('save', (save.times?.totalMs ?? 0) / 1000);
+    note('load', load);
+    note('plain write', write);
+    note('plain read', read);
+    note('dcp save', theirSave);
+    note('dcp load', theirLoad);
+  }
+  await python?.end();
+  const gb = bytes / 1e9;
+  const rate = (/** @type {string} */ name) => `${(gb / median(name)).toFixed(2)} GB/s`;
+  console.log(`${gb.toFixed(2)} GB in ${tensors.length} tensors, medians of ${rounds} rounds`);
+  console.log(
+    `stall of a step        ${(median('stall') * 1000).toFixed(0)} ms; copying the bytes ${(median('copy') * 1000).toFixed(0)} ms: ${(median('stall') / median('copy')).toFixed(2)} (first save, new memory: ${(first * 1000).toFixed(0)} ms)`,
+  );
+  console.log(
+    `saved                  ${rate('save')}; plain write and sync ${rate('plain write')}: ${(median('plain write') / median('save')).toFixed(2)}`,
+  );
+  console.log(
+    `loaded                 ${rate('load')}; plain read ${rate('plain read')}: ${(median('plain read') / median('load')).toFixed(2)}`,
+  );
+  if (python !== null) {
+    const ours = median('stall') + median('save');
+    console.log(
+      `save against DCP       ${ours.toFixed(2)} s (copy and writing) : ${median('dcp save').toFixed(2)} s: ${(ours / median('dcp save')).toFixed(2)}`,
+    );
+    console.log(
+      `load against DCP       ${median('load').toFixed(2)} s : ${median('dcp load').toFixed(2)} s: ${(median('load') / median('dcp load')).toFixed(2)}`,
+    );
+  }
+} finally {
+  rmSync(root, { recursive: true, force: true });
+}

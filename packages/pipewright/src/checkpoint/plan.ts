@@ -1,0 +1,161 @@
+/** @file Who writes what: replicas share the work, copies of tied parameters are written once, and one name means one tensor. */
+import { createHash } from 'node:crypto';
+import { PipelineError } from '../base/errors.ts';
+import { elementsOf, type Part } from './piece.ts';
+import { clash, type StateTensor } from './state-tensors.ts';
+
+/** A tensor that a rank holds, in words. */
+export interface HeldTensor {
+  readonly key: string;
+  readonly kind: StateTensor['kind'];
+  readonly dtype: string;
+  readonly itemSize: number;
+  readonly part: Part;
+  readonly stage: number;
+  readonly tie: string | null;
+  readonly aliases: readonly string[];
+}
+
+/** What every rank says of itself. */
+export interface RankHoldings {
+  readonly stages: readonly number[];
+  readonly numStages: number;
+  readonly tensors: readonly HeldTensor[];
+}
+
+/** Files of a checkpoint: whole weights, parts of weights, what optimizers remember. */
+export type FileKind = 'model' | 'model-parts' | 'optimizer';
+
+/** The kind of file that a tensor lies in. */
+export function fileKindOf({ kind, part }: Pick<HeldTensor, 'kind' | 'part'>): FileKind {
+  if (kind === 'optimizer') return 'optimizer';
+  return part.offset === null ? 'model' : 'model-parts';
+}
+
+/** A tensor to be written. */
+export interface PlannedWrite {
+  /** Its position in the rank's list. */
+  readonly at: number;
+  /** The key that it is stored under. */
+  readonly key: string;
+}
+
+/** What is written by whom; the same on all ranks. */
+export interface WritePlan {
+  /** What each rank writes. */
+  readonly writes: readonly (readonly PlannedWrite[])[];
+  /** The ranks that write a file of each kind. */
+  readonly writers: Readonly<Record<FileKind, readonly number[]>>;
+  /** Other names of stored tensors. */
+  readonly aliases: Readonly<Record<string, string>>;
+  /** Whether all weights are written whole. */
+  readonly isWhole: boolean;
+}
+
+/** What this rank holds, in words. */
+export function holdingsOf(
+  stages: readonly { readonly stageIndex: number; readonly numStages: number }[],
+  tensors: readonly StateTensor[],
+): RankHoldings {
+  return {
+    stages: stages.map(({ stageIndex }) => stageIndex),
+    numStages: stages[0]?.numStages ?? 0,
+    tensors: tensors.map(({ key, kind, tensor, part, stage, tie, aliases }) => ({
+      key,
+      kind,
+      dtype: tensor.dtype.name,
+      itemSize: tensor.dtype.itemSize,
+      part,
+      stage,
+      tie,
+      aliases,
+    })),
+  };
+}
+
+/** A short text that changes with what a rank holds. */
+export function digestOf(holdings: RankHoldings): string {
+  return createHash('sha256').update(JSON.stringify(holdings)).digest('base64');
+}
+
+interface Holder {
+  readonly rank: number;
+  readonly at: number;
+  readonly held: HeldTensor;
+}
+
+/** Divides the work. */
+export function planWrites(ranks: readonly RankHoldings[]): WritePlan {
+  const holders = ranks.flatMap(({ tensors }, rank) => tensors.map((held, at): Holder => ({ rank, at, held })));
+  const canonical = canonicalNames(holders);
+  const aliases: Record<string, string> = {};
+  const boxes = new Map<string, Holder[]>();
+  const shapes = new Map<string, HeldTensor>();
+  for (const holder of holders) {
+    const { held } = holder;
+    const key = canonical(held);
+    for (const name of [held.key, ...held.aliases]) if (name !== key) aliases[name] = key;
+    const first = shapes.get(key);
+    if (first === undefined) shapes.set(key, held);
+    else checkSame(key, first, held);
+    if (elementsOf(held.part.local) === 0 && held.part.offset !== null) continue; // an empty shard
+    const box = `${key}\n${held.part.offset?.join() ?? ''}\n${held.part.local.join()}`;
+    const others = boxes.get(box);
+    if (others === undefined) boxes.set(box, [holder]);
+    else others.push(holder);
+  }
+  for (const name of Object.keys(aliases)) if (shapes.has(name)) delete aliases[name];
+  const writes: PlannedWrite[][] = ranks.map(() => []);
+  const loads = ranks.map(() => 0);
+  const bytesOf = ([{ held }]: readonly [Holder]): number => held.itemSize * elementsOf(held.part.local);
+  const inOrder = [...boxes].sort(
+    ([a, first], [b, second]) => bytesOf(second as [Holder]) - bytesOf(first as [Holder]) || (a < b ? -1 : 1),
+  );
+  for (const [, list] of inOrder) {
+    const chosen = list.reduce((best, each) =>
+      (loads[each.rank] as number) < (loads[best.rank] as number) ? each : best,
+    );
+    (loads[chosen.rank] as number) += bytesOf([chosen]);
+    writes[chosen.rank]?.push({ at: chosen.at, key: canonical(chosen.held) });
+  }
+  for (const list of writes) list.sort((a, b) => a.at - b.at);
+  const isWhole = holders.every(({ held }) => held.kind === 'optimizer' || held.part.offset === null);
+  const writersOf = (kind: FileKind): number[] =>
+    ranks.flatMap(({ tensors }, rank) =>
+      writes[rank]?.some(({ at }) => fileKindOf(tensors[at] as HeldTensor) === kind) === true ? [rank] : [],
+    );
+  const writers = {
+    model: writersOf('model'),
+    'model-parts': writersOf('model-parts'),
+    optimizer: writersOf('optimizer'),
+  };
+  return { writes, writers, aliases, isWhole };
+}
+
+/** The name that a tensor is stored under: where copies are tied, that of the first stage. */
+function canonicalNames(holders: readonly Holder[]): (held: HeldTensor) => string {
+  const owners = new Map<string, HeldTensor>();
+  const keyOf = (held: HeldTensor): string => `${held.tie}\n${slotOf(held)}`;
+  for (const { held } of holders) {
+    if (held.tie === null) continue;
+    const known = owners.get(keyOf(held));
+    if (known === undefined || held.stage < known.stage) owners.set(keyOf(held), held);
+  }
+  return (held) => (held.tie === null ? held.key : (owners.get(keyOf(held)) as HeldTensor).key);
+}
+
+function slotOf({ kind, key }: HeldTensor): string {
+  return kind === 'optimizer' ? key.slice(key.lastIndexOf('/')) : '';
+}
+
+function checkSame(name: string, first: HeldTensor, second: HeldTensor): void {
+  if (first.stage !== second.stage && (first.tie === null || first.tie !== second.tie))
+    throw clash(name, [first.stage, second.stage]);
+  const text = ({ dtype, part }: HeldTensor): string => `${dtype}[${part.shape.join(', ')}]`;
+  if (text(first) !== text(second))
+    throw new PipelineError(
+      'NAME_CLASH',
+      `checkpoint: '${name}' is ${text(first)} on one rank and ${text(second)} on another; one name means one tensor`,
+      { name },
+    );
+}

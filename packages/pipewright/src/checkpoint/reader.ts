@@ -1,0 +1,214 @@
+/** @file Reading a checkpoint: of each file only the bytes that are needed, checked before anything is changed. */
+import { statSync } from 'node:fs';
+import { join } from 'node:path';
+import {
+  type DType,
+  dtypes,
+  empty,
+  MappedFile,
+  readSafetensorsHeader,
+  type SafetensorsHeader,
+  scanBytes,
+  type Tensor,
+  unscoped,
+  viewBytes,
+} from '@pipewright/torch';
+import { PipelineError } from '../base/errors.ts';
+import type { FoundCheckpoint } from './folder.ts';
+import { BLOCK, type Manifest, type StoredFile, type StoredPiece, type StoredTensor } from './manifest.ts';
+import { boxOf, type Common, commonOf, elementsOf, type Part, rangeOf } from './piece.ts';
+
+interface OpenFile {
+  readonly mapped: MappedFile;
+  readonly bytes: Tensor;
+  readonly header: SafetensorsHeader;
+  /** Blocks that have been found right, as `key/number`. */
+  readonly checked: Set<string>;
+}
+
+/** A checkpoint that is being read. */
+export class CheckpointReader {
+  readonly path: string;
+  readonly manifest: Manifest;
+  /** Bytes of tensors that were wanted. */
+  bytes = 0;
+  private readonly open = new Map<string, OpenFile>();
+
+  constructor({ path, manifest }: FoundCheckpoint) {
+    this.path = path;
+    this.manifest = manifest;
+  }
+
+  /** The key that a tensor is stored under; undefined where it is not stored. */
+  keyOf(names: readonly string[]): string | undefined {
+    const { tensors, aliases } = this.manifest;
+    for (const name of names) {
+      if (Object.hasOwn(tensors, name)) return name;
+      if (Object.hasOwn(aliases, name)) return aliases[name];
+    }
+    return undefined;
+  }
+
+  /** What is known of a stored tensor. */
+  stored(key: string): StoredTensor {
+    return this.manifest.tensors[key] as StoredTensor;
+  }
+
+  /** Checks files that hold no tensors: the index and what the user has added. */
+  checkTexts(): void {
+    for (const name of Object.keys(this.manifest.files)) if (!name.endsWith('.safetensors')) this.checkText(name);
+  }
+
+  /** Checks a file that holds no tensors. */
+  checkText(name: string): void {
+    const file = this.manifest.files[name] as StoredFile;
+    const path = join(this.path, name);
+    this.checkSize(path, file);
+    using mapped = this.map(path);
+    this.checkHash(path, scanBytes(mapped.bytes).hash, file.hash);
+  }
+
+  /** Checks the bytes of the part of a tensor that is wanted. */
+  check(key: string, part: Part): void {
+    const tensor = this.stored(key);
+    const type = this.typeOf(key, tensor);
+    for (const { piece, common } of overlaps(tensor, part)) {
+      const { bytes, header, checked } = this.file(piece.file);
+      const entry = header.entries.get(key);
+      const shape = piece.shape ?? tensor.shape;
+      const path = join(this.path, piece.file);
+      if (entry === undefined || entry.dtype !== type || entry.shape.join() !== shape.join())
+        throw damaged(path, `it does not hold '${key}' as the manifest says`);
+      if (piece.hashes.length !== Math.ceil(entry.bytes / BLOCK))
+        throw damaged(join(this.path, 'manifest.json'), `'${key}' has ${piece.hashes.length} hashes`);
+      const [first, end] = rangeOf(shape, common.inFirst, common.shape);
+      const firstBlock = Math.floor((first * type.itemSize) / BLOCK);
+      const lastBlock = Math.floor((end * type.itemSize - 1) / BLOCK);
+      for (let block = firstBlock; block <= lastBlock; block++) {
+        if (checked.has(`${key}/${block}`)) continue;
+        const offset = entry.offset + block * BLOCK;
+        const length = Math.min(BLOCK, entry.offset + entry.bytes - offset);
+        this.checkHash(path, scanBytes(bytes, { offset, length }).hash, piece.hashes[block] as string, key);
+        checked.add(`${key}/${block}`);
+      }
+      this.bytes += elementsOf(common.shape) * type.itemSize;
+    }
+  }
+
+  /** The part of a tensor that is wanted: over the file where it lies in one piece, else put together. */
+  read(key: string, part: Part): Tensor {
+    const tensor = this.stored(key);
+    const found = overlaps(tensor, part);
+    const [only] = found;
+    if (only !== undefined && only.common.shape.join() === part.local.join()) return this.boxIn(key, only);
+    const whole = empty([...part.local], { dtype: this.typeOf(key, tensor) });
+    for (const each of found) boxOf(whole, each.common.inSecond, each.common.shape).copy_(this.boxIn(key, each));
+    return whole;
+  }
+
+  /** Copies the part of a tensor that is wanted. */
+  copyInto(key: string, part: Part, target: Tensor): void {
+    const tensor = this.stored(key);
+    for (const each of overlaps(tensor, part))
+      boxOf(target, each.common.inSecond, each.common.shape).copy_(this.boxIn(key, each));
+  }
+
+  dispose(): void {
+    for (const { mapped, bytes } of this.open.values()) {
+      bytes.dispose();
+      mapped.dispose();
+    }
+    this.open.clear();
+  }
+
+  [Symbol.dispose](): void {
+    this.dispose();
+  }
+
+  private boxIn(key: string, { piece, common }: Overlap): Tensor {
+    const { bytes, header } = this.file(piece.file);
+    const { offset, dtype, shape } = header.entries.get(key) as NonNullable<
+      ReturnType<SafetensorsHeader['entries']['get']>
+    >;
+    return boxOf(viewBytes(bytes, { offset, dtype, shape }), common.inFirst, common.shape);
+  }
+
+  private typeOf(key: string, tensor: StoredTensor): DType {
+    const type = dtypes.get(tensor.dtype);
+    if (type !== undefined) return type;
+    throw damaged(join(this.path, 'manifest.json'), `'${key}' has the unknown type '${tensor.dtype}'`);
+  }
+
+  private file(name: string): OpenFile {
+    const known = this.open.get(name);
+    if (known !== undefined) return known;
+    const path = join(this.path, name);
+    const stored = this.manifest.files[name] as StoredFile;
+    this.checkSize(path, stored);
+    const { mapped, bytes } = this.map(path);
+    try {
+      this.checkHash(path, scanBytes(bytes, { offset: 0, length: stored.head }).hash, stored.hash);
+      const header = readSafetensorsHeader(path);
+      const made = { mapped, bytes, header, checked: new Set<string>() };
+      this.open.set(name, made);
+      return made;
+    } catch (error) {
+      bytes.dispose();
+      mapped.dispose();
+      throw error;
+    }
+  }
+
+  private map(path: string): { mapped: MappedFile; bytes: Tensor; [Symbol.dispose](): void } {
+    try {
+      const mapped = MappedFile.open(path);
+      const bytes = unscoped(() => mapped.tensor({ offset: 0, dtype: 'uint8', shape: [mapped.size] }));
+      return {
+        mapped,
+        bytes,
+        [Symbol.dispose]: () => {
+          bytes.dispose();
+          mapped.dispose();
+        },
+      };
+    } catch (error) {
+      throw damaged(path, error instanceof Error ? error.message : String(error));
+    }
+  }
+
+  private checkSize(path: string, { bytes }: StoredFile): void {
+    const size = statSync(path, { throwIfNoEntry: false })?.size;
+    if (size === undefined) throw damaged(path, 'the file is missing');
+    if (size !== bytes) throw damaged(path, `it has ${size} bytes, it was written with ${bytes}`);
+  }
+
+  private checkHash(path: string, found: string, wanted: string, key?: string): void {
+    if (found === wanted) return;
+    const place = key === undefined ? '' : ` in '${key}'`;
+    throw damaged(path, `its bytes${place} are not those that were written`);
+  }
+}
+
+interface Overlap {
+  readonly piece: StoredPiece;
+  readonly common: Common;
+}
+
+/** The stored pieces that have something of a part. */
+function overlaps(tensor: StoredTensor, part: Part): Overlap[] {
+  return tensor.pieces.flatMap((piece) => {
+    const box = { shape: tensor.shape, local: piece.shape ?? tensor.shape, offset: piece.offset ?? null };
+    if (elementsOf(box.local) === 0) return [];
+    const common = commonOf(box, part);
+    return common === null ? [] : [{ piece, common }];
+  });
+}
+
+/** The error for a file that is not what was written. */
+export function damaged(path: string, why: string): PipelineError {
+  return new PipelineError(
+    'BAD_CHECKPOINT',
+    `${path}: ${why}; load another checkpoint of the folder (pipewright checkpoint show), or verify this one (pipewright checkpoint verify)`,
+    { path },
+  );
+}

@@ -1,0 +1,153 @@
+/** @file Putting a run's state back, from a checkpoint or from a copy in memory. */
+import { noGrad, type optim, scope, Tensor } from '@pipewright/torch';
+import { PipelineError } from '../base/errors.ts';
+import type { Part } from './piece.ts';
+import { type SavedOptimizer, type StateTensor, slotPart } from './state-tensors.ts';
+import type { CollectedState } from './training-state.ts';
+
+/** Where stored tensors come from. */
+export interface TensorSource {
+  /** The key of the first name that is stored; undefined where none is. */
+  keyOf(names: readonly string[]): string | undefined;
+  /** Shape of the whole. */
+  shapeOf(key: string): readonly number[];
+  /** Names of what is stored beside a parameter: its slots in optimizers. */
+  slotsOf(key: string): readonly string[];
+  /** Makes sure that a part can be read. */
+  check(key: string, part: Part): void;
+  /** A part, to be used before the source is gone. */
+  read(key: string, part: Part): Tensor;
+  copyInto(key: string, part: Part, target: Tensor): void;
+  /** Options of the groups that a parameter is in; null where no optimizer was saved. */
+  optionsOf(names: readonly string[], optimizer: number): Readonly<Record<string, unknown>> | null;
+}
+
+/** A tensor that is to be read. */
+interface Wanted {
+  readonly key: string;
+  readonly part: Part;
+}
+
+/** What an optimizer is to remember: by parameter and slot. */
+interface OptimizerPlan {
+  readonly optimizer: SavedOptimizer;
+  readonly slots: readonly ReadonlyMap<string, Wanted>[];
+  readonly options: readonly Readonly<Record<string, unknown>>[];
+}
+
+/** Finds everything that a run wants, checks that it is there and sound, and only then changes anything. */
+export function restoreTensors(where: string, run: CollectedState, source: TensorSource): void {
+  const weights = run.weights.map((weight) => ({ weight, wanted: findWeight(where, weight, source) }));
+  const byTensor = new Map(run.weights.map((weight) => [weight.tensor, weight]));
+  const optimizers = run.optimizers.map((optimizer, at) => planOptimizer(where, { optimizer, at, byTensor, source }));
+  for (const { wanted } of weights) source.check(wanted.key, wanted.part);
+  for (const { slots } of optimizers)
+    for (const map of slots) for (const { key, part } of map.values()) source.check(key, part);
+  noGrad(() =>
+    scope(() => {
+      for (const { weight, wanted } of weights)
+        scope(() => source.copyInto(wanted.key, wanted.part, weight.tensor.detach()));
+      for (const plan of optimizers) scope(() => loadOptimizer(plan, source));
+    }),
+  );
+}
+
+function findWeight(where: string, weight: StateTensor, source: TensorSource): Wanted {
+  const key = source.keyOf([weight.key, ...weight.aliases]);
+  if (key === undefined)
+    throw new PipelineError(
+      'CHECKPOINT_STATE',
+      `${where}: '${weight.key}' of stage ${weight.stage} is not in the checkpoint; names are those of the whole model: see the option names of PipelineStage`,
+      { name: weight.key, stage: weight.stage },
+    );
+  checkShape(where, weight.key, { stored: source.shapeOf(key), wanted: weight.part.shape });
+  return { key, part: weight.part };
+}
+
+function checkShape(
+  where: string,
+  name: string,
+  { stored, wanted }: { readonly stored: readonly number[]; readonly wanted: readonly number[] },
+): void {
+  if (stored.join() === wanted.join()) return;
+  throw new PipelineError(
+    'CHECKPOINT_STATE',
+    `${where}: '${name}' is [${wanted.join(', ')}] here and [${stored.join(', ')}] in the checkpoint; load it into the model that saved it`,
+    { name },
+  );
+}
+
+interface OptimizerContext {
+  readonly optimizer: SavedOptimizer;
+  readonly at: number;
+  readonly byTensor: ReadonlyMap<Tensor, StateTensor>;
+  readonly source: TensorSource;
+}
+
+function planOptimizer(where: string, { optimizer, at, byTensor, source }: OptimizerContext): OptimizerPlan {
+  const slots: ReadonlyMap<string, Wanted>[] = [];
+  const options: Readonly<Record<string, unknown>>[] = [];
+  for (const group of optimizer.paramGroups) {
+    let found: Readonly<Record<string, unknown>> | null = null;
+    for (const parameter of group.params) {
+      const owner = byTensor.get(parameter) as StateTensor;
+      const names = [owner.key, ...owner.aliases];
+      const own = source.optionsOf(names, at);
+      if (own === null)
+        throw new PipelineError(
+          'CHECKPOINT_STATE',
+          `${where}: the checkpoint has no state of optimizer ${at} for '${owner.key}'; leave the optimizer out, or save it too`,
+          { name: owner.key },
+        );
+      if (found !== null && JSON.stringify(found) !== JSON.stringify(own))
+        throw new PipelineError(
+          'CHECKPOINT_STATE',
+          `${where}: a group of optimizer ${at} has parameters that were saved with different options, '${owner.key}' among them; make the groups as they were`,
+          { name: owner.key },
+        );
+      found = own;
+      slots.push(slotsFor(where, owner, source));
+    }
+    options.push(found ?? {});
+  }
+  return { optimizer, slots, options };
+}
+
+function slotsFor(where: string, owner: StateTensor, source: TensorSource): Map<string, Wanted> {
+  const key = source.keyOf([owner.key, ...owner.aliases]) as string;
+  return new Map(
+    source.slotsOf(key).map((slot) => {
+      const shape = source.shapeOf(`${key}/${slot}`);
+      const isLike = shape.join() === owner.part.shape.join();
+      const part = isLike ? owner.part : slotPart(owner, slot, { shape });
+      if (isLike) checkShape(where, `${owner.key}/${slot}`, { stored: shape, wanted: part.shape });
+      return [slot, { key: `${key}/${slot}`, part }];
+    }),
+  );
+}
+
+function loadOptimizer({ optimizer, slots, options }: OptimizerPlan, source: TensorSource): void {
+  const state: Record<number, Record<string, Tensor>> = {};
+  slots.forEach((map, index) => {
+    if (map.size === 0) return;
+    state[index] = Object.fromEntries([...map].map(([slot, { key, part }]) => [slot, source.read(key, part)]));
+  });
+  let next = 0;
+  const paramGroups = optimizer.paramGroups.map((group, g) => {
+    const kept = keepTensors(group, options[g] as Readonly<Record<string, unknown>>);
+    return { ...kept, params: group.params.map(() => next++) };
+  });
+  optimizer.loadStateDict({ state, paramGroups } as optim.OptimizerState);
+}
+
+/** Options of a group; a learning rate that is a tensor here stays the same tensor and gets the value. */
+function keepTensors(group: object, options: Readonly<Record<string, unknown>>): Record<string, unknown> {
+  return Object.fromEntries(
+    Object.entries(options).map(([name, value]) => {
+      const own: unknown = Reflect.get(group, name);
+      if (!(own instanceof Tensor)) return [name, value instanceof Tensor ? value.item() : value];
+      own.fill_(value instanceof Tensor ? value.item() : Number(value));
+      return [name, own];
+    }),
+  );
+}

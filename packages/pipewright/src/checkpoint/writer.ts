@@ -1,0 +1,99 @@
+/** @file The writing thread as seen by a rank: jobs go out, results come back, and nobody has to wait for them. */
+import { MessageChannel, type MessagePort, receiveMessageOnPort, Worker } from 'node:worker_threads';
+import { PipelineError } from '../base/errors.ts';
+import { compiledUrl } from '../base/module-url.ts';
+import { SnapshotMemory } from './snapshot-memory.ts';
+import type { WriteJob, WriteResult } from './write-job.ts';
+import type { WriterStart } from './writer-thread.ts';
+
+/** How long a process that ends waits for a save under way: in good order, and when it has failed. */
+const EXIT_MS: readonly [number, number] = [60_000, 500];
+/** How long the thread may take to start. */
+const START_MS = 120_000;
+
+let fileSystem: string | null = null;
+
+/** Lets writing threads made from now on use another file system: the URL of a module that exports `fileSystem`. For tests. */
+export function setFileSystem(module: string | null): void {
+  fileSystem = module;
+}
+
+/** A rank's writing thread; it writes one checkpoint at a time. */
+export class Writer {
+  /** Where the copies are. */
+  readonly memory: SnapshotMemory = new SnapshotMemory();
+  private readonly worker: Worker;
+  private readonly port: MessagePort;
+  /** How many jobs are done, and whether the thread has started. */
+  private readonly done = new Int32Array(new SharedArrayBuffer(8));
+  private sent = 0;
+  private pending: ((result: WriteResult) => void) | null = null;
+
+  constructor() {
+    const { port1, port2 } = new MessageChannel();
+    const start: WriterStart = { done: this.done, fileSystem, port: port2 };
+    this.port = port1;
+    this.worker = new Worker(compiledUrl('writer-thread', import.meta.url), {
+      workerData: start,
+      transferList: [port2],
+      name: 'pipewright checkpoint',
+      execArgv: [], // it runs compiled code, whatever this thread was started with
+    });
+    this.worker.on('error', (error) => this.settle(lost(error)));
+    port1.on('message', (result: WriteResult) => this.settle(result));
+    this.worker.unref();
+    port1.unref();
+    process.on('exit', (code) => this.wait(code === 0 ? EXIT_MS[0] : EXIT_MS[1]));
+  }
+
+  /** Starts a job; the one before it must have ended. */
+  submit(job: WriteJob, ended: (result: WriteResult) => void): void {
+    this.pending = ended;
+    this.sent++;
+    this.worker.ref();
+    this.port.postMessage(job);
+  }
+
+  /** Waits until the job under way has ended; without event loop, because training has none. */
+  wait(timeoutMs: number = Number.POSITIVE_INFINITY): void {
+    if (this.pending === null) return;
+    const before = this.sent - 1;
+    if (timeoutMs > START_MS && Atomics.wait(this.done, 1, 0, START_MS) === 'timed-out')
+      this.settle(lost(new Error(`it did not start within ${START_MS / 1000} s`)));
+    if (this.pending === null) return;
+    if (Atomics.load(this.done, 0) === before) Atomics.wait(this.done, 0, before, timeoutMs);
+    const received = receiveMessageOnPort(this.port) as { message: WriteResult } | undefined;
+    if (received !== undefined) this.settle(received.message);
+  }
+
+  /** Takes a result that has come meanwhile. */
+  poll(): void {
+    this.wait(0);
+  }
+
+  private settle(result: WriteResult): void {
+    const ended = this.pending;
+    this.pending = null;
+    this.worker.unref();
+    this.memory.release();
+    ended?.(result);
+  }
+}
+
+function lost(error: unknown): WriteResult {
+  const message = `saveCheckpoint: the writing thread ended: ${error instanceof Error ? error.message : String(error)}; save again`;
+  return { error: { code: 'CANNOT_SAVE', message }, finite: true, bytes: 0, writeMs: 0, totalMs: 0 };
+}
+
+let own: Writer | null = null;
+
+/** The writer of this rank. */
+export function ownWriter(): Writer {
+  own ??= new Writer();
+  return own;
+}
+
+/** The error of a save that failed. */
+export function saveError({ code, message }: { readonly code: string; readonly message: string }): PipelineError {
+  return new PipelineError(code, message);
+}
