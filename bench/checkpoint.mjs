@@ -13,8 +13,8 @@ import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
-import { loadCheckpoint, PipelineStage, saveCheckpoint } from '../packages/pipewright/dist/index.js';
-import { distributed, empty, nn, noGrad, optim, randnLike, scope } from '../packages/torch/dist/index.js';
+import { distributed, empty, nn, noGrad, optim, randnLike, scope } from '@pipewright/torch';
+import { loadCheckpoint, PipelineStage, saveCheckpoint } from 'pipewright';
 
 const { values } = parseArgs({
   options: {

@@ -11,15 +11,9 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
-import {
-  exportWeights,
-  loadWeights,
-  PipelineStage,
-  saveCheckpoint,
-  saveWeights,
-} from '../../packages/pipewright/dist/index.js';
+import { loadSafetensors, noGrad, optim, scope } from '@pipewright/torch';
+import { exportWeights, loadWeights, PipelineStage, saveCheckpoint, saveWeights } from 'pipewright';
 import { Gpt2Stage, LlamaStage } from '../../packages/pipewright/testing/checkpoint/language-models.mjs';
-import { loadSafetensors, noGrad, optim, scope } from '../../packages/torch/dist/index.js';
 
 const { values } = parseArgs({ options: { python: { type: 'string', default: 'python3' } } });
 const script = fileURLToPath(new URL('./hugging_face.py', import.meta.url));

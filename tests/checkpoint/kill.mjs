@@ -9,7 +9,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import process from 'node:process';
 import { fileURLToPath } from 'node:url';
-import { findCheckpoint, verifyCheckpoint } from '../../packages/pipewright/dist/index.js';
+import { findCheckpoint, verifyCheckpoint } from 'pipewright';
 
 const program = fileURLToPath(new URL('../../packages/pipewright/testing/checkpoint/saving.mjs', import.meta.url));
 const root = mkdtempSync(join(tmpdir(), 'pipewright-kill-'));

@@ -2,8 +2,8 @@
 /// <reference types="node" preserve="true" />
 export * from './base/errors.ts';
 export * as tree from './base/tree.ts';
-export * from './data/index.ts';
 export * from './checkpoint/index.ts';
+export * from './data/index.ts';
 export { GraphModule, type GraphModuleOptions } from './execute/graph-module.ts';
 export * from './graph/builder.ts';
 export { registerCustomFunction } from './graph/custom-functions.ts';

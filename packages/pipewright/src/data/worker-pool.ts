@@ -5,7 +5,7 @@
 import { MessageChannel, type MessagePort, receiveMessageOnPort, Worker } from 'node:worker_threads';
 import { Lender, type Tensor } from '@pipewright/torch';
 import { PipelineError } from '../base/errors.ts';
-import { compiledUrl } from '../launch/ranks/module-url.ts';
+import { compiledUrl } from '../base/module-url.ts';
 import type { Cursor } from './batch-plan.ts';
 import type { DatasetModule } from './dataset.ts';
 import { takeTensors } from './reader.ts';
