@@ -11,6 +11,7 @@ import {
   type Schedule,
 } from '@pipewright/schedule';
 import { checkWritable } from '@pipewright/torch/files';
+import { hasCheckpoint } from 'pipewright';
 
 /** Blocks, heads and width of the model. */
 const sizes: Record<string, readonly [layers: number, heads: number, width: number]> = {
@@ -35,7 +36,10 @@ const help = `npm start -- [options]      trains a small GPT over pipeline stage
   --sample N         characters to write at the end; default 300
   --device NAME      cpu (default) or cuda
   --trace PATH       where the trace goes; default trace.json
-  --plan FILE        as pipewright plan has planned it: schedule, ranks, stages, microbatches and where the model is cut`;
+  --plan FILE        as pipewright plan has planned it: schedule, ranks, stages, microbatches and where the model is cut
+  --save-every N     saves a checkpoint after every N steps; default: never
+  --checkpoints PATH the folder of checkpoints; default checkpoints
+  --resume           goes on with the latest checkpoint, in the same layout or another one`;
 
 const defaults = {
   ranks: 4,
@@ -47,12 +51,27 @@ const defaults = {
   lr: 4e-3,
   seed: 1,
   sample: 300,
+  'save-every': 0,
 };
-const words = { schedule: '1F1B', size: 'small', device: 'cpu', trace: 'trace.json', plan: '' };
+const words = {
+  schedule: '1F1B',
+  size: 'small',
+  device: 'cpu',
+  trace: 'trace.json',
+  plan: '',
+  checkpoints: 'checkpoints',
+};
 
 /** The options of a run; plain data, because every rank gets a copy. */
 export type Options = typeof defaults &
-  typeof words & { layers: number; heads: number; width: number; live: boolean; planned: PipelinePlan | null };
+  typeof words & {
+    layers: number;
+    heads: number;
+    width: number;
+    live: boolean;
+    resume: boolean;
+    planned: PipelinePlan | null;
+  };
 
 /** Reads the command line; if something is wrong with it, says so and exits. */
 export function readOptions(args: readonly string[] = process.argv.slice(2)): Options {
@@ -72,7 +91,8 @@ export function readOptions(args: readonly string[] = process.argv.slice(2)): Op
 export function parseOptions(args: readonly string[]): Options {
   const names = [...Object.keys(defaults), ...Object.keys(words)];
   const strings = Object.fromEntries(names.map((name) => [name, { type: 'string' as const }]));
-  const values: Record<string, unknown> = parseArgs({ args: [...args], options: strings }).values;
+  const known = { ...strings, resume: { type: 'boolean' as const, default: false } };
+  const values: Record<string, unknown> = parseArgs({ args: [...args], options: known }).values;
   const numbers = Object.entries(defaults).map(([name, usual]): [string, number] => {
     const value = values[name] === undefined ? usual : Number(values[name]);
     if (value === usual || (value > 0 && (name === 'lr' || Number.isInteger(value)))) return [name, value];
@@ -87,6 +107,8 @@ export function parseOptions(args: readonly string[]): Options {
   if (options.planned === null && !findSchedule(options.schedule).hasBackward)
     throw new Error(`--schedule ${options.schedule} has no backward`);
   checkWritable(options.trace); // now, not after an hour of training
+  if (options.resume && !hasCheckpoint(options.checkpoints))
+    throw new Error(`--resume: there is no checkpoint in ${options.checkpoints}; --save-every makes some`);
   const { stages } = scheduleOf(options);
   const [layers, heads, width] = size;
   return { ...options, stages, layers: Math.max(layers, stages), heads, width, live: process.stdout.isTTY };

@@ -9,14 +9,17 @@ import { writeSync } from 'node:fs';
 import { isMainThread } from 'node:worker_threads';
 import { type Device, distributed, nn, optim, scope, softmax, stack, type Tensor, tensor } from '@pipewright/torch';
 import {
+  type CheckpointSave,
   comparePlan,
   DataLoader,
   formatComparison,
   LaunchError,
   launch,
+  loadCheckpoint,
   PipelineRuntime,
   PipelineStage,
   Recorder,
+  saveCheckpoint,
 } from 'pipewright';
 import { Fables } from './fables.ts';
 import { GptStage } from './gpt-stage.ts';
@@ -37,7 +40,7 @@ export function main(options: Options): void {
     const part = new GptStage(config, index, schedule.stages, options.planned?.units ?? null);
     random.initialize(part, { names: part.names });
     const checkpoint = options.planned?.recompute[index] === true;
-    return new PipelineStage(part, index, schedule.stages, { device, checkpoint });
+    return new PipelineStage(part, index, schedule.stages, { device, checkpoint, names: part.names });
   });
   const isLast = stages.some((stage) => stage.isLast);
 
@@ -64,8 +67,13 @@ export function main(options: Options): void {
   // 4. Batches depend on the seed only, so all ranks have the same: inputs are used where the first stage is, targets where the
   // last one is and losses come out.
   const loader = new DataLoader<[Tensor, Tensor]>(fables, { batchSize: batch, shuffle: true, seed, fillLast: true });
+
+  // 5. What a run needs to go on, on other ranks too. A save copies the state; a thread writes it while training goes on.
+  const state = { stages, optimizer, scheduler: rate, loader, generators: { random } };
+  const begin = options.resume ? loadCheckpoint(options.checkpoints, state).step : 0;
+  let save: CheckpointSave | null = null;
   const started = performance.now();
-  for (let step = 1; step <= steps; step++) {
+  for (let step = begin + 1; step <= steps; step++) {
     scope(() => {
       const [inputs, targets] = loader.nextBatch().map((one) => one.to(device as Device)) as [Tensor, Tensor];
       const losses: Tensor[] = [];
@@ -76,9 +84,12 @@ export function main(options: Options): void {
       rate.step();
       if (isLast) say(progress(step, stack(losses).mean().item()));
     });
+    if (options['save-every'] > 0 && step % options['save-every'] === 0)
+      save = saveCheckpoint(options.checkpoints, { ...state, step, schedule });
   }
+  save?.wait();
 
-  // 5. What every rank did meanwhile, gathered on rank 0; and what they have learned.
+  // 6. What every rank did meanwhile, gathered on rank 0; and what they have learned.
   const report = recorder.report({ color: options.live });
   const recording = recorder.gather();
   if (recording !== null && options.planned !== null)
@@ -90,13 +101,13 @@ export function main(options: Options): void {
 
   function progress(step: number, loss: number): string {
     const seconds = (performance.now() - started) / 1000;
-    const rate = Math.round((step * batch * context) / seconds).toLocaleString('en');
+    const rate = Math.round(((step - begin) * batch * context) / seconds).toLocaleString('en');
     const bubble = (100 * (recorder.lastStep?.waiting ?? 0)).toFixed(0);
-    const left = ((seconds / step) * (steps - step)).toFixed(0);
+    const left = ((seconds / (step - begin)) * (steps - step)).toFixed(0);
     const count = `${String(step).padStart(String(steps).length)}/${steps}`;
     const line = `step ${count}  loss ${loss.toFixed(3)}  ${rate} characters/s  bubble ${bubble}%  ${left} s left`;
     if (options.live) return `\r${line.padEnd(72)}`;
-    return step === 1 || step === steps || step % 20 === 0 ? `${line}\n` : '';
+    return step === begin + 1 || step === steps || step % 20 === 0 ? `${line}\n` : '';
   }
 
   /** Writes on from `prompt`, a character at a time: the rank with the last stage picks it and tells the others. */

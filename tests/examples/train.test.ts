@@ -60,7 +60,27 @@ describe('02: the GPT in pipeline stages', () => {
     expect(new Set(traceEvents.filter(({ ph }) => ph === 'X').map(({ tid }) => tid)).size).toBe(ranks);
   });
 
+  test('a run that is resumed in another layout has the losses of one that was not stopped', () => {
+    const checkpoints = join(folder, 'checkpoints');
+    const lossOf = (text: string, step: number): string | undefined =>
+      new RegExp(`^step +${step}/24  loss ([\\d.]+)`, 'm').exec(text)?.[1];
+    const run = (...args: readonly string[]): string => {
+      const { status, stdout, stderr } = runExample(
+        '02-train-gpt-pipeline/train.js',
+        ...['--steps', '24', '--trace', join(folder, 'resumed.json'), '--checkpoints', checkpoints, ...small, ...args],
+      );
+      expect({ status, stderr }).toEqual({ status: 0, stderr: '' });
+      return stdout;
+    };
+    const whole = run('--ranks', '2', '--save-every', '10');
+    const resumed = run('--ranks', '2', '--schedule', 'ZBVZeroBubble', '--resume'); // from step 20, in 4 stages
+    expect(lossOf(whole, 24)).toMatch(/^[\d.]+$/);
+    expect(lossOf(resumed, 24)).toBe(lossOf(whole, 24));
+    expect(lossOf(resumed, 20)).toBeUndefined();
+  });
+
   test.each([
+    [['--resume', '--checkpoints', 'nowhere'], '--resume: there is no checkpoint in nowhere; --save-every makes some'],
     [['--schedule', '1F1'], "there is no schedule '1F1'; did you mean '1F1B'?"],
     [['--schedule', 'ForwardOnly'], '--schedule ForwardOnly has no backward'],
     [['--ranks', '0'], '--ranks is 0; give a whole number above 0'],

@@ -18,7 +18,7 @@ export function namedRandom(
       'BAD_OPTION',
       `PipelineRuntime: random is ${show(source)}; give new nn.NamedRandom({ seed })`,
     );
-  for (const stage of stages) source.name(stage.module, (stage as { readonly names?: nn.NamesInWhole }).names);
+  for (const stage of stages) source.name(stage.module, stage.names);
   // Which part of the whole batch this rank has: replicas first, then those that share parameters among them.
   const part = (parallel?.groups ?? []).toReversed().reduce((at, { size, rank }) => at * size + rank, 0);
   return { source, before: part * microbatches };
