@@ -128,7 +128,7 @@ describe('02: the GPT in pipeline stages', () => {
     expect(status).toBe(0);
     const named = [...stdout.matchAll(/^ {2}--(\w+)/gm)].map((match) => match[1]);
     expect(named.join(' ')).toMatchInlineSnapshot(
-      `"schedule ranks stages microbatches size steps batch context lr seed sample device trace"`,
+      `"schedule ranks stages microbatches size steps batch context lr seed sample device trace plan save checkpoints resume"`,
     );
   });
 });
