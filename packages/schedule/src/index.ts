@@ -74,7 +74,6 @@ export type { DataParallelRules, Residency, ShardingLevel } from './parallel/dat
 export { shardingLevels } from './parallel/data-parallel.ts';
 export type { Compared, PlanComparison } from './plan/compare.ts';
 export { comparePlan, formatComparison } from './plan/compare.ts';
-export { heldPeaks } from './plan/held-peaks.ts';
 export type {
   HeldValues,
   PipelinePlan,
@@ -85,9 +84,8 @@ export type {
   StageMemory,
 } from './plan/plan.ts';
 export { isPlan, readPlan } from './plan/plan.ts';
-export type { CostSource } from './plan/plan-simulation.ts';
-export { planCosts, planSchedule, planSimulation, stageCosts } from './plan/plan-simulation.ts';
-export { predictionOf, predictPlan, refitPlan } from './plan/refit.ts';
+export { planCosts, planSchedule, planSimulation } from './plan/plan-simulation.ts';
+export { predictPlan, refitPlan } from './plan/refit.ts';
 export type {
   ActivationGranularity,
   ActivationLivenessOptions,

@@ -1,6 +1,6 @@
 /**
- * @file What other packages of this project may use beyond the public API: the packed columns and the way to build them.
- * No part of it is stable.
+ * @file What other packages of this project may use beyond the public API: the packed columns, the way to build them, and parts of
+ * plans. No part of it is stable.
  */
 
 export type { ScheduleHead } from './model/column-builder.ts';
@@ -23,3 +23,8 @@ export {
   wordCode,
 } from './model/packed.ts';
 export { ScheduleBuilder } from './model/schedule-builder.ts';
+export { heldPeaks } from './plan/held-peaks.ts';
+export { checkPlan } from './plan/plan.ts';
+export type { CostSource } from './plan/plan-simulation.ts';
+export { stageCosts } from './plan/plan-simulation.ts';
+export { predictionOf } from './plan/refit.ts';

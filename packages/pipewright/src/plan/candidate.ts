@@ -3,14 +3,13 @@ import {
   buildSchedule,
   type Costs,
   type PipelinePlan,
-  predictionOf,
   type Schedule,
   type ScheduleDefinition,
   type Simulation,
   type StageCosts,
   simulate,
-  stageCosts,
 } from '@pipewright/schedule';
+import { predictionOf, stageCosts } from '@pipewright/schedule/internal';
 import { partition } from './partition.ts';
 import type { PlanOptions, UnitTable } from './search.ts';
 import { UnitSums } from './unit-costs.ts';

@@ -1,6 +1,7 @@
 // @ts-check
 /** @file What ranks hold for backwards, predicted from their stages measured alone and counted in a run; rank 0 prints both, a line for each schedule. */
-import { buildSchedule, heldPeaks, scheduleDefinitions } from '@pipewright/schedule';
+import { buildSchedule, scheduleDefinitions } from '@pipewright/schedule';
+import { heldPeaks } from '@pipewright/schedule/internal';
 import { distributed, manualSeed, nn, randn, scope } from '@pipewright/torch';
 import { measureStages, PipelineRuntime, pipeline, Recorder, traceModule } from 'pipewright';
 

@@ -1,5 +1,5 @@
 /** @file Numbers as people read them, the same in every picture. */
-import { ScheduleError } from '../model/errors.ts';
+import { ScheduleError, show } from '../model/errors.ts';
 
 /**
  * A quantity: at most four significant digits, whole numbers in full.
@@ -37,11 +37,12 @@ export function ticks(end: number, count: number): number[] {
  * A count with its noun.
  * @example plural(2, 'microbatch', 'microbatches') // '2 microbatches'
  */
-export function plural(count: number, one: string, many: string = `${String(one)}s`): string {
+export function plural(count: number, one: string, many?: string): string {
   if (typeof (count as unknown) !== 'number') throw notNumber('plural', count);
-  if (typeof (one as unknown) !== 'string' || typeof (many as unknown) !== 'string')
-    throw new ScheduleError('BAD_OPTION', 'plural: give the noun as a string');
-  return `${count} ${count === 1 ? one : many}`;
+  for (const noun of [one, many ?? ''])
+    if (typeof (noun as unknown) !== 'string')
+      throw new ScheduleError('BAD_OPTION', `plural: the noun is ${show(noun)}; give it as a string`);
+  return `${count} ${count === 1 ? one : (many ?? `${one}s`)}`;
 }
 
 function notNumber(where: string, value: unknown): ScheduleError {

@@ -1,11 +1,11 @@
 /** @file A plan beside the run it was made for: predicted against recorded, as a whole, action by action, and in memory. */
 
 import { percent } from '../draw/quantity.ts';
-import { ScheduleError } from '../model/errors.ts';
+import { ScheduleError, show } from '../model/errors.ts';
 import { meanCosts, type Recording, steadySteps } from '../recording/recording.ts';
 import { recordingSummary } from '../recording/report.ts';
 import { recordedSimulation } from '../recording/simulation.ts';
-import { type PipelinePlan, readPlan } from './plan.ts';
+import { checkPlan, type PipelinePlan } from './plan.ts';
 import { planCosts, planSchedule } from './plan-simulation.ts';
 
 /** A number that was predicted and then measured. */
@@ -43,7 +43,7 @@ export interface PlanComparison {
  * @example comparePlan(plan, recorder.gather()).step.error // 0.03: the step took 3% longer than predicted
  */
 export function comparePlan(plan: PipelinePlan, recording: Recording): PlanComparison {
-  readPlan(plan);
+  checkPlan('comparePlan', plan);
   const summary = recordingSummary(recording);
   if (summary.stages.length !== plan.stages || recording.ranks.length !== plan.ranks)
     throw new ScheduleError(
@@ -122,6 +122,7 @@ function median(values: readonly number[]): number {
 
 /** A comparison as text. @example console.log(formatComparison(comparePlan(plan, recorder.gather()))) */
 export function formatComparison(comparison: PlanComparison): string {
+  checkComparison(comparison);
   const { step, bubble, actions, memory, steps } = comparison;
   const ms = (seconds: number): string => `${(1000 * seconds).toFixed(2)} ms`;
   const sign = (error: number): string => `${error < 0 ? '-' : '+'}${percent(Math.abs(error))}`;
@@ -157,4 +158,36 @@ export function formatComparison(comparison: PlanComparison): string {
     `The plan against the run, ${steps} ${steps === 1 ? 'step' : 'steps'}; bytes held for backwards`,
     ...lines.map((line) => line.trimEnd()),
   ].join('\n');
+}
+
+function checkComparison(given: unknown): void {
+  const refuse = (what: string, value: unknown): never => {
+    throw new ScheduleError(
+      'BAD_OPTION',
+      `formatComparison: ${what} is ${show(value)}; give what comparePlan(plan, recording) returned`,
+    );
+  };
+  if (typeof given !== 'object' || given === null) return refuse('the comparison', given);
+  const { step, bubble, actions, memory, steps } = given as Record<string, unknown>;
+  if (typeof steps !== 'number') refuse('steps', steps);
+  for (const [name, one] of [
+    ['step', step],
+    ['bubble', bubble],
+  ] as const)
+    if (!isCompared(one)) refuse(name, one);
+  for (const [name, list] of [
+    ['actions', actions],
+    ['memory', memory],
+  ] as const) {
+    if (!Array.isArray(list)) return refuse(name, list);
+    const isRight = (one: unknown): boolean => isCompared(one) || (name === 'memory' && one === null);
+    const wrong = list.findIndex((one) => !isRight(one));
+    if (wrong >= 0) refuse(`${name}[${wrong}]`, list[wrong]);
+  }
+}
+
+function isCompared(value: unknown): boolean {
+  if (typeof value !== 'object' || value === null) return false;
+  const { predicted, recorded, error } = value as Record<string, unknown>;
+  return [predicted, recorded, error].every((one) => typeof one === 'number');
 }

@@ -6,13 +6,14 @@ import { ScheduleError } from '../model/errors.ts';
 import { Schedule } from '../model/schedule.ts';
 import { simulate } from '../simulate/simulate.ts';
 import type { Simulation } from '../simulate/simulation.ts';
-import type { PipelinePlan, PlanMachine, StageCosts } from './plan.ts';
+import { checkUnpredicted, type PipelinePlan, type PlanMachine, type StageCosts } from './plan.ts';
 
 /**
  * The order that a plan's ranks run.
  * @example new PipelineRuntime(stages, planSchedule(plan), { lossFn })
  */
 export function planSchedule(plan: PipelinePlan): Schedule {
+  checkUnpredicted('planSchedule', plan);
   const { schedule: name, order, ranks, stages, microbatches } = plan;
   const schedule =
     order === undefined ? buildSchedule(name, { ranks, stages, microbatches }) : Schedule.fromJSON(order);
@@ -60,11 +61,13 @@ export function stageCosts({ stages, stageToRank, machine, stateFactor }: CostSo
 
 /** The costs of a plan's stages. @example simulate(buildSchedule('GPipe', shape), planCosts(plan)).makespan // in seconds */
 export function planCosts(plan: PipelinePlan): Costs {
+  checkUnpredicted('planCosts', plan);
   const { costs: stages, stageToRank, machine, stateFactor } = plan;
   return stageCosts({ stages, stageToRank, machine, stateFactor });
 }
 
 /** The step of a plan, simulated: for pictures. @example renderSvg(planSimulation(plan)) */
 export function planSimulation(plan: PipelinePlan): Simulation {
+  checkUnpredicted('planSimulation', plan);
   return simulate(planSchedule(plan), planCosts(plan));
 }

@@ -56,6 +56,9 @@ test.each([
   [{ ...bare, costs: [costs, { ...costs, F: Number.NaN }] }, /costs\[1\]/],
   [{ ...bare, predicted: { ...bare.predicted, peak: [1] } }, /predicted.peak has not a number for each of the 2 ranks/],
   [{ ...bare, machine: null }, /machine is missing/],
+  [{ ...bare, machine: { links: 3 } }, /machine.links is 3, not an array/],
+  [{ ...bare, memory: [{}] }, /memory has not 2 entries/],
+  [{ ...bare, memory: [{}, {}] }, /memory\[0\] is an object, not what a stage holds/],
 ])('%j is refused', (value, message) => {
   expect(() => readPlan(value as never)).toThrow(message);
   expect(() => readPlan(value as never)).toThrow(expect.objectContaining({ code: 'BAD_PLAN' }) as Error);
@@ -105,3 +108,12 @@ describe('held peaks', () => {
     expect(order('0F0 1F0 1I0 0I0 1W0 0W0')).toEqual([190]);
   });
 });
+
+test.each([planCosts, planSchedule, planSimulation, predictPlan])(
+  '$name refuses what is not a plan, by its own name',
+  (take) => {
+    expect(() => take({ ...bare, machine: { slowness: 2 } } as never)).toThrow(
+      `${take.name}: machine.slowness is 2, not an array; give what pipewright plan wrote`,
+    );
+  },
+);

@@ -134,9 +134,24 @@ export function readPlan(text: string | object): PipelinePlan {
       );
     }
   }
-  const problem = problemOf(data);
-  if (problem !== null) throw new ScheduleError('BAD_PLAN', `readPlan: ${problem}; give what pipewright plan wrote`);
-  return data as PipelinePlan;
+  checkPlan('readPlan', data);
+  return data;
+}
+
+/** Refuses what is not a plan. @example checkPlan('comparePlan', plan) */
+export function checkPlan(where: string, plan: unknown): asserts plan is PipelinePlan {
+  checkUnpredicted(where, plan);
+  const problem = predictionProblemOf(plan as unknown as Record<string, unknown>);
+  if (problem !== null) throw new ScheduleError('BAD_PLAN', `${where}: ${problem}; give what pipewright plan wrote`);
+}
+
+/** Refuses what is not a plan, whatever is predicted of it. @example checkUnpredicted('predictPlan', plan) */
+export function checkUnpredicted(
+  where: string,
+  plan: unknown,
+): asserts plan is Omit<PipelinePlan, 'predicted' | 'why'> {
+  const problem = problemOf(plan);
+  if (problem !== null) throw new ScheduleError('BAD_PLAN', `${where}: ${problem}; give what pipewright plan wrote`);
 }
 
 /** Whether something looks like a plan, so that whoever is given one of several things can tell. */
@@ -170,6 +185,22 @@ function problemOf(data: unknown): string | null {
     const wrong = list.findIndex((value) => !isFine(value));
     if (wrong >= 0) return `${name}[${wrong}] is ${show(list[wrong])}`;
   }
+  if (typeof plan['machine'] !== 'object' || plan['machine'] === null) return 'machine is missing';
+  for (const name of ['slowness', 'links'] as const) {
+    const list = (plan['machine'] as Record<string, unknown>)[name];
+    if (list !== undefined && !Array.isArray(list)) return `machine.${name} is ${show(list)}, not an array`;
+  }
+  const { memory } = plan;
+  if (memory !== undefined) {
+    if (!Array.isArray(memory) || memory.length !== stages) return `memory has not ${stages} entries`;
+    const wrong = memory.findIndex((value) => !isStageMemory(value));
+    if (wrong >= 0) return `memory[${wrong}] is ${show(memory[wrong])}, not what a stage holds`;
+  }
+  if (!isAmount(plan['stateFactor'])) return `stateFactor is ${show(plan['stateFactor'])}, not a number`;
+  return null;
+}
+
+function predictionProblemOf(plan: Record<string, unknown>): string | null {
   if (!hasNumbers(plan['predicted'], ['step', 'rowsPerSecond', 'bubble', 'messages', 'messageBytes']))
     return 'predicted lacks a number';
   const { peak, held } = plan['predicted'] as Record<string, unknown>;
@@ -179,8 +210,6 @@ function problemOf(data: unknown): string | null {
   ] as const)
     if (!Array.isArray(list) || list.length !== plan['ranks'] || !list.every(isAmount))
       return `predicted.${name} has not a number for each of the ${String(plan['ranks'])} ranks`;
-  if (typeof plan['machine'] !== 'object' || plan['machine'] === null) return 'machine is missing';
-  if (!isAmount(plan['stateFactor'])) return `stateFactor is ${show(plan['stateFactor'])}, not a number`;
   if (typeof plan['why'] !== 'string') return 'why is not a text';
   return null;
 }
@@ -191,6 +220,18 @@ function isAmount(value: unknown): value is number {
 
 function isCount(value: unknown): value is number {
   return isAmount(value) && Number.isInteger(value);
+}
+
+function isStageMemory(value: unknown): boolean {
+  if (!hasNumbers(value, ['forward', 'inputHalf', 'end'])) return false;
+  const { inputs, output } = value as Record<string, unknown>;
+  const isExchanged = (one: unknown, names: readonly string[]): boolean =>
+    hasNumbers(one, names) && hasNumbers((one as Record<string, unknown>)['gradient'], ['bytes', 'kept']);
+  return (
+    Array.isArray(inputs) &&
+    inputs.every((input) => isExchanged(input, ['stage', 'bytes', 'kept'])) &&
+    isExchanged(output, ['bytes', 'kept', 'saved'])
+  );
 }
 
 function hasNumbers(value: unknown, names: readonly string[]): boolean {

@@ -5,11 +5,12 @@ import { simulate } from '../simulate/simulate.ts';
 import type { Simulation } from '../simulate/simulation.ts';
 import { comparePlan } from './compare.ts';
 import { heldPeaks } from './held-peaks.ts';
-import type { PipelinePlan, Prediction, StageCosts } from './plan.ts';
+import { checkUnpredicted, type PipelinePlan, type Prediction, type StageCosts } from './plan.ts';
 import { planCosts, planSchedule } from './plan-simulation.ts';
 
 /** The plan with a prediction that follows from its costs and counted memory. @example predictPlan({ ...plan, costs }) */
 export function predictPlan(plan: PipelinePlan): PipelinePlan {
+  checkUnpredicted('predictPlan', plan);
   const schedule = planSchedule(plan);
   return { ...plan, predicted: predictionOf(plan, simulate(schedule, planCosts(plan))) };
 }
