@@ -334,7 +334,7 @@ export function main({ only }) {
       const ms = stepOf(planned);
       const [by] = hand.sort((a, b) => a.ms - b.ms);
       say(
-        `| ${name} | ${best.schedule}, ${best.microbatches} | ${ms.toFixed(2)} | ${by?.title} | ${by?.ms.toFixed(2)} | ${(100 * /** @type {number} */ (by?.ms / ms - 1)).toFixed(1)}% |`,
+        `| ${name} | ${best.schedule}, ${best.microbatches} | ${ms.toFixed(2)} | ${by?.title} | ${by?.ms.toFixed(2)} | ${(100 * ((by?.ms ?? Number.NaN) / ms - 1)).toFixed(1)}% |`,
       );
     }
     say('');

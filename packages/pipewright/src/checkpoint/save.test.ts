@@ -95,7 +95,7 @@ describe('a save', () => {
   });
 
   test('has schedulers, scalers, loaders, generators and whatever else', () => {
-    const make = (): ConstructorParameters<typeof Object>[0] & {
+    const make = (): {
       generator: Generator;
       scheduler: optim.StepLR;
       loader: { at: number; stateDict(): object; loadStateDict(state: { at: number }): void };

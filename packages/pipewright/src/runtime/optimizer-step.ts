@@ -28,27 +28,32 @@ export interface OptimizerStep {
   readonly reason: string | null;
 }
 
-/** Losses that were computed, until somebody asks whether they are finite. */
+/** Whether the losses computed since the last question are finite: one number that stays zero as long as they are. */
 export class LossLog {
-  private readonly kept: Tensor[] = [];
+  private zero: Tensor | null = null;
 
   /** Takes the losses of a step, by microbatch. */
   add(losses: readonly (Tensor | undefined)[]): void {
     const known = losses.filter((loss) => loss !== undefined);
     if (known.length === 0) return;
-    this.kept.push(
-      noGrad(() => unscoped(() => callOp('aten::stack', [known.map((loss) => loss.detach()), 0]) as Tensor)),
+    noGrad(() =>
+      scope(() => {
+        const sum = callOp('aten::stack', [known.map((loss) => loss.detach()), 0]) as Tensor;
+        const zero = sum.sum().mul(0);
+        if (this.zero === null) this.zero = unscoped(() => zero.clone());
+        else this.zero.add_(zero);
+      }),
     );
-    if (this.kept.length > 1000) this.kept.shift()?.dispose();
   }
 
   /** Whether all are finite. */
   areFinite(): boolean {
-    return this.kept.every((losses) => (losses.toArray() as number[]).every((loss) => Number.isFinite(loss)));
+    return this.zero === null || Number(this.zero.item()) === 0;
   }
 
   clear(): void {
-    for (const losses of this.kept.splice(0)) losses.dispose();
+    this.zero?.dispose();
+    this.zero = null;
   }
 }
 

@@ -120,11 +120,12 @@ const scenarios = {
   shared() {
     const mesh = initDeviceMesh('cpu', [1, distributed.getWorldSize()], ['pp', 'dp']);
     const group = mesh.getGroup('dp');
-    const pointersOf = (module) => module.parameters().map((parameter) => String(parameter.dataPtr()));
-    const made = (wrap) => {
+    const pointersOf = (/** @type {nn.Module} */ module) =>
+      module.parameters().map((parameter) => String(parameter.dataPtr()));
+    const made = (/** @type {(module: nn.Module) => unknown} */ wrap) => {
       setDefaultDtype('float64');
       const module = makeStage(0);
-      const [frozen] = module.children();
+      const frozen = /** @type {nn.Module} */ ([...module.children()][0]);
       for (const parameter of frozen.parameters()) parameter.requiresGrad = false;
       wrap(module);
       const stage = new PipelineStage(module, 0, 1, { group: mesh.getGroup('pp') });
@@ -138,14 +139,15 @@ const scenarios = {
         });
       return { module, frozen, runtime, step };
     };
-    const isCommon = (pointers) => {
+    const isCommon = (/** @type {string[]} */ pointers) => {
+      /** @type {readonly string[][]} */
       const all = group.allGatherObject(pointers);
       return pointers.map((pointer, i) => all.every((other) => other[i] === pointer));
     };
     const replicas = made((module) => replicate(module, { mesh: mesh.get('dp') }));
     replicas.step();
     const whileFrozen = isCommon(pointersOf(replicas.module));
-    const saved = replicas.runtime.parallel.frozen.savedBytes;
+    const saved = /** @type {any} */ (replicas.runtime).parallel.frozen.savedBytes;
     for (const parameter of replicas.frozen.parameters()) parameter.requiresGrad = true;
     replicas.step();
     const whenLearned = isCommon(pointersOf(replicas.module));
@@ -250,7 +252,8 @@ const scenarios = {
     const lossFn = (/** @type {Tensor} */ output) => output.square().mean();
     const runtime = new PipelineRuntime(stages, schedule, { microbatches: 2, lossFn });
     const optimizer = new optim.SGD([...new Set(stages.flatMap(({ module }) => module.parameters()))], { lr: 0.1 });
-    const { shape } = /** @type {{ shape: number[] }} */ (/** @type {unknown} */ (model.graph.nodes[0]?.meta));
+    const [input] = model.graph.nodes;
+    const { shape } = /** @type {{ shape: number[] }} */ (/** @type {unknown} */ (input?.meta ?? { shape: [] }));
     for (let step = 0; step < 2; step++)
       scope(() => {
         const all = tensor(
