@@ -313,3 +313,14 @@ test('specs print', () => {
     ]"
   `);
 });
+
+test('splitBatch refuses null for any of its arguments', () => {
+  const call = splitBatch as (...args: unknown[]) => unknown;
+  const batch = { args: [ones([4, 2])] };
+  for (const args of [
+    [null, 2],
+    [batch, null],
+    [batch, 2, null],
+  ])
+    expect(() => call(...args), JSON.stringify(args.length)).toThrow(expect.objectContaining({ code: 'BAD_OPTION' }));
+});

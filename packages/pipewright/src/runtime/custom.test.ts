@@ -1,7 +1,9 @@
 /** @file Custom functions in place of actions: they do the work themselves, and the numbers are those of the runtime. */
 import { buildSchedule } from '@pipewright/schedule';
 import { backward, liveTensors, type Tensor } from '@pipewright/torch';
+import { freePort } from '@pipewright/torch/environment';
 import { describe, expect, test } from 'vitest';
+import { runRanks } from '../../testing/launch.ts';
 import { batch, expectClose, gradsOf, layers, make, mse, plainGrads } from '../../testing/layers.ts';
 import type { PipelineRuntime } from './runtime.ts';
 
@@ -143,5 +145,42 @@ describe('a custom function', () => {
     expect(message((_action, context) => context.setLoss(3 as unknown as Tensor))).toContain(
       'setLoss was given 3; give a tensor of one element',
     );
+  });
+});
+
+describe('a custom function whose result is sent to another rank', () => {
+  const cases = ['GPipe', '1F1B'].flatMap((schedule) =>
+    [['F'], ['B'], ['F', 'B']].map((replaced) => ({ schedule, replaced })),
+  );
+  const program = new URL('../../testing/ranks/custom.mjs', import.meta.url);
+  const kinds = {
+    threads: () => runRanks(program, ['2', JSON.stringify(cases)]),
+    processes: async () => {
+      const place = { WORLD_SIZE: '2', MASTER_ADDR: '127.0.0.1', MASTER_PORT: String(await freePort()) };
+      const args = ['0', JSON.stringify(cases)];
+      return Promise.all(
+        ['0', '1'].map((RANK) => runRanks(program, args, { ...place, RANK, PIPEWRIGHT_THREADS: '1' })),
+      );
+    },
+  };
+
+  test.each(['threads', 'processes'] as const)('gives the gradients of plain training, on two %s', async (kind) => {
+    const ranks = (await kinds[kind]()) as {
+      grads: number[][];
+      want: number[][];
+      calls: { F: number; B: number };
+      inFlight: number;
+    }[][];
+    expect(ranks.length).toBe(2);
+    cases.forEach(({ schedule, replaced }, i) => {
+      for (const [rank, results] of ranks.entries()) {
+        const { grads, want, calls, inFlight } = results[i]!;
+        const where = `rank ${rank}, ${schedule}, ${replaced.join(' and ')}`;
+        expect(calls, where).toEqual({ F: replaced.includes('F') ? 4 : 0, B: replaced.includes('B') ? 4 : 0 });
+        expect(grads.flat().length, where).toBe(want.flat().length);
+        grads.flat().forEach((value, k) => expect(value, where).toBeCloseTo(want.flat()[k]!, 9));
+        expect(inFlight, where).toBe(0);
+      }
+    });
   });
 });

@@ -68,3 +68,10 @@ test('parameters are filled without a trace in the graph', () => {
   expect(nn.init.ones_(parameter)).toBe(parameter);
   expect([parameter.isLeaf, parameter.requiresGrad, parameter.sum().item()]).toEqual([true, true, 4]);
 });
+
+test.each(Object.keys(nn.init) as (keyof typeof nn.init)[])('%s refuses undefined, by its own name', (name) => {
+  const call = nn.init[name] as (target: unknown) => unknown;
+  expect(() => call(undefined)).toThrow(
+    expect.objectContaining({ code: 'BAD_ARGUMENT', message: expect.stringMatching(`^${name}: `) }),
+  );
+});

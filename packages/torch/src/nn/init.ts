@@ -63,7 +63,7 @@ export function constant_<T extends Tensor>(target: T, value: number): T {
 
 /** Ones. */
 export function ones_<T extends Tensor>(target: T): T {
-  return constant_(target, 1);
+  return fill('ones_', target, () => void target.fill_(1));
 }
 
 /** Zeros. */
@@ -137,6 +137,7 @@ export function xavierUniform_<T extends Tensor>(
   target: T,
   options?: RandomOptions & { gain?: number | undefined },
 ): T {
+  checkTensors('xavierUniform_', { target });
   checkOptions('xavierUniform_', options, ['gain', 'generator']);
   const [fanIn, fanOut] = calculateFanInAndFanOut(target);
   const bound = Math.sqrt(3) * ((options?.gain ?? 1) * Math.sqrt(2 / (fanIn + fanOut)));
@@ -145,6 +146,7 @@ export function xavierUniform_<T extends Tensor>(
 
 /** Glorot's normal initialisation. */
 export function xavierNormal_<T extends Tensor>(target: T, options?: RandomOptions & { gain?: number | undefined }): T {
+  checkTensors('xavierNormal_', { target });
   checkOptions('xavierNormal_', options, ['gain', 'generator']);
   const [fanIn, fanOut] = calculateFanInAndFanOut(target);
   return normal_(target, 0, (options?.gain ?? 1) * Math.sqrt(2 / (fanIn + fanOut)), options);

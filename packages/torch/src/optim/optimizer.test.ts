@@ -344,3 +344,7 @@ test('gradients are dropped, or made zero', () => {
   optimizer.zeroGrad();
   expect(p.grad).toBeNull();
 });
+
+test.each([undefined, null, 3, 'weight', {}])('parameters that are %o are refused', (parameters) => {
+  expect(() => new optim.SGD(parameters as never)).toThrow(expect.objectContaining({ code: 'BAD_ARGUMENT' }));
+});
