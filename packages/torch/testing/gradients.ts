@@ -4,6 +4,7 @@ import { liveCallbacks } from '../src/autograd/callbacks.ts';
 import { engine } from '../src/autograd/native.ts';
 import { liveTensors, scope } from '../src/tensor/scope.ts';
 import type { Tensor } from '../src/tensor/tensor.ts';
+import { differenceOf } from './rounding.ts';
 
 /** Runs `body` in a scope and checks that it leaves no tensor and no callback behind. */
 export function leakFree(body: () => void): void {
@@ -42,4 +43,10 @@ export function expectSame(found: Tensor | null, wanted: Tensor | null): void {
   expect(found.shape).toEqual(wanted.shape);
   expect(found.dtype).toBe(wanted.dtype);
   expect(found.toArray()).toEqual(wanted.toArray());
+}
+
+/** Expects the same numbers but for the rounding of sums that are added in another order. */
+export function expectClose(found: Tensor | null, wanted: Tensor | null): void {
+  if (found === null || wanted === null) expect(found).toBe(wanted);
+  else expect(differenceOf(found, wanted)).toBe('');
 }
