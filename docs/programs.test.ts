@@ -3,7 +3,7 @@
  * its page, such as `// train.ts`), runs, and prints what the page says. One that exports `main` runs on two ranks.
  */
 import { execFile } from 'node:child_process';
-import { copyFileSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { copyFileSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import ts from 'typescript';
@@ -46,6 +46,18 @@ test('all programs compile', () => {
   });
   expect(problems).toEqual([]);
   expect(blocks.length).toBeGreaterThan(20);
+});
+
+test('programs and examples need no casts around the types', () => {
+  const examples = readdirSync(join(root, 'examples'), { recursive: true, encoding: 'utf8' })
+    .filter((path) => path.endsWith('.ts') && !path.includes('node_modules'))
+    .map((path) => ({ place: `examples/${path}`, code: readFileSync(join(root, 'examples', path), 'utf8') }));
+  const programs = blocks.map(({ page, line, code }) => ({ place: `${page}:${line}`, code }));
+  const casts = [...programs, ...examples].flatMap(({ place, code }) =>
+    [...code.matchAll(/\bas (?:never|any|unknown as)\b/g)].map(([cast]) => `${place}: ${cast}`),
+  );
+  expect(casts).toEqual([]);
+  expect(examples.length).toBeGreaterThan(4);
 });
 
 const cli = join(root, 'packages/cli/bin/pipewright.js');
