@@ -26,9 +26,7 @@ for (let step = 0; step < STEPS; step++) {
     const target = input.sum([1], true);
     const losses: Tensor[] = [];
     optimizer.zeroGrad();
-    if (stage.isFirst) runtime.step(input);
-    else if (stage.isLast) runtime.step({ target, losses });
-    else runtime.step();
+    runtime.step(input, { target, losses });
     optimizer.step();
     if (stage.isLast) history.push(stack(losses).mean().item());
   });

@@ -13,7 +13,6 @@ export async function main({ steps, file }: { steps: number; file: string }): Pr
     new URL('../../dist/index.js', import.meta.url).href
   )) as typeof import('pipewright');
   const group = distributed.initProcessGroup();
-  const isLast = group.rank === group.size - 1;
   manualSeed(group.rank);
   const module = new nn.Sequential(new nn.Linear(width, width), new nn.Tanh()).to('float64');
   const stage = new PipelineStage(module, group.rank, group.size);
@@ -30,7 +29,7 @@ export async function main({ steps, file }: { steps: number; file: string }): Pr
   for (let step = 1; ; step++) {
     const losses: Tensor[] = [];
     optimizer.zeroGrad();
-    runtime.step(...(group.rank === 0 ? [x] : []), isLast ? { target: y, losses } : {});
+    runtime.step(x, { target: y, losses });
     optimizer.step();
     if (step === steps) {
       const weights = [...module.parameters()].map((one) =>

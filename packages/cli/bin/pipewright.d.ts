@@ -1,0 +1,2 @@
+/** @file The command `pipewright`: importing it runs it; it exports nothing. */
+export {};
