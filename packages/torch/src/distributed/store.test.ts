@@ -93,7 +93,7 @@ test('a port that is in use', () => {
 });
 
 test('bad arguments say what to do', () => {
-  expect(() => tcpStore('', 1)).toThrow('tcpStore: host is ; give a name or an address');
+  expect(() => tcpStore('', 1)).toThrow("tcpStore: host is ''; give a name or an address");
   expect(() => tcpStore('x', 70_000)).toThrow('tcpStore: port is 70000; give a whole number from 0 to 65535');
   expect(() => tcpStore('x', 0)).toThrow('tcpStore: port 0 is for the server; give its port');
   expect(() => tcpStore('x', 1, { sever: true } as object)).toThrow("did you mean 'server'?");
@@ -143,7 +143,7 @@ describe('a store with a secret', () => {
     [{ secret: 7 }, /the secret is a number/],
     [{ rank: 2, ranks: 2 }, /rank is 2 and ranks 2/],
     [{ ranks: 0 }, /ranks is 0; give how many use the store/],
-    [{ listen: '' }, /listen is ; give an address/],
+    [{ listen: '' }, /listen is ''; give an address/],
   ])('options %j', (options, message) => {
     expect(() => tcpStore('127.0.0.1', 1, options as object)).toThrow(message);
   });
