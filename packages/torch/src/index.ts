@@ -13,7 +13,6 @@ export * from './tensor/dtype.ts';
 
 import './generated/methods.ts';
 
-export { type BytesRange, type ScannedBytes, scanBytes, viewBytes } from './files/bytes.ts';
 export { MappedFile, type MappedTensor } from './files/mapped-file.ts';
 export type { ToOptions } from './functions/convert.ts';
 export { type Index, Range, range, type SliceItem } from './functions/indexing.ts';
@@ -24,24 +23,20 @@ import './functions/convert.ts';
 
 export { FloatScalar, float } from './base/float-scalar.ts';
 export {
-  layoutSafetensors,
   loadSafetensors,
   readSafetensorsHeader,
   type SafetensorsEntry,
   type SafetensorsHeader,
-  type SafetensorsItem,
-  type SafetensorsLayout,
   saveSafetensors,
 } from './files/safetensors.ts';
 export { type PrintOptions, setPrintOptions } from './functions/print.ts';
 export { type UniqueOptions, unique } from './functions/unique.ts';
 export type * from './generated/options.ts';
 export * as optim from './optim/index.ts';
-export { type DrawName, drawName, drawsByName, inCall } from './tensor/draws.ts';
 export { Lender } from './tensor/lender.ts';
 export { Generator, getRngState, initialSeed, manualSeed, setRngState } from './tensor/random.ts';
 export type { CheckpointOptions, FunctionGradients, FunctionOutput } from './tensor/recorder.ts';
-export { holdsAlone, keep, liveBytes, liveTensors, Scope, scope, unscoped } from './tensor/scope.ts';
+export { keep, liveBytes, liveTensors, Scope, scope, unscoped } from './tensor/scope.ts';
 export {
   type CommonTensorOptions,
   commonTensor,

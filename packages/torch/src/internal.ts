@@ -1,8 +1,10 @@
 /**
  * @file What other packages of this project may use beyond the public API: operators bound to handles, the recorder of
- * calls, trees of tensors. No part of it is stable.
+ * calls, trees of tensors, bytes of files, draws by name. No part of it is stable.
  */
 export type { BoundArgument, BoundOp } from './addon/bound-op.ts';
+export { type BytesRange, type ScannedBytes, scanBytes, viewBytes } from './files/bytes.ts';
+export { layoutSafetensors, type SafetensorsItem, type SafetensorsLayout } from './files/safetensors.ts';
 export { bindOp, callGiven } from './op/bind.ts';
 export {
   describeHandle,
@@ -20,6 +22,7 @@ export {
   releaseHandles,
   sizeOfHandle,
 } from './op/prepared.ts';
+export { type DrawName, drawName, drawsByName, inCall } from './tensor/draws.ts';
 export {
   type CustomFunction,
   type Recorder,
@@ -28,4 +31,5 @@ export {
   torchSourceRoot,
   withRecorder,
 } from './tensor/recorder.ts';
+export { holdsAlone } from './tensor/scope.ts';
 export { isPlainObject, mapTensors, tensorsIn } from './tensor/tree.ts';

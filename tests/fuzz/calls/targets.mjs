@@ -26,6 +26,7 @@ const skipped = new Map([
   ['torch.callGiven', 'called with what bindOp gives, for generated functions'],
   ['nn.RunningNorm', 'an abstract class'],
   ['new pipewright.Pipe', 'its constructor is private: pipeline() makes one'],
+  ['new pipewright.ParquetDataset', 'its constructor is private: ParquetDataset.open() makes one'],
   ['torch.sleepInKernel', 'takes as long as it is told'],
 ]);
 

@@ -19,6 +19,22 @@ export function checkOptions(where: string, options: object | undefined, known: 
   }
 }
 
+/** The same for options of which some must be given. @example checkRequired('TokenDataset', options, ['length', 'stride']) */
+export function checkRequired(where: string, options: object, known: readonly string[]): void {
+  checkArgument(
+    where,
+    (options as unknown) !== undefined,
+    ['the options', options],
+    `an object of ${known.join(', ')}`,
+  );
+  checkOptions(where, options, known);
+}
+
+/** Refuses what is not the path of a file or folder. @example checkPath('hasCheckpoint', 'the folder', folder) */
+export function checkPath(where: string, name: string, path: unknown): void {
+  checkArgument(where, typeof path === 'string' && path !== '', [name, path], 'its path as a string');
+}
+
 /** Refuses a number that is not whole or below `least`. @example checkCount('launch', 'ranks', 0) // at least 1 */
 export function checkCount(where: string, name: string, value: unknown, least = 1): number {
   if (typeof value === 'number' && Number.isSafeInteger(value) && value >= least) return value;

@@ -1,5 +1,6 @@
 /** @file States of schedulers, loaders and the like as JSON: numbers that JSON does not know and tensors included. */
-import { dtypes, fromTypedArray, scope, Tensor, viewBytes } from '@pipewright/torch';
+import { dtypes, fromTypedArray, scope, Tensor } from '@pipewright/torch';
+import { viewBytes } from '@pipewright/torch/internal';
 import { show } from '../base/checks.ts';
 import { PipelineError } from '../base/errors.ts';
 import { isPlainObject } from '../base/tree.ts';

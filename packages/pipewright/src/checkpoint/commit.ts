@@ -4,7 +4,8 @@
  * then names the checkpoint in `latest` and removes old ones.
  */
 import { dirname, join } from 'node:path';
-import { fromTypedArray, scanBytes, scope } from '@pipewright/torch';
+import { fromTypedArray, scope } from '@pipewright/torch';
+import { scanBytes } from '@pipewright/torch/internal';
 import type { Json } from './codec.ts';
 import { type FileSystem, removeFolder, replaceFile, syncFolder, writeAll, writeSynced } from './file-system.ts';
 import { LATEST, latestText, namesIn } from './folder.ts';

@@ -2,9 +2,10 @@
 import { randomUUID } from 'node:crypto';
 import { mkdirSync, readFileSync } from 'node:fs';
 import { basename, dirname, join, resolve } from 'node:path';
-import { type DType, dtypes, layoutSafetensors, noGrad, saveSafetensors, scope, type Tensor } from '@pipewright/torch';
+import { type DType, dtypes, noGrad, saveSafetensors, scope, type Tensor } from '@pipewright/torch';
 import { writeFile } from '@pipewright/torch/files';
-import { checkCount, checkOptions, show } from '../base/checks.ts';
+import { layoutSafetensors } from '@pipewright/torch/internal';
+import { checkCount, checkOptions, checkPath, show } from '../base/checks.ts';
 import { PipelineError } from '../base/errors.ts';
 import { writeCheckpoint } from './commit.ts';
 import { realFileSystem } from './file-system.ts';
@@ -30,6 +31,8 @@ export interface ConvertOptions {
  * @example convertCheckpoint('runs/gpt', 'runs/whole', { files: 4 })
  */
 export function convertCheckpoint(from: string, to: string, options: ConvertOptions = {}): string {
+  checkPath('convertCheckpoint', 'the folder to read', from);
+  checkPath('convertCheckpoint', 'the folder to write', to);
   checkOptions('convertCheckpoint', options, ['files']);
   const count = checkCount('convertCheckpoint', 'files', options.files ?? 1);
   using reader = new CheckpointReader(findCheckpoint(from));

@@ -2,7 +2,7 @@
 import { createHash } from 'node:crypto';
 import { existsSync, readdirSync, readFileSync, statSync } from 'node:fs';
 import { join } from 'node:path';
-import { show } from '../base/checks.ts';
+import { checkPath, show } from '../base/checks.ts';
 import { PipelineError } from '../base/errors.ts';
 import { MANIFEST, type Manifest, parseManifest } from './manifest.ts';
 
@@ -90,17 +90,20 @@ export function findCheckpoint(folder: string): FoundCheckpoint {
 
 /** Whether a folder has a checkpoint that can be loaded. @example const resume = hasCheckpoint('runs/gpt') */
 export function hasCheckpoint(folder: string): boolean {
+  checkPath('hasCheckpoint', 'the folder', folder);
   return existsSync(join(folder, MANIFEST)) || listCheckpoints(folder).length > 0;
 }
 
 /** Names of the complete checkpoints of a folder, oldest step first. */
 export function listCheckpoints(folder: string): string[] {
+  checkPath('listCheckpoints', 'the folder', folder);
   if (statSync(folder, { throwIfNoEntry: false })?.isDirectory() !== true) return [];
   return namesIn(readdirSync(folder)).filter((name) => existsSync(join(folder, name, MANIFEST)));
 }
 
 /** A checkpoint by its own folder. */
 export function readCheckpoint(path: string): FoundCheckpoint {
+  checkPath('readCheckpoint', 'the folder', path);
   const file = join(path, MANIFEST);
   let text: string;
   try {

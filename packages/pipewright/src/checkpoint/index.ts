@@ -13,7 +13,7 @@ export type {
   StoredTensor,
 } from './manifest.ts';
 export type { Rename, RenamedTensor } from './rename.ts';
-export { CheckpointSave, type SaveOptions as SaveCheckpointOptions, saveCheckpoint } from './save.ts';
+export { type CheckpointSave, type SaveOptions as SaveCheckpointOptions, saveCheckpoint } from './save.ts';
 export type { SavedOptimizer } from './state-tensors.ts';
 export type { SavedGenerator, TrainingState } from './training-state.ts';
 export { type CheckpointProblem, type CheckpointSummary, summarizeCheckpoints, verifyCheckpoint } from './verify.ts';

@@ -1,6 +1,6 @@
 /** @file Loading a checkpoint at any layout: every rank reads what its stages need, whoever wrote it. */
 import { distributed, scope } from '@pipewright/torch';
-import { checkOptions } from '../base/checks.ts';
+import { checkRequired } from '../base/checks.ts';
 import { PipelineError } from '../base/errors.ts';
 import { decode, type Json } from './codec.ts';
 import { type FoundCheckpoint, findCheckpoint, readCheckpoint } from './folder.ts';
@@ -41,7 +41,7 @@ export interface LoadedCheckpoint {
  */
 export function loadCheckpoint(folder: string, options: LoadOptions): LoadedCheckpoint {
   const where = 'loadCheckpoint';
-  checkOptions(where, options, optionNames);
+  checkRequired(where, options, optionNames);
   const world = options.group ?? (distributed.isInitialized() ? distributed.getDefaultGroup() : null);
   const group = world !== null && world.size > 1 ? world : null;
   const found = chooseTogether(folder, group);

@@ -8,11 +8,10 @@ import {
   MappedFile,
   readSafetensorsHeader,
   type SafetensorsHeader,
-  scanBytes,
   type Tensor,
   unscoped,
-  viewBytes,
 } from '@pipewright/torch';
+import { scanBytes, viewBytes } from '@pipewright/torch/internal';
 import { PipelineError } from '../base/errors.ts';
 import type { FoundCheckpoint } from './folder.ts';
 import { BLOCK, type Manifest, type StoredFile, type StoredPiece, type StoredTensor } from './manifest.ts';

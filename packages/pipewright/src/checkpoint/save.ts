@@ -1,7 +1,8 @@
 /** @file Saving a run: a copy in memory, made while training waits, and a thread that writes it while training goes on. */
 import { randomUUID } from 'node:crypto';
-import { type DType, distributed, layoutSafetensors, noGrad, scope } from '@pipewright/torch';
-import { checkCount, checkOptions, show } from '../base/checks.ts';
+import { type DType, distributed, noGrad, scope } from '@pipewright/torch';
+import { layoutSafetensors } from '@pipewright/torch/internal';
+import { checkCount, checkRequired, show } from '../base/checks.ts';
 import { PipelineError } from '../base/errors.ts';
 import { isPlainObject } from '../base/tree.ts';
 import { encode } from './codec.ts';
@@ -62,7 +63,7 @@ export function saveCheckpoint(folder: string, options: SaveOptions): Checkpoint
 /** What this rank has to write: agreed with the others, and copied. */
 export function prepareSave(folder: string, options: SaveOptions, memory: SnapshotMemory): WriteJob {
   const where = 'saveCheckpoint';
-  checkOptions(where, options, optionNames);
+  checkRequired(where, options, optionNames);
   if (typeof folder !== 'string' || folder === '')
     throw new PipelineError('BAD_ARGUMENT', `${where}: the folder is ${show(folder)}; give its path`);
   const { keep = 3, timeoutMs = 600_000 } = options;
@@ -206,7 +207,8 @@ function agree(
   const digests = all.map(({ digest }) => digest).join();
   let found = planned.get(group ?? alone);
   if (found?.digests !== digests) {
-    const ranks = group === null ? [holdings] : (group.allGatherObject(holdings as never) as unknown as RankHoldings[]);
+    const ranks =
+      group === null ? [holdings] : group.allGatherObject<RankHoldings>(holdings as unknown as distributed.Json);
     const layout = {
       ranks: ranks.length,
       stages: holdings.numStages,

@@ -2,7 +2,8 @@
  * @file Memory that holds a copy of tensors while a thread writes it to files. It is shared between threads and used again by the
  * next save, because memory that is new costs several times as much to fill.
  */
-import { type DType, fromTypedArray, type Tensor, unscoped, viewBytes } from '@pipewright/torch';
+import { type DType, fromTypedArray, type Tensor, unscoped } from '@pipewright/torch';
+import { viewBytes } from '@pipewright/torch/internal';
 import { BLOCK } from './manifest.ts';
 
 /** Tensors that are larger lie in several chunks. */

@@ -95,7 +95,7 @@ export function restoreStates(where: string, state: TrainingState, find: (name: 
             name,
           });
         part.setState(value);
-      } else part.loadStateDict(value as never);
+      } else part.loadStateDict(value as Parameters<typeof part.loadStateDict>[0]);
     });
   }
   const own = find(DEFAULT_GENERATOR);

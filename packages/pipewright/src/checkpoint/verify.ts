@@ -2,6 +2,7 @@
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { scope } from '@pipewright/torch';
+import { checkPath } from '../base/checks.ts';
 import { findCheckpoint, listCheckpoints, readCheckpoint } from './folder.ts';
 import type { Manifest } from './manifest.ts';
 import { CheckpointReader } from './reader.ts';
@@ -19,6 +20,7 @@ export interface CheckpointProblem {
  * @example verifyCheckpoint('runs/gpt') // []
  */
 export function verifyCheckpoint(folder: string): CheckpointProblem[] {
+  checkPath('verifyCheckpoint', 'the folder', folder);
   using reader = new CheckpointReader(findCheckpoint(folder));
   const { manifest, path } = reader;
   const problems = new Map<string, string>();
@@ -67,6 +69,7 @@ export interface CheckpointSummary {
 
 /** All complete checkpoints of a folder, oldest step first. @example summarizeCheckpoints('runs/gpt').map(({ step }) => step) */
 export function summarizeCheckpoints(folder: string): CheckpointSummary[] {
+  checkPath('summarizeCheckpoints', 'the folder', folder);
   return listCheckpoints(folder).map((name) => summarize(name, readCheckpoint(join(folder, name)).manifest));
 }
 

@@ -3,7 +3,7 @@ import { mkdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { distributed, noGrad, saveSafetensors, scope, type Tensor } from '@pipewright/torch';
 import { writeFile } from '@pipewright/torch/files';
-import { checkOptions, didYouMean } from '../base/checks.ts';
+import { checkPath, checkRequired, didYouMean } from '../base/checks.ts';
 import { PipelineError } from '../base/errors.ts';
 import type { PipelineStage } from '../stage/pipeline-stage.ts';
 import { beginOf, boxOf } from './piece.ts';
@@ -42,7 +42,8 @@ export interface LoadedWeights {
  */
 export function loadWeights(path: string, options: LoadWeightsOptions): LoadedWeights {
   const where = 'loadWeights';
-  checkOptions(where, options, ['stages', 'rename', 'strict']);
+  checkPath(where, 'the folder', path);
+  checkRequired(where, options, ['stages', 'rename', 'strict']);
   const weights = weightsOf(stagesOf(where, options.stages));
   using folder = new WeightsFolder(path);
   const found = weights.map((weight) => ({ weight, source: findSource(where, { weight, folder, options }) }));
@@ -111,13 +112,15 @@ export interface SaveWeightsOptions extends WeightsOptions {
  */
 export function saveWeights(path: string, options: SaveWeightsOptions): void {
   const where = 'saveWeights';
-  checkOptions(where, options, ['stages', 'rename', 'files', 'group']);
+  checkPath(where, 'the folder', path);
+  checkRequired(where, options, ['stages', 'rename', 'files', 'group']);
   const stages = stagesOf(where, options.stages);
   const weights = weightsOf(stages);
   const world = options.group ?? (distributed.isInitialized() ? distributed.getDefaultGroup() : null);
   const group = world !== null && world.size > 1 ? world : null;
   const holdings = holdingsOf(stages, weights);
-  const ranks = group === null ? [holdings] : (group.allGatherObject(holdings as never) as unknown as RankHoldings[]);
+  const ranks =
+    group === null ? [holdings] : group.allGatherObject<RankHoldings>(holdings as unknown as distributed.Json);
   const plan = planWrites(ranks);
   if (!plan.isWhole)
     throw new PipelineError(

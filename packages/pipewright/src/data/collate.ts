@@ -1,7 +1,7 @@
 /** @file Samples as one batch. */
 import { fromTypedArray, stack, Tensor, type TypedArray, tensor } from '@pipewright/torch';
 import { isPlainObject } from '@pipewright/torch/internal';
-import { show } from '../base/checks.ts';
+import { checkArgument, show } from '../base/checks.ts';
 import { PipelineError } from '../base/errors.ts';
 
 /**
@@ -11,7 +11,9 @@ import { PipelineError } from '../base/errors.ts';
  * @example defaultCollate([{ x: new Float32Array(2), y: 1 }, { x: new Float32Array(2), y: 0 }]) // { x: [2, 2], y: [2] }
  */
 export function defaultCollate(samples: readonly unknown[]): unknown {
-  return collate(samples, '');
+  const isBatch = Array.isArray(samples) && samples.length > 0;
+  checkArgument('defaultCollate', isBatch, ['the argument', samples], 'an array of one or more samples');
+  return collate([...samples], '');
 }
 
 function collate(samples: readonly unknown[], path: string): unknown {
@@ -58,7 +60,10 @@ function stackArrays(samples: readonly TypedArray[], path: string): Tensor {
   if (odd >= 0) throw different(path, odd, `a ${first.constructor.name} of ${first.length}`, samples[odd]);
   const make = first.constructor as new (length: number) => TypedArray;
   const all = new make(first.length * samples.length);
-  samples.forEach((one, i) => all.set(one as never, i * first.length));
+  const bytes = new Uint8Array(all.buffer);
+  samples.forEach((one, i) => {
+    bytes.set(new Uint8Array(one.buffer, one.byteOffset, one.byteLength), i * first.byteLength);
+  });
   return fromTypedArray(all, [samples.length, first.length]);
 }
 

@@ -1,6 +1,6 @@
 /** @file Datasets: samples by index, or one after the other. */
-import type { Tensor } from '@pipewright/torch';
-import { show } from '../base/checks.ts';
+import { Tensor } from '@pipewright/torch';
+import { checkArgument, show } from '../base/checks.ts';
 import { PipelineError } from '../base/errors.ts';
 
 /** Where worker threads find a dataset: a module that exports `dataset(data)`, and what it is called with. */
@@ -60,6 +60,9 @@ export class TensorDataset extends Dataset<Tensor[]> {
 
   constructor(...tensors: Tensor[]) {
     super();
+    tensors.forEach((one, i) => {
+      checkArgument('TensorDataset', one instanceof Tensor, [`argument ${i}`, one], 'a tensor');
+    });
     const [first] = tensors;
     if (first === undefined || tensors.some((one) => one.dim() === 0 || one.size(0) !== first.size(0)))
       throw new PipelineError(
@@ -85,13 +88,15 @@ export class Subset<Sample> extends Dataset<Sample> {
 
   constructor(dataset: Dataset<Sample>, indices: readonly number[]) {
     super();
+    checkDataset('Subset', 'the dataset', dataset);
+    checkArgument('Subset', Array.isArray(indices), ['the indices', indices], 'an array of whole numbers');
     this.dataset = dataset;
     this.indices = [...indices];
-    const wrong = indices.find((index) => !Number.isInteger(index) || index < 0 || index >= dataset.length);
-    if (wrong !== undefined)
+    const wrong = this.indices.findIndex((index) => !Number.isInteger(index) || index < 0 || index >= dataset.length);
+    if (wrong >= 0)
       throw new PipelineError(
         'BAD_INPUT',
-        `Subset: there is no sample ${show(wrong)}; the dataset has ${dataset.length}`,
+        `Subset: there is no sample ${show(this.indices[wrong])}; the dataset has ${dataset.length}`,
       );
   }
 
@@ -100,7 +105,10 @@ export class Subset<Sample> extends Dataset<Sample> {
   }
 
   getItem(index: number): Sample | Promise<Sample> {
-    return this.dataset.getItem(this.indices[index] as number);
+    const found = this.indices[index];
+    if (found === undefined)
+      throw new PipelineError('BAD_INPUT', `Subset: there is no sample ${show(index)}; there are ${this.length}`);
+    return this.dataset.getItem(found);
   }
 }
 
@@ -111,16 +119,24 @@ export class ConcatDataset<Sample> extends Dataset<Sample> {
 
   constructor(datasets: readonly Dataset<Sample>[]) {
     super();
+    checkArgument('ConcatDataset', Array.isArray(datasets), ['the argument', datasets], 'an array of datasets');
     this.datasets = [...datasets];
-    this.length = datasets.reduce((sum, { length }) => sum + length, 0);
+    this.datasets.forEach((dataset, i) => checkDataset('ConcatDataset', `dataset ${i}`, dataset));
+    this.length = this.datasets.reduce((sum, { length }) => sum + length, 0);
   }
 
   getItem(index: number): Sample | Promise<Sample> {
-    let at = index;
+    let at = Number.isInteger(index) && index >= 0 ? index : this.length;
     for (const dataset of this.datasets) {
       if (at < dataset.length) return dataset.getItem(at);
       at -= dataset.length;
     }
-    throw new PipelineError('BAD_INPUT', `ConcatDataset: there is no sample ${index}; there are ${this.length}`);
+    throw new PipelineError('BAD_INPUT', `ConcatDataset: there is no sample ${show(index)}; there are ${this.length}`);
   }
+}
+
+function checkDataset(where: string, name: string, dataset: unknown): void {
+  const { getItem, length } = (typeof dataset === 'object' && dataset !== null ? dataset : {}) as Partial<Dataset>;
+  const isRight = typeof getItem === 'function' && Number.isSafeInteger(length) && (length as number) >= 0;
+  checkArgument(where, isRight, [name, dataset], 'a dataset with getItem and a length');
 }

@@ -1,6 +1,7 @@
 /** @file Lines of JSON by number: where they begin is found once, what they hold is read when it is asked for. */
 import { closeSync, fstatSync, openSync, readSync } from 'node:fs';
 import { resolve } from 'node:path';
+import { checkPath, show } from '../base/checks.ts';
 import { PipelineError } from '../base/errors.ts';
 import { builtInModule } from './built-in.ts';
 import { Dataset, type DatasetModule } from './dataset.ts';
@@ -21,6 +22,7 @@ export class JsonLinesDataset<Sample = unknown> extends Dataset<Sample> {
 
   constructor(path: string) {
     super();
+    checkPath('JsonLinesDataset', 'the file', path);
     this.path = resolve(path);
     try {
       this.file = openSync(this.path, 'r');
@@ -41,7 +43,10 @@ export class JsonLinesDataset<Sample = unknown> extends Dataset<Sample> {
   getItem(index: number): Sample {
     const [begin, end] = [this.begins[index], this.ends[index]];
     if (begin === undefined || end === undefined)
-      throw new PipelineError('BAD_INPUT', `JsonLinesDataset: there is no line ${index}; there are ${this.length}`);
+      throw new PipelineError(
+        'BAD_INPUT',
+        `JsonLinesDataset: there is no line ${show(index)}; there are ${this.length}`,
+      );
     const bytes = Buffer.alloc(end - begin);
     for (let at = 0; at < bytes.length; ) {
       const count = readSync(this.file, bytes, at, bytes.length - at, begin + at);

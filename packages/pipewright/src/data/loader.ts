@@ -2,7 +2,7 @@
  * @file The loader: batches of a dataset, read ahead by worker threads, with a state of a few numbers. Iterating goes through the
  * rest of the epoch from where the loader stands; where it stands is what `stateDict` says.
  */
-import { checkCount, checkOptions, show } from '../base/checks.ts';
+import { checkArgument, checkCount, checkOptions, show } from '../base/checks.ts';
 import { PipelineError } from '../base/errors.ts';
 import { BatchPlan, type Cursor, type Division } from './batch-plan.ts';
 import { Dataset, type DatasetModule, IterableDataset } from './dataset.ts';
@@ -94,6 +94,10 @@ export class DataLoader<Batch = unknown> implements Iterable<Batch>, AsyncIterab
 
   constructor(dataset: Dataset | IterableDataset | DatasetModule, options: DataLoaderOptions = {}) {
     checkOptions('DataLoader', options, optionNames);
+    if (typeof (dataset as unknown) !== 'object' || dataset === null) throw noDataset(dataset);
+    const { collateFn } = options;
+    const isFunction = collateFn === undefined || typeof collateFn === 'function';
+    checkArgument('DataLoader', isFunction, ['collateFn', collateFn], 'a function of the samples of a batch');
     this.dataset = dataset;
     this.options = options;
     this.numWorkers = checkCount('DataLoader', 'numWorkers', options.numWorkers ?? 0, 0);
@@ -101,11 +105,7 @@ export class DataLoader<Batch = unknown> implements Iterable<Batch>, AsyncIterab
     this.division = divisionOf(options);
     checkOrder(options);
     const isModule = !('getItem' in dataset) && !(Symbol.iterator in dataset);
-    if (isModule && !('module' in dataset))
-      throw new PipelineError(
-        'BAD_DATASET',
-        `DataLoader: the dataset is ${show(dataset)}; give a Dataset, an IterableDataset, or { module, data }`,
-      );
+    if (isModule && !('module' in dataset)) throw noDataset(dataset);
     if (isModule && this.numWorkers === 0)
       throw new PipelineError(
         'BAD_OPTION',
@@ -384,6 +384,13 @@ export class DataLoader<Batch = unknown> implements Iterable<Batch>, AsyncIterab
     this.pool?.dispose();
     this.pool = null;
   }
+}
+
+function noDataset(given: unknown): PipelineError {
+  return new PipelineError(
+    'BAD_DATASET',
+    `DataLoader: the dataset is ${show(given)}; give a Dataset, an IterableDataset, or { module, data }`,
+  );
 }
 
 function divisionOf(options: DataLoaderOptions): Division {

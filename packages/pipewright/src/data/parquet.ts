@@ -1,6 +1,6 @@
 /** @file Rows of Parquet files, read with `hyparquet`, which whoever reads such files installs. Row groups are kept as they are read. */
 import { resolve } from 'node:path';
-import { checkCount, checkOptions } from '../base/checks.ts';
+import { checkArgument, checkCount, checkOptions, checkPath, show } from '../base/checks.ts';
 import { PipelineError } from '../base/errors.ts';
 import { builtInModule } from './built-in.ts';
 import { Dataset, type DatasetModule } from './dataset.ts';
@@ -77,7 +77,11 @@ export class ParquetDataset extends Dataset<ParquetRow> {
 
   /** Opens a file and reads what it says of itself. */
   static async open(path: string, options: ParquetOptions = {}): Promise<ParquetDataset> {
+    checkPath('ParquetDataset.open', 'the file', path);
     checkOptions('ParquetDataset.open', options, ['columns', 'keepGroups']);
+    const { columns = [] } = options;
+    const areNames = Array.isArray(columns) && columns.every((column) => typeof column === 'string');
+    checkArgument('ParquetDataset.open', areNames, ['columns', columns], 'an array of names');
     const library = (await optional('hyparquet')) as Hyparquet | null;
     if (library === null)
       throw new PipelineError(
@@ -116,7 +120,7 @@ export class ParquetDataset extends Dataset<ParquetRow> {
 
   async getItem(index: number): Promise<ParquetRow> {
     if (!Number.isInteger(index) || index < 0 || index >= this.length)
-      throw new PipelineError('BAD_INPUT', `ParquetDataset: there is no row ${index}; there are ${this.length}`);
+      throw new PipelineError('BAD_INPUT', `ParquetDataset: there is no row ${show(index)}; there are ${this.length}`);
     const group = this.begins.findLastIndex((begin) => begin <= index);
     const rows = await this.readGroup(group);
     return rows[index - (this.begins[group] as number)] as ParquetRow;

@@ -2,7 +2,7 @@
  * @file Samplers: which samples an epoch has, and in which order. Every one is a function of (seed, epoch, position), so that a
  * run goes on in the middle of an epoch, on any number of replicas, from two numbers.
  */
-import { checkCount, checkOptions, show } from '../base/checks.ts';
+import { checkArgument, checkCount, checkOptions, checkRequired, show } from '../base/checks.ts';
 import { PipelineError } from '../base/errors.ts';
 import { below, Permutation, uniform } from './order.ts';
 
@@ -121,6 +121,8 @@ export class SubsetRandomSampler extends Sampler {
   constructor(indices: readonly number[], options: RandomSamplerOptions = {}) {
     super();
     checkOptions('SubsetRandomSampler', options, ['seed']);
+    const areIndices = Array.isArray(indices) && [...indices].every((index) => Number.isInteger(index) && index >= 0);
+    checkArgument('SubsetRandomSampler', areIndices, ['the indices', indices], 'an array of whole numbers from 0 on');
     this.indices = [...indices];
     this.seed = checkSeed('SubsetRandomSampler', options.seed);
     this.permutation = new Permutation(indices.length, this.seed);
@@ -150,12 +152,14 @@ export class WeightedRandomSampler extends Sampler {
     checkOptions('WeightedRandomSampler', options, ['seed']);
     this.length = checkCount('WeightedRandomSampler', 'numSamples', numSamples, 0);
     this.seed = checkSeed('WeightedRandomSampler', options.seed);
+    const isList = Array.isArray(weights) || ArrayBuffer.isView(weights);
+    checkArgument('WeightedRandomSampler', isList, ['the weights', weights], 'an array of numbers');
     let sum = 0;
     this.sums = Float64Array.from(weights, (weight, i) => {
-      if (!(weight >= 0 && weight < Number.POSITIVE_INFINITY))
+      if (!(typeof weight === 'number' && weight >= 0 && weight < Number.POSITIVE_INFINITY))
         throw new PipelineError(
           'BAD_OPTION',
-          `WeightedRandomSampler: weight ${i} is ${weight}; give a number from 0 on`,
+          `WeightedRandomSampler: weight ${i} is ${show(weight)}; give a number from 0 on`,
         );
       sum += weight;
       return sum;
@@ -204,7 +208,7 @@ export class DistributedSampler extends Sampler {
 
   constructor(source: Sized | Sampler, options: DistributedSamplerOptions) {
     super();
-    checkOptions('DistributedSampler', options, ['numReplicas', 'rank', 'shuffle', 'seed']);
+    checkRequired('DistributedSampler', options, ['numReplicas', 'rank', 'shuffle', 'seed']);
     this.numReplicas = checkCount('DistributedSampler', 'numReplicas', options.numReplicas);
     this.rank = checkCount('DistributedSampler', 'rank', options.rank, 0);
     if (this.rank >= this.numReplicas)
@@ -237,6 +241,7 @@ export class BatchSampler implements Iterable<number[]> {
   readonly dropLast: boolean;
 
   constructor(sampler: Sampler, batchSize: number, dropLast: boolean) {
+    checkArgument('BatchSampler', sampler instanceof Sampler, ['the sampler', sampler], 'a Sampler');
     this.sampler = sampler;
     this.batchSize = checkCount('BatchSampler', 'batchSize', batchSize);
     this.dropLast = dropLast;

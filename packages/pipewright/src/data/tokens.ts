@@ -3,7 +3,15 @@ import { writeSync } from 'node:fs';
 import { resolve } from 'node:path';
 import { MappedFile, type Tensor, tensor } from '@pipewright/torch';
 import { writeFile } from '@pipewright/torch/files';
-import { checkChoice, checkCount, checkOptions } from '../base/checks.ts';
+import {
+  checkArgument,
+  checkChoice,
+  checkCount,
+  checkOptions,
+  checkPath,
+  checkRequired,
+  show,
+} from '../base/checks.ts';
 import { PipelineError } from '../base/errors.ts';
 import { builtInModule } from './built-in.ts';
 import { Dataset, type DatasetModule } from './dataset.ts';
@@ -42,7 +50,8 @@ export class TokenDataset extends Dataset<[inputs: Tensor, targets: Tensor]> {
 
   constructor(path: string, options: TokenDatasetOptions) {
     super();
-    checkOptions('TokenDataset', options, ['length', 'stride', 'dtype']);
+    checkPath('TokenDataset', 'the file', path);
+    checkRequired('TokenDataset', options, ['length', 'stride', 'dtype']);
     const length = checkCount('TokenDataset', 'length', options.length);
     const stride = checkCount('TokenDataset', 'stride', options.stride ?? length);
     const dtype = checkChoice('TokenDataset', 'dtype', options.dtype ?? 'uint16', ['uint8', 'uint16', 'int32']);
@@ -72,7 +81,7 @@ export class TokenDataset extends Dataset<[inputs: Tensor, targets: Tensor]> {
 
   getItem(index: number): [inputs: Tensor, targets: Tensor] {
     if (!Number.isInteger(index) || index < 0 || index >= this.length)
-      throw new PipelineError('BAD_INPUT', `TokenDataset: there is no sample ${index}; there are ${this.length}`);
+      throw new PipelineError('BAD_INPUT', `TokenDataset: there is no sample ${show(index)}; there are ${this.length}`);
     return this.cut(this.rows.select(0, index));
   }
 
@@ -107,6 +116,9 @@ export function writeTokens(
   pieces: Iterable<ArrayLike<number>>,
   options: { readonly dtype?: TokenType | undefined } = {},
 ): number {
+  checkPath('writeTokens', 'the file', path);
+  const isIterable = typeof pieces === 'object' && pieces !== null && Symbol.iterator in pieces;
+  checkArgument('writeTokens', isIterable, ['the second argument', pieces], 'an array of arrays of tokens');
   checkOptions('writeTokens', options, ['dtype']);
   const dtype = checkChoice('writeTokens', 'dtype', options.dtype ?? 'uint16', ['uint8', 'uint16', 'int32']);
   const { most } = tokenTypes[dtype];
@@ -114,13 +126,19 @@ export function writeTokens(
   let written = 0;
   writeFile(path, (file) => {
     for (const piece of pieces) {
-      const tokens = make.from(piece);
-      for (let i = 0; i < tokens.length; i++)
-        if (tokens[i] !== piece[i])
+      const isList = typeof piece === 'object' && piece !== null && Number.isSafeInteger(piece.length);
+      checkArgument('writeTokens', isList, ['a piece', piece], 'an array of tokens');
+      const tokens = new make(piece.length);
+      for (let i = 0; i < tokens.length; i++) {
+        const token = piece[i] as number;
+        checkArgument('writeTokens', typeof token === 'number', [`token ${written + i}`, token], 'a number');
+        tokens[i] = token;
+        if (tokens[i] !== token)
           throw new PipelineError(
             'BAD_INPUT',
-            `writeTokens: token ${written + i} is ${String(piece[i])}, but ${dtype} holds 0 to ${most}; give a larger dtype, such as 'int32'`,
+            `writeTokens: token ${written + i} is ${show(token)}, but ${dtype} holds 0 to ${most}; give a larger dtype, such as 'int32'`,
           );
+      }
       const bytes = new Uint8Array(tokens.buffer, tokens.byteOffset, tokens.byteLength);
       for (let at = 0; at < bytes.length; ) at += writeSync(file, bytes, at);
       written += tokens.length;

@@ -2,8 +2,7 @@
  * @file Which draw of random numbers a node is, so that a graph draws by name what the model it was made of would draw: by the
  * module that the node came from, the number of the module's call, and the number of the draw in that call.
  */
-import { type DrawName, drawName, drawsByName, inCall } from '@pipewright/torch';
-import { bindOp, type Registers } from '@pipewright/torch/internal';
+import { bindOp, type DrawName, drawName, drawsByName, inCall, type Registers } from '@pipewright/torch/internal';
 import type { CallNode, GraphNode } from '../graph/graph.ts';
 
 const random = new Map<string, boolean>();

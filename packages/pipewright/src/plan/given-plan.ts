@@ -1,6 +1,7 @@
 /** @file The plan that a run was started with: `pipewright run --plan plan.json train.ts`. */
 import { readFileSync } from 'node:fs';
 import { type PipelinePlan, readPlan } from '@pipewright/schedule';
+import { checkArgument } from '../base/checks.ts';
 import { PipelineError } from '../base/errors.ts';
 
 /** The variable that names the file of the plan. */
@@ -12,8 +13,11 @@ const PLAN_FILE = 'PIPEWRIGHT_PLAN';
  * @example const plan = givenPlan(); const pipe = pipeline(model, [x], plan === null ? { stages: 4 } : { plan })
  */
 export function givenPlan(env: NodeJS.ProcessEnv = process.env): PipelinePlan | null {
-  const file = env[PLAN_FILE] ?? '';
-  if (file === '') return null;
+  const isEnv = typeof (env as unknown) === 'object' && env !== null;
+  checkArgument('givenPlan', isEnv, ['the environment', env], 'an object such as process.env');
+  const file: unknown = env[PLAN_FILE] ?? '';
+  checkArgument('givenPlan', typeof file === 'string', [PLAN_FILE, file], 'the name of a file');
+  if (typeof file !== 'string' || file === '') return null;
   let text: string;
   try {
     text = readFileSync(file, 'utf8');

@@ -23,5 +23,5 @@ export {
   planPipeline,
   type UnitTable,
 } from './search.ts';
-export { lackOf, rankPlans, settlePlan } from './settle.ts';
+export { rankPlans, settlePlan } from './settle.ts';
 export type { UnitCosts } from './unit-costs.ts';

@@ -21,7 +21,7 @@ export function measureLink(group: distributed.ProcessGroup): MeasuredLink | nul
   checkArgument('measureLink', typeof group?.channel === 'function', ['the group', group], 'a process group');
   if (group.size < 2) return null;
   const found = group.rank < 2 ? scope(() => exchange(group)) : null;
-  return group.broadcastObject(found as never, 0) as unknown as MeasuredLink;
+  return group.broadcastObject<MeasuredLink>(found === null ? null : { ...found }, 0);
 }
 
 function exchange(group: distributed.ProcessGroup): MeasuredLink {

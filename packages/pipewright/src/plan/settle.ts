@@ -1,5 +1,6 @@
 /** @file Plans whose stages were measured themselves: their costs and bytes take the place of sums over units. */
 import { type PipelinePlan, predictPlan } from '@pipewright/schedule';
+import { checkPlan } from '@pipewright/schedule/internal';
 import { checkArgument } from '../base/checks.ts';
 import { PipelineError } from '../base/errors.ts';
 import type { MeasuredStage } from './measure-stages.ts';
@@ -10,8 +11,13 @@ import type { MeasuredStage } from './measure-stages.ts';
  * @example settlePlan(plan, measureStages(pipeline(program, { plan }), [x], { lossFn, target })).predicted.step
  */
 export function settlePlan(plan: PipelinePlan, measured: readonly MeasuredStage[]): PipelinePlan {
+  checkPlan('settlePlan', plan);
   const fits = Array.isArray(measured) && measured.length === plan.stages;
   checkArgument('settlePlan', fits, ['the measured stages', measured], `one for each of the ${plan.stages} stages`);
+  for (const [stage, one] of measured.entries()) {
+    const isMeasured = typeof (one as MeasuredStage | null | undefined)?.costs === 'object';
+    checkArgument('settlePlan', isMeasured, [`measured stage ${stage}`, one], 'what measureStages gave');
+  }
   const memory = measured.flatMap(({ memory: counted }) => (counted === null ? [] : [counted]));
   const costs = measured.map(({ costs: found }, stage) => {
     const { again } = plan.costs[stage] ?? {};
@@ -34,6 +40,8 @@ export function lackOf(plan: PipelinePlan): { readonly rank: number; readonly mi
 
 /** Plans in the order of their predicted steps, those that do not fit left out; refuses where none is left. */
 export function rankPlans(plans: readonly PipelinePlan[]): PipelinePlan[] {
+  checkArgument('rankPlans', Array.isArray(plans), ['the argument', plans], 'an array of plans');
+  for (const plan of plans) checkPlan('rankPlans', plan);
   const fitting = plans.filter((plan) => lackOf(plan) === null);
   if (fitting.length > 0) return fitting.toSorted((a, b) => a.predicted.step - b.predicted.step);
   const lacks = plans.flatMap((plan) => lackOf(plan) ?? []).sort((a, b) => a.missingBytes - b.missingBytes);

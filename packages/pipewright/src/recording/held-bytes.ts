@@ -3,7 +3,8 @@
  * backwards give back, with what arrives in messages and without what leaves in them for good.
  */
 import type { Action } from '@pipewright/schedule';
-import { type distributed, holdsAlone, liveBytes, Tensor } from '@pipewright/torch';
+import { type distributed, liveBytes, Tensor } from '@pipewright/torch';
+import { holdsAlone } from '@pipewright/torch/internal';
 import { tensorsIn } from '../base/tree.ts';
 
 /** Counts one step after the other. */

@@ -117,7 +117,7 @@ function entriesOf(name: string, object: StateObject, replicated: ReadonlySet<Te
         name,
         shared: false,
         take: () => object.stateDict(),
-        put: (state) => object.loadStateDict(copied(state) as never),
+        put: (state) => object.loadStateDict(copied(state) as Parameters<typeof object.loadStateDict>[0]),
       },
     ];
   if (isPlainObject(object))

@@ -73,11 +73,11 @@ export function stepOptimizers(
 ): OptimizerStep {
   checkOptions('stepOptimizer', options, ['maxNorm', 'normType']);
   const optimizers: readonly AnyOptimizer[] = Array.isArray(given) ? given : [given as AnyOptimizer];
-  const wrong = optimizers.find((each) => typeof (each as AnyOptimizer | null)?.step !== 'function');
-  if (wrong !== undefined)
+  const wrong = [...optimizers].findIndex((each) => typeof (each as AnyOptimizer | null)?.step !== 'function');
+  if (wrong >= 0)
     throw new PipelineError(
       'BAD_INPUT',
-      `stepOptimizer: ${show(wrong)} is no optimizer; give one, or an array of them`,
+      `stepOptimizer: ${show(optimizers[wrong])} is no optimizer; give one, or an array of them`,
     );
   const { maxNorm } = options;
   if (maxNorm !== undefined) checkMaxNorm('stepOptimizer', maxNorm);

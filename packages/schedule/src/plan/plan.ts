@@ -186,6 +186,9 @@ function problemOf(data: unknown): string | null {
     if (wrong >= 0) return `${name}[${wrong}] is ${show(list[wrong])}`;
   }
   if (typeof plan['machine'] !== 'object' || plan['machine'] === null) return 'machine is missing';
+  const { memory: limit } = plan['machine'] as Record<string, unknown>;
+  if (limit !== undefined && ![limit].flat().every((bytes) => typeof bytes === 'number'))
+    return `machine.memory is ${show(limit)}, not a number of bytes for all ranks or for each`;
   for (const name of ['slowness', 'links'] as const) {
     const list = (plan['machine'] as Record<string, unknown>)[name];
     if (list !== undefined && !Array.isArray(list)) return `machine.${name} is ${show(list)}, not an array`;

@@ -68,6 +68,8 @@ export interface ThreadRanks<Result = unknown> {
 }
 
 let groups = 0;
+/** More threads than any system lets a process have. */
+const MOST_THREADS = 1 << 22;
 const ENDED = 'RANK_ENDED';
 /** The exit code of a thread that was terminated. */
 const TERMINATED_CODE = 1;
@@ -87,10 +89,10 @@ export function spawnThreads<Result = unknown>(
   options?: SpawnOptions,
 ): ThreadRanks<Result> {
   checkOptions('spawnThreads', options, ['name', 'threadsPerRank', 'env', 'graceMs', 'keepOthers']);
-  if (!Number.isInteger(count) || count < 1) {
+  if (!Number.isInteger(count) || count < 1 || count > MOST_THREADS) {
     throw new TorchError(
       'BAD_ARGUMENT',
-      `spawnThreads: ${show(count)} is not a number of ranks; give a whole number, at least 1`,
+      `spawnThreads: ${show(count)} is not a number of ranks; give a whole number from 1 to ${MOST_THREADS}`,
     );
   }
   const name = options?.name ?? `threads-${process.pid}-${groups++}`;

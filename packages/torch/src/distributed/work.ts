@@ -1,4 +1,5 @@
 /** @file An operation under way: wait for it, await it, or ask whether it is over. */
+import { checkFunction, checkGiven, checkObject } from '../base/checks.ts';
 import { checkOptions, TorchError } from '../base/errors.ts';
 import { explain, type OperationDetails } from './errors.ts';
 import { dist } from './native.ts';
@@ -37,6 +38,9 @@ export class Work<T = void> {
   private failure: unknown;
 
   constructor(handle: number, details: WorkDetails<T>) {
+    checkGiven('Work', Number.isSafeInteger(handle) && handle >= 0, ['the handle', handle], 'one of the addon');
+    checkObject('Work', 'the details', details);
+    checkFunction('Work', details.result, 'details.result');
     this.handle = handle;
     this.details = details;
     if (handle !== 0) abandoned.register(this, handle, this);

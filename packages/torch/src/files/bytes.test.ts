@@ -1,5 +1,6 @@
 import { expect, test } from 'vitest';
-import { fromTypedArray, liveTensors, scanBytes, scope, viewBytes } from '../index.ts';
+import { fromTypedArray, liveTensors, scope } from '../index.ts';
+import { scanBytes, viewBytes } from './bytes.ts';
 
 const bytes = Uint8Array.from({ length: 200 }, (_, i) => (i * 37) % 251);
 

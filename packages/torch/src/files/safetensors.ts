@@ -76,6 +76,7 @@ export function loadSafetensors(path: string): Map<string, Tensor> {
 
 /** Names, shapes and metadata of a file, without its data. @example readSafetensorsHeader(path).metadata */
 export function readSafetensorsHeader(path: string): SafetensorsHeader {
+  checkText('readSafetensorsHeader', 'the path', path);
   const refuse = (why: string): TorchError =>
     new TorchError('SAFETENSORS', `${path}: not a sound safetensors file: ${why}`);
   const [text, start, size] = readHeaderText(path, refuse);

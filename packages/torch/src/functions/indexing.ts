@@ -176,7 +176,8 @@ function checkMask(view: Tensor, dim: number, mask: Tensor): void {
 
 /** Reads the items and puts as many whole ranges as `'...'` stands for. */
 function expandEllipsis(source: Tensor, given: readonly Index[]): Item[] {
-  const items = given.map((item): Item | '...' => (item === '...' ? '...' : readItem(item)));
+  // Array.from, not map: it reads places that hold nothing, too.
+  const items = Array.from(given, (item): Item | '...' => (item === '...' ? '...' : readItem(item)));
   const dims = source.dim();
   const used = items.reduce<number>((sum, item) => sum + dimsOf(item), 0);
   if (used > dims)

@@ -4,6 +4,7 @@
  * model begins and stays the same however it is divided into stages and replicas.
  */
 import { native } from '../addon/addon.ts';
+import { checkFunction, checkGiven, show } from '../base/checks.ts';
 import { checkOptions, TorchError } from '../base/errors.ts';
 import { type DrawName, drawName, drawsByName, inLayer, withDraws } from '../tensor/draws.ts';
 import type { Tensor } from '../tensor/tensor.ts';
@@ -48,7 +49,7 @@ export class NamedRandom {
 
   constructor(options: { readonly seed: number | bigint }) {
     checkOptions('NamedRandom', options, ['seed']);
-    this.seedValue = checkSeed(options.seed);
+    this.seedValue = checkSeed((options as { readonly seed?: unknown } | undefined)?.seed);
   }
 
   /** What all draws depend on. */
@@ -63,7 +64,7 @@ export class NamedRandom {
 
   set step(step: number) {
     if (!Number.isSafeInteger(step) || step < 0)
-      throw new TorchError('BAD_ARGUMENT', `NamedRandom: the step is ${step}; give a whole number of at least 0`);
+      throw new TorchError('BAD_ARGUMENT', `NamedRandom: the step is ${show(step)}; give a whole number of at least 0`);
     this.stepValue = step;
   }
 
@@ -74,7 +75,8 @@ export class NamedRandom {
    * @example random.name(stage, { 'blocks.0': 'blocks.4' })
    */
   name(module: Module, names?: NamesInWhole): this {
-    const inWhole = namesInWhole(names);
+    checkModule('NamedRandom.name', module);
+    const inWhole = namesInWhole('NamedRandom.name', names);
     for (const [name, part] of module.namedModules()) {
       if (layerNames.has(part) && names === undefined) continue;
       if (!layerNames.has(part)) watch(part);
@@ -90,7 +92,9 @@ export class NamedRandom {
    */
   initialize<T extends Module>(module: T, options: InitializeOptions = {}): T {
     checkOptions('NamedRandom.initialize', options, ['names', 'init']);
-    const inWhole = namesInWhole(options.names);
+    checkModule('NamedRandom.initialize', module);
+    if (options.init !== undefined) checkFunction('NamedRandom.initialize', options.init, 'init');
+    const inWhole = namesInWhole('NamedRandom.initialize', options.names);
     const named = module.namedParameters();
     const versions = named.map(([, parameter]) => native.version(parameter.handle));
     const parameters = new Map<Tensor, DrawName>(
@@ -112,12 +116,13 @@ export class NamedRandom {
 
   /** Runs a function whose random numbers are drawn by name, for the step that `step` says. */
   run<T>(body: () => T, options: DrawOptions = {}): T {
+    checkFunction('NamedRandom.run', body);
     checkOptions('NamedRandom.run', options, ['microbatch', 'training']);
     const { microbatch = 0, training = true } = options;
     if (!Number.isSafeInteger(microbatch) || microbatch < 0)
       throw new TorchError(
         'BAD_ARGUMENT',
-        `NamedRandom.run: microbatch is ${microbatch}; give a whole number of at least 0`,
+        `NamedRandom.run: microbatch is ${show(microbatch)}; give a whole number of at least 0`,
       );
     const kind = training ? kinds.training : kinds.evaluation;
     return withDraws({ seed: this.seedValue, step: this.stepValue, kind, microbatch }, body);
@@ -130,25 +135,36 @@ export class NamedRandom {
 
   /** Goes on where another one was. */
   loadStateDict(state: NamedRandomState): void {
-    if (typeof state !== 'object' || state === null || !/^-?\d+$/.test(String(state.seed)))
+    const seed: unknown = (state as NamedRandomState | null)?.seed;
+    if (typeof seed !== 'string' || !/^-?\d+$/.test(seed))
       throw new TorchError('BAD_ARGUMENT', 'NamedRandom.loadStateDict: this is not what stateDict() gave');
     this.step = state.step;
-    this.seedValue = checkSeed(BigInt(state.seed));
+    this.seedValue = checkSeed(BigInt(seed));
   }
 }
 
-function checkSeed(seed: number | bigint): bigint {
-  if (typeof seed === 'bigint' ? BigInt.asIntN(64, seed) === seed : Number.isSafeInteger(seed)) return BigInt(seed);
+function checkModule(where: string, module: unknown): void {
+  checkGiven(where, module instanceof Module, ['the first argument', module], 'a module');
+}
+
+function checkSeed(seed: unknown): bigint {
+  if (typeof seed === 'bigint' && BigInt.asIntN(64, seed) === seed) return seed;
+  if (typeof seed === 'number' && Number.isSafeInteger(seed)) return BigInt(seed);
   throw new TorchError(
     'BAD_ARGUMENT',
-    `NamedRandom: the seed is ${String(seed)}; give a whole number of at most 64 bits`,
+    `NamedRandom: the seed is ${show(seed)}; give { seed }, a whole number of at most 64 bits`,
   );
 }
 
 /** A name here as a name in the whole model. In a table the longest beginning counts; the entry '' is for all others. */
-function namesInWhole(names: NamesInWhole | undefined): (name: string) => string {
+function namesInWhole(where: string, names: NamesInWhole | undefined): (name: string) => string {
   if (names === undefined) return (name) => name;
   if (typeof names === 'function') return (name) => (name === '' ? '' : names(name));
+  const isTable =
+    typeof (names as unknown) === 'object' &&
+    names !== null &&
+    Object.values(names).every((name) => typeof (name as unknown) === 'string');
+  checkGiven(where, isTable, ['names', names], 'a function of a name, or an object of names');
   const table = Object.entries(names).sort(([a], [b]) => b.length - a.length);
   return (name) => {
     for (const [from, to] of table) {

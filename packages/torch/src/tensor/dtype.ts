@@ -1,5 +1,6 @@
 /** @file The types of tensor elements, and which JavaScript array holds each. */
 import { native } from '../addon/addon.ts';
+import { show } from '../base/checks.ts';
 import { didYouMean, TorchError } from '../base/errors.ts';
 
 /** The name of an element type, as in PyTorch. */
@@ -139,11 +140,8 @@ export function toDType(value: DType | DTypeName): DType {
   if (value instanceof DType) return value;
   const found = typeof value === 'string' ? dtypes.get(value) : undefined;
   if (found === undefined) {
-    const shown = typeof value === 'string' ? `'${value}'` : String(value);
-    throw new TorchError(
-      'DTYPE',
-      `${shown} is not an element type${didYouMean(String(value), dtypes.keys())}; use float32, int64, ...`,
-    );
+    const near = typeof value === 'string' ? didYouMean(value, dtypes.keys()) : '';
+    throw new TorchError('DTYPE', `${show(value)} is not an element type${near}; use float32, int64, ...`);
   }
   return found;
 }

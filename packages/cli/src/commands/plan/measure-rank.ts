@@ -1,5 +1,6 @@
 /** @file What ranks run to measure: all do the same at the same time, as they will when they train; rank 0 writes what was found. */
 import { writeFileSync } from 'node:fs';
+import type { distributed as torchDistributed } from '@pipewright/torch';
 import type { MeasuredLink, MeasuredStage, PipelinePlan, UnitTable } from 'pipewright';
 import { type ModelSource, openModel } from './model.ts';
 
@@ -38,7 +39,7 @@ export async function main(task: MeasureTask): Promise<void> {
     return measureStages(pipe, args, { lossFn, target, rounds: task.rounds, beforeStage: together });
   });
   const mine: Measured = { tables, stages, link: measureLink(group) };
-  const all = group.allGatherObject(mine as never) as unknown as Measured[];
+  const all = group.allGatherObject<Measured>(mine as unknown as torchDistributed.Json);
   if (group.rank === 0) writeFileSync(task.out, JSON.stringify(meanOf(all)));
 }
 

@@ -101,8 +101,8 @@ async function openPt2({ file, model, sizes, inputs }: ModelSource): Promise<Ope
         if (example !== undefined) return (example as Tensor).narrow(0, 0, rows);
         const dims = shape.map((dim) => sizeOf(dim, rows));
         return /^(float|bfloat)/.test(dtype)
-          ? torch.randn(dims, { dtype: dtype as never })
-          : torch.zeros(dims, { dtype: dtype as never });
+          ? torch.randn(dims, { dtype: torch.dtypes.get(dtype) })
+          : torch.zeros(dims, { dtype: torch.dtypes.get(dtype) });
       }),
     }),
   };

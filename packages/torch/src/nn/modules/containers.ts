@@ -122,6 +122,7 @@ export class ModuleList<T extends Module = Module> extends Module {
 
   constructor(modules: Iterable<T> = []) {
     super();
+    checkIterable('ModuleList', 'the argument', modules, 'an array of modules');
     this.items = Array.from(modules, (module) => check('ModuleList', module) as T);
   }
 

@@ -2,7 +2,7 @@
 import { TorchError } from '../../base/errors.ts';
 import { readOptions } from '../../base/options.ts';
 import type { Real } from '../../base/text.ts';
-import { type AnyOptimizer, LRScheduler, perGroup, type ScheduleOptions, setRate } from './lr-scheduler.ts';
+import { type AnyOptimizer, LRScheduler, numberPerGroup, type ScheduleOptions, setRate } from './lr-scheduler.ts';
 
 /** What CyclicLR can be told. */
 export interface CyclicOptions extends ScheduleOptions {
@@ -50,13 +50,13 @@ export class CyclicLR extends LRScheduler {
       lastEpoch: -1,
     });
     super(optimizer, given.lastEpoch);
-    const low = perGroup('CyclicLR: baseLr', optimizer, baseLr);
+    const low = numberPerGroup('CyclicLR: baseLr', optimizer, baseLr);
     if (given.lastEpoch === -1)
       optimizer.paramGroups.forEach((group, i) => {
         setRate(group, low[i] as number);
         group.initialLr = low[i] as number;
       });
-    this.maxLrs = perGroup('CyclicLR: maxLr', optimizer, maxLr);
+    this.maxLrs = numberPerGroup('CyclicLR: maxLr', optimizer, maxLr);
     const down = given.stepSizeDown ?? given.stepSizeUp;
     this.totalSize = given.stepSizeUp + down;
     this.stepRatio = given.stepSizeUp / this.totalSize;
@@ -74,8 +74,8 @@ export class CyclicLR extends LRScheduler {
         'BAD_ARGUMENT',
         'CyclicLR: the optimizer has neither momentum nor betas; pass { cycleMomentum: false }',
       );
-    this.baseMomentums = perGroup('CyclicLR: baseMomentum', optimizer, given.baseMomentum ?? 0.8);
-    this.maxMomentums = perGroup('CyclicLR: maxMomentum', optimizer, given.maxMomentum ?? 0.9);
+    this.baseMomentums = numberPerGroup('CyclicLR: baseMomentum', optimizer, given.baseMomentum ?? 0.8);
+    this.maxMomentums = numberPerGroup('CyclicLR: maxMomentum', optimizer, given.maxMomentum ?? 0.9);
     if (given.cycleMomentum && given.lastEpoch === -1)
       this.maxMomentums.forEach((momentum, i) => this.setMomentum(i, momentum));
     this.begin();

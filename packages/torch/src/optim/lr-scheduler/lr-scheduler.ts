@@ -2,8 +2,10 @@
  * @file The base of learning-rate schedules. Like PyTorch's, a schedule sets the rate of every group when it is made and
  * again at every `step()`, from the rate before, so that schedules can be combined.
  */
+import { checkGiven } from '../../base/checks.ts';
 import { checkOptions, TorchError } from '../../base/errors.ts';
 import { FloatScalar } from '../../base/float-scalar.ts';
+import { checkWhole } from '../../base/options.ts';
 import { Tensor } from '../../tensor/tensor.ts';
 import { Optimizer, type ParamGroup } from '../optimizer.ts';
 
@@ -30,6 +32,7 @@ export abstract class LRScheduler {
   constructor(optimizer: AnyOptimizer, lastEpoch: number) {
     if (!(optimizer instanceof Optimizer))
       throw new TorchError('BAD_ARGUMENT', `${new.target.name}: the first argument is an optimizer`);
+    checkWhole(`${new.target.name}: lastEpoch`, lastEpoch, -1);
     this.optimizer = optimizer;
     this.lastEpoch = lastEpoch;
   }
@@ -82,6 +85,7 @@ export abstract class LRScheduler {
 
   /** Goes to a step directly. */
   restart(epoch: number): void {
+    checkGiven(`${this.constructor.name}.restart`, Number.isFinite(epoch), ['the epoch', epoch], 'a number');
     this.lastEpoch = epoch;
     this.apply(this.closedForm());
   }
@@ -125,6 +129,13 @@ export function rateOf(group: ParamGroup<{ lr: number | Tensor; maximize: boolea
 export function setRate(group: ParamGroup<{ lr: number | Tensor; maximize: boolean }>, rate: number): void {
   if (group.lr instanceof Tensor) group.lr.fill_(new FloatScalar(rate));
   else group.lr = rate;
+}
+
+/** One number per group. */
+export function numberPerGroup(where: string, optimizer: AnyOptimizer, value: number | readonly number[]): number[] {
+  const numbers = perGroup(where, optimizer, value);
+  for (const number of numbers) checkGiven(where, Number.isFinite(number), ['a value', number], 'a number');
+  return numbers;
 }
 
 /** One value per group. */

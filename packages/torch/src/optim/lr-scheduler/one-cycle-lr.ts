@@ -2,7 +2,7 @@
 import { TorchError } from '../../base/errors.ts';
 import { readOptions } from '../../base/options.ts';
 import type { Real } from '../../base/text.ts';
-import { type AnyOptimizer, LRScheduler, perGroup, type ScheduleOptions } from './lr-scheduler.ts';
+import { type AnyOptimizer, LRScheduler, numberPerGroup, type ScheduleOptions } from './lr-scheduler.ts';
 
 /** What OneCycleLR can be told; `totalSteps`, or `epochs` and `stepsPerEpoch`, must be. */
 export interface OneCycleOptions extends ScheduleOptions {
@@ -71,9 +71,9 @@ export class OneCycleLR extends LRScheduler {
     this.isCosine = given.annealStrategy === 'cos';
     this.cycleMomentum = given.cycleMomentum;
     this.phases = phasesOf(given.pctStart, steps, given.threePhase);
-    const largest = perGroup('OneCycleLR: maxLr', optimizer, maxLr);
-    const high = perGroup('OneCycleLR: maxMomentum', optimizer, given.maxMomentum ?? 0.95);
-    const low = perGroup('OneCycleLR: baseMomentum', optimizer, given.baseMomentum ?? 0.85);
+    const largest = numberPerGroup('OneCycleLR: maxLr', optimizer, maxLr);
+    const high = numberPerGroup('OneCycleLR: maxMomentum', optimizer, given.maxMomentum ?? 0.95);
+    const low = numberPerGroup('OneCycleLR: baseMomentum', optimizer, given.baseMomentum ?? 0.85);
     if (this.cycleMomentum && !('momentum' in optimizer.defaults) && !('betas' in optimizer.defaults)) {
       throw new TorchError(
         'BAD_ARGUMENT',

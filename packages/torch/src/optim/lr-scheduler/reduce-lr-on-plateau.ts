@@ -1,10 +1,11 @@
 /** @file A smaller rate when a measure stops getting better. */
+import { checkGiven } from '../../base/checks.ts';
 import { checkOptions, TorchError } from '../../base/errors.ts';
 import { readOptions } from '../../base/options.ts';
 import type { Real } from '../../base/text.ts';
 import { Tensor } from '../../tensor/tensor.ts';
 import { Optimizer } from '../optimizer.ts';
-import { type AnyOptimizer, perGroup, rateOf, type ScheduleState, setRate } from './lr-scheduler.ts';
+import { type AnyOptimizer, numberPerGroup, rateOf, type ScheduleState, setRate } from './lr-scheduler.ts';
 
 /** What ReduceLROnPlateau can be told. */
 export interface PlateauOptions {
@@ -66,7 +67,7 @@ export class ReduceLROnPlateau {
     this.threshold = given.threshold;
     this.thresholdMode = given.thresholdMode;
     this.cooldown = given.cooldown;
-    this.minLrs = perGroup('ReduceLROnPlateau: minLr', optimizer, given.minLr ?? 0);
+    this.minLrs = numberPerGroup('ReduceLROnPlateau: minLr', optimizer, given.minLr ?? 0);
     this.eps = given.eps;
     this.best = given.mode === 'min' ? Infinity : -Infinity;
     this.lastLr = optimizer.paramGroups.map(rateOf);
@@ -75,6 +76,7 @@ export class ReduceLROnPlateau {
   /** Takes the measure of this step. */
   step(metric: number | Tensor): void {
     const current = metric instanceof Tensor ? metric.item() : metric;
+    checkGiven('ReduceLROnPlateau.step', typeof (current as unknown) === 'number', ['the metric', current], 'a number');
     this.lastEpoch++;
     if (this.isBetter(current)) {
       this.best = current;

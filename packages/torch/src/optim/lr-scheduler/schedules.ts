@@ -1,6 +1,7 @@
 /** @file Learning-rate schedules that depend on the number of the step alone. */
+import { checkFunction, checkGiven } from '../../base/checks.ts';
 import { TorchError } from '../../base/errors.ts';
-import { readOptions } from '../../base/options.ts';
+import { checkWhole, readOptions } from '../../base/options.ts';
 import type { Real } from '../../base/text.ts';
 import { type AnyOptimizer, LRScheduler, perGroup, type ScheduleOptions } from './lr-scheduler.ts';
 
@@ -15,6 +16,7 @@ export class LambdaLR extends LRScheduler {
   ) {
     super(optimizer, readOptions('LambdaLR', options, { lastEpoch: -1 }).lastEpoch);
     this.lambdas = perGroup('LambdaLR: lrLambda', optimizer, lrLambda);
+    for (const lambda of this.lambdas) checkFunction('LambdaLR', lambda, 'lrLambda');
     this.begin();
   }
 
@@ -34,6 +36,7 @@ export class MultiplicativeLR extends LRScheduler {
   ) {
     super(optimizer, readOptions('MultiplicativeLR', options, { lastEpoch: -1 }).lastEpoch);
     this.lambdas = perGroup('MultiplicativeLR: lrLambda', optimizer, lrLambda);
+    for (const lambda of this.lambdas) checkFunction('MultiplicativeLR', lambda, 'lrLambda');
     this.begin();
   }
 
@@ -52,6 +55,7 @@ export class StepLR extends LRScheduler {
   constructor(optimizer: AnyOptimizer, stepSize: number, options?: ScheduleOptions & { gamma?: Real | undefined }) {
     const given = readOptions('StepLR', options, { gamma: 0.1, lastEpoch: -1 });
     super(optimizer, given.lastEpoch);
+    checkWhole('StepLR: stepSize', stepSize, 1);
     this.stepSize = stepSize;
     this.gamma = given.gamma;
     this.begin();
@@ -79,6 +83,8 @@ export class MultiStepLR extends LRScheduler {
   ) {
     const given = readOptions('MultiStepLR', options, { gamma: 0.1, lastEpoch: -1 });
     super(optimizer, given.lastEpoch);
+    const areWhole = Array.isArray(milestones) && milestones.every((milestone) => Number.isInteger(milestone));
+    checkGiven('MultiStepLR', areWhole, ['milestones', milestones], 'an array of whole numbers');
     this.milestones = [...milestones].sort((a, b) => a - b);
     this.gamma = given.gamma;
     this.begin();
@@ -108,6 +114,7 @@ export class ConstantLR extends LRScheduler {
     super(optimizer, given.lastEpoch);
     checkFactor('ConstantLR: factor', given.factor, 0);
     this.factor = given.factor;
+    checkWhole('ConstantLR: totalIters', given.totalIters);
     this.totalIters = given.totalIters;
     this.begin();
   }
@@ -148,6 +155,7 @@ export class LinearLR extends LRScheduler {
     checkFactor('LinearLR: endFactor', given.endFactor, 0);
     this.startFactor = given.startFactor;
     this.endFactor = given.endFactor;
+    checkWhole('LinearLR: totalIters', given.totalIters);
     this.totalIters = given.totalIters;
     this.begin();
   }
@@ -174,6 +182,7 @@ export class ExponentialLR extends LRScheduler {
 
   constructor(optimizer: AnyOptimizer, gamma: number, options?: ScheduleOptions) {
     super(optimizer, readOptions('ExponentialLR', options, { lastEpoch: -1 }).lastEpoch);
+    checkGiven('ExponentialLR', Number.isFinite(gamma), ['gamma', gamma], 'a number');
     this.gamma = gamma;
     this.begin();
   }
@@ -198,6 +207,7 @@ export class PolynomialLR extends LRScheduler {
   ) {
     const given = readOptions('PolynomialLR', options, { totalIters: 5, power: 1, lastEpoch: -1 });
     super(optimizer, given.lastEpoch);
+    checkWhole('PolynomialLR: totalIters', given.totalIters);
     this.totalIters = given.totalIters;
     this.power = given.power;
     this.begin();
@@ -224,6 +234,7 @@ export class CosineAnnealingLR extends LRScheduler {
   constructor(optimizer: AnyOptimizer, tMax: number, options?: ScheduleOptions & { etaMin?: Real | undefined }) {
     const given = readOptions('CosineAnnealingLR', options, { etaMin: 0, lastEpoch: -1 });
     super(optimizer, given.lastEpoch);
+    checkGiven('CosineAnnealingLR', Number.isFinite(tMax) && tMax > 0, ['tMax', tMax], 'a number above 0');
     this.tMax = tMax;
     this.etaMin = given.etaMin;
     this.begin();

@@ -1,7 +1,7 @@
 /** @file Schedules one after the other. */
 import { checkGiven } from '../../base/checks.ts';
 import { TorchError } from '../../base/errors.ts';
-import { readOptions } from '../../base/options.ts';
+import { checkWhole, readOptions } from '../../base/options.ts';
 import { type AnyOptimizer, LRScheduler, type ScheduleOptions, type ScheduleState, setRate } from './lr-scheduler.ts';
 
 /** One schedule after the other, changing at milestones. @example new SequentialLR(optimizer, [warmUp, cosine], [100]) */
@@ -18,6 +18,7 @@ export class SequentialLR extends LRScheduler {
     super(optimizer, readOptions('SequentialLR', options, { lastEpoch: -1 }).lastEpoch + 1);
     for (const [name, list] of Object.entries({ schedulers, milestones }))
       checkGiven('SequentialLR', Array.isArray(list), [name, list], 'an array');
+    for (const milestone of milestones) checkWhole('SequentialLR: a milestone', milestone);
     if (schedulers.length === 0 || milestones.length !== schedulers.length - 1) {
       throw new TorchError(
         'BAD_ARGUMENT',
