@@ -27,7 +27,7 @@ export function settlePlan(plan: PipelinePlan, measured: readonly MeasuredStage[
 }
 
 /** What a plan lacks: the rank that is furthest beyond its memory, and by how many bytes; null where all fits. */
-export function lackOf(plan: PipelinePlan): { readonly rank: number; readonly missingBytes: number } | null {
+function lackOf(plan: PipelinePlan): { readonly rank: number; readonly missingBytes: number } | null {
   const { memory } = plan.machine;
   if (memory === undefined) return null;
   let worst: { rank: number; missingBytes: number } | null = null;
