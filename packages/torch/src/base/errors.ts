@@ -42,6 +42,7 @@ export const torchErrorCodes = [
   'MISMATCH',
   'MISSING_ARGUMENT',
   'NOT_CALLABLE',
+  'NOT_CONTIGUOUS',
   'NOT_FINITE',
   'NOT_FOUND',
   'NOT_INITIALIZED',
