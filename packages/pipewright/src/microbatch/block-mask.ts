@@ -78,6 +78,8 @@ export class BlockMask implements BlockMaskParts {
 
   /** One mask for each size, in order; their tensors are views. */
   split(sizes: readonly number[]): BlockMask[] {
+    const areSizes = Array.isArray(sizes) && [...sizes].every((size) => Number.isSafeInteger(size) && size >= 0);
+    checkArgument('BlockMask.split', areSizes, ['the sizes', sizes], 'an array of whole numbers');
     if (this.batchSize === 1) return sizes.map(() => this);
     let before = 0;
     return sizes.map((size) => {

@@ -123,4 +123,9 @@ test('what makes no sense is refused', () => {
   expect(() => new optim.LinearLR(optimizer, { startFactor: 0 })).toThrow(/between 0 and 1/);
   expect(() => new optim.LambdaLR(optimizer, [() => 1, () => 1])).toThrow(/the optimizer has 1 groups/);
   expect(() => new optim.StepLR({} as optim.SGD, 1)).toThrow(/the first argument is an optimizer/);
+  for (const size of [0, -1, 1.5, Number.NaN])
+    expect(() => new optim.StepLR(optimizer, size)).toThrow(/StepLR: stepSize must be a whole number of at least 1/);
+  expect(() => new optim.MultiStepLR(optimizer, [1.5])).toThrow(/milestones is an array of 1; give an array of whole/);
+  expect(() => new optim.CosineAnnealingLR(optimizer, 0)).toThrow(/tMax is 0; give a number above 0/);
+  expect(() => new optim.ExponentialLR(optimizer, Number.NaN)).toThrow(/gamma is NaN; give a number/);
 });
