@@ -16,6 +16,8 @@ export function isWatched(): boolean {
 
 /** Times of actions are written about this often, in milliseconds; what a step took is always written. */
 const detailMs = 200;
+/** So many steps at the beginning always come with times: a short run is to be compared with its plan too. */
+const firstSteps = 8;
 /** Weight of the newest step in the mean time of steps. */
 const newest = 0.2;
 /** A file that has grown this large begins again. */
@@ -49,12 +51,12 @@ export class LiveFeed {
 
   /**
    * Whether a step should come with the times of its actions. A picture needs the same step of all ranks, so its number
-   * decides: every first, second, fourth, eighth one and so on, by the time that steps take.
+   * decides: the first ones, then every first, second, fourth, eighth one and so on, by the time that steps take.
    */
   wantsActions(step: number, ms: number): boolean {
     this.meanMs = this.meanMs === 0 ? ms : this.meanMs + newest * (ms - this.meanMs);
     const every = 2 ** Math.max(0, Math.min(16, Math.round(Math.log2(detailMs / Math.max(1e-3, this.meanMs)))));
-    return step % every === 0;
+    return step < firstSteps || step % every === 0;
   }
 
   /** A step that has ended. */
