@@ -24,6 +24,7 @@ export function runTests(args, failedChecks = []) {
     process.execPath,
     [
       ...[join(root, 'node_modules/vitest/vitest.mjs'), 'run', '--reporter=default', '--reporter=json'],
+      ...[`--reporter=${join(root, 'scripts/vitest-hang.mjs')}`],
       ...[`--outputFile.json=${results}`, ...args],
     ],
     {
