@@ -49,7 +49,7 @@ describe('commands run', () => {
       NODE_OPTIONS: '',
       NO_COLOR: '1',
     };
-    const { status, stdout, stderr } = spawnSync('sh', ['-c', line], { cwd, env, encoding: 'utf8' });
+    const { status, stdout, stderr } = spawnSync('sh', ['-c', line], { cwd, env, encoding: 'utf8', timeout: 300_000 });
     expect({ status, stderr }).toEqual({ status: 0, stderr: '' });
     if (block.prints !== undefined && linesOf(block).length === 1)
       expect(stdout.trimEnd()).toBe(block.prints.trimEnd());
@@ -73,7 +73,11 @@ test('commands in the running text run too, or name what is yours', () => {
     const words = line.split(' ').slice(1);
     if (words.length < 3 && !words.includes('--list')) continue; // the name of a command alone
     const cli = join(root, 'packages/cli/bin/pipewright.js');
-    const { status, stderr } = spawnSync(process.execPath, [cli, ...words], { cwd, encoding: 'utf8' });
+    const { status, stderr } = spawnSync(process.execPath, [cli, ...words], {
+      cwd,
+      encoding: 'utf8',
+      timeout: 300_000,
+    });
     expect(status, `${page}: ${line}: ${stderr}`).toBe(0);
   }
 });

@@ -4,7 +4,7 @@ import { expect, test } from 'vitest';
 
 test('the first example runs and says what it did', () => {
   const file = fileURLToPath(new URL('../../examples/dist/00-first-schedule/schedule.js', import.meta.url));
-  const { status, stdout, stderr } = spawnSync(process.execPath, [file], { encoding: 'utf8' });
+  const { status, stdout, stderr } = spawnSync(process.execPath, [file], { encoding: 'utf8', timeout: 300_000 });
   expect({ status, stderr }).toEqual({ status: 0, stderr: '' });
   const lines = stdout.split('\n');
   expect(lines[0]).toBe('1F1B: 4 ranks, 4 stages, 8 microbatches');

@@ -70,7 +70,7 @@ function environment(): NodeJS.ProcessEnv {
 let env: NodeJS.ProcessEnv;
 let files: string[];
 function run(command: string, ...args: string[]): SpawnSyncReturns<string> {
-  return spawnSync(join(bin, command), args, { cwd: project, env, encoding: 'utf8' });
+  return spawnSync(join(bin, command), args, { cwd: project, env, encoding: 'utf8', timeout: 400_000 });
 }
 
 beforeAll(async () => {

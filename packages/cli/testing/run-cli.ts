@@ -25,7 +25,7 @@ export interface Result {
 
 /** Runs the program with arguments. */
 export function run(args: readonly string[], input = '', env: NodeJS.ProcessEnv = environment): Result {
-  const options = { cwd: folder, input, env, encoding: 'utf8' } as const;
+  const options = { cwd: folder, input, env, encoding: 'utf8', timeout: 300_000, killSignal: 'SIGKILL' } as const;
   const { status, stdout, stderr } = spawnSync(process.execPath, [bin, ...args], options);
   return { code: status, out: stdout, err: stderr };
 }

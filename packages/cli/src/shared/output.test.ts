@@ -114,7 +114,7 @@ describe('output', () => {
     const head = spawnSync(
       'sh',
       ['-c', `"${process.execPath}" "${bin}" schedule 1F1B -p 64 -m 512 | head -n 2 | wc -l`],
-      { env: environment, encoding: 'utf8' },
+      { env: environment, encoding: 'utf8', timeout: 300_000 },
     );
     expect([head.stdout.trim(), head.stderr]).toEqual(['2', '']);
   });
@@ -173,14 +173,14 @@ describe('--out destroys nothing', () => {
 
   test('standard output on a full disk: one line', () => {
     const line = `"${process.execPath}" "${bin}" ${args.join(' ')} > /dev/full`;
-    const { status, stderr } = spawnSync('sh', ['-c', line], { env: environment, encoding: 'utf8' });
+    const { status, stderr } = spawnSync('sh', ['-c', line], { env: environment, encoding: 'utf8', timeout: 300_000 });
     expect([status, stderr]).toEqual([1, 'pipewright: cannot write standard output: the disk is full\n']);
   });
 
   test('/dev/stdout adds to a file that others write too', () => {
     const file = join(place, 'log.txt');
     const line = `{ echo before; "${process.execPath}" "${bin}" ${args.join(' ')} -o /dev/stdout; echo after; } > "${file}"`;
-    expect(spawnSync('sh', ['-c', line], { env: environment, encoding: 'utf8' })).toMatchObject({
+    expect(spawnSync('sh', ['-c', line], { env: environment, encoding: 'utf8', timeout: 300_000 })).toMatchObject({
       status: 0,
       stderr: '',
     });

@@ -14,7 +14,13 @@ const program = fileURLToPath(new URL('../../testing/checkpoint/saving.mjs', imp
 
 function save(folder: string, step: number, dieAt?: number): { status: number | null; signal: string | null } {
   const env = { ...process.env, NODE_OPTIONS: '', ...(dieAt !== undefined && { DIE_AT: String(dieAt) }) };
-  return spawnSync(process.execPath, [program, folder, String(step)], { env, stdio: ['ignore', 'ignore', 'inherit'] });
+  const { status, signal, error } = spawnSync(process.execPath, [program, folder, String(step)], {
+    env,
+    stdio: ['ignore', 'ignore', 'inherit'],
+    timeout: 300_000,
+  });
+  if (error !== undefined) throw error;
+  return { status, signal };
 }
 
 test('killed at some of its calls, the old checkpoint or the new one is whole', () => {
