@@ -119,7 +119,34 @@ export const folders = {
       holds: 'runs schedules on stages',
       imports: ['parallel', 'stage', 'microbatch', 'status', 'recording', 'base'],
     },
-    checkpoint: { holds: 'runs saved and loaded', imports: ['parallel', 'stage', 'base'] },
+    'checkpoint/format': { holds: 'what lies in a checkpoint: manifest, pieces, names', imports: ['parallel', 'base'] },
+    'checkpoint/state': {
+      holds: "a run's state under the names of the whole model, collected and put back",
+      imports: ['checkpoint/format', 'stage', 'base'],
+    },
+    'checkpoint/writing': {
+      holds: 'saving: who writes what, the copy in memory, the thread that writes',
+      imports: ['checkpoint/state', 'checkpoint/format', 'base'],
+    },
+    'checkpoint/reading': {
+      holds: 'loading and verifying',
+      imports: ['checkpoint/state', 'checkpoint/format', 'base'],
+    },
+    'checkpoint/weights': {
+      holds: 'weights as Hugging Face has them',
+      imports: ['checkpoint/writing', 'checkpoint/state', 'checkpoint/format', 'stage', 'base'],
+    },
+    checkpoint: {
+      holds: 'runs saved and loaded',
+      imports: [
+        'checkpoint/weights',
+        'checkpoint/reading',
+        'checkpoint/writing',
+        'checkpoint/state',
+        'checkpoint/format',
+        'base',
+      ],
+    },
     launch: { holds: 'starts ranks on this machine and others', imports: ['status', 'base'] },
     recovery: {
       holds: 'a training loop that survives the loss of ranks',

@@ -7,16 +7,16 @@ import { writeFile } from '@pipewright/torch/files';
 import { layoutSafetensors } from '@pipewright/torch/internal';
 import { checkCount, checkOptions, checkPath, show } from '../base/checks.ts';
 import { PipelineError } from '../base/errors.ts';
-import { writeCheckpoint } from './commit.ts';
-import { realFileSystem } from './file-system.ts';
-import { findCheckpoint, freeName } from './folder.ts';
-import type { StoredTensor } from './manifest.ts';
-import { elementsOf } from './piece.ts';
-import { CheckpointReader } from './reader.ts';
-import { type Rename, renamed } from './rename.ts';
-import { SnapshotMemory } from './snapshot-memory.ts';
-import { INDEX } from './weights-folder.ts';
-import type { FileJob } from './write-job.ts';
+import { INDEX } from './format/file-names.ts';
+import { findCheckpoint, freeName } from './format/folder.ts';
+import type { StoredTensor } from './format/manifest.ts';
+import { elementsOf } from './format/piece.ts';
+import { CheckpointReader } from './reading/reader.ts';
+import { type Rename, renamed } from './weights/rename.ts';
+import { writeCheckpoint } from './writing/commit.ts';
+import { realFileSystem } from './writing/file-system.ts';
+import { SnapshotMemory } from './writing/snapshot-memory.ts';
+import type { FileJob } from './writing/write-job.ts';
 
 /** How a checkpoint is converted. */
 export interface ConvertOptions {

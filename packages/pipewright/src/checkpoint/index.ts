@@ -1,8 +1,13 @@
 /** @file Checkpoints: a run saved while it goes on, and loaded at any layout. */
 
 export { type ConvertOptions, convertCheckpoint, type ExportOptions, exportWeights } from './convert.ts';
-export { type FoundCheckpoint, findCheckpoint, hasCheckpoint, listCheckpoints, readCheckpoint } from './folder.ts';
-export { type LoadedCheckpoint, type LoadOptions as LoadCheckpointOptions, loadCheckpoint } from './load.ts';
+export {
+  type FoundCheckpoint,
+  findCheckpoint,
+  hasCheckpoint,
+  listCheckpoints,
+  readCheckpoint,
+} from './format/folder.ts';
 export type {
   Manifest,
   SavedLayout,
@@ -11,12 +16,17 @@ export type {
   StoredPiece,
   StoredState,
   StoredTensor,
-} from './manifest.ts';
-export type { Rename, RenamedTensor } from './rename.ts';
-export { type CheckpointSave, type SaveOptions as SaveCheckpointOptions, saveCheckpoint } from './save.ts';
-export type { SavedOptimizer } from './state-tensors.ts';
-export type { SavedGenerator, TrainingState } from './training-state.ts';
-export { type CheckpointProblem, type CheckpointSummary, summarizeCheckpoints, verifyCheckpoint } from './verify.ts';
+} from './format/manifest.ts';
+export { type LoadedCheckpoint, type LoadOptions as LoadCheckpointOptions, loadCheckpoint } from './reading/load.ts';
+export {
+  type CheckpointProblem,
+  type CheckpointSummary,
+  summarizeCheckpoints,
+  verifyCheckpoint,
+} from './reading/verify.ts';
+export type { SavedOptimizer } from './state/state-tensors.ts';
+export type { SavedGenerator, TrainingState } from './state/training-state.ts';
+export type { Rename, RenamedTensor } from './weights/rename.ts';
 export {
   type LoadedWeights,
   type LoadWeightsOptions,
@@ -24,4 +34,5 @@ export {
   type SaveWeightsOptions,
   saveWeights,
   type WeightsOptions,
-} from './weights.ts';
+} from './weights/weights.ts';
+export { type CheckpointSave, type SaveOptions as SaveCheckpointOptions, saveCheckpoint } from './writing/save.ts';

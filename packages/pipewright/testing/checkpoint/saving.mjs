@@ -5,7 +5,7 @@
  */
 import process from 'node:process';
 import { manualSeed, nn, noGrad, optim, randn, scope } from '@pipewright/torch';
-import { setFileSystem } from '../../dist/checkpoint/writer.js';
+import { setFileSystem } from '../../dist/checkpoint/writing/writer.js';
 import { PipelineStage, saveCheckpoint } from '../../dist/index.js';
 
 if (process.env['DIE_AT'] !== undefined) setFileSystem(new URL('./deadly-files.mjs', import.meta.url).href);

@@ -12,10 +12,10 @@ import {
   unscoped,
 } from '@pipewright/torch';
 import { scanBytes, viewBytes } from '@pipewright/torch/internal';
-import { PipelineError } from '../base/errors.ts';
-import type { FoundCheckpoint } from './folder.ts';
-import { BLOCK, type Manifest, type StoredFile, type StoredPiece, type StoredTensor } from './manifest.ts';
-import { boxOf, type Common, commonOf, elementsOf, type Part, rangeOf } from './piece.ts';
+import { PipelineError } from '../../base/errors.ts';
+import type { FoundCheckpoint } from '../format/folder.ts';
+import { BLOCK, type Manifest, type StoredFile, type StoredPiece, type StoredTensor } from '../format/manifest.ts';
+import { boxOf, type Common, commonOf, elementsOf, type Part, rangeOf } from '../format/piece.ts';
 
 interface OpenFile {
   readonly mapped: MappedFile;

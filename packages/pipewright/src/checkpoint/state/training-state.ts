@@ -1,9 +1,9 @@
 /** @file What a checkpoint holds: the parts of a training run that have a state, collected and put back. */
 import { Generator, getRngState, scope, setRngState, Tensor } from '@pipewright/torch';
-import { show } from '../base/checks.ts';
-import { PipelineError } from '../base/errors.ts';
-import type { PipelineStage } from '../stage/pipeline-stage.ts';
-import { decode, encode, type Json } from './codec.ts';
+import { show } from '../../base/checks.ts';
+import { PipelineError } from '../../base/errors.ts';
+import type { PipelineStage } from '../../stage/pipeline-stage.ts';
+import { decode, encode, type Json } from '../format/codec.ts';
 import {
   type NamedGroup,
   optimizersOf,

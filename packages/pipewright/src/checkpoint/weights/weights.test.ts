@@ -8,10 +8,10 @@ import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { loadSafetensors, nn, noGrad, scope, type Tensor } from '@pipewright/torch';
 import { afterAll, describe, expect, test } from 'vitest';
-import { Gpt2Stage, LlamaStage } from '../../testing/checkpoint/language-models.mjs';
-import { PipelineStage } from '../stage/pipeline-stage.ts';
-import { exportWeights } from './convert.ts';
-import { saveCheckpoint } from './save.ts';
+import { Gpt2Stage, LlamaStage } from '../../../testing/checkpoint/language-models.mjs';
+import { PipelineStage } from '../../stage/pipeline-stage.ts';
+import { exportWeights } from '../convert.ts';
+import { saveCheckpoint } from '../writing/save.ts';
 import { loadWeights, saveWeights } from './weights.ts';
 
 const root = mkdtempSync(join(tmpdir(), 'pipewright-weights-'));
@@ -23,7 +23,7 @@ const models = [
 ] as const;
 
 function files(name: string): { place: string; config: object; ids: Tensor; logits: Tensor } {
-  const place = fileURLToPath(new URL(`../../../../testdata/transformers/${name}`, import.meta.url));
+  const place = fileURLToPath(new URL(`../../../../../testdata/transformers/${name}`, import.meta.url));
   const config = JSON.parse(readFileSync(join(place, 'config.json'), 'utf8')) as object;
   const golden = loadSafetensors(join(place, 'logits.safetensors'));
   return { place, config, ids: golden.get('ids') as Tensor, logits: golden.get('logits') as Tensor };

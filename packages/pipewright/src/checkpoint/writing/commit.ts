@@ -6,13 +6,12 @@
 import { dirname, join } from 'node:path';
 import { fromTypedArray, scope } from '@pipewright/torch';
 import { scanBytes } from '@pipewright/torch/internal';
-import type { Json } from './codec.ts';
-import { type FileSystem, removeFolder, replaceFile, syncFolder, writeAll, writeSynced } from './file-system.ts';
-import { LATEST, latestText, namesIn } from './folder.ts';
+import type { Json } from '../format/codec.ts';
+import { INDEX, LATEST, MANIFEST } from '../format/file-names.ts';
+import { latestText, namesIn } from '../format/folder.ts';
 import {
   BLOCK,
   formatManifest,
-  MANIFEST,
   type Manifest,
   parseManifest,
   type StoredFile,
@@ -20,8 +19,8 @@ import {
   type StoredState,
   type StoredTensor,
   VERSION,
-} from './manifest.ts';
-import { INDEX } from './weights-folder.ts';
+} from '../format/manifest.ts';
+import { type FileSystem, removeFolder, replaceFile, syncFolder, writeAll, writeSynced } from './file-system.ts';
 import type { FileJob, WriteJob, WriteResult } from './write-job.ts';
 
 /** What one rank has written. */

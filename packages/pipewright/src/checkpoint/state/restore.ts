@@ -1,7 +1,7 @@
 /** @file Putting a run's state back, from a checkpoint or from a copy in memory. */
 import { noGrad, type optim, scope, Tensor } from '@pipewright/torch';
-import { PipelineError } from '../base/errors.ts';
-import type { Part } from './piece.ts';
+import { PipelineError } from '../../base/errors.ts';
+import type { Part } from '../format/piece.ts';
 import { type SavedOptimizer, type StateTensor, slotPart } from './state-tensors.ts';
 import type { CollectedState } from './training-state.ts';
 

@@ -2,9 +2,9 @@
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { scope } from '@pipewright/torch';
-import { checkPath } from '../base/checks.ts';
-import { findCheckpoint, listCheckpoints, readCheckpoint } from './folder.ts';
-import type { Manifest } from './manifest.ts';
+import { checkPath } from '../../base/checks.ts';
+import { findCheckpoint, listCheckpoints, readCheckpoint } from '../format/folder.ts';
+import type { Manifest } from '../format/manifest.ts';
 import { CheckpointReader } from './reader.ts';
 
 /** What is wrong with a file of a checkpoint. */

@@ -1,13 +1,19 @@
 /** @file Loading a checkpoint at any layout: every rank reads what its stages need, whoever wrote it. */
 import { distributed, scope } from '@pipewright/torch';
-import { checkRequired } from '../base/checks.ts';
-import { PipelineError } from '../base/errors.ts';
-import { decode, type Json } from './codec.ts';
-import { type FoundCheckpoint, findCheckpoint, readCheckpoint } from './folder.ts';
-import type { Manifest, StoredState } from './manifest.ts';
+import { checkRequired } from '../../base/checks.ts';
+import { PipelineError } from '../../base/errors.ts';
+import { decode, type Json } from '../format/codec.ts';
+import { type FoundCheckpoint, findCheckpoint, readCheckpoint } from '../format/folder.ts';
+import type { Manifest, StoredState } from '../format/manifest.ts';
+import { restoreTensors, type TensorSource } from '../state/restore.ts';
+import {
+  collect,
+  DEFAULT_GENERATOR,
+  restoreStates,
+  type TrainingState,
+  trainingStateNames,
+} from '../state/training-state.ts';
 import { CheckpointReader } from './reader.ts';
-import { restoreTensors, type TensorSource } from './restore.ts';
-import { collect, DEFAULT_GENERATOR, restoreStates, type TrainingState, trainingStateNames } from './training-state.ts';
 
 /** What is to be loaded. */
 export interface LoadOptions extends Omit<TrainingState, 'user'> {

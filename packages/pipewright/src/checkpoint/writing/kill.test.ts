@@ -5,12 +5,12 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { afterAll, expect, test } from 'vitest';
-import { findCheckpoint } from './folder.ts';
-import { verifyCheckpoint } from './verify.ts';
+import { findCheckpoint } from '../format/folder.ts';
+import { verifyCheckpoint } from '../reading/verify.ts';
 
 const root = mkdtempSync(join(tmpdir(), 'pipewright-kill-'));
 afterAll(() => rmSync(root, { recursive: true }));
-const program = fileURLToPath(new URL('../../testing/checkpoint/saving.mjs', import.meta.url));
+const program = fileURLToPath(new URL('../../../testing/checkpoint/saving.mjs', import.meta.url));
 
 function save(folder: string, step: number, dieAt?: number): { status: number | null; signal: string | null } {
   const env = { ...process.env, NODE_OPTIONS: '', ...(dieAt !== undefined && { DIE_AT: String(dieAt) }) };

@@ -1,6 +1,6 @@
 /** @file Parts of tensors: which box of the whole one is held here or stored there, and what two boxes have in common. */
 import { nn, type Tensor } from '@pipewright/torch';
-import { shardOf } from '../parallel/shard.ts';
+import { shardOf } from '../../parallel/shard.ts';
 
 /** A box of a whole tensor. */
 export interface Part {

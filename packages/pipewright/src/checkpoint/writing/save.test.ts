@@ -4,11 +4,11 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { Generator, liveTensors, loadSafetensors, nn, optim, rand, scope, tensor } from '@pipewright/torch';
 import { afterAll, beforeEach, describe, expect, test } from 'vitest';
-import { SmallRun } from '../../testing/checkpoint/small-run.ts';
-import { mountSmallDisk } from '../../testing/special-files.ts';
-import { PipelineStage } from '../stage/pipeline-stage.ts';
-import { findCheckpoint, hasCheckpoint, listCheckpoints } from './folder.ts';
-import { loadCheckpoint } from './load.ts';
+import { SmallRun } from '../../../testing/checkpoint/small-run.ts';
+import { mountSmallDisk } from '../../../testing/special-files.ts';
+import { PipelineStage } from '../../stage/pipeline-stage.ts';
+import { findCheckpoint, hasCheckpoint, listCheckpoints } from '../format/folder.ts';
+import { loadCheckpoint } from '../reading/load.ts';
 import { saveCheckpoint } from './save.ts';
 
 const root = mkdtempSync(join(tmpdir(), 'pipewright-save-'));

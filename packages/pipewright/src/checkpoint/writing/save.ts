@@ -2,13 +2,16 @@
 import { randomUUID } from 'node:crypto';
 import { type DType, distributed, noGrad, scope } from '@pipewright/torch';
 import { layoutSafetensors } from '@pipewright/torch/internal';
-import { checkCount, checkRequired, show } from '../base/checks.ts';
-import { PipelineError } from '../base/errors.ts';
-import { isPlainObject } from '../base/tree.ts';
-import { encode } from './codec.ts';
-import { checkpointName, freeName } from './folder.ts';
-import { isFileName, MANIFEST, type SavedLayout } from './manifest.ts';
-import { elementsOf } from './piece.ts';
+import { checkCount, checkRequired, show } from '../../base/checks.ts';
+import { PipelineError } from '../../base/errors.ts';
+import { isPlainObject } from '../../base/tree.ts';
+import { encode } from '../format/codec.ts';
+import { INDEX, isFileName, MANIFEST } from '../format/file-names.ts';
+import { checkpointName, freeName } from '../format/folder.ts';
+import type { SavedLayout } from '../format/manifest.ts';
+import { elementsOf } from '../format/piece.ts';
+import type { StateTensor } from '../state/state-tensors.ts';
+import { type CollectedState, collect, type TrainingState, trainingStateNames } from '../state/training-state.ts';
 import {
   digestOf,
   type FileKind,
@@ -19,8 +22,6 @@ import {
   type WritePlan,
 } from './plan.ts';
 import type { SnapshotMemory } from './snapshot-memory.ts';
-import type { StateTensor } from './state-tensors.ts';
-import { type CollectedState, collect, type TrainingState, trainingStateNames } from './training-state.ts';
 import type { FileJob, WriteJob, WriteResult } from './write-job.ts';
 import { ownWriter, saveError, type Writer } from './writer.ts';
 
@@ -278,7 +279,7 @@ function textsOf(where: string, files: unknown): Record<string, string> {
   return Object.fromEntries(
     Object.entries(files).map(([name, content]) => {
       const isReserved = name === MANIFEST || name.startsWith('.') || name.endsWith('.safetensors');
-      if (!isFileName(name) || isReserved || name === 'model.safetensors.index.json')
+      if (!isFileName(name) || isReserved || name === INDEX)
         throw new PipelineError(
           'BAD_OPTION',
           `${where}: files cannot have ${show(name)}; give a plain name of your own`,

@@ -1,12 +1,11 @@
 /** @file The manifest: what a checkpoint consists of. A folder without a sound one is no checkpoint. */
 import { createHash } from 'node:crypto';
-import { show } from '../base/checks.ts';
-import { PipelineError } from '../base/errors.ts';
-import { isPlainObject } from '../base/tree.ts';
+import { show } from '../../base/checks.ts';
+import { PipelineError } from '../../base/errors.ts';
+import { isPlainObject } from '../../base/tree.ts';
 import type { Json } from './codec.ts';
+import { isFileName } from './file-names.ts';
 
-/** The name of the file. */
-export const MANIFEST = 'manifest.json';
 /** Version of the format. */
 export const VERSION = 1;
 /** Tensors are hashed in blocks of so many bytes, so that a part can be checked without the rest. */
@@ -123,11 +122,6 @@ const isShape = (value: unknown): value is number[] =>
   value.length <= 64 &&
   value.every(isCount) &&
   Number.isSafeInteger(value.reduce((product: number, size) => product * Math.max(1, size as number), 16));
-
-/** A name of a file in the folder itself. */
-export function isFileName(name: unknown): name is string {
-  return typeof name === 'string' && /^[^/\\\0]{1,200}$/.test(name) && name !== '.' && name !== '..';
-}
 
 /** Everything is what it should be; programs behind it need no more checks. */
 function checkManifest(json: Record<string, unknown>, refuse: Refuse): void {

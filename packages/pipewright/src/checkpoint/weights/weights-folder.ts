@@ -8,12 +8,10 @@ import {
   type SafetensorsHeader,
   type Tensor,
 } from '@pipewright/torch';
-import { PipelineError } from '../base/errors.ts';
-import { isPlainObject } from '../base/tree.ts';
-import { isFileName } from './manifest.ts';
+import { PipelineError } from '../../base/errors.ts';
+import { isPlainObject } from '../../base/tree.ts';
+import { INDEX, isFileName } from '../format/file-names.ts';
 
-/** The index that says in which file each tensor is. */
-export const INDEX = 'model.safetensors.index.json';
 /** The only file where there is no index. */
 const SINGLE = 'model.safetensors';
 

@@ -4,7 +4,7 @@
  */
 import { type DType, fromTypedArray, type Tensor, unscoped } from '@pipewright/torch';
 import { viewBytes } from '@pipewright/torch/internal';
-import { BLOCK } from './manifest.ts';
+import { BLOCK } from '../format/manifest.ts';
 
 /** Tensors that are larger lie in several chunks. */
 const LARGEST = 256 * BLOCK;

@@ -1,8 +1,8 @@
 /** @file Names in files of others: how a parameter is called there, and whether it lies transposed. */
-import { show } from '../base/checks.ts';
-import { PipelineError } from '../base/errors.ts';
-import { isPlainObject } from '../base/tree.ts';
-import { wholeName } from '../stage/names.ts';
+import { show } from '../../base/checks.ts';
+import { PipelineError } from '../../base/errors.ts';
+import { isPlainObject } from '../../base/tree.ts';
+import { wholeName } from '../../stage/names.ts';
 
 /** A parameter in a file of others. */
 export interface RenamedTensor {

@@ -3,14 +3,15 @@ import { mkdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { distributed, noGrad, saveSafetensors, scope, type Tensor } from '@pipewright/torch';
 import { writeFile } from '@pipewright/torch/files';
-import { checkPath, checkRequired, didYouMean } from '../base/checks.ts';
-import { PipelineError } from '../base/errors.ts';
-import type { PipelineStage } from '../stage/pipeline-stage.ts';
-import { beginOf, boxOf } from './piece.ts';
-import { holdingsOf, planWrites, type RankHoldings } from './plan.ts';
+import { checkPath, checkRequired, didYouMean } from '../../base/checks.ts';
+import { PipelineError } from '../../base/errors.ts';
+import type { PipelineStage } from '../../stage/pipeline-stage.ts';
+import { INDEX } from '../format/file-names.ts';
+import { beginOf, boxOf } from '../format/piece.ts';
+import { type StateTensor, stagesOf, weightsOf } from '../state/state-tensors.ts';
+import { holdingsOf, planWrites, type RankHoldings } from '../writing/plan.ts';
 import { type Rename, type RenamedTensor, renamed } from './rename.ts';
-import { type StateTensor, stagesOf, weightsOf } from './state-tensors.ts';
-import { INDEX, WeightsFolder } from './weights-folder.ts';
+import { WeightsFolder } from './weights-folder.ts';
 
 /** What weights are loaded into or written from. */
 export interface WeightsOptions {

@@ -2,12 +2,10 @@
 import { createHash } from 'node:crypto';
 import { existsSync, readdirSync, readFileSync, statSync } from 'node:fs';
 import { join } from 'node:path';
-import { checkPath, show } from '../base/checks.ts';
-import { PipelineError } from '../base/errors.ts';
-import { MANIFEST, type Manifest, parseManifest } from './manifest.ts';
-
-/** The file that names the checkpoint to go on from. */
-export const LATEST = 'latest';
+import { checkPath, show } from '../../base/checks.ts';
+import { PipelineError } from '../../base/errors.ts';
+import { LATEST, MANIFEST } from './file-names.ts';
+import { type Manifest, parseManifest } from './manifest.ts';
 
 const pattern = /^step-(\d{8,16})(?:-(\d+))?$/;
 

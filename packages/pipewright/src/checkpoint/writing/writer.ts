@@ -1,7 +1,7 @@
 /** @file The writing thread as seen by a rank: jobs go out, results come back, and nobody has to wait for them. */
 import { MessageChannel, type MessagePort, receiveMessageOnPort, Worker } from 'node:worker_threads';
-import { PipelineError } from '../base/errors.ts';
-import { compiledUrl } from '../base/module-url.ts';
+import { PipelineError } from '../../base/errors.ts';
+import { compiledUrl } from '../../base/module-url.ts';
 import { SnapshotMemory } from './snapshot-memory.ts';
 import type { WriteJob, WriteResult } from './write-job.ts';
 import type { WriterStart } from './writer-thread.ts';

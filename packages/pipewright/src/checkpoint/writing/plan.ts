@@ -1,8 +1,8 @@
 /** @file Who writes what: replicas share the work, copies of tied parameters are written once, and one name means one tensor. */
 import { createHash } from 'node:crypto';
-import { PipelineError } from '../base/errors.ts';
-import { elementsOf, type Part } from './piece.ts';
-import { clash, type StateTensor } from './state-tensors.ts';
+import { PipelineError } from '../../base/errors.ts';
+import { elementsOf, type Part } from '../format/piece.ts';
+import { clash, type StateTensor } from '../state/state-tensors.ts';
 
 /** A tensor that a rank holds, in words. */
 export interface HeldTensor {

@@ -1,9 +1,9 @@
 /** @file The tensors of a training run under the names of the whole model: parameters, buffers, what optimizers remember. */
 import type { optim, Tensor } from '@pipewright/torch';
-import { show } from '../base/checks.ts';
-import { PipelineError } from '../base/errors.ts';
-import { PipelineStage } from '../stage/pipeline-stage.ts';
-import { type Part, pieceOf } from './piece.ts';
+import { show } from '../../base/checks.ts';
+import { PipelineError } from '../../base/errors.ts';
+import { PipelineStage } from '../../stage/pipeline-stage.ts';
+import { type Part, pieceOf } from '../format/piece.ts';
 
 /** An optimizer, as far as its state goes. */
 export interface SavedOptimizer {

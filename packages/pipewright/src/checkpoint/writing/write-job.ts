@@ -1,6 +1,6 @@
 /** @file What the writing thread is told, and what it answers. */
-import type { Json } from './codec.ts';
-import type { SavedLayout, StoredState, StoredTensor } from './manifest.ts';
+import type { Json } from '../format/codec.ts';
+import type { SavedLayout, StoredState, StoredTensor } from '../format/manifest.ts';
 import type { Chunk } from './snapshot-memory.ts';
 
 /** A safetensors file to be written. */

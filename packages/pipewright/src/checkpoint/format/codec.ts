@@ -1,9 +1,9 @@
 /** @file States of schedulers, loaders and the like as JSON: numbers that JSON does not know and tensors included. */
 import { dtypes, fromTypedArray, scope, Tensor } from '@pipewright/torch';
 import { viewBytes } from '@pipewright/torch/internal';
-import { show } from '../base/checks.ts';
-import { PipelineError } from '../base/errors.ts';
-import { isPlainObject } from '../base/tree.ts';
+import { show } from '../../base/checks.ts';
+import { PipelineError } from '../../base/errors.ts';
+import { isPlainObject } from '../../base/tree.ts';
 
 /** What JSON holds. */
 export type Json = null | boolean | number | string | readonly Json[] | { readonly [key: string]: Json };
