@@ -65,13 +65,25 @@ export const folders = {
     },
     files: { holds: 'safetensors, mapped files', imports: ['tensor', 'addon', 'base'] },
     cuda: { holds: 'devices, streams, graphs of CUDA', imports: ['tensor', 'setup', 'addon', 'base'] },
+    'distributed/base': {
+      holds: 'stores, errors, work under way, what the addon offers to groups',
+      imports: ['addon', 'base'],
+    },
+    'distributed/group': {
+      holds: 'process groups, channels, device lanes',
+      imports: ['distributed/base', 'op', 'tensor', 'setup', 'addon', 'base'],
+    },
     distributed: {
-      holds: 'stores, process groups, channels, thread ranks',
-      imports: ['op', 'tensor', 'setup', 'addon', 'base'],
+      holds: 'the group of a run: its environment, its start, functions on it',
+      imports: ['distributed/group', 'distributed/base', 'tensor', 'base'],
+    },
+    'distributed/threads': {
+      holds: 'ranks as threads of this process, threads for operators',
+      imports: ['distributed', 'distributed/base', 'addon', 'base'],
     },
     autograd: {
       holds: 'backward, hooks, custom functions, checkpoints',
-      imports: ['distributed', 'op', 'tensor', 'addon', 'base'],
+      imports: ['distributed/group', 'op', 'tensor', 'addon', 'base'],
     },
     'nn/functional': {
       holds: 'functions of torch.nn.functional',
@@ -83,7 +95,7 @@ export const folders = {
     },
     'nn/modules': {
       holds: 'the modules of torch.nn',
-      imports: ['nn', 'nn/functional', 'distributed', 'autograd', 'generated', 'tensor', 'base'],
+      imports: ['nn', 'nn/functional', 'distributed', 'distributed/group', 'autograd', 'generated', 'tensor', 'base'],
     },
     optim: { holds: 'the optimizers', imports: ['autograd', 'generated', 'tensor', 'addon', 'base'] },
     'optim/lr-scheduler': { holds: 'learning rate schedules', imports: ['optim', 'tensor', 'base'] },

@@ -2,7 +2,7 @@
 import { Worker } from 'node:worker_threads';
 import { describe, expect, test } from 'vitest';
 import { leakFree } from '../../testing/gradients.ts';
-import { getNumThreads } from '../distributed/thread-settings.ts';
+import { getNumThreads } from '../distributed/threads/settings.ts';
 import {
   AutogradFunction,
   backward,

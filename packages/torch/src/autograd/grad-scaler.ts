@@ -1,7 +1,7 @@
 /** @file Loss scaling for float16: gradients too small for the type are made larger, and steps with infinities skipped. */
 
 import { checkOptions, TorchError } from '../base/errors.ts';
-import type { ProcessGroup } from '../distributed/process-group.ts';
+import type { ProcessGroup } from '../distributed/group/process-group.ts';
 import { callOp } from '../op/call.ts';
 import type { Device } from '../tensor/device.ts';
 import { scope, unscoped } from '../tensor/scope.ts';

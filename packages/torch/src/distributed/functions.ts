@@ -1,8 +1,8 @@
 /** @file The functions of torch.distributed, on the default group or on `group`. Ranks are those of the group. */
 import { checkObject } from '../base/checks.ts';
 import type { Tensor } from '../tensor/tensor.ts';
-import { getDefaultGroup } from './init.ts';
-import type { Json } from './json.ts';
+import type { Json } from './base/json.ts';
+import type { WaitOptions, Work } from './base/work.ts';
 import type {
   AllToAllOptions,
   CollectiveOptions,
@@ -10,8 +10,8 @@ import type {
   PointToPointOptions,
   ProcessGroup,
   ReductionOptions,
-} from './process-group.ts';
-import type { WaitOptions, Work } from './work.ts';
+} from './group/process-group.ts';
+import { getDefaultGroup } from './init.ts';
 
 /** Which group; the default one where none is given. */
 export interface In {

@@ -1,11 +1,11 @@
 /** @file The default group: who am I, who else is there. Names as in torch.distributed. */
 import { checkGiven } from '../base/checks.ts';
 import { checkOptions, TorchError } from '../base/errors.ts';
+import { checkTimeout, type Store, tcpStore } from './base/store.ts';
 import { type RankVariable, rankEnvironment } from './environment.ts';
-import { checkGroup, glooGroup, hasNccl, mixedGroup, ncclGroup, threadGroup } from './make-group.ts';
+import { checkGroup, glooGroup, hasNccl, mixedGroup, ncclGroup, threadGroup } from './group/make-group.ts';
+import type { Backend, NewGroupOptions, ProcessGroup } from './group/process-group.ts';
 import { addressOf, isLoopback, loopbackInterface } from './network.ts';
-import type { Backend, NewGroupOptions, ProcessGroup } from './process-group.ts';
-import { checkTimeout, type Store, tcpStore } from './store.ts';
 
 /** How to join. What is not given comes from the environment, as torchrun and `spawnThreads` set it. */
 export interface InitOptions {

@@ -3,14 +3,14 @@
  * gloo they are sent ahead and received ahead, shapes and dtypes travelling with them.
  */
 
-import { checkOptions, TorchError } from '../base/errors.ts';
-import { type DType, type DTypeName, toDType } from '../tensor/dtype.ts';
-import { Tensor } from '../tensor/tensor.ts';
-import { DistributedError, explain, type OperationDetails } from './errors.ts';
-import { type Json, toJson } from './json.ts';
-import { dist, type NativeMessage } from './native.ts';
-import { checkTimeout } from './store.ts';
-import { type AsyncWaitOptions, cancellable, type WaitOptions } from './work.ts';
+import { checkOptions, TorchError } from '../../base/errors.ts';
+import { type DType, type DTypeName, toDType } from '../../tensor/dtype.ts';
+import { Tensor } from '../../tensor/tensor.ts';
+import { DistributedError, explain, type OperationDetails } from '../base/errors.ts';
+import { type Json, toJson } from '../base/json.ts';
+import { dist, type NativeMessage } from '../base/native.ts';
+import { checkTimeout } from '../base/store.ts';
+import { type AsyncWaitOptions, cancellable, type WaitOptions } from '../base/work.ts';
 
 /** A message: any number of tensors, and a small JSON value. */
 export interface Message {

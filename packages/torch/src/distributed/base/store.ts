@@ -1,6 +1,6 @@
 /** @file Stores: keys and values by which ranks find each other. */
-import { show } from '../base/checks.ts';
-import { checkOptions, TorchError } from '../base/errors.ts';
+import { show } from '../../base/checks.ts';
+import { checkOptions, TorchError } from '../../base/errors.ts';
 import { dist } from './native.ts';
 
 /** Limits of a store. */

@@ -1,10 +1,10 @@
 /** @file A process group: ranks that exchange tensors, whether they are threads, processes or machines. */
-import type { Device } from '../tensor/device.ts';
-import type { Tensor } from '../tensor/tensor.ts';
+import type { Device } from '../../tensor/device.ts';
+import type { Tensor } from '../../tensor/tensor.ts';
+import type { Json } from '../base/json.ts';
+import type { WaitOptions, Work } from '../base/work.ts';
 import type { Channel, RecvOptions, SendOptions } from './channel.ts';
 import type { DeviceLane, LaneOptions } from './device-lane.ts';
-import type { Json } from './json.ts';
-import type { WaitOptions, Work } from './work.ts';
 
 /** What carries the messages: worker threads of this process, TCP between processes, GPUs, or each where its tensors are. */
 export type Backend = 'thread' | 'gloo' | 'nccl' | 'cpu:gloo,cuda:nccl';

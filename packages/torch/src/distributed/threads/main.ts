@@ -1,10 +1,10 @@
 /** @file What a thread of `spawnThreads` runs: settings, the user's module, its `main`, and a report at the end. */
 import { parentPort, workerData } from 'node:worker_threads';
-import { native } from '../addon/addon.ts';
-import { packThrown } from '../base/thrown.ts';
-import { destroyProcessGroup } from './init.ts';
-import { setNumThreads } from './thread-settings.ts';
-import type { ThreadReport, ThreadStart } from './threads.ts';
+import { native } from '../../addon/addon.ts';
+import { packThrown } from '../../base/thrown.ts';
+import { destroyProcessGroup } from '../init.ts';
+import { setNumThreads } from './settings.ts';
+import type { ThreadReport, ThreadStart } from './spawn.ts';
 
 const { module, data, threads } = workerData as ThreadStart;
 

@@ -1,6 +1,6 @@
 /** @file Errors of the addon in our words, without what gloo adds. */
 import { expect, test } from 'vitest';
-import { TorchError, type TorchErrorCode } from '../base/errors.ts';
+import { TorchError, type TorchErrorCode } from '../../base/errors.ts';
 import { DistributedError, explain } from './errors.ts';
 
 const details = { operation: 'Channel.recv', group: 'default', rank: 0, peer: 1, tag: 7 };

@@ -2,8 +2,8 @@
  * @file Generations of the ranks of a job. After a loss the ranks connect anew, as the next generation; whoever started them writes
  * its number into a file that they have mapped, which ends all waits that began before.
  */
-import { checkText, show } from '../base/checks.ts';
-import { TorchError } from '../base/errors.ts';
+import { checkText, show } from '../../base/checks.ts';
+import { TorchError } from '../../base/errors.ts';
 import { dist } from './native.ts';
 
 /** Maps the file in which the number of the next generation is written, as a 32-bit word. @example watchGenerations(file, 0) */

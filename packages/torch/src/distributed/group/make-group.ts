@@ -1,15 +1,15 @@
 /** @file Making groups: of threads by name, of processes through a store. */
 
-import { native } from '../addon/addon.ts';
-import { checkGiven, checkObject, checkText, show } from '../base/checks.ts';
-import { checkOptions, TorchError } from '../base/errors.ts';
-import { localRank } from '../base/local-rank.ts';
-import { loadCudaAddon } from '../setup/load-addon.ts';
-import { gpuOfRank } from '../tensor/own-gpu.ts';
-import { DistributedError, withoutNoise } from './errors.ts';
-import { Group } from './group.ts';
-import { dist } from './native.ts';
-import { checkTimeout, type Store } from './store.ts';
+import { native } from '../../addon/addon.ts';
+import { checkGiven, checkObject, checkText, show } from '../../base/checks.ts';
+import { checkOptions, TorchError } from '../../base/errors.ts';
+import { localRank } from '../../base/local-rank.ts';
+import { loadCudaAddon } from '../../setup/load-addon.ts';
+import { gpuOfRank } from '../../tensor/own-gpu.ts';
+import { DistributedError, withoutNoise } from '../base/errors.ts';
+import { dist } from '../base/native.ts';
+import { checkTimeout, type Store } from '../base/store.ts';
+import { Group, type GroupMember } from './group.ts';
 
 /** What every group needs. */
 export interface GroupOptions {
@@ -68,8 +68,7 @@ export function threadGroup(options: ThreadGroupOptions): Group {
       timeoutMs,
       endpoint,
       handle: dist.threadGroup(endpoint),
-      makeGroup: (...[childName, childRank, childSize, childTimeout]) =>
-        threadGroup({ name: childName, rank: childRank, size: childSize, timeoutMs: childTimeout, bound }),
+      makeGroup: (member) => threadGroup({ ...member, bound }),
     });
   });
 }
@@ -93,14 +92,7 @@ export function glooGroup(store: Store, options: GlooGroupOptions): Group {
       size,
       timeoutMs,
       handle,
-      makeGroup: (...[childName, childRank, childSize, childTimeout]) =>
-        glooGroup(store.prefix(`${childName}/`), {
-          ...options,
-          name: childName,
-          rank: childRank,
-          size: childSize,
-          timeoutMs: childTimeout,
-        }),
+      makeGroup: (member) => glooGroup(store.prefix(`${member.name}/`), { ...options, ...member }),
     });
   });
 }
@@ -132,14 +124,7 @@ export function ncclGroup(store: Store, options: NcclGroupOptions): Group {
         made: () => handle,
         lanes: { group: name, rank, timeoutMs, beside: companion.native, store: store.handle, device },
       },
-      makeGroup: (...[childName, childRank, childSize, childTimeout]) =>
-        ncclGroup(store.prefix(`${childName}/`), {
-          ...options,
-          name: childName,
-          rank: childRank,
-          size: childSize,
-          timeoutMs: childTimeout,
-        }),
+      makeGroup: (member) => ncclGroup(store.prefix(`${member.name}/`), { ...options, ...member }),
     });
   });
 }
@@ -174,10 +159,10 @@ export function mixedGroup(stores: { readonly cpu: Store; readonly cuda: Store }
         made: () => made,
         lanes: { group: name, rank, timeoutMs, beside: gloo, store: stores.cuda.handle, device },
       },
-      makeGroup: (...[childName, childRank, childSize, childTimeout]) =>
+      makeGroup: (member) =>
         mixedGroup(
-          { cpu: stores.cpu.prefix(`${childName}/`), cuda: stores.cuda.prefix(`${childName}/`) },
-          { ...rest, device, name: childName, rank: childRank, size: childSize, timeoutMs: childTimeout },
+          { cpu: stores.cpu.prefix(`${member.name}/`), cuda: stores.cuda.prefix(`${member.name}/`) },
+          { ...rest, device, ...member },
         ),
     });
   });
@@ -236,10 +221,7 @@ function installNccl(): void {
 }
 
 /** Checks what every group needs, and completes it. */
-export function checkGroup(
-  where: string,
-  options: GroupOptions,
-): { name: string; rank: number; size: number; timeoutMs: number } {
+export function checkGroup(where: string, options: GroupOptions): GroupMember {
   checkObject(where, 'the options', options, '{ rank, size }');
   const { rank, size, name = 'default' } = options;
   if (!Number.isInteger(size) || size < 1) {

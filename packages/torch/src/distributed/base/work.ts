@@ -1,6 +1,6 @@
 /** @file An operation under way: wait for it, await it, or ask whether it is over. */
-import { checkFunction, checkGiven, checkObject } from '../base/checks.ts';
-import { checkOptions, TorchError } from '../base/errors.ts';
+import { checkFunction, checkGiven, checkObject } from '../../base/checks.ts';
+import { checkOptions, TorchError } from '../../base/errors.ts';
 import { explain, type OperationDetails } from './errors.ts';
 import { dist } from './native.ts';
 import { checkTimeout } from './store.ts';

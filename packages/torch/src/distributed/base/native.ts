@@ -1,5 +1,5 @@
 /** @file What the addon exports for stores, groups, channels and work handles. All of them are small integers here. */
-import { native } from '../addon/addon.ts';
+import { native } from '../../addon/addon.ts';
 
 /** A message from the addon: tag, header, then handles (null where the sender had no tensor). */
 export type NativeMessage = [tag: number, header: string, ...handles: (number | null)[]];

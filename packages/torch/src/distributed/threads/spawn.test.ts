@@ -1,11 +1,11 @@
 /** @file Ranks as threads: results, failures, termination, cancellation, and nothing left behind. */
 import { describe, expect, test } from 'vitest';
-import { loadBuilt, runThreads, startThreads } from '../../testing/launch.ts';
-import { initialSeed, manualSeed, nn, ones, rand, scope } from '../index.ts';
-import type { NativeDistributed } from './native.ts';
+import { loadBuilt, runThreads, startThreads } from '../../../testing/launch.ts';
+import { initialSeed, manualSeed, nn, ones, rand, scope } from '../../index.ts';
+import type { NativeDistributed } from '../base/native.ts';
 
 const built = await loadBuilt();
-const { dist } = (await import(new URL('../../dist/distributed/native.js', import.meta.url).href)) as {
+const { dist } = (await import(new URL('../../../dist/distributed/base/native.js', import.meta.url).href)) as {
   dist: NativeDistributed;
 };
 
@@ -65,7 +65,7 @@ describe('a rank that fails', () => {
   });
 
   test('a module that does not exist', async () => {
-    const error = await rejection(built.spawnThreads(2, new URL('./nowhere.mjs', import.meta.url)).done);
+    const error = await rejection(built.spawnThreads(2, new URL('../nowhere.mjs', import.meta.url)).done);
     expect(error.code).toBe('ERR_MODULE_NOT_FOUND');
   });
 });

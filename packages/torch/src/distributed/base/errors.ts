@@ -1,5 +1,5 @@
 /** @file The error of communication: who waited for whom, in which group, with which tag, and for how long. */
-import { TorchError, type TorchErrorCode } from '../base/errors.ts';
+import { TorchError, type TorchErrorCode } from '../../base/errors.ts';
 
 /** What an operation was doing when it failed. */
 export interface OperationDetails {

@@ -2,8 +2,8 @@
 import { readdirSync, readFileSync } from 'node:fs';
 import { availableParallelism } from 'node:os';
 import { expect, test } from 'vitest';
-import { callOp, ones, scope } from '../index.ts';
-import { getNumThreads, numThreadsFromEnvironment, setNumThreads, threadsPerRank } from './thread-settings.ts';
+import { callOp, ones, scope } from '../../index.ts';
+import { getNumThreads, numThreadsFromEnvironment, setNumThreads, threadsPerRank } from './settings.ts';
 
 /** Milliseconds of processor time that each thread of this process has used. */
 function usage(): Map<string, number> {

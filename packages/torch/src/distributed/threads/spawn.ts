@@ -1,11 +1,11 @@
 /** @file Ranks as worker threads of this process. */
 
 import { Worker } from 'node:worker_threads';
-import { show } from '../base/checks.ts';
-import { checkOptions, TorchError, type TorchErrorCode } from '../base/errors.ts';
-import type { Thrown } from '../base/thrown.ts';
-import { dist } from './native.ts';
-import { threadsPerRank } from './thread-settings.ts';
+import { show } from '../../base/checks.ts';
+import { checkOptions, TorchError, type TorchErrorCode } from '../../base/errors.ts';
+import type { Thrown } from '../../base/thrown.ts';
+import { dist } from '../base/native.ts';
+import { threadsPerRank } from './settings.ts';
 
 /** How to run the threads. */
 export interface SpawnOptions {
@@ -80,7 +80,7 @@ const waitCodes: readonly string[] = ['PEER_LOST', 'ABORTED', 'TERMINATED'];
  * Starts `count` ranks as threads. Each imports `module` and, where it exports a function `main`, calls it with `data`; there,
  * `initProcessGroup()` joins the group. When a rank fails, the waits of the others end, and then the others.
  *
- * @example const losses = await spawnThreads<number>(4, new URL('./train.js', import.meta.url), { steps: 100 }).done
+ * @example const losses = await spawnThreads<number>(4, new URL('../train.js', import.meta.url), { steps: 100 }).done
  */
 export function spawnThreads<Result = unknown>(
   count: number,
@@ -202,7 +202,7 @@ function startThread(
     LOCAL_WORLD_SIZE: String(count),
     PIPEWRIGHT_THREAD_GROUP: options.name,
   };
-  return new Worker(new URL(`./thread-main${import.meta.url.endsWith('.ts') ? '.ts' : '.js'}`, import.meta.url), {
+  return new Worker(new URL(`./main${import.meta.url.endsWith('.ts') ? '.ts' : '.js'}`, import.meta.url), {
     workerData: start,
     env,
     name: `rank ${rank}`,

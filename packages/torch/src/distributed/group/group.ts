@@ -1,15 +1,17 @@
 /** @file The process group of all backends, over the addon's groups. */
 
-import { checkOptions, TorchError } from '../base/errors.ts';
-import { callOp } from '../op/call.ts';
-import type { Device } from '../tensor/device.ts';
-import { Tensor } from '../tensor/tensor.ts';
+import { checkOptions, TorchError } from '../../base/errors.ts';
+import { callOp } from '../../op/call.ts';
+import type { Device } from '../../tensor/device.ts';
+import { Tensor } from '../../tensor/tensor.ts';
+import { DistributedError, explain, type OperationDetails } from '../base/errors.ts';
+import { type Json, toJson } from '../base/json.ts';
+import { dist } from '../base/native.ts';
+import { checkTimeout } from '../base/store.ts';
+import { type WaitOptions, Work } from '../base/work.ts';
 import { Channel, type ChannelEnd, type RecvOptions, type SendOptions } from './channel.ts';
 import { DeviceLane, type LaneGround, type LaneOptions } from './device-lane.ts';
-import { DistributedError, explain, type OperationDetails } from './errors.ts';
 import { forgetAtExit, leaveAtExit } from './exit.ts';
-import { type Json, toJson } from './json.ts';
-import { dist } from './native.ts';
 import type {
   AllToAllOptions,
   Async,
@@ -22,16 +24,18 @@ import type {
   ReduceOp,
   ReductionOptions,
 } from './process-group.ts';
-import { checkTimeout } from './store.ts';
-import { type WaitOptions, Work } from './work.ts';
 
-/** How a group of the addon was made, and how to make more of its kind. */
-export interface GroupParts {
+/** What a rank is in a group: the group's name and size, its own number there, and the time limit of its waits. */
+export interface GroupMember {
   readonly name: string;
-  readonly backend: Backend;
   readonly rank: number;
   readonly size: number;
   readonly timeoutMs: number;
+}
+
+/** How a group of the addon was made, and how to make more of its kind. */
+export interface GroupParts extends GroupMember {
+  readonly backend: Backend;
   /** The addon's group. */
   readonly handle: number;
   /** The addon's endpoint for channels, where the backend has one from the start. */
@@ -41,7 +45,7 @@ export interface GroupParts {
   /** NCCL for CUDA tensors, where it is there. */
   readonly nccl?: NcclPart | undefined;
   /** Makes a group of some ranks of this one; called only by its members. */
-  readonly makeGroup: (name: string, rank: number, size: number, timeoutMs: number) => Group;
+  readonly makeGroup: (member: GroupMember) => Group;
 }
 
 /** The part of a group that is over NCCL. */
@@ -321,8 +325,8 @@ export class Group implements ProcessGroup {
     const name = `${this.name}/${options?.name ?? ''}#${this.subgroupCount++}`;
     const rank = chosen.indexOf(this.rank);
     if (rank < 0) return null;
-    const limit = checkTimeout('newGroup', options?.timeoutMs, this.timeoutMs);
-    const made = this.parts.makeGroup(name, rank, chosen.length, limit);
+    const timeoutMs = checkTimeout('newGroup', options?.timeoutMs, this.timeoutMs);
+    const made = this.parts.makeGroup({ name, rank, size: chosen.length, timeoutMs });
     this.subgroups.push(made);
     return made;
   }

@@ -1,11 +1,11 @@
 /** @file Channels and collectives of a thread group, all ranks in this thread: memory, gradients, tags, limits. */
 import { afterEach, describe, expect, test } from 'vitest';
-import { native } from '../addon/addon.ts';
-import { fromTypedArray, liveTensors, scope, type Tensor, tensor, zeros } from '../index.ts';
-import { DistributedError } from './errors.ts';
+import { native } from '../../addon/addon.ts';
+import { fromTypedArray, liveTensors, scope, type Tensor, tensor, zeros } from '../../index.ts';
+import { DistributedError } from '../base/errors.ts';
+import { dist } from '../base/native.ts';
 import type { Group } from './group.ts';
 import { abortGroup, cancelWaits, threadGroup } from './make-group.ts';
-import { dist } from './native.ts';
 
 let made = 0;
 const open: Group[] = [];

@@ -1,5 +1,5 @@
 /** @file Objects as JSON, refused where JSON would change them. */
-import { TorchError } from '../base/errors.ts';
+import { TorchError } from '../../base/errors.ts';
 
 /** What JSON carries unchanged. */
 export type Json = null | boolean | number | string | readonly Json[] | { readonly [key: string]: Json };

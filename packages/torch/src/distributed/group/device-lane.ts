@@ -2,12 +2,12 @@
  * @file Lanes: CUDA tensors from one rank to another over NCCL, one way, in order and without headers. Both ends know what
  * comes: a receive gives shapes and types. Nothing here makes the host wait; a lane has a stream of its own.
  */
-import { checkGiven, show } from '../base/checks.ts';
-import { TorchError } from '../base/errors.ts';
-import { DType } from '../tensor/dtype.ts';
-import { Tensor } from '../tensor/tensor.ts';
-import { explain } from './errors.ts';
-import { dist } from './native.ts';
+import { checkGiven, show } from '../../base/checks.ts';
+import { TorchError } from '../../base/errors.ts';
+import { DType } from '../../tensor/dtype.ts';
+import { Tensor } from '../../tensor/tensor.ts';
+import { explain } from '../base/errors.ts';
+import { dist } from '../base/native.ts';
 
 /** A tensor that will come. */
 export interface TensorFormat {

@@ -4,10 +4,10 @@
  */
 
 import { availableParallelism } from 'node:os';
-import { native } from '../addon/addon.ts';
-import { checkObject, show } from '../base/checks.ts';
-import { TorchError } from '../base/errors.ts';
-import { checkWhole } from '../base/options.ts';
+import { native } from '../../addon/addon.ts';
+import { checkObject, show } from '../../base/checks.ts';
+import { TorchError } from '../../base/errors.ts';
+import { checkWhole } from '../../base/options.ts';
 
 /**
  * How many cores the operators called from this thread may use, in libtorch's own loops and in the libraries under it.
