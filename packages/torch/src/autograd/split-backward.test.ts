@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest';
-import { expectClose, gradOf, leakFree, onRoute, routes } from '../../testing/gradients.ts';
+import { expectClose, expectSame, gradOf, leakFree, onRoute, routes } from '../../testing/gradients.ts';
 import { native } from '../addon/addon.ts';
 import {
   AutogradFunction,
@@ -242,6 +242,9 @@ const stages: Record<string, () => Stage> = {
   },
 };
 
+/** A convolution's backward of one half is another call of oneDNN, which may add in another order. */
+const roundsAnew = new Set(['convolutions', 'convolutions of volumes']);
+
 function build(make: () => Stage): { stage: Stage; outputs: Tensor[]; gradients: (Tensor | null)[] } {
   manualSeed(11);
   const stage = make();
@@ -251,8 +254,9 @@ function build(make: () => Stage): { stage: Stage; outputs: Tensor[]; gradients:
 }
 
 describe.each(routes)('%s', (_, bridge) => {
-  test.each(Object.entries(stages))('%s: what backward gives', (_name, make) =>
+  test.each(Object.entries(stages))('%s: what backward gives', (name, make) =>
     onRoute(bridge, () => {
+      const expectEqual = roundsAnew.has(name) ? expectClose : expectSame;
       const plain = build(make);
       const kept = plain.outputs.flatMap((y, i) => (y.requiresGrad ? [[y, plain.gradients[i] ?? null] as const] : []));
       backward(
@@ -268,11 +272,11 @@ describe.each(routes)('%s', (_, bridge) => {
       });
       for (const p of split.stage.parameters) expect(p.grad, 'the input half leaves parameters alone').toBe(null);
       split.stage.inputs.forEach((x, i) => {
-        expectClose(inputGrads[i] as Tensor | null, plain.stage.inputs[i]?.grad ?? null);
+        expectEqual(inputGrads[i] as Tensor | null, plain.stage.inputs[i]?.grad ?? null);
         expect(x?.grad ?? null, 'inputs accumulate nothing').toBe(null);
       });
       weights.run();
-      split.stage.parameters.forEach((p, i) => expectClose(p.grad, (plain.stage.parameters[i] as Tensor).grad));
+      split.stage.parameters.forEach((p, i) => expectEqual(p.grad, (plain.stage.parameters[i] as Tensor).grad));
       expect(weights.isPending).toBe(false);
     }),
   );
@@ -288,7 +292,7 @@ test('microbatches one after the other, weights later', () =>
     const found = w.grad;
     w.grad = null;
     for (const x of xs) linear(x, w).tanh().sum().backward();
-    expectClose(found, w.grad);
+    expectSame(found, w.grad);
   }));
 
 test('hooks run once: on inputs, on computed tensors, on parameters', () =>
@@ -324,7 +328,7 @@ test('hooks run once: on inputs, on computed tensors, on parameters', () =>
     weights.run();
     expect(counts).toEqual({ x: 2, y: 2, w: 2, after: 2 });
     [inputGrads[0] as Tensor, w1.grad, w2.grad, held.grad].forEach((g, i) =>
-      expectClose(g as Tensor, wanted[i] as Tensor),
+      expectSame(g as Tensor, wanted[i] as Tensor),
     );
   }));
 
@@ -393,8 +397,8 @@ test('an error in the input half leaves the graph as it was', () =>
     const wanted = [x.grad, w.grad] as const;
     [x.grad, w.grad] = [null, null];
     linear(x, w).tanh().sum().backward();
-    expectClose(wanted[0], x.grad);
-    expectClose(wanted[1], w.grad);
+    expectSame(wanted[0], x.grad);
+    expectSame(wanted[1], w.grad);
   }));
 
 test('arguments are checked', () => {
