@@ -13,6 +13,7 @@ import { DataLoader, type DataLoaderOptions, type DataLoaderState } from './load
 import { ParquetDataset } from './parquet.ts';
 import { DistributedSampler, RandomSampler } from './sampler.ts';
 import { TokenDataset, writeTokens } from './tokens.ts';
+import { WorkerPool } from './worker-pool.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'pipewright-data-'));
 afterAll(() => rmSync(folder, { recursive: true }));
@@ -234,12 +235,25 @@ describe('workers', () => {
     );
     loader.loadStateDict({ ...loader.stateDict(), position: 8 });
     expect(idsOf(loader.nextBatch())).toEqual([8, 9, 10, 11]);
-    void poolOf(loader).threads[0]?.terminate();
+    using other = make({ length: 12 });
+    for (let i = 0; i < 2; i++) other.nextBatch(); // both have answered
+    void poolOf(other).threads[0]?.terminate();
     expect(() => {
-      for (let i = 0; i < 100; i++) loader.nextBatch();
+      for (let i = 0; i < 100; i++) other.nextBatch();
     }).toThrow(/worker \d of 2 has ended/);
-    loader.setEpoch(0);
-    expect(idsOf(loader.nextBatch())).toEqual([0, 1, 2, 3]);
+    other.setEpoch(0);
+    expect(idsOf(other.nextBatch())).toEqual([0, 1, 2, 3]);
+  });
+
+  test('a worker that ends before it has started is an error in time', () => {
+    const pool = new WorkerPool({ module, data: { length: 4 } }, 1, {
+      pinMemory: false,
+      collates: true,
+      startMs: 1000,
+    });
+    void pool.threads[0]?.terminate();
+    expect(() => pool.ready()).toThrow(/worker 0 of 1 has (not started within 1 s|ended)/);
+    pool.dispose();
   });
 
   test('what cannot begin, or cannot be sent, is an error', () => {

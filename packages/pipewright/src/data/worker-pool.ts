@@ -16,12 +16,19 @@ const LOOK_MS = 50;
 /** How long a worker may take to end by itself, in milliseconds. */
 const END_MS = 2000;
 
+/** How long a worker may take to start, in milliseconds: the end of one that has not started cannot be seen while waiting. */
+const START_MS = 120_000;
+
 interface PoolWorker {
   readonly worker: Worker;
   readonly port: MessagePort;
   readonly lender: Lender;
   /** What it was asked and has not answered, in order. */
   readonly asked: Map<number, string>;
+  /** 1 once its end can be seen. */
+  readonly started: Int32Array;
+  /** Whether the event loop has told its end. */
+  exited: boolean;
 }
 
 /** What came back. */
@@ -33,6 +40,14 @@ export interface Answered {
 
 type BatchAnswer = Extract<WorkerAnswer, { kind: 'batch' | 'error' }> & { readonly lender: Lender };
 
+/** What workers are started with. */
+export interface PoolOptions {
+  readonly pinMemory: boolean;
+  readonly collates: boolean;
+  /** How long a worker may take to start, in milliseconds. */
+  readonly startMs?: number;
+}
+
 /** Threads that read. */
 export class WorkerPool {
   /** Samples of the dataset; null where it is iterable. Known when a worker is ready. */
@@ -43,11 +58,16 @@ export class WorkerPool {
   private known: { readonly length: number | null } | null = null;
   private failed: SentError | null = null;
   private ids = 0;
+  private readonly begun = performance.now();
+  private readonly startMs: number;
 
-  constructor(source: DatasetModule, count: number, options: { pinMemory: boolean; collates: boolean }) {
+  constructor(source: DatasetModule, count: number, options: PoolOptions) {
+    const { startMs, ...rest } = options;
+    this.startMs = startMs ?? START_MS;
     this.workers = Array.from({ length: count }, (_, i) => {
       const { port1, port2 } = new MessageChannel();
       const lender = Lender.open();
+      const started = new Int32Array(new SharedArrayBuffer(4));
       const { module, data } = source;
       const start: WorkerStart = {
         module: String(module),
@@ -55,7 +75,8 @@ export class WorkerPool {
         port: port2,
         signal: this.signal,
         lender: lender.number,
-        ...options,
+        started,
+        ...rest,
       };
       const worker = new Worker(compiledUrl('worker-start', import.meta.url), {
         workerData: start,
@@ -66,7 +87,9 @@ export class WorkerPool {
       worker.on('error', () => undefined); // seen by its end
       worker.unref();
       port1.unref();
-      return { worker, port: port1, lender, asked: new Map() };
+      const one: PoolWorker = { worker, port: port1, lender, asked: new Map(), started, exited: false };
+      worker.on('exit', () => (one.exited = true));
+      return one;
     });
   }
 
@@ -186,8 +209,17 @@ export class WorkerPool {
 
   /** Throws where the worker that shall answer has ended; any of them, while none has its dataset. */
   private lookForEnd(id?: number): void {
-    for (const [i, { lender, asked }] of this.workers.entries()) {
-      if (!lender.hasEnded || (id !== undefined && !asked.has(id))) continue;
+    for (const [i, { lender, asked, started, exited }] of this.workers.entries()) {
+      if (id !== undefined && !asked.has(id)) continue;
+      if (!exited && Atomics.load(started, 0) === 0) {
+        if (performance.now() - this.begun < this.startMs) continue;
+        throw new PipelineError(
+          'WORKER_LOST',
+          `DataLoader: worker ${i} of ${this.workers.length} has not started within ${this.startMs / 1000} s: it was terminated, or the machine has no memory or no time for it; use fewer workers (numWorkers)`,
+          { worker: i },
+        );
+      }
+      if (!exited && !lender.hasEnded) continue;
       const reading = id === undefined ? 'the dataset' : ([...asked.values()][0] as string);
       throw new PipelineError(
         'WORKER_LOST',

@@ -16,6 +16,8 @@ export interface WorkerStart {
   /** Counts messages to the loader, which waits for it to change. */
   readonly signal: Int32Array;
   readonly lender: number;
+  /** Set once the loader can learn of this thread's end. */
+  readonly started: Int32Array;
   readonly pinMemory: boolean;
   /** Whether samples are collated here, or by a function of the loader's thread. */
   readonly collates: boolean;
@@ -54,9 +56,10 @@ interface DatasetExports {
   readonly collateFn?: CollateFn;
 }
 
-const { module, data, port, signal, lender: number, pinMemory, collates } = workerData as WorkerStart;
+const { module, data, port, signal, lender: number, started, pinMemory, collates } = workerData as WorkerStart;
 const lender = Lender.of(number);
 lender.attach();
+Atomics.store(started, 0, 1);
 
 function answer(message: WorkerAnswer): void {
   port.postMessage(message);
