@@ -63,22 +63,27 @@ export async function trainOnProcesses(count: number, cases: readonly TrainingCa
   )) as TrainingResult[][];
 }
 
+/** How long a program of ranks may take: less than a test, so that nothing is left of it. */
+const LIMIT_MS = 540_000;
+
 /** Runs a program of ranks and returns the result it prints. */
 export function runRanks(script: URL, args: readonly string[], env: Record<string, string> = {}): Promise<unknown> {
   return new Promise((resolve, reject) => {
     const child = spawn(process.execPath, [fileURLToPath(script), ...args], {
       env: { ...process.env, NODE_OPTIONS: '', ...env },
       stdio: ['ignore', 'pipe', 'pipe'],
+      timeout: LIMIT_MS,
+      killSignal: 'SIGKILL',
     });
     let stdout = '';
     let stderr = '';
     child.stdout.on('data', (chunk: Buffer) => (stdout += chunk.toString()));
     child.stderr.on('data', (chunk: Buffer) => (stderr += chunk.toString()));
     child.on('error', reject);
-    child.on('close', (code) => {
+    child.on('close', (code, signal) => {
       const line = stdout.split('\n').find((text) => text.startsWith('result '));
       if (code === 0 && line !== undefined) resolve(JSON.parse(line.slice(7)));
-      else reject(new Error(`rank ${env['RANK'] ?? ''} ended with ${String(code)}: ${stderr}`));
+      else reject(new Error(`rank ${env['RANK'] ?? ''} ended with ${code ?? signal}: ${stderr}`));
     });
   });
 }

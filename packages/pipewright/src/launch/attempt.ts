@@ -16,6 +16,7 @@ import { startProcesses } from './ranks/process-ranks.ts';
 import {
   failedInWait,
   LaunchError,
+  lateFailure,
   leftFailure,
   type RankFailure,
   STOPPED,
@@ -327,9 +328,15 @@ export class Attempt {
     }
     const { rank } = command;
     if (command.kind === 'start') return this.replace(rank);
-    if (command.kind === 'kill') return this.started?.killRank(rank);
+    if (command.kind === 'kill') return this.late(rank);
     if (command.order.kind === 'end') this.inLoop.delete(rank);
     return void this.withSecret(command.order).then((order) => this.started?.tell(rank, order));
+  }
+
+  /** The others have waited for a rank as long as they may: it is taken for lost. */
+  private late(rank: number): void {
+    this.started?.killRank(rank);
+    this.failed(lateFailure(rank, this.plan.timeoutMs ?? LIMIT_MS));
   }
 
   /** Every machine knows the secret; it does not travel. */
@@ -341,8 +348,11 @@ export class Attempt {
   /** A rank of this machine has said how far it is. */
   private heard(rank: number, notice: RankNotice): void {
     if (notice.kind === 'ready') this.inLoop.add(rank);
-    if (this.plan.nodeRank === 0) this.replacement?.heard(rank, notice);
-    else this.link?.notice(rank, notice);
+    if (this.plan.nodeRank > 0) return this.link?.notice(rank, notice);
+    this.replacement?.heard(rank, notice);
+    // Those that have ended already will not come.
+    for (const one of [...this.over]) if (this.replacement?.awaits(one) === true) this.failed(leftLoop(one));
+    return undefined;
   }
 
   /** Starts a rank again when nothing is left of it. */
@@ -372,8 +382,7 @@ export class Attempt {
 
   private ended(rank: number, value: unknown): void {
     const isExpected = this.replacing.has(rank) || this.undecided.has(rank) || this.snapshot !== undefined;
-    if (this.inLoop.has(rank) && !isExpected)
-      this.failed(leftFailure(rank, { atMs: steadyMs(), needs: 'the other ranks have steps to do' }));
+    if ((this.inLoop.has(rank) || this.replacement?.awaits(rank) === true) && !isExpected) this.failed(leftLoop(rank));
     if (this.replacing.delete(rank) && this.signalled === undefined && this.snapshot === undefined)
       return this.started?.restart(rank);
     this.over.add(rank);
@@ -471,4 +480,9 @@ export class Attempt {
       [STATUS_FILE]: this.board.shared as string,
     });
   }
+}
+
+/** The failure of a rank that ended well while the others have steps to do with it. */
+function leftLoop(rank: number): RankFailure {
+  return leftFailure(rank, { atMs: steadyMs(), needs: 'the other ranks have steps to do' });
 }

@@ -5,7 +5,15 @@ import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { freePort } from '@pipewright/torch/environment';
 import { describe, expect, test } from 'vitest';
-import { folder, isAlive, numbersOf, patient, rejection, script } from '../../testing/launching/processes.ts';
+import {
+  endWithTests,
+  folder,
+  isAlive,
+  numbersOf,
+  patient,
+  rejection,
+  script,
+} from '../../testing/launching/processes.ts';
 import { formatRestart, type LaunchError, launch, type Restart } from './index.ts';
 
 const result = (count: number, most: number, machines = '1'): object => ({
@@ -71,13 +79,15 @@ describe('two machines', () => {
     const file = join(folder, `back-${lost}`);
     const place = { ranks: 1, nnodes: 2, masterAddr: '127.0.0.1', masterPort, secret, maxRestarts: 2 };
     const start = (nodeRank: number, data: object): ChildProcess =>
-      spawn(
-        process.execPath,
-        [
-          fileURLToPath(new URL('../../testing/launching/node-launcher.mjs', import.meta.url)),
-          JSON.stringify({ ...place, nodeRank, data, graceMs: 500 }),
-        ],
-        { stdio: 'ignore' },
+      endWithTests(
+        spawn(
+          process.execPath,
+          [
+            fileURLToPath(new URL('../../testing/launching/node-launcher.mjs', import.meta.url)),
+            JSON.stringify({ ...place, nodeRank, data, graceMs: 500 }),
+          ],
+          { stdio: 'ignore' },
+        ),
       );
     // In the first attempt the last rank works for ever, and the other one waits for it.
     const data = { scenario: 'survives', file };

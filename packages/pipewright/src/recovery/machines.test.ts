@@ -11,7 +11,11 @@ import { afterAll, expect, test } from 'vitest';
 import type { Recovery } from '../index.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'machines-'));
-afterAll(() => rmSync(folder, { recursive: true, force: true }));
+const children: ChildProcess[] = [];
+afterAll(() => {
+  for (const child of children) child.kill('SIGKILL');
+  rmSync(folder, { recursive: true, force: true });
+});
 const program = fileURLToPath(new URL('../../testing/launching/surviving-machine.mjs', import.meta.url));
 
 interface Outcome {
@@ -29,6 +33,7 @@ function start(options: object): Machine {
   const child = spawn(process.execPath, [program, JSON.stringify({ timeoutMs: 120_000, maxRestarts: 5, ...options })], {
     stdio: ['ignore', 'pipe', 'inherit'],
   });
+  children.push(child);
   const outcome = text(child.stdout as NonNullable<typeof child.stdout>).then((said) => JSON.parse(said) as Outcome);
   outcome.catch(() => undefined);
   return { child, outcome };
@@ -43,8 +48,10 @@ test('a rank of another machine is lost, then the whole machine', async () => {
     ...{ secret: 'a secret of the machines', data: { ...life, ends, pauseMs: 300 } },
   };
   const [first, second] = [0, 1].map((nodeRank) => start({ ...place, nodeRank })) as [Machine, Machine];
-  while (!existsSync(join(folder, 'saved-2')) || !existsSync(join(folder, 'ended-0')))
+  while (!existsSync(join(folder, 'saved-2')) || !existsSync(join(folder, 'ended-0'))) {
+    for (const { child } of [first, second]) expect([child.exitCode, child.signalCode]).toEqual([null, null]);
     await new Promise((resolve) => setTimeout(resolve, 20));
+  }
   await new Promise((resolve) => setTimeout(resolve, 300));
   second.child.kill('SIGKILL');
   await once(second.child, 'exit');

@@ -24,6 +24,8 @@ interface Job {
 async function run(jobs: readonly Job[]): Promise<Outcome[]> {
   const { stdout } = await promisify(execFile)(process.execPath, [program, JSON.stringify(jobs)], {
     maxBuffer: 1e8,
+    timeout: MINUTES - 60_000,
+    killSignal: 'SIGKILL',
   });
   return JSON.parse(stdout) as Outcome[];
 }
@@ -47,12 +49,19 @@ describe('threads', () => {
     together: { steps: 9, ends: together },
     twoCopies: { steps: 9, ends: together, copies: 2 },
     often: { steps: 9, ends: often },
+    ends: { steps: 9, absent: { rank: 1, how: 'ends' } },
+    sleeps: { steps: 9, absent: { rank: 2, how: 'sleeps' } },
   };
   let outcomes: Readonly<Record<keyof typeof lives, Outcome>>;
   beforeAll(async () => {
     const names = Object.keys(lives) as (keyof typeof lives)[];
     const jobs = names.map((name) => {
-      const options = { mode: 'threads', ...(name === 'often' ? { maxRestarts: 2 } : {}) };
+      const limits = {
+        often: { maxRestarts: 2 },
+        ends: { maxRestarts: 1 },
+        sleeps: { maxRestarts: 1, timeoutMs: 3000 },
+      };
+      const options = { mode: 'threads', ...limits[name as keyof typeof limits] };
       return { life: lives[name], options };
     });
     const all = await run(jobs);
@@ -91,6 +100,15 @@ describe('threads', () => {
   test('when no more ranks may be started again, the cause is told', () => {
     expect(outcomes.often.error).toContain('the rank fails here');
     expect(outcomes.often.recoveries.length).toBeGreaterThan(0);
+  });
+
+  test('nobody waits for ever for a rank that does not come to its loop', () => {
+    expect(outcomes.ends.error).toBe(
+      'rank 1 failed: it ended with exit code 0, too early: the other ranks have steps to do',
+    );
+    expect(outcomes.sleeps.error).toMatch(
+      /^rank 2 failed.*: it did not come to trainLoop within 3000 ms, and the other ranks wait for it there$/,
+    );
   });
 });
 

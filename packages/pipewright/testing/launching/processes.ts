@@ -1,4 +1,5 @@
 /** @file What tests of launching share: the script, folders, and whether processes are still there. */
+import type { ChildProcess } from 'node:child_process';
 import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -12,11 +13,28 @@ export const patient: { readonly graceMs: number } = { graceMs: 60_000 };
 
 /** A folder for files of ranks; gone after the tests of a file. */
 export const folder: string = mkdtempSync(join(tmpdir(), 'pipewright-launch-'));
-afterAll(() => rmSync(folder, { recursive: true, force: true }));
+const started = new Set<ChildProcess>();
+afterAll(() => {
+  for (const child of started) child.kill('SIGKILL');
+  rmSync(folder, { recursive: true, force: true });
+});
 
-/** Comes back when `condition` holds; the test's own time limit ends the wait. */
+/** Ends a process with the tests of a file, if it has not ended before. */
+export function endWithTests<Child extends ChildProcess>(child: Child): Child {
+  started.add(child);
+  return child;
+}
+
+/** How long a condition may take to come true: less than a test may. */
+const LIMIT_MS = 300_000;
+
+/** Comes back when `condition` holds. */
 export async function until(condition: () => boolean): Promise<void> {
-  while (!condition()) await new Promise((resolve) => setTimeout(resolve, 20));
+  const began = performance.now();
+  while (!condition()) {
+    if (performance.now() - began > LIMIT_MS) throw new Error(`not within ${LIMIT_MS} ms: ${condition}`);
+    await new Promise((resolve) => setTimeout(resolve, 20));
+  }
 }
 
 /** The numbers that ranks have written to `name.0`, `name.1` and so on, once all are there. */

@@ -46,6 +46,7 @@ import {
  * @property {number} [copyEvery]
  * @property {number} [pauseMs] of every step
  * @property {readonly End[]} [ends]
+ * @property {{ rank: number, how: 'ends' | 'sleeps' }} [absent] a rank that never comes to its loop
  * @property {string} folder where ranks note that they have ended
  * @property {number} [saveEvery] after how many steps the parameters are written to a file
  */
@@ -73,6 +74,10 @@ export async function main(life) {
   const { stages = 4, replicas = 2, steps = 4, microbatches = 4, schedule = '1F1B', width = 4 } = life;
   setDefaultDtype('float64');
   const rank = Number(distributed.rankEnvironment().RANK);
+  if (life.absent?.rank === rank) {
+    if (life.absent.how === 'sleeps') await new Promise((resolve) => setTimeout(resolve, 1e9));
+    return undefined;
+  }
   const [pp, dp] = /** @type {[number, number]} */ (meshCoordinate([stages, replicas]));
   manualSeed(pp);
   const module = new nn.Sequential(new nn.Linear(width, width), new nn.Dropout(0.2), new nn.Tanh());

@@ -5,7 +5,7 @@ import { connect } from 'node:net';
 import { join } from 'node:path';
 import { freePort } from '@pipewright/torch/environment';
 import { describe, expect, test, vi } from 'vitest';
-import { folder, numbersOf, patient, rejection, script } from '../../../testing/launching/processes.ts';
+import { endWithTests, folder, numbersOf, patient, rejection, script } from '../../../testing/launching/processes.ts';
 import { steadyMs } from '../../base/steady-clock.ts';
 import { type LaunchError, launch } from '../index.ts';
 import type { RankFailure } from '../ranks/rank-failure.ts';
@@ -213,10 +213,16 @@ describe('two machines', () => {
       secret: 'a secret of many characters',
     };
     const ranks = launch({ ...here, script, data, ...patient });
-    const other = spawn(process.execPath, [
-      new URL('../../../testing/launching/node-launcher.mjs', import.meta.url).pathname,
-      JSON.stringify({ ...here, nodeRank: 1, data }),
-    ]);
+    const other = endWithTests(
+      spawn(
+        process.execPath,
+        [
+          new URL('../../../testing/launching/node-launcher.mjs', import.meta.url).pathname,
+          JSON.stringify({ ...here, nodeRank: 1, data }),
+        ],
+        { stdio: 'ignore' },
+      ),
+    );
     await numbersOf(file, [0, 1]);
     other.kill('SIGKILL');
     const error = await rejection<LaunchError>(ranks.done);

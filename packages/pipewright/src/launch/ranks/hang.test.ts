@@ -5,7 +5,16 @@ import { existsSync, writeFileSync } from 'node:fs';
 import { constants } from 'node:os';
 import { dirname, join } from 'node:path';
 import { expect, test } from 'vitest';
-import { folder, isAlive, numbersOf, patient, rejection, script, until } from '../../../testing/launching/processes.ts';
+import {
+  endWithTests,
+  folder,
+  isAlive,
+  numbersOf,
+  patient,
+  rejection,
+  script,
+  until,
+} from '../../../testing/launching/processes.ts';
 import { type LaunchError, launch } from '../index.ts';
 
 test('a rank that is stopped: the waits of the others end, it is named, and killed', async () => {
@@ -43,13 +52,15 @@ test('a rank that is stopped and that nobody waits for: it is named, and killed 
 
 test('a launcher that is killed: its ranks end, blocked, busy or stopped, and its files are gone', async () => {
   const file = join(folder, 'orphans');
-  const launcher = spawn(
-    process.execPath,
-    [
-      new URL('../../../testing/launching/launcher.mjs', import.meta.url).pathname,
-      JSON.stringify({ scenario: 'waits', file }),
-    ],
-    { stdio: ['ignore', 'pipe', 'inherit'] },
+  const launcher = endWithTests(
+    spawn(
+      process.execPath,
+      [
+        new URL('../../../testing/launching/launcher.mjs', import.meta.url).pathname,
+        JSON.stringify({ scenario: 'waits', file }),
+      ],
+      { stdio: ['ignore', 'pipe', 'inherit'] },
+    ),
   );
   const pids = await numbersOf(file, [0, 1, 2]);
   const [status] = (await once(launcher.stdout, 'data')) as [Buffer];

@@ -112,6 +112,15 @@ export function stoppedFailure(rank: number): RankFailure {
   return { rank, message, code: STOPPED, exitCode: 128 + constants.signals.SIGSTOP, atMs: steadyMs(), ended: false };
 }
 
+/** A failure of a rank that did not come to `trainLoop`, where the others wait for it. */
+export function lateFailure(rank: number, limitMs: number): RankFailure {
+  const message = `it did not come to trainLoop within ${limitMs} ms, and the other ranks wait for it there`;
+  return { rank, message, code: LATE, exitCode: 1, atMs: steadyMs(), ended: false };
+}
+
+/** The code of a failure by not coming where the others wait. */
+const LATE = 'LATE';
+
 /** The code of a failure by ending too early. */
 export const LEFT_EARLY = 'LEFT_EARLY';
 

@@ -19,7 +19,10 @@ async function outcomes(
   launches: readonly (Omit<LaunchOptions, 'script'> & { interrupt?: boolean })[],
 ): Promise<Outcome[]> {
   const program = fileURLToPath(new URL('../../../testing/launching/launch-threads.mjs', import.meta.url));
-  const { stdout } = await promisify(execFile)(process.execPath, [program, JSON.stringify(launches)]);
+  const { stdout } = await promisify(execFile)(process.execPath, [program, JSON.stringify(launches)], {
+    timeout: 300_000,
+    killSignal: 'SIGKILL',
+  });
   return stdout
     .trimEnd()
     .split('\n')

@@ -62,6 +62,8 @@ export class Replacement {
   private fault: Fault | undefined;
   private timer: NodeJS.Timeout | undefined;
   private readonly limitMs: number;
+  /** Since when each rank is awaited, where it is. */
+  private readonly since: number[] = [];
 
   constructor(ranks: number, limitMs: number, host: ReplacementHost) {
     this.host = host;
@@ -84,6 +86,7 @@ export class Replacement {
         ),
       );
       this.states[rank] = 'away';
+      this.since[rank] = steadyMs();
       this.host.start(rank);
     }
     return true;
@@ -99,8 +102,14 @@ export class Replacement {
     }
   }
 
+  /** Whether others wait in their loops for a rank that has not come to its own. */
+  awaits(rank: number): boolean {
+    return this.used && !this.over && !this.begun && this.states[rank] === 'away';
+  }
+
   close(): void {
     clearInterval(this.timer);
+    this.timer = undefined;
     this.report();
   }
 
@@ -116,6 +125,7 @@ export class Replacement {
     }
     if (this.states.every((state) => state === 'finished')) this.end();
     else if (!this.begun && this.states.every((state) => state === 'ready' || state === 'finished')) void this.begin();
+    else if (!this.begun) this.watch();
   }
 
   private restored(rank: number, notice: Extract<RankNotice, { kind: 'restored' }>): void {
@@ -141,19 +151,32 @@ export class Replacement {
     this.begun = false;
     this.generation++;
     this.states.forEach((state, rank) => {
-      if (state === 'running') this.states[rank] = 'away';
+      if (state !== 'running') return;
+      this.states[rank] = 'away';
+      this.since[rank] = noticedMs;
     });
     this.host.interrupt(this.generation);
-    clearInterval(this.timer);
-    this.timer = setInterval(() => this.look(noticedMs), LOOK_MS);
+    this.watch();
   }
 
-  /** While ranks are awaited. */
-  private look(sinceMs: number): void {
-    this.host.killStopped();
-    if (steadyMs() - sinceMs < this.limitMs) return;
+  /** From now on ranks are awaited. */
+  private watch(): void {
+    if (this.timer !== undefined) return;
+    const now = steadyMs();
     this.states.forEach((state, rank) => {
-      if (state === 'away') this.host.late(rank);
+      if (state === 'away') this.since[rank] ??= now;
+    });
+    this.timer = setInterval(() => this.look(), LOOK_MS);
+  }
+
+  /** While ranks are awaited: each has the whole time limit, also one that was started again meanwhile. */
+  private look(): void {
+    this.host.killStopped();
+    const now = steadyMs();
+    this.states.forEach((state, rank) => {
+      if (state !== 'away' || now - (this.since[rank] ?? now) < this.limitMs) return;
+      this.since[rank] = now;
+      this.host.late(rank);
     });
   }
 
@@ -161,6 +184,7 @@ export class Replacement {
   private async begin(): Promise<void> {
     this.begun = true;
     clearInterval(this.timer);
+    this.timer = undefined;
     const number = this.generation;
     this.states.fill('running');
     const place = await this.host.meet();
