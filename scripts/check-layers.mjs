@@ -1,11 +1,11 @@
 // @ts-check
 /**
- * @file Checks that every source file keeps to the tables of layers.mjs, packages and folders, and that CONTRIBUTING.md
- * shows them. Run: `npm run layers`; with `--write` it writes the table into CONTRIBUTING.md.
+ * @file Checks that every source file keeps to the tables of layers.mjs, packages and folders, that no folder is crowded, and
+ * that CONTRIBUTING.md shows the tables. Run: `npm run layers`; with `--write` it writes the table into CONTRIBUTING.md.
  */
 import { existsSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { builtinModules } from 'node:module';
-import { dirname, join, relative, resolve, sep } from 'node:path';
+import { dirname, extname, join, relative, resolve, sep } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { bundled as bundledFolders, folders, known, packages as mayImport, pure } from './layers.mjs';
 
@@ -121,6 +121,37 @@ function findNativeViolations(name, dir) {
   });
 }
 
+/** More source files than this in one folder hide what belongs together: it is split by subject. */
+export const MOST_FILES = 20;
+/** The folders at the root that hold source files. */
+const SOURCES = ['packages', 'scripts', 'tests', 'tools', 'examples', 'bench'];
+const NOT_OURS = new Set(['node_modules', 'dist', 'generated']);
+
+/**
+ * Folders with more source files than fit. Tests do not count; a C++ file and its header count once.
+ * @param {string} root
+ * @returns {string[]}
+ */
+export function findCrowdedFolders(root) {
+  /** @param {string} dir @returns {string[]} */
+  const visit = (dir) => {
+    const entries = readdirSync(dir, { withFileTypes: true });
+    const sources = entries.filter(
+      ({ name }) => /\.(tsx?|mjs|py|cc|h)$/.test(name) && !/\.(test\.tsx?|d\.m?ts)$/.test(name),
+    );
+    const count = new Set(sources.map(({ name }) => name.slice(0, -extname(name).length))).size;
+    const where = relative(root, dir).replaceAll(sep, '/');
+    const below = entries.filter((entry) => entry.isDirectory() && !NOT_OURS.has(entry.name));
+    return [
+      ...(count > MOST_FILES
+        ? [`${where}: holds ${count} source files; at most ${MOST_FILES} fit, so split it by subject into folders`]
+        : []),
+      ...below.flatMap(({ name }) => visit(join(dir, name))),
+    ];
+  };
+  return SOURCES.flatMap((name) => (existsSync(join(root, name)) ? visit(join(root, name)) : []));
+}
+
 /**
  * The row of the table that a path below `src` belongs to: the deepest one.
  * @param {Record<string, unknown>} rows
@@ -231,7 +262,7 @@ if (process.argv[1] === fileURLToPath(import.meta.url)) {
   const page = join(root, 'CONTRIBUTING.md');
   const text = readFileSync(page, 'utf8');
   if (process.argv.includes('--write')) writeFileSync(page, withFolders(text));
-  const violations = findViolations(root);
+  const violations = [...findViolations(root), ...findCrowdedFolders(root)];
   for (const [name, rows] of Object.entries(folders))
     for (const cycle of findFolderCycles(rows))
       violations.push(`scripts/layers.mjs: ${name}: ${cycle}: folders must not import each other`);

@@ -4,7 +4,14 @@ import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
-import { findFolderCycles, findImports, findViolations, withFolders } from './check-layers.mjs';
+import {
+  findCrowdedFolders,
+  findFolderCycles,
+  findImports,
+  findViolations,
+  MOST_FILES,
+  withFolders,
+} from './check-layers.mjs';
 
 describe('findImports', () => {
   test('tells lazy imports from those at once', () => {
@@ -104,12 +111,33 @@ describe('findViolations', () => {
     expect(findFolderCycles({ a: row('b', 'c'), b: row('c'), c: row() })).toEqual([]);
   });
 
+  test('a folder with more than 20 source files is named', () => {
+    for (let i = 0; i < MOST_FILES; i++) {
+      plant(`torch/src/full/f${i}.ts`, '');
+      plant(`torch/src/full/f${i}.test.ts`, '');
+      plant(`torch/native/core/f${i}.cc`, '');
+      plant(`torch/native/core/f${i}.h`, '');
+      plant(`torch/src/crowded/below/f${i}.ts`, '');
+      plant(`torch/node_modules/other/f${i}.mjs`, '');
+    }
+    expect(findCrowdedFolders(root)).toEqual([]);
+    plant('torch/src/crowded/below/one-more.ts', '');
+    plant('torch/native/core/one-more.h', '');
+    plant('torch/node_modules/other/one-more.mjs', '');
+    expect(findCrowdedFolders(root).sort()).toEqual([
+      'packages/torch/native/core: holds 21 source files; at most 20 fit, so split it by subject into folders',
+      'packages/torch/src/crowded/below: holds 21 source files; at most 20 fit, so split it by subject into folders',
+    ]);
+  });
+
   test('CONTRIBUTING shows the tables', () => {
     const page = readFileSync(new URL('../CONTRIBUTING.md', import.meta.url), 'utf8');
     expect(withFolders(page)).toBe(page);
   });
 
   test('this workspace keeps to the table', () => {
-    expect(findViolations(fileURLToPath(new URL('..', import.meta.url)))).toEqual([]);
+    const workspace = fileURLToPath(new URL('..', import.meta.url));
+    expect(findViolations(workspace)).toEqual([]);
+    expect(findCrowdedFolders(workspace)).toEqual([]);
   });
 });

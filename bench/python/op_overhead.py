@@ -1,4 +1,4 @@
-"""The Python side of bench/op-overhead.mjs: reads one case per line from stdin, answers with nanoseconds of CPU time per call."""
+"""The Python side of bench/engine/op-overhead.mjs: reads one case per line from stdin, answers with nanoseconds of CPU time per call."""
 
 import sys
 import time

@@ -1,4 +1,4 @@
-"""The Python side of bench/train-step.mjs: argv is device, threads and the case as JSON; each line on stdin is a number of
+"""The Python side of bench/engine/train-step.mjs: argv is device, threads and the case as JSON; each line on stdin is a number of
 steps, answered with milliseconds of wall time, of CPU time, and the peak memory in MiB."""
 
 import json

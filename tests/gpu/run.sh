@@ -16,11 +16,11 @@ node tests/gpu/cuda-test.mjs
 node tests/gpu/pipeline-test.mjs
 node tests/gpu/recorder-test.mjs
 if [ "${1:-}" = bench ]; then
-  node bench/op-overhead.mjs --rounds 15
-  node bench/op-overhead.mjs --rounds 15 --device cuda
-  node bench/train-step.mjs
-  node bench/train-step.mjs --device cuda
-  [ ! -f bench/split-backward.mjs ] || node bench/split-backward.mjs
+  node bench/engine/op-overhead.mjs --rounds 15
+  node bench/engine/op-overhead.mjs --rounds 15 --device cuda
+  node bench/engine/train-step.mjs
+  node bench/engine/train-step.mjs --device cuda
+  [ ! -f bench/engine/split-backward.mjs ] || node bench/engine/split-backward.mjs
 fi
 if [ "${1:-}" = pipeline ]; then
   node bench/runtime-overhead.mjs

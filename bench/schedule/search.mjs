@@ -1,6 +1,6 @@
 /**
  * @file Times of the schedule package's simulator and searches, best of several runs.
- * Run: npm run build && node bench/schedule-search.mjs
+ * Run: npm run build && node bench/schedule/search.mjs
  */
 import {
   buildSchedule,

@@ -1,7 +1,7 @@
 // @ts-check
 /**
  * @file What splitting a backward costs: input half plus weight half against one plain backward of 4 linear layers, in
- * turns, forward not counted. `node bench/split-backward.mjs [--device cuda] [--rounds 1]`. Prints a table for RESULTS.md.
+ * turns, forward not counted. `node bench/engine/split-backward.mjs [--device cuda] [--rounds 1]`. Prints a table for RESULTS.md.
  */
 import { parseArgs } from 'node:util';
 

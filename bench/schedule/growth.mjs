@@ -1,7 +1,7 @@
 /**
  * @file How the time to build, lower and validate grows with ranks and with microbatches, for every schedule. In proportion
  * to the number of actions means: nanoseconds per action stay level, or fall, from one row to the next. Processor time.
- * Run: npm run build && node bench/growth.mjs [NAME ...]
+ * Run: npm run build && node bench/schedule/growth.mjs [NAME ...]
  */
 import { execFileSync } from 'node:child_process';
 import { fileURLToPath } from 'node:url';

@@ -1,6 +1,6 @@
 // @ts-check
 /**
- * @file A training step (forward, backward, AdamW), here and in Python on the same libtorch: `node bench/train-step.mjs`.
+ * @file A training step (forward, backward, AdamW), here and in Python on the same libtorch: `node bench/engine/train-step.mjs`.
  * Both sides take turns; medians of rounds. PIPEWRIGHT_PYTHON names an interpreter with torch (none: only our side).
  * --device cuda, --threads 1, --rounds 9, --cases mlp-tiny,gpt-large. On CUDA also the step captured as a graph.
  */
@@ -39,7 +39,7 @@ async function serve() {
   const device = flags.device;
   const vocabulary = 256;
 
-  const { Block } = await import('./gpt-block.mjs');
+  const { Block } = await import('../gpt-block.mjs');
 
   /** @param {string} name */
   function make(name) {
@@ -131,7 +131,7 @@ function median(values) {
 
 async function compare() {
   const python = process.env['PIPEWRIGHT_PYTHON'];
-  const script = fileURLToPath(new URL('python/train_step.py', import.meta.url));
+  const script = fileURLToPath(new URL('../python/train_step.py', import.meta.url));
   console.log(
     `device ${flags.device}, ${flags.threads} thread(s); ms per step, median of ${flags.rounds} rounds; CPU time beside wall time`,
   );

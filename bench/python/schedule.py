@@ -1,6 +1,6 @@
 """Time PyTorch's generation and lowering of one schedule. Prints one JSON line.
 
-Usage: python bench/reference_schedule.py NAME RANKS STAGES_PER_RANK MICROBATCHES
+Usage: python bench/python/schedule.py NAME RANKS STAGES_PER_RANK MICROBATCHES
 """
 
 import json

@@ -2,7 +2,7 @@
 // Dropout by name (nn.NamedRandom: Philox, drawn again in backward) beside libtorch's: nanoseconds of processor time for an
 // element, forward alone and with backward.
 //
-// Run: node bench/dropout.mjs
+// Run: node bench/engine/dropout.mjs
 import { distributed, nn, randn, scope } from '@pipewright/torch';
 
 const sizes = [

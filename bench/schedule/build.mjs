@@ -1,6 +1,6 @@
 /**
  * @file Generate, lower and validate, each in a process of its own, against PyTorch's generate and lower.
- * Times are milliseconds of processor time. Run: npm run build && node bench/schedule.mjs [--reference PYTHON] [--large]
+ * Times are milliseconds of processor time. Run: npm run build && node bench/schedule/build.mjs [--reference PYTHON] [--large]
  * PYTHON is a Python with torch installed; --large adds 1,024 ranks x 8 stages x 4,096 microbatches.
  */
 import { execFileSync } from 'node:child_process';
@@ -64,7 +64,7 @@ function all(args) {
   for (const configuration of configurations) {
     const own = best(configuration, 'default');
     const torch = best(configuration, 'torch');
-    const script = fileURLToPath(new URL('reference_schedule.py', import.meta.url));
+    const script = fileURLToPath(new URL('../python/schedule.py', import.meta.url));
     const reference = python === undefined ? undefined : run(python, [script, ...configuration.map(String)]);
     const [name, ...shape] = configuration;
     const share = (/** @type {number} */ ms) =>

@@ -1,6 +1,6 @@
 /**
  * @file The memory of a plain training loop with and without scopes: an MLP of two hidden layers, 512 wide, batches of 256,
- * AdamW. Run: npm run build && node bench/scopes.mjs [STEPS]
+ * AdamW. Run: npm run build && node bench/engine/scopes.mjs [STEPS]
  */
 import { spawnSync } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
@@ -11,7 +11,7 @@ else
   for (const way of ['scoped', 'plain']) {
     const args = [fileURLToPath(import.meta.url), way, first ?? '1000'];
     const { stdout, stderr, status } = spawnSync(process.execPath, args, { encoding: 'utf8' });
-    if (status !== 0) throw new Error(`bench/scopes.mjs: the ${way} loop failed\n${stderr}`);
+    if (status !== 0) throw new Error(`bench/engine/scopes.mjs: the ${way} loop failed\n${stderr}`);
     console.log(`${way}: ${stdout.trim()}`);
     if (stderr !== '') console.log(stderr.trim());
   }

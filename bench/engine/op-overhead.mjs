@@ -1,6 +1,6 @@
 // @ts-check
 /**
- * @file What one small operator costs, here and in Python on the same libtorch: `node bench/op-overhead.mjs`. CPU time of
+ * @file What one small operator costs, here and in Python on the same libtorch: `node bench/engine/op-overhead.mjs`. CPU time of
  * the process, all threads (garbage collection too), both sides in turns, so that a busy machine changes little.
  * PIPEWRIGHT_PYTHON names an interpreter with torch (none: only our side). --rounds 20, --calls 5000, --size 8.
  * --device cuda takes wall time until the GPU has done all calls.
@@ -60,7 +60,7 @@ function ours(name, grad) {
 function startPython() {
   const python = process.env['PIPEWRIGHT_PYTHON'];
   if (!python) return null;
-  const child = spawn(python, [fileURLToPath(new URL('python/op_overhead.py', import.meta.url)), device], {
+  const child = spawn(python, [fileURLToPath(new URL('../python/op_overhead.py', import.meta.url)), device], {
     stdio: ['pipe', 'pipe', 'inherit'],
   });
   const lines = createInterface({ input: child.stdout })[Symbol.asyncIterator]();

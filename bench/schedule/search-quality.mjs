@@ -1,6 +1,6 @@
 /**
  * @file How good `improveSchedule` is: against the proven optimum of small steps, and against ZB1P on uneven stages.
- * Run: npm run build && node bench/schedule-search-quality.mjs
+ * Run: npm run build && node bench/schedule/search-quality.mjs
  */
 import { buildSchedule, improveSchedule, optimalSchedule } from '@pipewright/schedule';
 
