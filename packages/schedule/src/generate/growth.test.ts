@@ -16,6 +16,14 @@ describe('what a schedule holds is in proportion to its actions', () => {
     });
   }
 
+  for (const name of ['VHalf', 'VMin']) {
+    // A grid of all slots would have 16,384 rows of about 98,000 slots.
+    test(`${name}: 16,384 ranks are built from their cells alone`, () => {
+      const schedule = buildSchedule(name, { ranks: 16_384, microbatches: 2 });
+      expect(schedule.denseRows.every((row) => row.length === 12)).toBe(true);
+    });
+  }
+
   test('8,000 ranks are built and lowered without a row of bubbles', () => {
     const schedule = buildSchedule('1F1B', { ranks: 8000, microbatches: 4 });
     expect(schedule.denseRows.every((row) => row.length === 8)).toBe(true);

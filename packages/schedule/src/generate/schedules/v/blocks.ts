@@ -1,6 +1,7 @@
 /** @file All building blocks of the V family: how a microbatch may run down and up the ranks so that blocks repeat without collision. */
 
-import { type BuildingBlock, period, VGrid } from './grid.ts';
+import { type BuildingBlock, VGrid } from './grid.ts';
+import { period } from './row.ts';
 
 /** A building block and the chunks its fullest rank holds when repeated. */
 export interface MeasuredBlock {
