@@ -1,8 +1,18 @@
 /**
  * @file What other packages of this project may use beyond the public API: operators bound to handles, the recorder of
- * calls, trees of tensors, bytes of files, draws by name. No part of it is stable.
+ * calls, trees of tensors, bytes of files, directories of zip files, draws by name. No part of it is stable.
  */
 export type { BoundArgument, BoundOp } from './addon/bound-op.ts';
+export {
+  findZipEnd,
+  readZipEnd64,
+  readZipHeader,
+  readZipRecord,
+  ZIP_END64_SIZE,
+  ZIP_HEADER_SIZE,
+  ZIP_TAIL,
+  type ZipDirectory,
+} from './base/zip-directory.ts';
 export { type BytesRange, type ScannedBytes, scanBytes, viewBytes } from './files/bytes.ts';
 export { layoutSafetensors, type SafetensorsItem, type SafetensorsLayout } from './files/safetensors.ts';
 export { bindOp, callGiven } from './op/bind.ts';

@@ -4,6 +4,16 @@
  */
 import { closeSync, fstatSync, openSync, readSync, statSync } from 'node:fs';
 import { crc32 } from 'node:zlib';
+import {
+  findZipEnd,
+  readZipEnd64,
+  readZipHeader,
+  readZipRecord,
+  ZIP_END64_SIZE,
+  ZIP_HEADER_SIZE,
+  ZIP_TAIL,
+  type ZipDirectory,
+} from '@pipewright/torch/internal';
 import { PipelineError } from '../base/errors.ts';
 import { pt2Error, shown } from './pt2-error.ts';
 
@@ -16,12 +26,6 @@ export interface ZipEntry {
   readonly crc: number;
 }
 
-const END = 0x06054b50;
-const END64 = 0x06064b50;
-const LOCATOR64 = 0x07064b50;
-const CENTRAL = 0x02014b50;
-const LOCAL = 0x04034b50;
-const LIMIT32 = 0xffffffff;
 const mostEntries = 2_000_000;
 const largestDirectory = 400_000_000;
 
@@ -114,19 +118,15 @@ export class ZipFile {
     return bytes;
   }
 
-  private view(offset: number, length: number, what: string): DataView {
-    return new DataView(this.bytes(offset, length, what).buffer);
-  }
-
   private readDirectory(): Map<string, ZipEntry> {
     const { offset, size, count } = this.findDirectory();
     if (count > mostEntries || size > largestDirectory)
       throw this.error('TOO_LARGE', `its directory has ${count} entries in ${size} bytes, more than is read`);
-    const view = this.view(offset, size, 'the directory');
+    const directory = this.bytes(offset, size, 'the directory');
     const entries = new Map<string, ZipEntry>();
     let at = 0;
     for (let i = 0; i < count; i++) {
-      const [entry, length] = this.readCentral(view, at, offset);
+      const [entry, length] = this.readEntry(directory, at, offset);
       if (entries.has(entry.name)) throw this.error('DAMAGED', `entry ${shown(entry.name)} is there twice`);
       entries.set(entry.name, entry);
       at += length;
@@ -135,37 +135,19 @@ export class ZipFile {
     return entries;
   }
 
-  private findDirectory(): { offset: number; size: number; count: number } {
-    const tail = Math.min(this.size, 65_557);
-    const start = this.size - tail;
-    const view = this.view(start, tail, 'the end');
-    let at = tail - 22;
-    while (at >= 0 && view.getUint32(at, true) !== END) at--;
-    if (at < 0) throw this.error('NOT_ZIP', whatItIs(this.bytes(0, Math.min(8, this.size), 'the beginning')));
-    const plain = {
-      count: view.getUint16(at + 10, true),
-      size: view.getUint32(at + 12, true),
-      offset: view.getUint32(at + 16, true),
-    };
-    if (view.getUint16(at + 4, true) !== 0 && view.getUint16(at + 4, true) !== 0xffff)
-      throw this.error('NOT_ZIP', 'a zip of several disks is not read');
-    const locator = at - 20;
-    if (locator < 0 || view.getUint32(locator, true) !== LOCATOR64) return this.inside(plain, start + at);
-    const place = Number(view.getBigUint64(locator + 8, true));
-    const record = this.view(place, 56, 'the end record');
-    if (record.getUint32(0, true) !== END64)
-      throw this.error('DAMAGED', 'its 64-bit end record is not where it should be');
-    return this.inside(
-      {
-        count: Number(record.getBigUint64(32, true)),
-        size: Number(record.getBigUint64(40, true)),
-        offset: Number(record.getBigUint64(48, true)),
-      },
-      place,
-    );
+  private findDirectory(): ZipDirectory {
+    const start = Math.max(0, this.size - ZIP_TAIL);
+    const end = findZipEnd(this.bytes(start, this.size - start, 'the end'), start);
+    if (end === undefined)
+      throw this.error('NOT_ZIP', whatItIs(this.bytes(0, Math.min(8, this.size), 'the beginning')));
+    if (end.disk !== 0 && end.disk !== 0xffff) throw this.error('NOT_ZIP', 'a zip of several disks is not read');
+    if (end.end64 === undefined) return this.inside(end, end.at);
+    const directory = readZipEnd64(this.bytes(end.end64, ZIP_END64_SIZE, 'the end record'));
+    if (directory === undefined) throw this.error('DAMAGED', 'its 64-bit end record is not where it should be');
+    return this.inside(directory, end.end64);
   }
 
-  private inside<T extends { offset: number; size: number }>(directory: T, end: number): T {
+  private inside(directory: ZipDirectory, end: number): ZipDirectory {
     if (directory.offset + directory.size > end)
       throw this.error(
         'DAMAGED',
@@ -174,28 +156,21 @@ export class ZipFile {
     return directory;
   }
 
-  private readCentral(view: DataView, at: number, directory: number): [ZipEntry, number] {
-    if (at + 46 > view.byteLength || view.getUint32(at, true) !== CENTRAL)
-      throw this.error('DAMAGED', `its directory is damaged at byte ${directory + at}`);
-    const flags = view.getUint16(at + 8, true);
-    const method = view.getUint16(at + 10, true);
-    const nameLength = view.getUint16(at + 28, true);
-    const extraLength = view.getUint16(at + 30, true);
-    const length = 46 + nameLength + extraLength + view.getUint16(at + 32, true);
-    if (at + length > view.byteLength)
-      throw this.error('DAMAGED', `its directory is damaged at byte ${directory + at}`);
-    const name = this.nameOf(new Uint8Array(view.buffer, at + 46, nameLength));
-    const wide = wideSizes(view, at, at + 46 + nameLength, extraLength);
-    if (wide === undefined) throw this.error('DAMAGED', `entry ${shown(name)} lacks its 64-bit sizes`);
-    const { packed, size, local } = wide;
+  /** The entry of the record at `at` of the directory, which begins at `start`, and the record's length. */
+  private readEntry(directory: Uint8Array, at: number, start: number): [ZipEntry, number] {
+    const record = readZipRecord(directory, at);
+    if (record === undefined) throw this.error('DAMAGED', `its directory is damaged at byte ${start + at}`);
+    const { flags, method, crc, length } = record;
+    const name = this.nameOf(record.name);
+    if (record.sizes === undefined) throw this.error('DAMAGED', `entry ${shown(name)} lacks its 64-bit sizes`);
+    const { size, packed, header } = record.sizes;
     if ((flags & 0x41) !== 0) throw this.error('NOT_PT2', `entry ${shown(name)} is encrypted`);
     if (method !== 0 || packed !== size)
       throw this.error(
         'NOT_PT2',
         `entry ${shown(name)} is compressed (method ${method}); a .pt2 file is not: it was packed again by another program`,
       );
-    const crc = view.getUint32(at + 16, true);
-    return [{ name, size, crc, offset: this.dataStart(name, local, directory - size) }, length];
+    return [{ name, size, crc, offset: this.dataStart(name, header, start - size) }, length];
   }
 
   private nameOf(bytes: Uint8Array): string {
@@ -212,11 +187,10 @@ export class ZipFile {
 
   /** Where the bytes of an entry begin: after its local header, whose lengths differ from the directory's. */
   private dataStart(name: string, local: number, latest: number): number {
-    const header = this.view(local, 30, `the header of entry ${shown(name)}`);
-    if (header.getUint32(0, true) !== LOCAL)
-      throw this.error('DAMAGED', `entry ${shown(name)} has no header at byte ${local}`);
-    if (header.getUint16(8, true) !== 0) throw this.error('NOT_PT2', `entry ${shown(name)} is compressed`);
-    const start = local + 30 + header.getUint16(26, true) + header.getUint16(28, true);
+    const header = readZipHeader(this.bytes(local, ZIP_HEADER_SIZE, `the header of entry ${shown(name)}`));
+    if (header === undefined) throw this.error('DAMAGED', `entry ${shown(name)} has no header at byte ${local}`);
+    if (header.method !== 0) throw this.error('NOT_PT2', `entry ${shown(name)} is compressed`);
+    const start = local + header.length;
     if (start > latest) throw this.error('DAMAGED', `entry ${shown(name)} runs into the directory`);
     return start;
   }
@@ -229,41 +203,6 @@ export class ZipFile {
         throw this.error('DAMAGED', `entries ${shown(before.name)} and ${shown(entry.name)} overlap`);
     }
   }
-}
-
-/** Sizes and place of an entry, from its record or from the 64-bit field where that says so. */
-function wideSizes(
-  view: DataView,
-  record: number,
-  extra: number,
-  extraLength: number,
-): { packed: number; size: number; local: number } | undefined {
-  const plain = [
-    view.getUint32(record + 24, true),
-    view.getUint32(record + 20, true),
-    view.getUint32(record + 42, true),
-  ];
-  if (plain.every((value) => value !== LIMIT32)) {
-    const [size, packed, local] = plain as [number, number, number];
-    return { packed, size, local };
-  }
-  for (let at = extra; at + 4 <= extra + extraLength; at += 4 + view.getUint16(at + 2, true)) {
-    if (view.getUint16(at, true) !== 1) continue;
-    let next = at + 4;
-    const end = Math.min(next + view.getUint16(at + 2, true), extra + extraLength);
-    const values: number[] = [];
-    for (const value of plain) {
-      if (value !== LIMIT32) values.push(value);
-      else if (next + 8 > end) return undefined;
-      else {
-        values.push(Number(view.getBigUint64(next, true)));
-        next += 8;
-      }
-    }
-    const [size, packed, local] = values as [number, number, number];
-    return { packed, size, local };
-  }
-  return undefined;
 }
 
 /** What a file that is no zip most likely is. */

@@ -6,6 +6,15 @@ import { dirname } from 'node:path';
 import { PassThrough, Transform } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import { createInflateRaw, inflateRawSync } from 'node:zlib';
+import {
+  findZipEnd,
+  readZipEnd64,
+  readZipHeader,
+  readZipRecord,
+  ZIP_END64_SIZE,
+  ZIP_HEADER_SIZE,
+  ZIP_TAIL,
+} from '../../base/zip-directory.ts';
 import { AddonError } from '../base/addon-error.ts';
 
 export interface WheelEntry {
@@ -22,12 +31,6 @@ export interface RecordLine {
   readonly size: number;
 }
 
-const END_SIGNATURE = 0x06054b50;
-const CENTRAL_SIGNATURE = 0x02014b50;
-const LOCAL_SIGNATURE = 0x04034b50;
-const END_SIZE = 22;
-const CENTRAL_SIZE = 46;
-const LOCAL_SIZE = 30;
 const STORED = 0;
 const DEFLATED = 8;
 /** Bytes read at a time; smaller files are read at once. */
@@ -116,10 +119,9 @@ export class Wheel {
   async #start(entry: WheelEntry): Promise<number> {
     if (entry.method !== STORED && entry.method !== DEFLATED)
       throw corrupt(this.path, `${entry.name} is packed in way ${entry.method}, which is not known here`);
-    const header = await readAt(this.#file, entry.headerOffset, LOCAL_SIZE);
-    if (header.length < LOCAL_SIZE || header.readUInt32LE(0) !== LOCAL_SIGNATURE)
-      throw corrupt(this.path, `${entry.name} has no header`);
-    return entry.headerOffset + LOCAL_SIZE + header.readUInt16LE(26) + header.readUInt16LE(28);
+    const header = readZipHeader(await readAt(this.#file, entry.headerOffset, ZIP_HEADER_SIZE));
+    if (header === undefined) throw corrupt(this.path, `${entry.name} has no header`);
+    return entry.headerOffset + header.length;
   }
 
   /** What cannot be inflated is the wheel's fault; a full disk is not. */
@@ -175,33 +177,23 @@ async function readAt(file: FileHandle, position: number, length: number): Promi
 
 async function readEntries(path: string, file: FileHandle): Promise<Map<string, WheelEntry>> {
   const { size } = await file.stat();
-  const tailStart = Math.max(0, size - END_SIZE - 0xffff);
-  const tail = await readAt(file, tailStart, size - tailStart);
-  let at = tail.length - END_SIZE;
-  while (at >= 0 && tail.readUInt32LE(at) !== END_SIGNATURE) at--;
-  if (at < 0) throw corrupt(path, 'its end is missing');
-  const count = tail.readUInt16LE(at + 10);
-  const tableSize = tail.readUInt32LE(at + 12);
-  const tableStart = tail.readUInt32LE(at + 16);
-  if (count === 0xffff || tableStart === 0xffffffff) throw corrupt(path, 'it is a zip64 file, which is not read here');
-  const table = await readAt(file, tableStart, tableSize);
+  const tailStart = Math.max(0, size - ZIP_TAIL);
+  const end = findZipEnd(await readAt(file, tailStart, size - tailStart), tailStart);
+  if (end === undefined) throw corrupt(path, 'its end is missing');
+  const directory = end.end64 === undefined ? end : readZipEnd64(await readAt(file, end.end64, ZIP_END64_SIZE));
+  if (directory === undefined || directory.offset + directory.size > end.at)
+    throw corrupt(path, 'its table is not where its end says');
+  const table = await readAt(file, directory.offset, directory.size);
   const entries = new Map<string, WheelEntry>();
-  for (let i = 0, p = 0; i < count; i++) {
-    if (p + CENTRAL_SIZE > table.length || table.readUInt32LE(p) !== CENTRAL_SIGNATURE)
-      throw corrupt(path, `entry ${i} of its table is missing`);
-    const nameLength = table.readUInt16LE(p + 28);
-    const name = table.toString('utf8', p + CENTRAL_SIZE, p + CENTRAL_SIZE + nameLength);
+  for (let i = 0, at = 0; i < directory.count; i++) {
+    const record = readZipRecord(table, at);
+    if (record?.sizes === undefined) throw corrupt(path, `entry ${i} of its table is missing`);
+    const name = Buffer.from(record.name).toString('utf8');
     const unsafe = name.startsWith('/') || name.split('/').includes('..');
     if (unsafe) throw corrupt(path, `entry ${JSON.stringify(name)} points outside`);
-    if (!name.endsWith('/'))
-      entries.set(name, {
-        name,
-        method: table.readUInt16LE(p + 10),
-        packedSize: table.readUInt32LE(p + 20),
-        size: table.readUInt32LE(p + 24),
-        headerOffset: table.readUInt32LE(p + 42),
-      });
-    p += CENTRAL_SIZE + nameLength + table.readUInt16LE(p + 30) + table.readUInt16LE(p + 32);
+    const { size, packed: packedSize, header: headerOffset } = record.sizes;
+    if (!name.endsWith('/')) entries.set(name, { name, method: record.method, packedSize, size, headerOffset });
+    at += record.length;
   }
   return entries;
 }
