@@ -381,7 +381,11 @@ describe('containers', () => {
         .namedChildren()
         .map(([name]) => name),
     ).toEqual(['1', '2']);
-    expect(codeOf(() => model.at(4))).toBe('INDEX');
+    for (const index of [4, -5, 0.5, '0', Symbol('s'), 1n, null])
+      expect(
+        codeOf(() => model.at(index as number)),
+        String(index),
+      ).toBe('INDEX');
     expect(codeOf(() => new nn.Sequential(new nn.ReLU(), 3 as unknown as nn.Module))).toBe('BAD_ARGUMENT');
   });
 

@@ -33,8 +33,9 @@ function check(where: string, module: unknown): Module {
 }
 
 function position(where: string, index: number, length: number): number {
-  const place = index < 0 ? index + length : index;
-  if (Number.isInteger(index) && place >= 0 && place < length) return place;
+  // A Symbol cannot be compared with a number.
+  const place = Number.isInteger(index) && index < 0 ? index + length : index;
+  if (Number.isInteger(place) && place >= 0 && place < length) return place;
   throw new TorchError('INDEX', `${where}: there is no module ${show(index)}: it has ${length}`);
 }
 
