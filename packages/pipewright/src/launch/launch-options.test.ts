@@ -1,7 +1,10 @@
 /** @file Options of `launch`: what is refused, and how. */
-import { expect, test } from 'vitest';
+import { networkInterfaces } from 'node:os';
+import { loopbackInterface } from '@pipewright/torch/environment';
+import { describe, expect, test, vi } from 'vitest';
 import { script } from '../../testing/launching/processes.ts';
 import { planLaunch } from './launch-options.ts';
+import { listenAddress } from './machines/address.ts';
 
 test('what is missing is completed', () => {
   expect(planLaunch({ ranks: 2, script, threadsPerRank: 1 })).toMatchObject({
@@ -35,13 +38,15 @@ test('bad options are refused with the way out', () => {
     { ...good, nnodes: 2, nodeRank: 1, masterAddr: 'a', secret: 'short' },
     { ...good, secret: 'sixteen characters', secretFile: 'file' },
     { ...good, networkInterface: 3 },
+    { ...good, networkInterface: 'nosuch0' },
+    { ...good, nnodes: 2, nodeRank: 0, masterAddr: '127.0.0.1', networkInterface: 'nosuch0' },
   ];
   const messages = calls.map((options) => {
     try {
       planLaunch(options as never);
       return `no error from ${JSON.stringify(options)}`;
     } catch (error) {
-      return (error as Error).message.replaceAll(process.cwd(), 'HERE');
+      return (error as Error).message.replaceAll(process.cwd(), 'HERE').replace(/; it has [^;]+$/, '; it has THESE');
     }
   });
   expect(messages.join('\n')).toMatchInlineSnapshot(`
@@ -64,6 +69,56 @@ test('bad options are refused with the way out', () => {
     launch: the secret is missing; give that of machine 0 by secret, secretFile or the variable PIPEWRIGHT_SECRET
     launch: the secret has 5 characters; give at least 16, at random, the same on all machines
     launch: give secret or secretFile, not both
-    launch: networkInterface is 3; give the name of an interface, such as eth0"
+    launch: networkInterface is 3; give the name of an interface, such as eth0
+    launch: this machine has no network interface "nosuch0" with an address; it has THESE
+    launch: this machine has no network interface "nosuch0" with an address; it has THESE"
   `);
+});
+
+describe('a network interface', () => {
+  const loopback = loopbackInterface() ?? 'there is no loopback';
+
+  test('of this machine is taken', async () => {
+    expect(planLaunch({ ranks: 1, script, networkInterface: loopback }).networkInterface).toBe(loopback);
+    const [address] = networkInterfaces()[loopback] ?? [];
+    expect(await listenAddress('host.invalid', loopback)).toBe(address?.address);
+    expect(await listenAddress('localhost', loopback)).toBe('127.0.0.1');
+  });
+
+  test.each(['127.0.0.1', 'localhost', 'host.invalid'])(
+    'that is not there is refused with those that are, for %s',
+    async (host) => {
+      await expect(listenAddress(host, 'nosuch0')).rejects.toMatchObject({
+        code: 'BAD_OPTION',
+        message: `launch: this machine has no network interface "nosuch0" with an address; it has ${Object.keys(networkInterfaces()).join(', ')}`,
+      });
+    },
+  );
+});
+
+describe('the secret of several machines', () => {
+  const place = { ranks: 1, script, nnodes: 2, masterAddr: '127.0.0.1' };
+
+  test('is the option, before the variable; a file leaves the variable aside', () => {
+    vi.stubEnv('PIPEWRIGHT_SECRET', 'from the variable');
+    try {
+      expect(planLaunch({ ...place, nodeRank: 1 }).secret).toBe('from the variable');
+      expect(planLaunch({ ...place, nodeRank: 1, secret: 'from the options' }).secret).toBe('from the options');
+      const { secret, secretFile } = planLaunch({ ...place, nodeRank: 1, secretFile: 'a file' });
+      expect([secret, secretFile]).toEqual([undefined, 'a file']);
+      expect(planLaunch({ ranks: 1, script }).secret).toBe(undefined); // that of a launcher is none of one machine's
+    } finally {
+      vi.unstubAllEnvs();
+    }
+  });
+
+  test('may be missing on machine 0 only, which makes one', () => {
+    vi.stubEnv('PIPEWRIGHT_SECRET', '');
+    try {
+      expect(planLaunch({ ...place, nodeRank: 0 }).secret).toBe(undefined);
+      expect(() => planLaunch({ ...place, nodeRank: 1 })).toThrow('the secret is missing');
+    } finally {
+      vi.unstubAllEnvs();
+    }
+  });
 });

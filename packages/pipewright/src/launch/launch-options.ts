@@ -2,6 +2,7 @@
 import { availableParallelism } from 'node:os';
 import { checkArgument, checkChoice, checkCount, checkOptions, show } from '../base/checks.ts';
 import { PipelineError } from '../base/errors.ts';
+import { checkInterface } from './machines/address.ts';
 import { checkSecret } from './machines/secret.ts';
 import type { LineSink } from './ranks/rank-output.ts';
 import { scriptUrl } from './ranks/script-url.ts';
@@ -127,7 +128,7 @@ export function planLaunch(options: LaunchOptions): LaunchPlan {
     nodeRank: nodeRank ?? 0,
     masterAddr: masterAddr ?? '127.0.0.1',
     masterPort: masterPort ?? (nnodes > 1 ? 29_500 : undefined),
-    networkInterface: checkText('networkInterface', options.networkInterface, 'the name of an interface, such as eth0'),
+    networkInterface: interfaceOf(options.networkInterface),
     ...secretOf(options, nnodes),
     timeoutMs,
     graceMs: checkCount(where, 'graceMs', options.graceMs ?? 2000, 0),
@@ -139,6 +140,13 @@ export function planLaunch(options: LaunchOptions): LaunchPlan {
 function checkText(name: string, value: unknown, what: string): string | undefined {
   if (value === undefined || (typeof value === 'string' && value !== '')) return value;
   throw bad(`${name} is ${show(value)}; give ${what}`);
+}
+
+/** The interface that is asked for, which this machine must have. */
+function interfaceOf(given: unknown): string | undefined {
+  const name = checkText('networkInterface', given, 'the name of an interface, such as eth0');
+  if (name !== undefined) checkInterface(name);
+  return name;
 }
 
 /** One machine needs no secret from outside: its ranks get one of their own. */

@@ -2,8 +2,10 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { existsSync, mkdirSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs';
+import { networkInterfaces } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { freePort } from '@pipewright/torch/environment';
 import { beforeAll, describe, expect, test } from 'vitest';
 import { bin, cli, environment, folder, run } from '../../../testing/run-cli.ts';
 
@@ -145,6 +147,63 @@ test('Ctrl-C ends all, with its exit code', async () => {
   for (const pid of pids) expect(() => process.kill(pid, 0)).toThrow('ESRCH');
 });
 
+/** Starts the launcher of one of two machines; ended with the tests if it has not ended before. */
+function startMachine(args: readonly string[], more: NodeJS.ProcessEnv = {}): Machine {
+  const child = spawn(process.execPath, [bin, 'run', '-n', '1', '--nnodes', '2', ...args, 'js/plain.mjs', 'here'], {
+    cwd: folder,
+    env: { ...environment, PIPEWRIGHT_SECRET: '', ...more },
+    stdio: ['ignore', 'pipe', 'pipe'],
+    timeout: 300_000,
+    killSignal: 'SIGKILL',
+  });
+  const machine = { child, out: '', err: '', code: once(child, 'close').then(([code]) => code as number | null) };
+  child.stdout.on('data', (text) => (machine.out += String(text)));
+  child.stderr.on('data', (text) => (machine.err += String(text)));
+  return machine;
+}
+
+interface Machine {
+  readonly child: ReturnType<typeof spawn>;
+  out: string;
+  err: string;
+  readonly code: Promise<number | null>;
+}
+
+describe('two machines', () => {
+  const loopback =
+    Object.entries(networkInterfaces()).find(([, addresses]) => addresses?.some(({ internal }) => internal))?.[0] ??
+    'lo';
+  const text = 'a secret of many characters';
+  const file = join(folder, 'run.secret');
+  const place = (nodeRank: number, port: number): string[] =>
+    `--node-rank ${nodeRank} --master-addr 127.0.0.1 --master-port ${port}`.split(' ');
+
+  test.each([
+    ['a flag', ['--secret', text], {}],
+    ['a variable', ['--interface', loopback], { PIPEWRIGHT_SECRET: text }],
+    ['a file, which machine 0 makes', ['--secret-file', file], {}],
+  ])('share the secret by %s', async (_, flags, env) => {
+    const port = await freePort();
+    const machines = [1, 0].map((nodeRank) => startMachine([...place(nodeRank, port), ...flags], env));
+    expect(await Promise.all(machines.map(({ code }) => code))).toEqual([0, 0]);
+    expect(machines.map(({ out, err }) => [out, err])).toEqual([
+      ['[rank 1] plain here\n', ''],
+      ['[rank 0] plain here\n', ''],
+    ]);
+  });
+
+  test('share the secret that machine 0 has made and told', async () => {
+    const port = await freePort();
+    const zero = startMachine(place(0, port));
+    while (!zero.err.includes('\n') && zero.child.exitCode === null)
+      await new Promise((resolve) => setTimeout(resolve, 20));
+    const made = /^pipewright: for the other machines: export PIPEWRIGHT_SECRET=([\w-]{43,})\n$/.exec(zero.err)?.[1];
+    const one = startMachine(place(1, port), { PIPEWRIGHT_SECRET: made ?? '' });
+    expect(await Promise.all([zero.code, one.code])).toEqual([0, 0]);
+    expect([zero.out, one.out, one.err]).toEqual(['[rank 0] plain here\n', '[rank 1] plain here\n', '']);
+  });
+});
+
 describe('what cannot be carried out is refused', () => {
   test.each([
     ['run', "missing required argument 'script'"],
@@ -154,6 +213,14 @@ describe('what cannot be carried out is refused', () => {
     ['run -n 2 --threads --processes train.ts', '--threads and --processes exclude each other'],
     ['run -n 2 --nnodes 2 train.ts', 'nodeRank is missing; with 2 machines, give 0 to 1'],
     ['run -n 2 --nnodes 2 --node-rank 1 train.ts', 'masterAddr is missing; give the address of machine 0'],
+    [
+      'run -n 2 --interface nosuch0 train.ts',
+      'this machine has no network interface "nosuch0" with an address; it has ',
+    ],
+    [
+      'run -n 2 --nnodes 2 --node-rank 1 --master-addr 127.0.0.1 --secret short train.ts',
+      'the secret has 5 characters; give at least 16',
+    ],
     ['run -n 2 --timeout soon train.ts', 'It must be a number of seconds, more than 0.'],
     ['run --rank 2 train.ts', "unknown option '--rank'"],
   ])('%s', (line, message) => {
