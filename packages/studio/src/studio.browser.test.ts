@@ -1,58 +1,18 @@
 /** @file The page in a real browser: every view does what it is for, with the network off and with hostile files. */
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
-import { pathToFileURL } from 'node:url';
 import { buildSchedule, formatCsv } from '@pipewright/schedule';
-import { type Browser, chromium, type Page } from 'playwright-core';
-import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
-import { pageWith, type StudioFile } from './server/page-file.ts';
+import { describe, expect, test } from 'vitest';
+import { BrowserPage, chromiumPath } from '../testing/browser-page.ts';
+import { plan } from '../testing/plan.ts';
 
-const executablePath = process.env['PIPEWRIGHT_CHROMIUM'];
-const folder = mkdtempSync(join(tmpdir(), 'studio-page-'));
-let browser: Browser;
-let page: Page;
-let problems: string[] = [];
-let requests: string[] = [];
-
-/** Opens the exported page with files and settings. */
-async function open(settings = '', files: readonly StudioFile[] = []): Promise<void> {
-  const file = join(folder, 'page.html');
-  writeFileSync(file, pageWith({ files, events: null }));
-  await page.goto('about:blank');
-  await page.goto(`${pathToFileURL(file).href}${settings === '' ? '' : `#${settings}`}`);
-  await page.waitForSelector('header');
-}
-
-describe.skipIf(executablePath === undefined)('studio', () => {
-  beforeAll(async () => {
-    browser = await chromium.launch({
-      executablePath: executablePath as string,
-      args: ['--no-sandbox', '--disable-gpu', '--disable-background-networking'],
-    });
-  });
-  afterAll(async () => {
-    await browser.close();
-    rmSync(folder, { recursive: true });
-  });
-  beforeEach(async () => {
-    await page?.close();
-    page = await browser.newPage({ viewport: { width: 1024, height: 640 } });
-    problems = [];
-    requests = [];
-    page.on('pageerror', (error) => problems.push(error.message));
-    page.on('console', (message) => {
-      if (message.type() === 'error') problems.push(message.text());
-    });
-    page.on('request', (request) => {
-      if (!/^(file|data|blob|about):/.test(request.url())) requests.push(request.url());
-    });
-  });
+describe.skipIf(chromiumPath === undefined)('studio', () => {
+  const studio = new BrowserPage();
 
   test('first paint shows a schedule, the words before the numbers, and nothing is asked of the network', async () => {
-    await open();
-    expect(await page.textContent('.diagnosis')).toMatch(/^13\.6% of the ranks' time.*Step time 33, 27\.3% idle/);
-    const filled = await page.evaluate(() => {
+    await studio.open();
+    expect(await studio.page.textContent('.diagnosis')).toMatch(
+      /^Shortest for 4 ranks and 8 microbatches: ZBVZeroBubble.*1F1B: step time 33 ms, 27\.3% idle/,
+    );
+    const filled = await studio.page.evaluate(() => {
       const canvas = document.querySelector('canvas.lanes') as HTMLCanvasElement;
       const { data } = canvas.getContext('2d')!.getImageData(90, 30, canvas.width - 100, 120);
       let blue = 0;
@@ -61,93 +21,145 @@ describe.skipIf(executablePath === undefined)('studio', () => {
       return blue;
     });
     expect(filled).toBeGreaterThan(1000);
-    expect(requests).toEqual([]);
-    expect(problems).toEqual([]);
-    const wide = await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth);
+    expect(studio.requests).toEqual([]);
+    expect(studio.problems).toEqual([]);
+    const wide = await studio.page.evaluate(() => document.documentElement.scrollWidth <= innerWidth);
     expect(wide).toBe(true);
   });
 
   test('settings change the picture and the address, and the address changes the settings', async () => {
-    await open();
-    await page.selectOption('select', 'ZB1P');
-    await page.fill('input[aria-label="Time of a message between ranks"]', '0.5');
-    await expect.poll(() => page.url()).toContain('schedule=ZB1P');
-    await expect.poll(() => page.url()).toContain('comm=0.5');
-    const before = await page.textContent('.diagnosis');
-    await page.evaluate(() => (location.hash = 'schedule=GPipe&ranks=6&microbatches=12'));
-    await expect.poll(() => page.textContent('.diagnosis')).not.toBe(before);
-    expect(await page.inputValue('select')).toBe('GPipe');
+    await studio.open();
+    await studio.page.selectOption('select', 'ZB1P');
+    await studio.page.fill('input[aria-label="Time of a message between ranks, ms"]', '0.5');
+    await expect.poll(() => studio.page.url()).toContain('schedule=ZB1P');
+    await expect.poll(() => studio.page.url()).toContain('comm=0.5');
+    const before = await studio.page.textContent('.diagnosis');
+    await studio.page.evaluate(() => (location.hash = 'schedule=GPipe&ranks=6&microbatches=12'));
+    await expect.poll(() => studio.page.textContent('.diagnosis')).not.toBe(before);
+    expect(await studio.page.inputValue('select')).toBe('GPipe');
   });
 
-  test('which schedule for 8 ranks with 20 GB: the page says it, and the table sorts', async () => {
-    await open('ranks=8&microbatches=24&activation=1.5&parameters=4&limit=20');
-    expect(await page.textContent('.diagnosis')).toMatch(/Shortest within 20 for 8 ranks and 24 microbatches: \w+/);
-    const names = (): Promise<string[]> =>
-      page.$$eval('.compare tbody tr td:nth-child(2)', (cells) => cells.map((cell) => cell.textContent ?? ''));
-    const byTime = await names();
+  test('which schedule for 8 ranks with 20 GB: three boxes from the bare page to the answer, and the table sorts', async () => {
+    const { page } = studio;
+    await studio.open();
+    await page.getByLabel('ranks', { exact: true }).fill('8');
+    await page.getByLabel('Memory that a rank may use, GB').fill('20');
+    await page.getByLabel('Memory of one microbatch on one stage, GB', { exact: true }).fill('2.5');
+    await page.getByLabel('optimizer states of a stage, GB').last().fill('4');
+    await expect
+      .poll(() => studio.text('.answer'))
+      .toMatch(/^Shortest for 8 ranks with 20 GB and 8 microbatches: VHalf.*12 of 14 schedules do not fit\./);
+    expect(await studio.text('.diagnosis')).toContain('1F1B: step time 45 ms');
+    expect(await studio.text('.diagnosis')).toContain('does not fit, 4 GB too much on rank 0');
+    const column = (at: number): Promise<string[]> =>
+      page.$$eval(`.compare tbody tr td:nth-child(${at})`, (cells) => cells.map((cell) => cell.textContent ?? ''));
+    const byTime = await column(2);
+    expect(byTime[0]).toBe('VHalf');
+    expect((await column(8)).slice(0, 3)).toEqual([
+      'fits, and is the shortest',
+      'fits',
+      expect.stringMatching(/^does not fit: [\d.]+ GB too much on rank \d$/),
+    ]);
     await page.click('.compare th button:has-text("peak memory")');
-    const byPeak = await names();
-    expect(byPeak).not.toEqual(byTime);
+    const byPeak = await column(2);
+    expect(byPeak.slice(0, 2)).toEqual(['VMin', 'VHalf']);
     expect(byPeak.toSorted()).toEqual(byTime.toSorted());
     await page.check('input[aria-label="show GPipe below"]');
     await expect.poll(() => page.url()).toContain('compare=GPipe');
+    await page.click('button:has-text("show VHalf")');
+    await expect.poll(() => studio.text('.diagnosis')).toContain('VHalf: step time');
+    // Ranks that are not alike, and stages that are not alike.
+    await page.getByLabel('Memory that a rank may use, GB').fill('20, 20, 20, 20, 20, 20, 20, 14');
+    await expect.poll(() => studio.text('.answer')).toContain('with 14 GB to 20 GB');
+    await page.getByLabel('Time of a forward, ms', { exact: true }).fill('1, 1, 3');
+    await expect.poll(() => page.url()).toContain('F=1,1,3');
+    expect(studio.problems).toEqual([]);
+  });
+
+  test('a plan opens in Explore with its costs and limits, and is compared with the other schedules', async () => {
+    const { page } = studio;
+    await studio.open('', [{ name: 'plan.json', text: JSON.stringify(plan) }]);
+    await expect.poll(() => studio.text('.diagnosis')).toContain('Costs from plan.json.');
+    expect(await page.inputValue('select')).toBe('plan');
+    const step = Number(/plan: step time ([\d.]+) ms/.exec((await studio.text('.diagnosis')) ?? '')?.[1]);
+    expect(step).toBeCloseTo(plan.predicted.step * 1000, 0);
+    expect(await page.getByLabel('Memory that a rank may use, GB').inputValue()).toBe('20, 20, 20, 16');
+    expect(
+      await page.$$eval('.compare tbody td:nth-child(2)', (cells) => cells.map((cell) => cell.textContent)),
+    ).toEqual(expect.arrayContaining(['plan', '1F1B', 'ZB1P']));
+    // The same by hand, from Files; what is damaged is refused with the reason.
+    await studio.open('view=files');
+    const give = (text: string): Promise<void> =>
+      page.setInputFiles('input[type=file]', {
+        name: 'p.json',
+        mimeType: 'application/json',
+        buffer: Buffer.from(text),
+      });
+    await give(JSON.stringify({ ...plan, ranks: 0 }));
+    await expect.poll(() => studio.text('.problem')).toContain('ranks is 0');
+    await give(JSON.stringify(plan));
+    await expect.poll(() => studio.text('.diagnosis')).toContain('Costs from p.json.');
+    expect(studio.problems).toEqual([]);
   });
 
   test('an action is selected by keys and by a click, and says what it waits for', async () => {
-    await open();
-    await page.focus('canvas.lanes');
-    await page.keyboard.press('ArrowRight');
-    await expect.poll(() => page.textContent('.details h2')).toBe('0F0');
-    await page.keyboard.press('ArrowDown');
-    await expect.poll(() => page.textContent('.details h2')).toBe('1F0');
-    expect(await page.textContent('.details')).toMatch(/waits for.*0F0 on rank 0.*activation/);
-    expect(await page.textContent('.details')).toContain('critical: no slack');
-    const box = (await page.locator('canvas.lanes').boundingBox())!;
-    await page.mouse.click(box.x + 86 + 8, box.y + 40);
-    await expect.poll(() => page.textContent('.details h2')).toBe('0F0');
-    await page.keyboard.press('Escape');
-    await expect.poll(() => page.textContent('.details h2')).toBe('idle by cause');
+    await studio.open();
+    await studio.page.focus('canvas.lanes');
+    await studio.page.keyboard.press('ArrowRight');
+    await expect.poll(() => studio.page.textContent('.details h2')).toBe('0F0');
+    await studio.page.keyboard.press('ArrowDown');
+    await expect.poll(() => studio.page.textContent('.details h2')).toBe('1F0');
+    expect(await studio.page.textContent('.details')).toMatch(/waits for.*0F0 on rank 0.*activation/);
+    expect(await studio.page.textContent('.details')).toContain('critical: no slack');
+    const box = (await studio.page.locator('canvas.lanes').boundingBox())!;
+    await studio.page.mouse.click(box.x + 86 + 8, box.y + 40);
+    await expect.poll(() => studio.page.textContent('.details h2')).toBe('0F0');
+    await studio.page.keyboard.press('Escape');
+    await expect.poll(() => studio.page.textContent('.details h2')).toBe('idle by cause');
   });
 
   test('a dragged action breaks a rule at once, undo repairs it, and the result can be saved', async () => {
-    await open('view=edit&ranks=2&microbatches=3');
-    await expect.poll(() => page.textContent('[aria-live]')).toContain('Every rule is kept.');
-    const box = (await page.locator('canvas.lanes').boundingBox())!;
+    await studio.open('view=edit&ranks=2&microbatches=3');
+    await expect.poll(() => studio.page.textContent('[aria-live]')).toContain('Every rule is kept.');
+    const box = (await studio.page.locator('canvas.lanes').boundingBox())!;
     const lane = box.y + 42;
     // The last action of rank 0, a backward, to the very beginning.
-    await page.mouse.move(box.x + box.width - 25, lane);
-    await page.mouse.down();
-    await page.mouse.move(box.x + 300, lane, { steps: 4 });
-    await page.mouse.move(box.x + 88, lane, { steps: 4 });
-    await page.mouse.up();
-    await expect.poll(() => page.textContent('[aria-live]')).toMatch(/broken/);
-    expect(await page.textContent('.violations')).toContain('forward-first');
-    await page.focus('canvas.lanes');
-    await page.keyboard.press('Control+z');
-    await expect.poll(() => page.textContent('[aria-live]')).toContain('Every rule is kept.');
-    const [download] = await Promise.all([page.waitForEvent('download'), page.click('button:has-text("save CSV")')]);
+    await studio.page.mouse.move(box.x + box.width - 25, lane);
+    await studio.page.mouse.down();
+    await studio.page.mouse.move(box.x + 300, lane, { steps: 4 });
+    await studio.page.mouse.move(box.x + 88, lane, { steps: 4 });
+    await studio.page.mouse.up();
+    await expect.poll(() => studio.page.textContent('[aria-live]')).toMatch(/broken/);
+    expect(await studio.page.textContent('.violations')).toContain('forward-first');
+    await studio.page.focus('canvas.lanes');
+    await studio.page.keyboard.press('Control+z');
+    await expect.poll(() => studio.page.textContent('[aria-live]')).toContain('Every rule is kept.');
+    const [download] = await Promise.all([
+      studio.page.waitForEvent('download'),
+      studio.page.click('button:has-text("save CSV")'),
+    ]);
     expect(download.suggestedFilename()).toBe('1F1B.csv');
   });
 
   test('pasted text: a deadlock is told, nonsense is refused with the reason', async () => {
-    await open('view=edit');
-    await page.click('summary');
-    await page.fill('textarea', '2F0,0F0\n1F0');
-    await page.click('.paste button');
-    await expect.poll(() => page.textContent('[aria-live]')).toMatch(/broken/);
-    await page.fill('textarea', '<img src=x onerror=alert(1)>');
-    await page.click('.paste button');
-    await expect.poll(() => page.textContent('.problem[role=alert]')).toContain('cannot read');
-    expect(problems).toEqual([]);
+    await studio.open('view=edit');
+    await studio.page.click('summary');
+    await studio.page.fill('textarea', '2F0,0F0\n1F0');
+    await studio.page.click('.paste button');
+    await expect.poll(() => studio.page.textContent('[aria-live]')).toMatch(/broken/);
+    await studio.page.fill('textarea', '<img src=x onerror=alert(1)>');
+    await studio.page.click('.paste button');
+    await expect.poll(() => studio.page.textContent('.problem[role=alert]')).toContain('cannot read');
+    expect(studio.problems).toEqual([]);
   });
 
   test('a file of a schedule opens for editing, in dark and light', async () => {
-    await open('', [{ name: 'x.csv', text: formatCsv(buildSchedule('VHalf', { ranks: 4, microbatches: 8 })) }]);
-    expect(await page.getAttribute('nav button[aria-current]', 'aria-current')).toBe('page');
-    expect(await page.textContent('nav button[aria-current]')).toBe('Edit');
-    await page.click('button[title="Light or dark"]');
-    await expect.poll(() => page.getAttribute('html', 'data-theme')).toBe('dark');
-    expect(problems).toEqual([]);
+    await studio.open('', [{ name: 'x.csv', text: formatCsv(buildSchedule('VHalf', { ranks: 4, microbatches: 8 })) }]);
+    expect(await studio.page.getAttribute('nav button[aria-current]', 'aria-current')).toBe('page');
+    expect(await studio.page.textContent('nav button[aria-current]')).toBe('Edit');
+    await studio.page.click('button[title="Light or dark"]');
+    await expect.poll(() => studio.page.getAttribute('html', 'data-theme')).toBe('dark');
+    expect(studio.problems).toEqual([]);
   });
 
   test.each([
@@ -179,13 +191,13 @@ describe.skipIf(executablePath === undefined)('studio', () => {
     ['a schedule with a huge stage', [{ name: 'a.csv', text: '99999999999F0,0F99999999999' }]],
     ['zero bytes', [{ name: 'a.csv', text: '\0\0\0' }]],
   ] as const)('hostile: %s', async (_, files) => {
-    await open('', files);
-    await page.click('nav button:has-text("Files")');
-    await page.waitForSelector('.view');
-    expect(await page.evaluate(() => (globalThis as { hit?: number }).hit)).toBeUndefined();
-    expect(problems.filter((text) => !/Content Security Policy/.test(text))).toEqual([]);
-    await page.click('nav button:has-text("Explore")');
-    await expect.poll(() => page.textContent('.diagnosis')).toContain('Step time');
+    await studio.open('', files);
+    await studio.page.click('nav button:has-text("Files")');
+    await studio.page.waitForSelector('.view');
+    expect(await studio.page.evaluate(() => (globalThis as { hit?: number }).hit)).toBeUndefined();
+    expect(studio.problems.filter((text) => !/Content Security Policy/.test(text))).toEqual([]);
+    await studio.page.click('nav button:has-text("Explore")');
+    await expect.poll(() => studio.page.textContent('.diagnosis')).toContain('step time');
   });
 
   test('forty-two more hostile files and addresses do nothing', async () => {
@@ -249,24 +261,25 @@ describe.skipIf(executablePath === undefined)('studio', () => {
     ];
     expect(cases.length).toBeGreaterThanOrEqual(42);
     for (const [address, text] of cases) {
-      await open(address, text === null ? [] : [{ name: `${image}.json`, text }]);
-      await page.click('nav button:has-text("Files")');
-      await page.waitForSelector('.view');
+      await studio.open(address, text === null ? [] : [{ name: `${image}.json`, text }]);
+      await studio.page.click('nav button:has-text("Files")');
+      await studio.page.waitForSelector('.view');
       const what = `${address} ${text?.slice(0, 60)}`;
-      expect(await page.evaluate(() => (globalThis as { hit?: number }).hit), what).toBeUndefined();
+      expect(await studio.page.evaluate(() => (globalThis as { hit?: number }).hit), what).toBeUndefined();
       expect(
-        problems.filter((problem) => !/Content Security Policy/.test(problem)),
+        studio.problems.filter((problem) => !/Content Security Policy/.test(problem)),
         what,
       ).toEqual([]);
-      await page.click('nav button:has-text("Explore")');
-      await expect.poll(() => page.textContent('.diagnosis'), { timeout: 20_000 }).toContain('Step time');
+      // The page lives on.
+      await studio.page.click('nav button:has-text("Live")');
+      await expect.poll(() => studio.page.textContent('.view')).toContain('To watch one');
     }
-    expect(requests).toEqual([]);
+    expect(studio.requests).toEqual([]);
   }, 240_000);
 
   test('787,456 actions: opened, panned and zoomed', async () => {
-    await open('schedule=Interleaved1F1B&ranks=64&stages=4&microbatches=512&lowered=1&comm=0.1');
-    const times = await page.evaluate(async () => {
+    await studio.open('schedule=Interleaved1F1B&ranks=64&stages=4&microbatches=512&lowered=1&comm=0.1');
+    const times = await studio.page.evaluate(async () => {
       const timeline = (
         globalThis as unknown as {
           pipewrightTimeline: { frameTimes: number[]; zoomBy(f: number, x: number): void; panBy(p: number): void };
@@ -282,7 +295,7 @@ describe.skipIf(executablePath === undefined)('studio', () => {
       return timeline.frameTimes;
     });
     expect(times.length).toBeGreaterThanOrEqual(50);
-    expect(await page.textContent('.diagnosis')).toContain('261120 messages');
-    expect(problems).toEqual([]);
+    expect(await studio.page.textContent('.diagnosis')).toContain('261120 messages');
+    expect(studio.problems).toEqual([]);
   });
 });

@@ -6,15 +6,17 @@ import {
   lower,
   percent,
   pictureOf,
-  quantity,
   type Schedule,
   ScheduleError,
   type Simulation,
   scheduleDefinitions,
   simulate,
 } from '@pipewright/schedule';
+import { forStages, recut } from './depth.ts';
 import { type Lanes, lanesOf } from './lanes.ts';
+import { planName } from './plan.ts';
 import type { CostSettings, Settings } from './settings.ts';
+import { showMemory, showTime } from './units.ts';
 
 /** A schedule with what the simulation says of it; a problem where it cannot be built in this shape. */
 export interface Explored {
@@ -30,96 +32,135 @@ export interface Explored {
   readonly peakRank: number;
   readonly messages: number;
   readonly stages: number;
-  /** Whether it keeps to the memory limit. */
+  /** Memory that is missing on the rank that misses most, and which; 0: it keeps to the limits. */
+  readonly missing: number;
+  readonly missingRank: number;
+  /** Whether it keeps to the memory limits. */
   readonly fits: boolean;
 }
 
-/** The costs of a simulation from what the sliders say. */
+/** How a schedule is explored. */
+export interface ExploreOptions {
+  /** Also sort it into lanes. */
+  readonly draw: boolean;
+  /** The order of the plan that was opened, which goes by the name `plan`. */
+  readonly plan: Schedule | null;
+}
+
+/** The costs of a simulation from those of the settings, for so many stages. */
 export function costsOf(costs: CostSettings, stages: number): Costs {
-  const spread = (values: readonly number[]): number[] =>
-    Array.from({ length: stages }, (_, stage) => values[Math.min(stage, values.length - 1)] ?? 0);
+  const spread = (values: readonly number[]): number[] => forStages(values, stages);
   return {
     F: spread(costs.F),
     I: spread(costs.I),
     W: spread(costs.W),
-    comm: costs.comm,
+    ...(costs.B.length === 0 ? {} : { B: spread(costs.B) }),
+    comm: spread(costs.comm),
     activation: spread(costs.activation),
-    parameters: costs.parameters,
+    retained: spread(costs.retained).map((share) => Math.min(1, share)),
+    parameters: spread(costs.parameters),
+    weightGradient: spread(costs.gradients),
   };
 }
 
-/** Builds and simulates a schedule; `draw` also sorts it into lanes. */
-export function explore(name: string, settings: Settings, draw: boolean): Explored {
-  const nothing = { makespan: Number.NaN, bubble: Number.NaN, peak: Number.NaN, peakRank: 0, messages: 0, stages: 0 };
+/** Builds and simulates a schedule. */
+export function explore(name: string, settings: Settings, { draw, plan }: ExploreOptions): Explored {
   try {
-    const { stagesPerRank } = findSchedule(name);
-    const perRank = Math.min(stagesPerRank.most, Math.max(stagesPerRank.least, settings.stagesPerRank));
     const { ranks, microbatches } = settings;
-    // A rank's work stays the same when it is cut into more stages.
-    const scaled = scaleCosts(settings.costs, settings.stagesPerRank / perRank);
-    const costs = costsOf(scaled, ranks * perRank);
-    const built = buildSchedule(name, { ranks, stagesPerRank: perRank, microbatches, costs });
+    const given = name === planName ? plan : null;
+    if (name === planName && given === null)
+      throw new ScheduleError(
+        'BAD_OPTION',
+        'The order of a plan is in its file, not in the address: open the file in Files',
+      );
+    const perRank = given === null ? stagesFor(name, settings) : given.stages / given.ranks;
+    const stages = given?.stages ?? ranks * perRank;
+    const costs: Costs = {
+      ...costsOf(recut(settings.costs, ranks * settings.stagesPerRank, stages), stages),
+      ...(plan === null ? {} : { overlap: 'parts' }), // as plans are predicted
+    };
+    const built = given ?? buildSchedule(name, { ranks, stagesPerRank: perRank, microbatches, costs });
     const schedule = settings.lowered ? lower(built) : built;
     const simulation = simulate(schedule, costs);
-    const peaks = simulation.peakMemory;
-    const peakRank = peaks.reduce((best, value, rank) => (value > (peaks[best] as number) ? rank : best), 0);
-    const peak = peaks[peakRank] ?? 0;
     const picture = pictureOf(simulation);
     return {
-      name: findSchedule(name).name,
+      name: given === null ? findSchedule(name).name : planName,
       schedule,
       simulation,
       lanes: draw ? lanesOf(picture) : null,
       problem: null,
       makespan: simulation.makespan,
       bubble: simulation.bubble.makespan,
-      peak,
-      peakRank,
+      ...memoryOf(simulation, settings.limit),
       messages: picture.transferCount,
       stages: schedule.stages,
-      fits: settings.limit === 0 || peak <= settings.limit,
     };
   } catch (error) {
     if (!(error instanceof ScheduleError)) throw error;
-    return { name, schedule: null, simulation: null, lanes: null, problem: error.message, fits: false, ...nothing };
+    const unknown = { makespan: Number.NaN, bubble: Number.NaN, peak: Number.NaN, missing: 0 };
+    const nothing = { schedule: null, simulation: null, lanes: null, peakRank: 0, missingRank: 0 };
+    return { name, problem: error.message, fits: false, messages: 0, stages: 0, ...nothing, ...unknown };
   }
 }
 
-/** Costs of stages that hold `factor` as much each; per-stage lists stay as they are. */
-function scaleCosts(costs: CostSettings, factor: number): CostSettings {
-  if (factor === 1) return costs;
-  const scale = (values: readonly number[]): readonly number[] =>
-    values.length === 1 ? [(values[0] as number) * factor] : values;
-  return {
-    ...costs,
-    F: scale(costs.F),
-    I: scale(costs.I),
-    W: scale(costs.W),
-    activation: scale(costs.activation),
-    parameters: costs.parameters * factor,
-  };
+/** Stages of a rank: as many as asked for, as far as the schedule allows. */
+function stagesFor(name: string, settings: Settings): number {
+  const { stagesPerRank } = findSchedule(name);
+  return Math.min(stagesPerRank.most, Math.max(stagesPerRank.least, settings.stagesPerRank));
 }
 
-/** All schedules with a backward, for the table. */
-export function exploreAll(settings: Settings): Explored[] {
-  return scheduleDefinitions
-    .filter(({ hasBackward }) => hasBackward)
-    .map(({ name }) => explore(name, { ...settings, lowered: false }, false));
+type Memory = Pick<Explored, 'peak' | 'peakRank' | 'missing' | 'missingRank' | 'fits'>;
+
+function memoryOf({ peakMemory }: Simulation, limit: readonly number[]): Memory {
+  let [peak, peakRank, missing, missingRank] = [0, 0, 0, 0];
+  peakMemory.forEach((value, rank) => {
+    if (value > peak) [peak, peakRank] = [value, rank];
+    const most = limit[Math.min(rank, limit.length - 1)] ?? 0;
+    // A limit that is met to the last digit is met.
+    const over = most === 0 || value <= most * (1 + 1e-9) ? 0 : value - most;
+    if (over > missing) [missing, missingRank] = [over, rank];
+  });
+  return { peak, peakRank, missing, missingRank, fits: missing === 0 };
+}
+
+/** Whether any rank has a limit. */
+export function isLimited({ limit }: Settings): boolean {
+  return limit.some((value) => value > 0);
+}
+
+/** All schedules with a backward, for the table; with a plan, its order before them. */
+export function exploreAll(settings: Settings, plan: Schedule | null): Explored[] {
+  const shape = { ...settings, lowered: false };
+  const names = scheduleDefinitions.filter(({ hasBackward }) => hasBackward).map(({ name }) => name);
+  return [...(plan === null ? [] : [planName]), ...names].map((name) => explore(name, shape, { draw: false, plan }));
+}
+
+/** The shortest of them that keeps to the limits; null where none does. */
+export function bestOf(all: readonly Explored[]): Explored | null {
+  return all
+    .filter(({ fits, problem }) => fits && problem === null)
+    .reduce<Explored | null>((a, b) => (a === null || b.makespan < a.makespan * (1 - 1e-9) ? b : a), null);
 }
 
 /** Which of them to take, in one sentence. */
 export function recommend(all: readonly Explored[], settings: Settings): string {
   const built = all.filter(({ problem }) => problem === null);
-  const fitting = built.filter(({ fits }) => fits);
-  const shape = `${settings.ranks} ranks and ${settings.microbatches} microbatches`;
+  const within = isLimited(settings) ? ` with ${limitText(settings.limit)}` : '';
+  const shape = `${settings.ranks} ranks${within} and ${settings.microbatches} microbatches`;
   const least = built.reduce<Explored | null>(
-    (best, one) => (best === null || one.peak < best.peak ? one : best),
+    (best, one) => (best === null || one.missing < best.missing ? one : best),
     null,
   );
   if (least === null) return `No schedule can be built for ${shape}.`;
-  if (fitting.length === 0)
-    return `No schedule for ${shape} keeps within ${quantity(settings.limit)}: ${least.name} needs the least, ${quantity(least.peak)} on rank ${least.peakRank}.`;
-  const best = fitting.reduce((a, b) => (b.makespan < a.makespan * (1 - 1e-9) ? b : a));
-  const within = settings.limit === 0 ? '' : ` within ${quantity(settings.limit)}`;
-  return `Shortest${within} for ${shape}: ${best.name}, ${quantity(best.makespan)} with ${percent(best.bubble)} idle and a peak of ${quantity(best.peak)} on rank ${best.peakRank}.`;
+  const best = bestOf(built);
+  if (best === null)
+    return `No schedule fits ${shape}: ${least.name} comes closest, ${showMemory(least.missing)} are missing on rank ${least.missingRank}.`;
+  const others = built.length - built.filter(({ fits }) => fits).length;
+  const rest = others === 0 ? '' : ` ${others} of ${built.length} schedules do not fit.`;
+  return `Shortest for ${shape}: ${best.name}, ${showTime(best.makespan)} with ${percent(best.bubble)} idle and a peak of ${showMemory(best.peak)} on rank ${best.peakRank}.${rest}`;
+}
+
+function limitText(limit: readonly number[]): string {
+  const [least, most] = [Math.min(...limit), Math.max(...limit)];
+  return least === most ? showMemory(most) : `${showMemory(least)} to ${showMemory(most)}`;
 }

@@ -22,11 +22,14 @@ describe('settings', () => {
         F: amounts,
         I: amounts,
         W: amounts,
+        B: fc.oneof(amounts, fc.constant([])),
+        comm: amounts,
         activation: amounts,
-        comm: fc.nat(9),
-        parameters: fc.nat(9),
+        retained: amounts,
+        parameters: amounts,
+        gradients: amounts,
       }),
-      limit: fc.nat(100),
+      limit: amounts,
       lowered: fc.boolean(),
       compare: fc.uniqueArray(fc.constantFrom('GPipe', 'VHalf', 'ZBH1')),
       sort: fc.constantFrom('makespan', '-peak'),
@@ -40,7 +43,7 @@ describe('settings', () => {
     expect(ranks * microbatches * stagesPerRank).toBeGreaterThanOrEqual(1);
     expect(ranks).toBeLessThanOrEqual(1024);
     expect(schedule).toMatch(/^[\w+-]{1,40}$/);
-    expect([...costs.F, costs.comm].every((value) => value >= 0 && Number.isFinite(value))).toBe(true);
+    expect([...costs.F, ...costs.comm].every((value) => value >= 0 && Number.isFinite(value))).toBe(true);
   });
 
   test.each([

@@ -6,17 +6,37 @@ export const views = ['explore', 'edit', 'live', 'files'] as const;
 /** One of the views. */
 export type View = (typeof views)[number];
 
-/** Costs that the sliders set; a list has a number for each stage. */
+/** Costs of a stage for one microbatch, in milliseconds and GB: one number, or one for each stage. */
 export interface CostSettings {
   readonly F: readonly number[];
   readonly I: readonly number[];
   readonly W: readonly number[];
-  readonly comm: number;
+  /** The whole backward; empty: the sum of its halves. */
+  readonly B: readonly number[];
+  /** A message from a stage to another rank. */
+  readonly comm: readonly number[];
   /** Memory of one microbatch on one stage. */
   readonly activation: readonly number[];
+  /** Share of it that stays between the two halves of a backward. */
+  readonly retained: readonly number[];
   /** Memory of the parameters, gradients and optimizer states of one stage. */
-  readonly parameters: number;
+  readonly parameters: readonly number[];
+  /** Memory that is added by the first backward of a stage, where gradients are not among its parameters. */
+  readonly gradients: readonly number[];
 }
+
+/** The names of the costs, which are also those of the address. */
+export const costNames: readonly (keyof CostSettings)[] = [
+  'F',
+  'I',
+  'W',
+  'B',
+  'comm',
+  'activation',
+  'retained',
+  'parameters',
+  'gradients',
+];
 
 /** All settings. */
 export interface Settings {
@@ -26,8 +46,8 @@ export interface Settings {
   readonly stagesPerRank: number;
   readonly microbatches: number;
   readonly costs: CostSettings;
-  /** Memory a rank may use; 0: no limit. */
-  readonly limit: number;
+  /** Memory that a rank may use, in GB: one number for all, or one for each rank; 0: no limit. */
+  readonly limit: readonly number[];
   /** Whether sends and receives are shown as actions. */
   readonly lowered: boolean;
   /** Schedules shown below the main one. */
@@ -43,8 +63,18 @@ export const defaults: Settings = {
   ranks: 4,
   stagesPerRank: 1,
   microbatches: 8,
-  costs: { F: [1], I: [1], W: [1], comm: 0, activation: [1], parameters: 0 },
-  limit: 0,
+  costs: {
+    F: [1],
+    I: [1],
+    W: [1],
+    B: [],
+    comm: [0],
+    activation: [1],
+    retained: [0.5],
+    parameters: [0],
+    gradients: [0],
+  },
+  limit: [0],
   lowered: false,
   compare: [],
   sort: 'makespan',
@@ -67,11 +97,8 @@ export function formatSettings(settings: Settings): string {
   add('ranks', String(settings.ranks), String(defaults.ranks));
   add('stages', String(settings.stagesPerRank), String(defaults.stagesPerRank));
   add('microbatches', String(settings.microbatches), String(defaults.microbatches));
-  for (const name of ['F', 'I', 'W', 'activation'] as const)
-    add(name, list(settings.costs[name]), list(defaults.costs[name]));
-  add('comm', String(settings.costs.comm), String(defaults.costs.comm));
-  add('parameters', String(settings.costs.parameters), String(defaults.costs.parameters));
-  add('limit', String(settings.limit), String(defaults.limit));
+  for (const name of costNames) add(name, list(settings.costs[name]), list(defaults.costs[name]));
+  add('limit', list(settings.limit), list(defaults.limit));
   add('lowered', settings.lowered ? '1' : '0', defaults.lowered ? '1' : '0');
   add('compare', settings.compare.join(','), defaults.compare.join(','));
   add('sort', settings.sort, defaults.sort);
@@ -94,34 +121,23 @@ export function parseSettings(text: string): Settings {
     const value = Number(fields.get(name));
     return fields.has(name) && Number.isInteger(value) && value >= 1 && value <= limit ? value : usual;
   };
-  const amount = (name: string, usual: number): number => {
-    const value = Number(fields.get(name));
-    return fields.has(name) && fields.get(name) !== '' && value >= 0 && value <= 1e12 ? value : usual;
-  };
-  const list = (name: string, usual: readonly number[]): readonly number[] => {
-    const values = (fields.get(name) ?? '').split(',').map((item) => (item === '' ? Number.NaN : Number(item)));
-    return values.length <= most.list && values.every((value) => value >= 0 && value <= 1e12) ? values : usual;
-  };
+  const list = (name: string, usual: readonly number[]): readonly number[] =>
+    parseAmounts(fields.get(name) ?? '') ?? usual;
   const word = (name: string, usual: string): string => {
     const value = fields.get(name) ?? '';
     return /^[\w+-]{1,40}$/.test(value) ? value : usual;
   };
-  const { costs } = defaults;
   return {
     view: views.find((view) => view === fields.get('view')) ?? defaults.view,
     schedule: word('schedule', defaults.schedule),
     ranks: whole('ranks', defaults.ranks, most.ranks),
     stagesPerRank: whole('stages', defaults.stagesPerRank, most.stagesPerRank),
     microbatches: whole('microbatches', defaults.microbatches, most.microbatches),
-    costs: {
-      F: list('F', costs.F),
-      I: list('I', costs.I),
-      W: list('W', costs.W),
-      comm: amount('comm', costs.comm),
-      activation: list('activation', costs.activation),
-      parameters: amount('parameters', costs.parameters),
-    },
-    limit: amount('limit', defaults.limit),
+    costs: Object.fromEntries(costNames.map((name) => [name, list(name, defaults.costs[name])])) as Record<
+      keyof CostSettings,
+      readonly number[]
+    >,
+    limit: list('limit', defaults.limit),
     lowered: fields.get('lowered') === '1',
     compare: (fields.get('compare') ?? '')
       .split(',')
@@ -129,4 +145,14 @@ export function parseSettings(text: string): Settings {
       .slice(0, most.compare),
     sort: word('sort', defaults.sort),
   };
+}
+
+/**
+ * Amounts as people write them: numbers of at least 0 with commas or blanks between them; null where it is something else.
+ * @example parseAmounts('1, 1.5 2') // [1, 1.5, 2]
+ */
+export function parseAmounts(text: string): readonly number[] | null {
+  const trimmed = text.trim();
+  const values = trimmed.split(/\s*,\s*|\s+/).map((item) => (item === '' ? Number.NaN : Number(item)));
+  return values.length <= most.list && values.every((value) => value >= 0 && value <= 1e12) ? values : null;
 }

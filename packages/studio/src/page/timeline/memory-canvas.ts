@@ -1,5 +1,5 @@
 /** @file Memory over time on a canvas: a stepped curve per rank, the limit as a line; every column shows the highest value in it. */
-import { type MemoryCurve, quantity } from '@pipewright/schedule';
+import type { MemoryCurve } from '@pipewright/schedule';
 import type { TimelineTheme } from './timeline-canvas.ts';
 import { gutter } from './timeline-canvas.ts';
 import type { Viewport } from './viewport.ts';
@@ -12,23 +12,31 @@ interface Blocks {
   readonly highest: Float64Array;
 }
 
+/** What is shown of the curves. */
+export interface MemoryView {
+  /** Limits, one for all ranks or one for each; 0: none. */
+  readonly limit: readonly number[];
+  /** The rank in front, -1: the one with the highest peak. */
+  readonly front: number;
+  /** An amount as text. */
+  readonly textOf: (amount: number) => string;
+}
+
 /** The memory panel. */
 export class MemoryCanvas {
   private readonly canvas: HTMLCanvasElement;
   private readonly context: CanvasRenderingContext2D;
   private curves: readonly Blocks[] = [];
-  private limit = 0;
-  private front = -1;
+  private shown: MemoryView = { limit: [0], front: -1, textOf: String };
 
   constructor(canvas: HTMLCanvasElement) {
     this.canvas = canvas;
     this.context = canvas.getContext('2d', { alpha: false }) as CanvasRenderingContext2D;
   }
 
-  /** Shows other curves; `front` is the rank in front, -1: the one with the highest peak. */
-  show(curves: readonly MemoryCurve[], limit: number, front: number): void {
-    this.limit = limit;
-    this.front = front;
+  /** Shows other curves, or others of them in front. */
+  show(curves: readonly MemoryCurve[], shown: MemoryView): void {
+    this.shown = shown;
     if (curves.length === this.curves.length && curves.every((curve, i) => curve === this.curves[i]?.curve)) return;
     this.curves = curves.map((curve) => {
       const highest = new Float64Array(Math.ceil(curve.amount.length / block));
@@ -52,9 +60,13 @@ export class MemoryCanvas {
     context.fillStyle = theme.ground;
     context.fillRect(0, 0, size.width, size.height);
     const peaks = this.curves.map(({ curve }) => curve.peak);
-    const highest = Math.max(this.limit, ...peaks, 1e-12) * 1.08;
+    const front = this.shown.front >= 0 ? this.shown.front : peaks.indexOf(Math.max(...peaks));
+    const limits = this.shown.limit;
+    const limit = limits[Math.min(Math.max(0, front), limits.length - 1)] ?? 0;
+    // A limit far above all curves is not worth flattening them.
+    const most = Math.max(...peaks, 1e-12);
+    const highest = (limit <= most * 4 ? Math.max(limit, most) : most) * 1.08;
     const y = (amount: number): number => size.height - 4 - (amount / highest) * (size.height - 10);
-    const front = this.front >= 0 ? this.front : peaks.indexOf(Math.max(...peaks));
     const plot = { left: gutter, width: size.width - gutter, y };
     // Beyond 16 ranks the others are thinned to what still can be told apart.
     this.curves.forEach((blocks, rank) => {
@@ -72,12 +84,12 @@ export class MemoryCanvas {
     if (first !== undefined) {
       context.fillStyle = theme.faint;
       context.fillText(`rank ${front}:`, 6, 25);
-      context.fillText(quantity(first.curve.peak), 6, 39);
+      context.fillText(this.shown.textOf(first.curve.peak), 6, 39);
     }
-    if (this.limit > 0) {
+    if (limit > 0 && limit <= highest) {
       context.fillStyle = theme.warn;
-      context.fillRect(gutter, Math.round(y(this.limit)), plot.width, 1);
-      context.fillText(`limit ${quantity(this.limit)}`, gutter + 4, Math.max(8, y(this.limit) - 7));
+      context.fillRect(gutter, Math.round(y(limit)), plot.width, 1);
+      context.fillText(`limit ${this.shown.textOf(limit)}`, gutter + 4, Math.max(8, y(limit) - 7));
     }
   }
 

@@ -3,6 +3,7 @@ import { type Schedule, ScheduleError } from '@pipewright/schedule';
 import type { JSX } from 'preact';
 import { useEffect, useState } from 'preact/hooks';
 import { readSchedule } from '../model/edit.ts';
+import { type OpenedPlan, planAmong, planSettings } from '../model/plan.ts';
 import { defaults, formatSettings, parseSettings, type Settings, views } from '../model/settings.ts';
 import { Button } from './controls.tsx';
 import { Edit } from './edit.tsx';
@@ -31,6 +32,7 @@ export function App({ data }: { readonly data: StudioData }): JSX.Element {
   const [settings, setSettings] = useState(() => startOf(data));
   const [theme, setTheme] = useState<ThemeName>(preferredTheme);
   const [edited, setEdited] = useState<Schedule | null>(() => scheduleIn(data.files));
+  const [plan, setPlan] = useState<OpenedPlan | null>(() => planAmong(data.files));
   const [help, setHelp] = useState(false);
   const [height, setHeight] = useState(() => heightOf());
   useEffect(() => {
@@ -90,6 +92,7 @@ export function App({ data }: { readonly data: StudioData }): JSX.Element {
         {settings.view === 'explore' ? (
           <Explore
             settings={settings}
+            plan={plan}
             theme={theme}
             height={height}
             onChange={setSettings}
@@ -106,6 +109,10 @@ export function App({ data }: { readonly data: StudioData }): JSX.Element {
             height={height}
             given={data.files}
             onSchedule={edit}
+            onPlan={(opened) => {
+              setPlan(opened);
+              setSettings(planSettings(opened, settings));
+            }}
             onCosts={(costs, { schedule }) =>
               setSettings({
                 ...settings,
@@ -113,7 +120,7 @@ export function App({ data }: { readonly data: StudioData }): JSX.Element {
                 ranks: schedule.ranks,
                 stagesPerRank: Math.max(1, Math.round(schedule.stagesPerRank)),
                 microbatches: schedule.microbatches,
-                costs: { ...settings.costs, ...costs },
+                costs: { ...settings.costs, B: [], ...costs },
               })
             }
           />
@@ -156,6 +163,8 @@ function startOf(data: StudioData): Settings {
   if (location.hash.length > 1) return parseSettings(location.hash);
   if (data.events !== null) return { ...defaults, view: 'live' };
   if (data.files.length === 0) return defaults;
+  const plan = planAmong(data.files);
+  if (plan !== null) return planSettings(plan);
   return { ...defaults, view: scheduleIn(data.files) === null ? 'files' : 'edit' };
 }
 

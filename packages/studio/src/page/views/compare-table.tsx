@@ -1,7 +1,8 @@
 /** @file Schedules side by side in a table that sorts. */
-import { percent, quantity } from '@pipewright/schedule';
+import { percent } from '@pipewright/schedule';
 import type { JSX } from 'preact';
 import type { Explored } from '../model/explore.ts';
+import { showMemory, showTime } from '../model/units.ts';
 import { Button } from './controls.tsx';
 
 const columns = ['name', 'makespan', 'bubble', 'peak', 'messages', 'stages'] as const;
@@ -16,10 +17,17 @@ const titles: Readonly<Record<ColumnName, string>> = {
   stages: 'stages',
 };
 
-/** The table; a click on a name makes that schedule the main one, the box shows it below. */
+/**
+ * The table; a click on a name makes that schedule the main one, the box shows it below. Schedules that do not fit stand below
+ * those that do, and those that cannot be built below them.
+ */
 export function CompareTable(props: {
   readonly rows: readonly Explored[];
   readonly main: string;
+  /** The shortest that fits. */
+  readonly best: string | null;
+  /** Whether there is a memory limit. */
+  readonly limited: boolean;
   readonly compared: readonly string[];
   readonly sort: string;
   readonly onSort: (sort: string) => void;
@@ -29,7 +37,7 @@ export function CompareTable(props: {
   const reverse = props.sort.startsWith('-');
   const by = columns.find((name) => name === props.sort.replace(/^-/, '')) ?? 'makespan';
   const rows = props.rows.toSorted((a, b) => {
-    if ((a.problem === null) !== (b.problem === null)) return a.problem === null ? -1 : 1;
+    if (standing(a) !== standing(b)) return standing(a) - standing(b);
     const order = by === 'name' ? a.name.localeCompare(b.name) : a[by] - b[by];
     return reverse ? -order : order;
   });
@@ -52,7 +60,7 @@ export function CompareTable(props: {
       </thead>
       <tbody>
         {rows.map((row) => (
-          <tr key={row.name} class={row.name === props.main ? 'main' : row.problem === null ? '' : 'refused'}>
+          <tr key={row.name} class={`${row.name === props.main ? 'main ' : ''}${standing(row) === 0 ? '' : 'refused'}`}>
             <td>
               <input
                 type="checkbox"
@@ -67,14 +75,24 @@ export function CompareTable(props: {
             </td>
             {row.problem === null ? (
               <>
-                <td>{quantity(row.makespan)}</td>
+                <td>{showTime(row.makespan)}</td>
                 <td>{percent(row.bubble)}</td>
                 <td>
-                  {quantity(row.peak)} <small>rank {row.peakRank}</small>
+                  {showMemory(row.peak)} <small>rank {row.peakRank}</small>
                 </td>
                 <td>{row.messages}</td>
                 <td>{row.stages}</td>
-                <td>{row.fits ? 'fits' : 'too large'}</td>
+                <td class={row.fits ? '' : 'lacking'}>
+                  {!row.fits
+                    ? `does not fit: ${showMemory(row.missing)} too much on rank ${row.missingRank}`
+                    : row.name === props.best
+                      ? props.limited
+                        ? 'fits, and is the shortest'
+                        : 'the shortest'
+                      : props.limited
+                        ? 'fits'
+                        : ''}
+                </td>
               </>
             ) : (
               <td colSpan={6}>{row.problem}</td>
@@ -84,4 +102,9 @@ export function CompareTable(props: {
       </tbody>
     </table>
   );
+}
+
+/** 0: fits, 1: does not, 2: cannot be built. */
+function standing({ problem, fits }: Explored): number {
+  return problem !== null ? 2 : fits ? 0 : 1;
 }

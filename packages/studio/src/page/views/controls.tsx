@@ -1,5 +1,7 @@
 /** @file Small controls with labels: numbers, sliders, choices, buttons that give a file. */
 import type { ComponentChildren, JSX } from 'preact';
+import { useState } from 'preact/hooks';
+import { parseAmounts } from '../model/settings.ts';
 
 /** A whole number. */
 export function NumberField(props: {
@@ -25,39 +27,57 @@ export function NumberField(props: {
   );
 }
 
-/** An amount with a slider and a box beside it. */
-export function SliderField(props: {
+/** Amounts, one for all or one for each stage or rank, in a box; with a slider that makes all of them larger or smaller. */
+export function AmountsField(props: {
   readonly label: string;
   readonly title: string;
-  readonly value: number;
-  readonly most: number;
-  readonly step: number;
-  readonly onChange: (value: number) => void;
+  readonly values: readonly number[];
+  /** End of the slider and its step; left out: no slider. */
+  readonly slider?: { readonly most: number; readonly step: number };
+  /** What an empty box means; left out: an empty box is no amount. */
+  readonly empty?: { readonly values: readonly number[]; readonly text: string };
+  readonly onChange: (values: readonly number[]) => void;
 }): JSX.Element {
-  const change = (text: string): void => {
-    const value = Number(text);
-    if (text.trim() !== '' && value >= 0 && value <= 1e12) props.onChange(value);
+  const [draft, setDraft] = useState<string | null>(null);
+  const { values, slider, empty, title } = props;
+  const mean = values.reduce((a, b) => a + b, 0) / Math.max(1, values.length);
+  const text = empty !== undefined && String(values) === String(empty.values) ? '' : values.map(String).join(', ');
+  const slide = (to: number): void =>
+    props.onChange(mean > 0 ? values.map((value) => Number(((value * to) / mean).toPrecision(6))) : [to]);
+  const write = (written: string): void => {
+    setDraft(written);
+    const read = written.trim() === '' ? (empty?.values ?? null) : parseAmounts(written);
+    if (read !== null) props.onChange(read);
   };
+  const wrong = draft !== null && draft.trim() !== '' && parseAmounts(draft) === null;
   return (
-    <label class="field" title={props.title}>
+    <label class="field" title={`${title}; one number, or several with commas`}>
       {props.label}
+      {slider === undefined ? null : (
+        <input
+          type="range"
+          min={0}
+          max={Math.max(slider.most, mean)}
+          step={slider.step}
+          value={mean}
+          aria-label={`${title}, slider`}
+          onInput={(event) => {
+            setDraft(null);
+            slide(Number(event.currentTarget.value));
+          }}
+        />
+      )}
       <input
-        type="range"
-        min={0}
-        max={Math.max(props.most, props.value)}
-        step={props.step}
-        value={props.value}
-        aria-label={`${props.title}, slider`}
-        onInput={(event) => change(event.currentTarget.value)}
-      />
-      <input
-        type="number"
+        type="text"
         class="amount"
-        min={0}
-        step="any"
-        value={props.value}
-        aria-label={props.title}
-        onInput={(event) => change(event.currentTarget.value)}
+        inputMode="decimal"
+        size={Math.max(4, Math.min(18, (draft ?? text).length))}
+        value={draft ?? text}
+        placeholder={empty?.text}
+        aria-label={title}
+        aria-invalid={wrong}
+        onInput={(event) => write(event.currentTarget.value)}
+        onBlur={() => setDraft(null)}
       />
     </label>
   );

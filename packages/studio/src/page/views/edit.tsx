@@ -1,19 +1,12 @@
 /** @file Edit: change a schedule by hand and see at once what the rules and the clock say. */
-import {
-  buildSchedule,
-  percent,
-  pictureOf,
-  pictureOfRows,
-  quantity,
-  type Schedule,
-  ScheduleError,
-} from '@pipewright/schedule';
+import { buildSchedule, percent, pictureOf, pictureOfRows, type Schedule, ScheduleError } from '@pipewright/schedule';
 import type { JSX } from 'preact';
 import { useMemo, useState } from 'preact/hooks';
 import { Editor, judge, readSchedule } from '../model/edit.ts';
 import { costsOf } from '../model/explore.ts';
 import { lanesOf } from '../model/lanes.ts';
 import type { Settings } from '../model/settings.ts';
+import { showMemory, showTime } from '../model/units.ts';
 import type { Arrow, GroupCell, Overlay } from '../timeline/timeline-canvas.ts';
 import { Button, download } from './controls.tsx';
 import { Legend } from './legend.tsx';
@@ -165,7 +158,7 @@ export function Edit(props: {
         </strong>{' '}
         {simulation === null
           ? judged.problem
-          : `Step time ${quantity(simulation.makespan)}, ${percent(simulation.bubble.makespan)} idle, peak ${quantity(peak)}. `}
+          : `Step time ${showTime(simulation.makespan)}, ${percent(simulation.bubble.makespan)} idle, peak ${showMemory(peak)}. `}
         Last change: {editor.lastChange}.
       </p>
       <div class="stage">
@@ -175,6 +168,7 @@ export function Edit(props: {
           theme={props.theme}
           memory={lanes.picture.memory}
           limit={settings.limit}
+          memoryText={showMemory}
           height={props.height}
           label="Schedule under edit"
           onHover={hover}

@@ -1,15 +1,17 @@
 /** @file Explore: choose a schedule, a shape and costs, and see at once what comes of it. */
-import { percent, quantity, renderSvg, scheduleNames, toChromeTrace } from '@pipewright/schedule';
+import { percent, renderSvg, scheduleNames, toChromeTrace } from '@pipewright/schedule';
 import type { JSX } from 'preact';
 import { useMemo, useState } from 'preact/hooks';
-import { type Explored, explore, exploreAll, recommend } from '../model/explore.ts';
+import { bestOf, type Explored, explore, exploreAll, isLimited, recommend } from '../model/explore.ts';
 import { sayIdle } from '../model/idle.ts';
 import type { Lanes } from '../model/lanes.ts';
 import { type CellPlace, Links } from '../model/links.ts';
+import { type OpenedPlan, planName } from '../model/plan.ts';
 import type { CostSettings, Settings } from '../model/settings.ts';
+import { showMemory, showTime } from '../model/units.ts';
 import type { GroupCell, Overlay } from '../timeline/timeline-canvas.ts';
 import { CompareTable } from './compare-table.tsx';
-import { Button, download, NumberField, SelectField, SliderField } from './controls.tsx';
+import { AmountsField, Button, download, NumberField, SelectField } from './controls.tsx';
 import { Details } from './details.tsx';
 import { IdleTable } from './idle-table.tsx';
 import { Legend } from './legend.tsx';
@@ -24,12 +26,15 @@ const lightCells = 60_000;
 /** The view. */
 export function Explore(props: {
   readonly settings: Settings;
+  /** The plan that was opened; null without one. */
+  readonly plan: OpenedPlan | null;
   readonly theme: ThemeName;
   readonly height: number;
   readonly onChange: (settings: Settings) => void;
   readonly onEdit: (explored: Explored) => void;
 }): JSX.Element {
   const { settings, onChange } = props;
+  const plan = props.plan?.schedule ?? null;
   const [selected, select] = useState<GroupCell | null>(null);
   const [hovered, hover] = useState<GroupCell | null>(null);
   const [showPath, setShowPath] = useState(false);
@@ -42,15 +47,18 @@ export function Explore(props: {
     settings.limit,
     settings.lowered,
   ]);
-  const main = useMemo(() => explore(settings.schedule, settings, true), [key]);
+  const main = useMemo(() => explore(settings.schedule, settings, { draw: true, plan }), [key, plan]);
   const others = useMemo(
-    () => settings.compare.filter((name) => name !== main.name).map((name) => explore(name, settings, true)),
-    [key, settings.compare.join(), main.name],
+    () =>
+      settings.compare
+        .filter((name) => name !== main.name)
+        .map((name) => explore(name, settings, { draw: true, plan })),
+    [key, plan, settings.compare.join(), main.name],
   );
   const large = settings.ranks * settings.stagesPerRank * settings.microbatches * 2 > lightCells;
   const table = useMemo(
-    () => (large ? [main, ...others] : exploreAll(settings)),
-    [key, large, large ? settings.compare.join() : ''],
+    () => (large ? [main, ...others] : exploreAll(settings, plan)),
+    [key, plan, large, large ? settings.compare.join() : ''],
   );
   const shown = [main, ...others].filter((one): one is Explored & { lanes: Lanes } => one.lanes !== null);
   const groups = useMemo(
@@ -86,7 +94,8 @@ export function Explore(props: {
   }, [selected, hovered, critical, links]);
   const costs = (changed: Partial<CostSettings>): void =>
     onChange({ ...settings, costs: { ...settings.costs, ...changed } });
-  const one = (values: readonly number[]): number => values.reduce((a, b) => a + b, 0) / Math.max(1, values.length);
+  const best = large ? null : bestOf(table);
+  const time = { most: 4, step: 0.05 };
   const chosen = selected === null ? null : (shown[selected.group] ?? null);
   const chosenLinks = selected === null ? null : (links[selected.group] ?? null);
   const go = (cell: CellPlace): void => select({ group: selected?.group ?? 0, ...cell });
@@ -96,7 +105,7 @@ export function Explore(props: {
         <SelectField
           label="schedule"
           value={main.name}
-          names={scheduleNames}
+          names={plan === null ? scheduleNames : [planName, ...scheduleNames]}
           onChange={(schedule) => onChange({ ...settings, schedule })}
         />
         <NumberField
@@ -138,6 +147,113 @@ export function Explore(props: {
         >
           edit
         </Button>
+      </div>
+      <div class="bar" role="group" aria-label="Times of one stage and one microbatch">
+        <span class="what">times of a stage, ms</span>
+        <AmountsField
+          label="forward"
+          title="Time of a forward, ms"
+          values={settings.costs.F}
+          slider={time}
+          onChange={(F) => costs({ F })}
+        />
+        <AmountsField
+          label="backward: inputs"
+          title="Time of the input half of a backward, ms"
+          values={settings.costs.I}
+          slider={time}
+          onChange={(I) => costs({ I, B: [] })}
+        />
+        <AmountsField
+          label="weights"
+          title="Time of the weight half of a backward, ms"
+          values={settings.costs.W}
+          slider={time}
+          onChange={(W) => costs({ W, B: [] })}
+        />
+        <AmountsField
+          label="message"
+          title="Time of a message between ranks, ms"
+          values={settings.costs.comm}
+          slider={{ most: 2, step: 0.02 }}
+          onChange={(comm) => costs({ comm })}
+        />
+      </div>
+      <div class="bar" role="group" aria-label="Memory">
+        <span class="what">memory, GB</span>
+        <AmountsField
+          label="limit of a rank"
+          title="Memory that a rank may use, GB"
+          values={settings.limit}
+          empty={{ values: [0], text: 'none' }}
+          onChange={(limit) => onChange({ ...settings, limit })}
+        />
+        <AmountsField
+          label="activations of a microbatch per stage"
+          title="Memory of one microbatch on one stage, GB"
+          values={settings.costs.activation}
+          slider={{ most: 8, step: 0.05 }}
+          onChange={(activation) => costs({ activation })}
+        />
+        <AmountsField
+          label="parameters and states of a stage"
+          title="Memory of the parameters, gradients and optimizer states of a stage, GB"
+          values={settings.costs.parameters}
+          slider={{ most: 40, step: 0.1 }}
+          onChange={(parameters) => costs({ parameters })}
+        />
+      </div>
+      {main.problem !== null || main.simulation === null ? (
+        <p class="problem" role="alert">
+          {main.problem}
+        </p>
+      ) : (
+        <div class="diagnosis" aria-live="polite">
+          {large ? null : (
+            <p class="answer">
+              <strong>{recommend(table, settings)}</strong>{' '}
+              {best === null || best.name === main.name ? null : (
+                <Button onClick={() => onChange({ ...settings, schedule: best.name })}>show {best.name}</Button>
+              )}
+            </p>
+          )}
+          <p>
+            <strong>{main.name}</strong>: step time {showTime(main.makespan)}, {percent(main.bubble)} idle, peak{' '}
+            {showMemory(main.peak)} on rank {main.peakRank}, {main.messages} messages
+            {main.fits ? '' : `; does not fit, ${showMemory(main.missing)} too much on rank ${main.missingRank}`}.{' '}
+            {sayIdle(main.simulation)}
+            {props.plan === null ? '' : ` Costs from ${props.plan.name}.`}
+          </p>
+        </div>
+      )}
+      <div class="stage">
+        <Timeline
+          groups={groups}
+          overlay={overlay}
+          theme={props.theme}
+          memory={shown[0]?.lanes.picture.memory ?? null}
+          limit={settings.limit}
+          memoryText={showMemory}
+          height={props.height}
+          label={`Timeline of ${shown.map(({ name }) => name).join(', ')}`}
+          onHover={hover}
+          onSelect={select}
+          onKey={(event) => {
+            const next = stepKey(event, selected, shown[selected?.group ?? 0]?.schedule ?? null, chosenLinks);
+            if (next === undefined) return false;
+            select(next);
+            return true;
+          }}
+          onReady={(canvas) => Object.assign(globalThis, { pipewrightTimeline: canvas })}
+        />
+        {chosen?.simulation && chosenLinks && selected ? (
+          <Details simulation={chosen.simulation} links={chosenLinks} cell={selected} onGo={go} />
+        ) : main.simulation === null ? null : (
+          <IdleTable simulation={main.simulation} />
+        )}
+      </div>
+      <div class="bar" role="group" aria-label="Save the picture">
+        <Legend groups={groups} />
         <span class="spring" />
         <Button
           disabled={main.simulation === null}
@@ -159,105 +275,11 @@ export function Explore(props: {
           Perfetto
         </Button>
       </div>
-      <div class="bar" role="group" aria-label="Costs of one stage">
-        <SliderField
-          label="F"
-          title="Time of a forward"
-          value={one(settings.costs.F)}
-          most={4}
-          step={0.05}
-          onChange={(value) => costs({ F: [value] })}
-        />
-        <SliderField
-          label="I"
-          title="Time of the input half of a backward"
-          value={one(settings.costs.I)}
-          most={4}
-          step={0.05}
-          onChange={(value) => costs({ I: [value] })}
-        />
-        <SliderField
-          label="W"
-          title="Time of the weight half of a backward"
-          value={one(settings.costs.W)}
-          most={4}
-          step={0.05}
-          onChange={(value) => costs({ W: [value] })}
-        />
-        <SliderField
-          label="message"
-          title="Time of a message between ranks"
-          value={settings.costs.comm}
-          most={2}
-          step={0.02}
-          onChange={(comm) => costs({ comm })}
-        />
-        <SliderField
-          label="activation"
-          title="Memory of one microbatch on one stage"
-          value={one(settings.costs.activation)}
-          most={8}
-          step={0.05}
-          onChange={(value) => costs({ activation: [value] })}
-        />
-        <SliderField
-          label="parameters"
-          title="Memory of a stage's parameters, gradients and optimizer states"
-          value={settings.costs.parameters}
-          most={40}
-          step={0.1}
-          onChange={(parameters) => costs({ parameters })}
-        />
-        <SliderField
-          label="limit"
-          title="Memory that a rank may use, 0 for no limit"
-          value={settings.limit}
-          most={100}
-          step={0.5}
-          onChange={(limit) => onChange({ ...settings, limit })}
-        />
-      </div>
-      {main.problem !== null || main.simulation === null ? (
-        <p class="problem" role="alert">
-          {main.problem}
-        </p>
-      ) : (
-        <p class="diagnosis" aria-live="polite">
-          <strong>{sayIdle(main.simulation)}</strong> Step time {quantity(main.makespan)}, {percent(main.bubble)} idle,
-          peak {quantity(main.peak)} on rank {main.peakRank}
-          {main.fits ? '' : ` (limit ${quantity(settings.limit)})`}, {main.messages} messages.
-          {large ? '' : ` ${recommend(table, settings)}`}
-        </p>
-      )}
-      <div class="stage">
-        <Timeline
-          groups={groups}
-          overlay={overlay}
-          theme={props.theme}
-          memory={shown[0]?.lanes.picture.memory ?? null}
-          limit={settings.limit}
-          height={props.height}
-          label={`Timeline of ${shown.map(({ name }) => name).join(', ')}`}
-          onHover={hover}
-          onSelect={select}
-          onKey={(event) => {
-            const next = stepKey(event, selected, shown[selected?.group ?? 0]?.schedule ?? null, chosenLinks);
-            if (next === undefined) return false;
-            select(next);
-            return true;
-          }}
-          onReady={(canvas) => Object.assign(globalThis, { pipewrightTimeline: canvas })}
-        />
-        {chosen?.simulation && chosenLinks && selected ? (
-          <Details simulation={chosen.simulation} links={chosenLinks} cell={selected} onGo={go} />
-        ) : main.simulation === null ? null : (
-          <IdleTable simulation={main.simulation} />
-        )}
-      </div>
-      <Legend groups={groups} />
       <CompareTable
         rows={table}
         main={main.name}
+        best={best?.name ?? null}
+        limited={isLimited(settings)}
         compared={settings.compare}
         sort={settings.sort}
         onSort={(sort) => onChange({ ...settings, sort })}
@@ -274,5 +296,5 @@ export function Explore(props: {
 }
 
 function titleOf({ name, makespan, bubble, peak }: Explored): string {
-  return `${name}: ${quantity(makespan)}, ${percent(bubble)} idle, peak ${quantity(peak)}`;
+  return `${name}: ${showTime(makespan)}, ${percent(bubble)} idle, peak ${showMemory(peak)}`;
 }

@@ -11,6 +11,7 @@ import {
 import type { JSX } from 'preact';
 import { useMemo, useState } from 'preact/hooks';
 import { readSchedule } from '../model/edit.ts';
+import { type OpenedPlan, openPlan } from '../model/plan.ts';
 import { type OpenedRun, openRun } from '../model/recorded.ts';
 import type { CostSettings } from '../model/settings.ts';
 import type { GroupCell, Overlay } from '../timeline/timeline-canvas.ts';
@@ -34,7 +35,8 @@ export function Files(props: {
   readonly height: number;
   readonly given: readonly GivenFile[];
   readonly onSchedule: (schedule: Schedule) => void;
-  readonly onCosts: (costs: Pick<CostSettings, 'F' | 'I' | 'W'>, run: OpenedRun) => void;
+  readonly onPlan: (plan: OpenedPlan) => void;
+  readonly onCosts: (costs: Pick<CostSettings, 'F' | 'I' | 'W'> & Partial<CostSettings>, run: OpenedRun) => void;
 }): JSX.Element {
   const [run, setRun] = useState<OpenedRun | null>(() => tryOpen(props.given).run);
   const [problem, setProblem] = useState<string | null>(() => tryOpen(props.given).problem);
@@ -49,6 +51,17 @@ export function Files(props: {
       return;
     }
     const given = await Promise.all(files.map(async (file) => ({ name: file.name, text: await file.text() })));
+    try {
+      const plan = given.length === 1 ? openPlan((given[0] as GivenFile).name, (given[0] as GivenFile).text) : null;
+      if (plan !== null) {
+        props.onPlan(plan);
+        return;
+      }
+    } catch (error) {
+      if (!(error instanceof ScheduleError)) throw error;
+      setProblem(error.message);
+      return;
+    }
     const schedule = given.length === 1 ? asSchedule(given[0] as GivenFile) : null;
     if (schedule !== null) {
       props.onSchedule(schedule);
@@ -98,10 +111,10 @@ export function Files(props: {
             <Button
               title="Explore other schedules with the recorded durations"
               onClick={() => {
-                const { F, I, W } = meanCosts(run.recording!);
+                const { F, I, W, B } = meanCosts(run.recording!);
                 const list = (value: unknown): number[] =>
                   Array.isArray(value) ? (value as number[]).map((one) => Number(one.toPrecision(4))) : [];
-                props.onCosts({ F: list(F), I: list(I), W: list(W) }, run);
+                props.onCosts({ F: list(F), I: list(I), W: list(W), B: list(B) }, run);
               }}
             >
               explore with these costs

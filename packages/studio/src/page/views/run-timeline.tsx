@@ -1,4 +1,5 @@
 /** @file A recorded step, its plan above it lane by lane. */
+import { quantity } from '@pipewright/schedule';
 import type { JSX } from 'preact';
 import { useMemo, useState } from 'preact/hooks';
 import type { RecordedView } from '../model/recorded.ts';
@@ -28,7 +29,8 @@ export function RunTimeline(props: {
       overlay={overlay}
       theme={props.theme}
       memory={recorded.picture.memory}
-      limit={0}
+      limit={[0]}
+      memoryText={quantity}
       height={props.height}
       label={props.label}
       onHover={hover}

@@ -14,7 +14,10 @@ export interface TimelineProps {
   readonly theme: ThemeName;
   /** Curves of the first group; null: no panel. */
   readonly memory: readonly MemoryCurve[] | null;
-  readonly limit: number;
+  /** Limits of the ranks, one for all or one for each; 0: none. */
+  readonly limit: readonly number[];
+  /** An amount of memory as text. */
+  readonly memoryText: (amount: number) => string;
   /** Height to fill, in pixels. */
   readonly height: number;
   readonly label: string;
@@ -41,9 +44,10 @@ export function Timeline(props: TimelineProps): JSX.Element {
   latest.current = props;
 
   const drawMemory = (): void => {
-    const { memory: curves, limit, overlay, theme } = latest.current;
+    const { memory: curves, limit, memoryText, overlay, theme } = latest.current;
     if (curves === null || memory.current === null || timeline.current === null || box.current === null) return;
-    memory.current.show(curves, limit, overlay.hovered?.rank ?? overlay.selected?.rank ?? -1);
+    const front = overlay.hovered?.rank ?? overlay.selected?.rank ?? -1;
+    memory.current.show(curves, { limit, front, textOf: memoryText });
     memory.current.draw(timeline.current.view, { width: box.current.clientWidth, height: memoryHeight }, themes[theme]);
   };
 

@@ -1,0 +1,82 @@
+/** @file A plan of `pipewright plan` as settings: its shape, its costs and its limits. */
+import { type PipelinePlan, planSchedule, readPlan, type Schedule, ScheduleError } from '@pipewright/schedule';
+import { defaults, type Settings } from './settings.ts';
+
+/** The name that the order of an opened plan goes by. */
+export const planName = 'plan';
+
+/** A plan that was opened. */
+export interface OpenedPlan {
+  readonly name: string;
+  readonly plan: PipelinePlan;
+  readonly schedule: Schedule;
+}
+
+/** The plan in a file; null where it is something else. A plan that is damaged is refused with the reason. */
+export function openPlan(name: string, text: string): OpenedPlan | null {
+  if (!/^\s*\{/.test(text) || !/"version"\s*:\s*1\b/.test(text) || !/"stageToRank"/.test(text)) return null;
+  if (/"format"\s*:/.test(text.slice(0, 2000))) return null; // a schedule or a recording
+  const plan = readPlan(text);
+  return { name, plan, schedule: planSchedule(plan) };
+}
+
+/** The plan among files that were named; null where there is none that can be read. */
+export function planAmong(files: readonly { readonly name: string; readonly text: string }[]): OpenedPlan | null {
+  for (const { name, text } of files) {
+    try {
+      const found = openPlan(name, text);
+      if (found !== null) return found;
+    } catch (error) {
+      if (!(error instanceof ScheduleError)) throw error;
+    }
+  }
+  return null;
+}
+
+/** Settings that show a plan: seconds become milliseconds, bytes become GB. */
+export function planSettings({ plan }: OpenedPlan, before: Settings = defaults): Settings {
+  const { costs, machine, stageToRank, stateFactor, ranks, stages, microbatches } = plan;
+  const slow = (stage: number): number => machine.slowness?.[stageToRank[stage] as number] ?? 1;
+  const time = (of: (stage: (typeof costs)[number]) => number): number[] =>
+    costs.map((stage, at) => short(of(stage) * slow(at) * 1e3));
+  const memory = (of: (stage: (typeof costs)[number]) => number): number[] =>
+    costs.map((stage) => short(of(stage) / 1e9));
+  const { memory: limit = 0 } = machine;
+  return {
+    ...before,
+    view: 'explore',
+    schedule: planName,
+    ranks,
+    stagesPerRank: Math.max(1, Math.round(stages / ranks)),
+    microbatches,
+    costs: {
+      F: time(({ F }) => F),
+      I: time(({ I }) => I),
+      W: time(({ W }) => W),
+      B: costs.some(({ B }) => B !== undefined) ? time(({ B, I, W }) => B ?? I + W) : [],
+      comm: costs.map((_, stage) => short(messageTime(plan, stage) * 1e3)),
+      activation: memory(({ activation }) => activation),
+      retained: costs.map(({ activation, retained }) =>
+        short(activation === 0 ? 0 : Math.min(1, retained / activation)),
+      ),
+      parameters: memory(({ parameters }) => parameters * Math.max(0, stateFactor - 1)),
+      gradients: memory(({ parameters }) => (stateFactor >= 1 ? parameters : 0)),
+    },
+    limit: (typeof limit === 'number' ? [limit] : [...limit]).map((bytes) => short(bytes / 1e9)),
+  };
+}
+
+/** Seconds that what a stage sends is under way; of the last stage, what it sends back. */
+function messageTime({ costs, machine, stageToRank }: PipelinePlan, at: number): number {
+  const stage = Math.max(0, Math.min(at, costs.length - 2));
+  const [from, to] = [stageToRank[stage], stageToRank[stage + 1]];
+  const link = machine.links?.find((one) => one.from === from && one.to === to);
+  const latency = link?.latency ?? machine.latency ?? 0;
+  const bandwidth = link?.bandwidth ?? machine.bandwidth;
+  return latency + (bandwidth === undefined ? 0 : (costs[stage + 1]?.input ?? 0) / bandwidth);
+}
+
+/** Enough digits for a picture, few enough for an address. */
+function short(value: number): number {
+  return Number(value.toPrecision(6));
+}
