@@ -1,6 +1,6 @@
 /** @file Looks at everything the engine stands on and says, for each part that is missing, the command that brings it. */
 import { spawnSync } from 'node:child_process';
-import { existsSync, readFileSync } from 'node:fs';
+import { existsSync } from 'node:fs';
 import { availableParallelism, totalmem } from 'node:os';
 import { join } from 'node:path';
 import { ADDON_FILE, type BuiltAddon, CUDA_ADDON_FILE, hashSources, keyName, listAddons } from './addon/key.ts';
@@ -9,6 +9,7 @@ import { pickAddon } from './addon/used-addon.ts';
 import { installCommand } from './base/advice.ts';
 import { DEFAULT_TORCH, findPlaces, type Places } from './base/places.ts';
 import { findBuilder, findCmake, findCompiler, findPip, findPython, query, which } from './base/toolchain.ts';
+import { type CudaMachine, type CudaParts, cudaVerdict, findCuda } from './cuda-verdict.ts';
 import { findCudaToolkit } from './libtorch/cuda-toolkit.ts';
 import {
   compareVersions,
@@ -65,15 +66,21 @@ export function diagnose(options: DoctorOptions = {}): Report {
   const addon = search.found && pickAddon(places, search.found, listAddons(places.addonDir));
   const prebuilt = findPrebuilt(places, search.found?.version ?? DEFAULT_TORCH) !== null;
   const needsBuild = !prebuilt && (addon === null || addon.stamp.key.sources !== hashSources(places.nativeDir));
+  const machine = findCuda(env);
   const findings = [
     nodeFinding(),
     npmFinding(env),
     ...pythonFindings(env, search.found === null),
     ...buildFindings(env, needsBuild),
     libtorchFinding(search),
-    ...cudaFindings(search.found, env),
+    ...cudaFindings(search.found, { env, machine }),
     ...addonFindings(addon, { needsBuild, prebuilt, env, tryLoad: options.tryLoad !== false }),
-    cudaVerdict({ libtorch: search.found, addon, driver: cudaDriver(env) }),
+    verdictFinding({
+      ...machine,
+      visible: env['CUDA_VISIBLE_DEVICES'],
+      libtorch: search.found?.hasCuda ? search.found : null,
+      hasAddon: addon !== null && existsSync(join(addon.dir, CUDA_ADDON_FILE)),
+    }),
     ...machineFindings(env),
   ];
   return { ok: findings.every(({ health }) => health !== 'missing'), findings };
@@ -156,8 +163,10 @@ function libtorchFix(tried: FindResult['tried']): string {
   return tried[0]?.source === 'PIPEWRIGHT_LIBTORCH' ? `unset PIPEWRIGHT_LIBTORCH && ${SETUP}` : SETUP;
 }
 
-function cudaFindings(libtorch: Libtorch | null, env: NodeJS.ProcessEnv): Finding[] {
-  const driver = cudaDriver(env);
+function cudaFindings(
+  libtorch: Libtorch | null,
+  { env, machine: { driver, gpus } }: { readonly env: NodeJS.ProcessEnv; readonly machine: CudaMachine },
+): Finding[] {
   const findings: Finding[] = [
     {
       part: 'CUDA driver',
@@ -188,7 +197,7 @@ function cudaFindings(libtorch: Libtorch | null, env: NodeJS.ProcessEnv): Findin
           },
     );
   }
-  return driver === null ? findings : [...findings, ...gpuFindings(env)];
+  return gpus === 0 ? findings : [...findings, ...gpuFindings(env)];
 }
 
 /** What several GPUs, or several ranks on one, depend on. */
@@ -218,30 +227,15 @@ function gpuFindings(env: NodeJS.ProcessEnv): Finding[] {
   ];
 }
 
-interface CudaParts {
-  readonly libtorch: Libtorch | null;
-  readonly addon: BuiltAddon | null;
-  readonly driver: string | null;
-}
-
 /** Whether tensors can be on a GPU, and else the first reason why not. */
-function cudaVerdict({ libtorch, addon, driver }: CudaParts): Finding {
-  const part = 'CUDA';
-  if (driver === null) return { part, health: 'absent', value: 'not usable: this machine has no driver of NVIDIA' };
-  const fix = `${SETUP} --cuda`;
-  if (!libtorch?.hasCuda)
-    return { part, health: 'absent', value: 'not usable: libtorch is without its CUDA libraries', fix };
-  if (addon === null || !existsSync(join(addon.dir, CUDA_ADDON_FILE)))
-    return { part, health: 'absent', value: 'not usable: the CUDA addon is not built', fix };
-  return { part, health: 'ok', value: `usable, libtorch for CUDA ${libtorch.cudaVersion ?? 'unknown'}` };
-}
-
-function cudaDriver(env: NodeJS.ProcessEnv): string | null {
-  const smi = which('nvidia-smi', env);
-  const text = smi && query(smi, ['--query-gpu=name,driver_version', '--format=csv,noheader'], env)?.trim();
-  if (text) return text.replaceAll('\n', '\n');
-  const version = '/proc/driver/nvidia/version';
-  return existsSync(version) ? (readFileSync(version, 'utf8').split('\n')[0] ?? null) : null;
+function verdictFinding(parts: CudaParts): Finding {
+  const { usable, reason, setupHelps } = cudaVerdict(parts);
+  return {
+    part: 'CUDA',
+    health: usable ? 'ok' : 'absent',
+    value: usable ? `usable, ${reason}` : `not usable: ${reason}`,
+    ...(setupHelps ? { fix: `${SETUP} --cuda` } : {}),
+  };
 }
 
 interface AddonContext {
