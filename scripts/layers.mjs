@@ -162,7 +162,7 @@ export const folders = {
     launch: { holds: 'starts ranks on this machine and others', imports: ['status', 'base'] },
     recovery: {
       holds: 'a training loop that survives the loss of ranks',
-      imports: ['launch', 'parallel', 'status', 'base'],
+      imports: ['checkpoint/writing', 'launch', 'parallel', 'status', 'base'],
     },
     data: { holds: 'datasets, samplers, the loader and its workers', imports: ['launch', 'base'] },
   },

@@ -53,8 +53,9 @@ const unitCounts = new WeakMap<distributed.ProcessGroup, number>();
 
 /**
  * Divides the parameters of a module among ranks; those of modules inside that were sharded before stay as they are. All ranks
- * of the mesh call it, with modules of the same shapes, after they were moved to their device and before optimizers are made.
- * Parameters begin with the values of the first rank. Returns the module.
+ * of the mesh call it, with modules of the same shapes, after they were moved to their device and before optimizers take a step.
+ * Parameters begin with the values of the first rank. Called again when the groups are closed, as in `connect` of `trainLoop`,
+ * it keeps the shards and goes on with the new mesh. Returns the module.
  *
  * @example const stage = new PipelineStage(fullyShard(blocks, { mesh: mesh.get('dp') }), mesh.getLocalRank('pp'), 2)
  */
@@ -78,14 +79,19 @@ export function fullyShard<Module extends nn.Module>(module: Module, options: Fu
     const name = names.get(parameter) as string;
     return { parameter, name, dim: dimOf(parameter, name, options) };
   });
-  compare(cuts, settings);
-  noGrad(() =>
-    scope(() => {
-      for (const group of [settings.replicas, settings.group])
-        if (group !== null && group.size > 1) spread([...free, ...module.buffers()], group);
-    }),
-  );
+  const before = unitsOf(module).filter((unit) => !unit.settings.group.isOpen);
+  checkPlaces(before, settings);
+  const continues = compare(descriptions(names, [...cuts, ...before.flatMap((unit) => unit.cuts)]), settings, before);
+  if (!continues)
+    noGrad(() =>
+      scope(() => {
+        for (const group of [settings.replicas, settings.group])
+          if (group !== null && group.size > 1) spread([...free, ...module.buffers()], group);
+      }),
+    );
+  for (const unit of before) unit.follow(settings, nextKey(settings));
   for (const list of groupsOf(module, cuts, options.units ?? [])) makeUnit(settings, list);
+  if (before.length > 0) return module; // its hooks are there
   if (policy.paramDtype !== null && options.mpPolicy?.castForwardInputs !== false)
     module.registerForwardPreHook((_, inputs) => cast(inputs, policy.paramDtype as DType));
   if (policy.outputDtype !== null)
@@ -119,10 +125,15 @@ export function unitsOf(module: nn.Module): ShardUnit[] {
   return [...new Set(module.parameters().flatMap((parameter) => unitsOfParameters.get(parameter) ?? []))];
 }
 
+/** The name of one more unit of a group; the same on all its ranks. */
+function nextKey({ group }: UnitSettings): string {
+  const count = unitCounts.get(group) ?? 0;
+  unitCounts.set(group, count + 1);
+  return `${group.name} unit ${count}`;
+}
+
 function makeUnit(settings: UnitSettings, cuts: readonly Cut[]): void {
-  const count = unitCounts.get(settings.group) ?? 0;
-  unitCounts.set(settings.group, count + 1);
-  const unit = new ShardUnit(settings, cuts, `${settings.group.name} unit ${count}`);
+  const unit = new ShardUnit(settings, cuts, nextKey(settings));
   for (const { parameter } of cuts) unitsOfParameters.set(parameter, unit);
 }
 
@@ -218,22 +229,51 @@ function dimOf(parameter: nn.Parameter, name: string, { shardPlacementFn }: Full
   );
 }
 
-/** Refuses modules that differ between ranks, naming the first parameter that does. */
-function compare(cuts: readonly Cut[], { group, replicas, level }: UnitSettings): void {
-  const mine = cuts.map(({ parameter, name, dim }) => [
-    name,
-    `${parameter.dtype.name}[${parameter.shape.join(', ')}] along ${dim}${parameter.requiresGrad ? '' : ', frozen'}`,
-  ]);
-  for (const each of [replicas, group]) {
-    if (each === null || each.size === 1) continue;
-    const all = each.allGatherObject([level, mine]) as [ShardLevel, [string, string][]][];
-    const problem = firstDifference(all);
-    if (problem !== null) throw new PipelineError('NO_AGREEMENT', `fullyShard: ${problem}`, { group: each.name });
+/** Units go on where they were: the same number of ranks, the same part, the same level. */
+function checkPlaces(units: readonly ShardUnit[], { group, level }: UnitSettings): void {
+  for (const unit of units) {
+    const { group: old, level: oldLevel } = unit.settings;
+    if (old.size === group.size && old.rank === group.rank && oldLevel === level) continue;
+    throw new PipelineError(
+      'BAD_OPTION',
+      `fullyShard: ${String(unit)} is part ${old.rank} of ${old.size} at level '${oldLevel}' and cannot become part ${group.rank} of ${group.size} at level '${level}'; save a checkpoint and load it at the new layout`,
+    );
   }
 }
 
-function firstDifference(all: readonly [ShardLevel, [string, string][]][]): string | null {
-  const [[level, list]] = all as [[ShardLevel, [string, string][]]];
+/** What all ranks must have alike, in the order of the module. */
+function descriptions(names: ReadonlyMap<nn.Parameter, string>, cuts: readonly Cut[]): [string, string][] {
+  const dims = new Map(cuts.map(({ parameter, dim }) => [parameter, dim]));
+  return [...names].flatMap(([parameter, name]): [string, string][] => {
+    const dim = dims.get(parameter);
+    if (dim === undefined) return [];
+    const shape = shardOf(parameter)?.globalShape ?? parameter.shape;
+    return [
+      [name, `${parameter.dtype.name}[${shape.join(', ')}] along ${dim}${parameter.requiresGrad ? '' : ', frozen'}`],
+    ];
+  });
+}
+
+/** Refuses modules that differ between ranks, naming the first parameter that does. Returns whether any rank goes on with shards. */
+function compare(
+  mine: [string, string][],
+  { group, replicas, level }: UnitSettings,
+  before: readonly ShardUnit[],
+): boolean {
+  let continues = before.length > 0;
+  // First along one dimension, then along the other: so all of both come to know.
+  for (const each of [replicas, group]) {
+    if (each === null || each.size === 1) continue;
+    const all = each.allGatherObject([level, mine, continues]) as [ShardLevel, [string, string][], boolean][];
+    const problem = firstDifference(all);
+    if (problem !== null) throw new PipelineError('NO_AGREEMENT', `fullyShard: ${problem}`, { group: each.name });
+    continues = all.some(([, , one]) => one);
+  }
+  return continues;
+}
+
+function firstDifference(all: readonly [ShardLevel, [string, string][], boolean][]): string | null {
+  const [[level, list]] = all as [[ShardLevel, [string, string][], boolean]];
   for (const [rank, [otherLevel, other]] of all.entries()) {
     if (otherLevel !== level) return `rank ${rank} has level '${otherLevel}', rank 0 '${level}'; give all the same`;
     for (let i = 0; i < Math.max(list.length, other.length); i++) {

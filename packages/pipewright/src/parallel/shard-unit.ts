@@ -80,10 +80,10 @@ export interface UnitReduction {
 
 /** Parameters of one type and device that are gathered and reduced together. */
 export class ShardUnit {
-  readonly settings: UnitSettings;
-  private readonly entries: readonly Entry[];
+  private given: UnitSettings;
+  private entries: readonly Entry[];
   /** The same on all ranks of the group, and different for each of its units. */
-  private readonly key: string;
+  private key: string;
   private readonly device: string;
   private readonly dtype: DType;
   private readonly wholeDtype: DType;
@@ -99,7 +99,7 @@ export class ShardUnit {
 
   constructor(settings: UnitSettings, cuts: readonly Cut[], key: string) {
     const [first] = cuts as readonly [Cut];
-    this.settings = settings;
+    this.given = settings;
     this.key = key;
     this.device = first.parameter.device;
     this.dtype = first.parameter.dtype;
@@ -108,6 +108,25 @@ export class ShardUnit {
     this.entries = noGrad(() => scope(() => cuts.map((cut) => this.enter(cut))));
     if (settings.level === 'parameters') return;
     noGrad(() => scope(() => this.settle()));
+  }
+
+  /** What its parameters have in common. */
+  get settings(): UnitSettings {
+    return this.given;
+  }
+
+  /** Goes on with groups that take the place of those before, which are closed; the shards and their values stay. */
+  follow(settings: UnitSettings, key: string): void {
+    const { group, replicas } = settings;
+    this.restore();
+    this.forget();
+    this.given = { ...this.given, group, replicas };
+    this.key = key;
+    this.generation = 0;
+    this.entries = this.entries.map((entry) => ({ ...entry, shard: { ...entry.shard, group, replicas } }));
+    for (const { parameter, shard } of this.entries) setShard(parameter, shard);
+    // Threads had one copy of the wholes with a rank that is gone.
+    if (this.isShared && settings.level !== 'parameters') noGrad(() => scope(() => this.settleAnew()));
   }
 
   /** Bytes of the wholes. */
@@ -129,6 +148,11 @@ export class ShardUnit {
   /** The parameters, as modules have them. */
   get parameters(): readonly nn.Parameter[] {
     return this.entries.map(({ parameter }) => parameter);
+  }
+
+  /** How they are cut. */
+  get cuts(): Cut[] {
+    return this.entries.map(({ parameter, name, shard }) => ({ parameter, name, dim: shard.dim }));
   }
 
   /** Names of the parameters, for messages. */
@@ -354,6 +378,18 @@ export class ShardUnit {
       part.copy_(parameter);
       parameter.become(part);
     }
+  }
+
+  /** Puts other memory under the wholes, and under the shards that are part of them, which optimizers know. */
+  private settleAnew(): void {
+    const values = this.entries.map(({ parameter, inPlace }) => (inPlace ? parameter.detach().clone() : null));
+    this.memory?.dispose();
+    this.memory = null;
+    this.allocate();
+    this.entries.forEach(({ parameter }, i) => {
+      const value = values[i] ?? null;
+      if (value !== null) parameter.detach().copy_(value);
+    });
   }
 
   /** Puts memory under the wholes. */

@@ -1,14 +1,16 @@
 /** @file How a rank talks with its launcher: that it is ready, and which generation begins. */
-import { parentPort } from 'node:worker_threads';
+import { openSync, readSync } from 'node:fs';
+import { getEnvironmentData, parentPort } from 'node:worker_threads';
 import { distributed } from '@pipewright/torch';
 import { steadyMs } from '../base/steady-clock.ts';
 import { type LauncherOrder, marked, type RankNotice, REPLACES, unmarked } from '../launch/replacement/messages.ts';
-import { generationWord, STATUS_FILE } from '../status/layout.ts';
+import { generationWord, STATUS_FILE, STATUS_KEY } from '../status/layout.ts';
 
 /** A rank's connection with a launcher that starts lost ranks again. */
 export class LauncherLink {
   private readonly orders: LauncherOrder[] = [];
   private wake: (() => void) | undefined;
+  private readonly word: (() => number) | undefined;
 
   /** The connection; null where nobody starts lost ranks again: under another launcher, or without `--max-restarts`. */
   static open(): LauncherLink | null {
@@ -25,13 +27,27 @@ export class LauncherLink {
       this.orders.push(order);
       this.wake?.();
     };
-    if (isThread()) parentPort?.on('message', take);
-    else {
+    const { [STATUS_FILE]: file, LOCAL_WORLD_SIZE } = process.env;
+    const at = generationWord(Number(LOCAL_WORLD_SIZE));
+    if (isThread()) {
+      parentPort?.on('message', take);
+      const shared = getEnvironmentData(STATUS_KEY);
+      if (shared instanceof SharedArrayBuffer) this.word = () => Atomics.load(new Int32Array(shared), at);
+    } else {
       process.on('message', take);
-      const { [STATUS_FILE]: file, LOCAL_WORLD_SIZE } = process.env;
-      if (file !== undefined) distributed.watchGenerations(file, generationWord(Number(LOCAL_WORLD_SIZE)));
+      if (file !== undefined) {
+        distributed.watchGenerations(file, at);
+        const opened = openSync(file, 'r');
+        const word = new Int32Array(1);
+        this.word = () => (readSync(opened, word, 0, 4, 4 * at) === 4 ? (word[0] as number) : 0);
+      }
     }
     this.hold(false);
+  }
+
+  /** The generation that the launcher has called for. */
+  calledGeneration(): number {
+    return this.word?.() ?? 0;
   }
 
   /** Says how far this rank is. */

@@ -4,6 +4,7 @@ import { Generator, getRngState, nn, noGrad, optim, scope, setRngState, Tensor, 
 import { show } from '../base/checks.ts';
 import { PipelineError } from '../base/errors.ts';
 import { flatten, isPlainObject, type TreeSpec, unflatten } from '../base/tree.ts';
+import { isSharded } from '../parallel/fully-shard.ts';
 import { replicationOf } from '../parallel/replicate.ts';
 import { type Part, partOf, type Snapshot } from './snapshot.ts';
 
@@ -70,6 +71,11 @@ export class RankState {
     const groups = this.modules().map((module) => replicationOf(module)?.group);
     const keys = groups.flatMap((group) => (group === undefined || group.size < 2 ? [] : [group.name]));
     return keys.length === 0 ? null : keys.join(' ');
+  }
+
+  /** Whether any parameter is sharded: then this rank has only its part of the values that all began with. */
+  hasShards(): boolean {
+    return this.modules().some(isSharded);
   }
 
   private modules(): nn.Module[] {

@@ -134,6 +134,32 @@ test(
   MINUTES,
 );
 
+test.each(['parameters', 'optimizer'])(
+  'shards of %s, checkpoints and a DataLoader: ranks are lost in a step, before a save and in one',
+  async (shards) => {
+    const ends = [
+      { rank: 3, step: 1, slot: 3, how: 'exit' },
+      { rank: 2, step: 3, slot: -5, how: 'throw' },
+      { rank: 1, step: 5, slot: -4, how: 'exit' },
+    ];
+    const life = { steps: 8, shards, saveEvery: 2 };
+    const kills = ends.map((end) => ({ ...end, how: 'kill' }));
+    const [calm, threads, processes] = (await run([
+      { life, options: { mode: 'threads' } },
+      { life: { ...life, ends }, options: { mode: 'threads' } },
+      ...(shards === 'parameters' ? [{ life: { ...life, ends: kills }, options: {} }] : []),
+    ])) as [Outcome, Outcome, Outcome | undefined];
+    expect(calm.results).toHaveLength(4);
+    for (const wild of [threads, ...(processes === undefined ? [] : [processes])]) {
+      expect(wild.error).toBeUndefined();
+      expect(wild.results).toEqual(calm.results);
+      expect(wild.restarts).toEqual([]);
+      expect(wild.recoveries.flatMap(({ lost }) => lost.map(({ rank }) => rank))).toEqual([3, 2, 1]);
+    }
+  },
+  MINUTES,
+);
+
 test('what is wrong with the options is told', async () => {
   const options = { steps: 1, state: {}, connect: () => 0, step: () => undefined };
   await expect(trainLoop({ ...options, step: 3 as never })).rejects.toThrow('trainLoop: step is 3; give a function');

@@ -5,7 +5,9 @@
 import { distributed } from '@pipewright/torch';
 import { checkArgument, checkCount, checkOptions, show } from '../base/checks.ts';
 import { PipelineError } from '../base/errors.ts';
+import { setInterruption } from '../base/interruption.ts';
 import { steadyMs } from '../base/steady-clock.ts';
+import { giveUpSaves } from '../checkpoint/writing/writer.ts';
 import type { LauncherOrder } from '../launch/replacement/messages.ts';
 import { rankStatus } from '../status/rank-status.ts';
 import { Copies } from './copies.ts';
@@ -138,7 +140,10 @@ class Loop<Connected> {
         why = error instanceof Error ? error.message : String(error);
       }
       // The groups of a finished generation stay open: the others may still need what was sent.
-      if (!this.finished) this.leave();
+      if (!this.finished) {
+        giveUpSaves();
+        this.leave();
+      }
     }
   }
 
@@ -151,11 +156,14 @@ class Loop<Connected> {
     const { number: generation, masterPort, secret, group: name } = order;
     this.generation = generation;
     if (name === undefined) distributed.setGeneration(generation);
+    setInterruption(() => link.calledGeneration() > generation);
     const group = distributed.initProcessGroup({ masterPort, secret, name });
+    // Where a rank is lost before the first copies are made, its shard of the first values is lost with it.
+    const wasSharded = this.state.hasShards();
     const connected = this.options.connect(group);
     this.connected = { value: connected };
     const plan = this.copies.plan(group, this.begun);
-    const [first, from] = await this.restore(group, plan);
+    const [first, from] = await this.restore(group, plan, wasSharded);
     link.tell({ kind: 'restored', generation, step: first, from, atMs: steadyMs() });
     let isBehind = true;
     for (let step = first; ; step++) {
@@ -173,13 +181,17 @@ class Loop<Connected> {
   }
 
   /** The step from which to go on, with the state of its beginning, and where that came from. */
-  private async restore(group: distributed.ProcessGroup, plan: ReturnType<Copies['plan']>): Promise<[number, string]> {
+  private async restore(
+    group: distributed.ProcessGroup,
+    plan: ReturnType<Copies['plan']>,
+    wasSharded: boolean,
+  ): Promise<[number, string]> {
     if (plan.step !== undefined) return [plan.step, this.copies.restore(group, plan)];
     const saved = await this.options.checkpoint?.load((this.connected as { readonly value: Connected }).value);
-    if (saved === undefined && (plan.begun > 0 || plan.missing.length > 0))
+    if (saved === undefined && (plan.begun > 0 || plan.missing.length > 0 || wasSharded))
       throw new PipelineError(
         'STATE_LOST',
-        `trainLoop: no copy of the state of rank ${plan.missing.join(', ')} is left; keep more copies (copies: 2), or give a checkpoint. All ranks begin again`,
+        `trainLoop: no copy of the state of ${plan.missing.length === 0 ? 'a lost rank' : `rank ${plan.missing.join(', ')}`} is left; keep more copies (copies: 2), or give a checkpoint. All ranks begin again`,
         { ranks: plan.missing },
       );
     const first = saved ?? 0;

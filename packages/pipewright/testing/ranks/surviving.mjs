@@ -19,11 +19,17 @@ import {
   stack,
 } from '@pipewright/torch';
 import {
+  DataLoader,
+  Dataset,
+  fullyShard,
+  hasCheckpoint,
   initDeviceMesh,
+  loadCheckpoint,
   meshCoordinate,
   PipelineRuntime,
   PipelineStage,
   replicate,
+  saveCheckpoint,
   trainLoop,
 } from '../../dist/index.js';
 
@@ -31,7 +37,7 @@ import {
  * @typedef {object} End where a rank ends itself: at a slot, or after a number of milliseconds
  * @property {number} rank
  * @property {number} step
- * @property {number} [slot] -1: before the optimizer; -2: after it; -4: in a save; -3: in connect, after that step has begun
+ * @property {number} [slot] -1: before the optimizer; -2: after it; -5: before a save; -4: in one; -3: in connect, after that step has begun
  * @property {'exit' | 'throw' | 'kill' | 'leave' | 'stop'} [how]
  */
 /**
@@ -48,7 +54,8 @@ import {
  * @property {readonly End[]} [ends]
  * @property {{ rank: number, how: 'ends' | 'sleeps' }} [absent] a rank that never comes to its loop
  * @property {string} folder where ranks note that they have ended
- * @property {number} [saveEvery] after how many steps the parameters are written to a file
+ * @property {number} [saveEvery] after how many steps the parameters are written to a file; with shards, a checkpoint is saved
+ * @property {import('pipewright').ShardLevel} [shards] the ranks beside the pipeline have shards, a DataLoader and checkpoints
  */
 
 /** Batches in an order that follows from a seed, with a state. */
@@ -69,6 +76,43 @@ class Batches {
   }
 }
 
+/** Samples that follow from their numbers. */
+class Rows extends Dataset {
+  constructor(/** @type {number} */ width) {
+    super();
+    this.length = 37;
+    this.width = width;
+  }
+  /** @param {number} index */
+  getItem(index) {
+    const x = Float64Array.from({ length: this.width }, (_, i) => Math.sin(index * this.width + i));
+    return { x, y: x.map((value) => value * value) };
+  }
+}
+
+/** The same from a DataLoader. */
+class LoadedBatches {
+  constructor(
+    /** @type {number} */ width,
+    /** @type {number} */ batchSize,
+    /** @type {[number, number]} */ [rank, numReplicas],
+  ) {
+    const options = { batchSize, shuffle: true, seed: 3, numReplicas, rank, fillLast: true };
+    this.loader = new DataLoader(new Rows(width), options);
+  }
+  next() {
+    return /** @type {{ x: import('@pipewright/torch').Tensor, y: import('@pipewright/torch').Tensor }} */ (
+      this.loader.nextBatch()
+    );
+  }
+  stateDict() {
+    return this.loader.stateDict();
+  }
+  loadStateDict(/** @type {import('pipewright').DataLoaderState} */ state) {
+    this.loader.loadStateDict(state);
+  }
+}
+
 /** @param {Life} life */
 export async function main(life) {
   const { stages = 4, replicas = 2, steps = 4, microbatches = 4, schedule = '1F1B', width = 4 } = life;
@@ -84,12 +128,16 @@ export async function main(life) {
   manualSeed(100 + rank); // dropout of each rank
   const optimizer = new optim.AdamW(module.parameters(), { lr: 0.05 });
   const scheduler = new optim.StepLR(optimizer, 2, { gamma: 0.7 });
-  const loader = new Batches(width);
+  const loader = life.shards ? new LoadedBatches(width, 2 * microbatches, [dp, replicas]) : new Batches(width);
   const noise = new Generator().manualSeed(rank);
   const counters = { samples: 0, draws: '', losses: '' };
   let now = -1;
   let row = 0;
   const end = (/** @type {number} */ slot) => endHere(life, rank, now, slot);
+  const checkpoints = join(life.folder, 'checkpoints');
+  const whole = (/** @type {PipelineRuntime} */ { stages: own }) => ({
+    ...{ stages: own, optimizer, scheduler, loader, generators: { noise }, user: { ...counters } },
+  });
   await trainLoop({
     steps,
     state: { module, optimizer, scheduler, loader, noise, counters },
@@ -100,17 +148,22 @@ export async function main(life) {
         ? undefined
         : {
             every: life.saveEvery,
-            save: () => {
-              saveSafetensors(join(life.folder, `saved-${rank}`), module.stateDict());
+            save: (runtime, step) => {
+              end(-5);
+              if (life.shards) saveCheckpoint(checkpoints, { ...whole(runtime), step });
+              else saveSafetensors(join(life.folder, `saved-${rank}`), module.stateDict());
               end(-4);
             },
-            load: () => undefined,
+            load: (runtime) =>
+              life.shards && hasCheckpoint(checkpoints) ? loadCheckpoint(checkpoints, whole(runtime)).step : undefined,
           },
     connect: () => {
       end(-3);
       const mesh = initDeviceMesh('cpu', [stages, replicas], ['pp', 'dp']);
-      if (replicas > 1) replicate(module, { mesh: mesh.get('dp') });
-      const stage = new PipelineStage(module, pp, stages, { group: mesh.getGroup('pp') });
+      if (life.shards) fullyShard(module, { mesh: mesh.get('dp'), level: life.shards });
+      else if (replicas > 1) replicate(module, { mesh: mesh.get('dp') });
+      const names = (/** @type {string} */ name) => `stages.${pp}.${name}`;
+      const stage = new PipelineStage(module, pp, stages, { group: mesh.getGroup('pp'), names });
       const runtime = new PipelineRuntime(stage, schedule, { microbatches, lossFn: nn.functional.mseLoss });
       runtime.addHook({ before: (_, slot) => end(slot) });
       return runtime;

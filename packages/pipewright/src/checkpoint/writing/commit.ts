@@ -174,6 +174,7 @@ function waitForParts(job: WriteJob, fs: FileSystem): RankPart[] {
       found.set(rank, part);
     }
     if (found.size === job.ranks - 1) break;
+    checkGivenUp(job);
     if (performance.now() > deadline) {
       const missing = Array.from({ length: job.ranks - 1 }, (_, i) => i + 1).filter((rank) => !found.has(rank));
       throw new Error(`rank ${missing.join(', ')} did not write its files within ${job.timeoutMs} ms`);
@@ -192,9 +193,14 @@ function waitUntilComplete(job: WriteJob, fs: FileSystem, own: RankPart): boolea
     if (fs.existsSync(join(path, GIVEN_UP)))
       throw new Error(`the first rank gave it up: ${fs.readFileSync(join(path, GIVEN_UP), 'utf8')}`);
     if (!fs.existsSync(path)) throw new Error('its folder was removed meanwhile');
+    checkGivenUp(job);
     if (performance.now() > deadline) throw new Error(`the first rank did not complete it within ${job.timeoutMs} ms`);
     sleep(pause);
   }
+}
+
+function checkGivenUp({ isGivenUp }: WriteJob): void {
+  if (isGivenUp?.() === true) throw new Error('a rank was lost meanwhile');
 }
 
 const idle = new Int32Array(new SharedArrayBuffer(4));

@@ -57,6 +57,8 @@ export interface WriteJob {
   /** How many healthy checkpoints are kept; null: all. */
   readonly keep: number | null;
   readonly timeoutMs: number;
+  /** Whether other ranks need not be waited for any more, because one is lost; the writing thread sets it. */
+  readonly isGivenUp?: (() => boolean) | undefined;
 }
 
 /** How a save ended. */

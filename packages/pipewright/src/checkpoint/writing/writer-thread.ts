@@ -7,7 +7,10 @@ import type { WriteJob, WriteResult } from './write-job.ts';
 
 /** What the thread is started with. */
 export interface WriterStart {
-  /** How many jobs are done, and 1 as soon as the thread has started; whoever waits is woken. */
+  /**
+   * How many jobs are done, and 1 as soon as the thread has started; whoever waits is woken. Then how many jobs need not wait for
+   * other ranks any more.
+   */
   readonly done: Int32Array;
   /** A module with a file system of its own; for tests. */
   readonly fileSystem: string | null;
@@ -19,7 +22,8 @@ const { done: finished, fileSystem, port } = workerData as WriterStart;
 function run(job: WriteJob): WriteResult {
   const start = performance.now();
   try {
-    return writeCheckpoint(job, fs);
+    const number = Atomics.load(finished, 0) + 1;
+    return writeCheckpoint({ ...job, isGivenUp: () => Atomics.load(finished, 2) >= number }, fs);
   } catch (error) {
     const path = `${job.folder}/${job.name}`;
     const message = `saveCheckpoint: ${path} was not written: ${describeFileError(error)}; the run goes on and earlier checkpoints are as they were; make room, or save to another folder`;

@@ -1,6 +1,7 @@
 /** @file The writing thread as seen by a rank: jobs go out, results come back, and nobody has to wait for them. */
 import { MessageChannel, type MessagePort, receiveMessageOnPort, Worker } from 'node:worker_threads';
 import { PipelineError } from '../../base/errors.ts';
+import { isInterrupted } from '../../base/interruption.ts';
 import { compiledUrl } from '../../base/module-url.ts';
 import { SnapshotMemory } from './snapshot-memory.ts';
 import type { WriteJob, WriteResult } from './write-job.ts';
@@ -8,6 +9,8 @@ import type { WriterStart } from './writer-thread.ts';
 
 /** How long a process that ends waits for a save under way: in good order, and when it has failed. */
 const EXIT_MS: readonly [number, number] = [60_000, 500];
+/** How often to look whether the ranks are interrupted. */
+const LOOK_MS = 100;
 /** How long the thread may take to start. */
 const START_MS = 120_000;
 
@@ -24,8 +27,8 @@ export class Writer {
   readonly memory: SnapshotMemory = new SnapshotMemory();
   private readonly worker: Worker;
   private readonly port: MessagePort;
-  /** How many jobs are done, and whether the thread has started. */
-  private readonly done = new Int32Array(new SharedArrayBuffer(8));
+  /** How many jobs are done, whether the thread has started, and how many jobs need not wait for other ranks any more. */
+  private readonly done = new Int32Array(new SharedArrayBuffer(12));
   private sent = 0;
   private pending: ((result: WriteResult) => void) | null = null;
 
@@ -61,7 +64,11 @@ export class Writer {
     if (timeoutMs > START_MS && Atomics.wait(this.done, 1, 0, START_MS) === 'timed-out')
       this.settle(lost(new Error(`it did not start within ${START_MS / 1000} s`)));
     if (this.pending === null) return;
-    if (Atomics.load(this.done, 0) === before) Atomics.wait(this.done, 0, before, timeoutMs);
+    const until = performance.now() + timeoutMs;
+    for (let left = timeoutMs; left > 0 && Atomics.load(this.done, 0) === before; left = until - performance.now()) {
+      if (isInterrupted()) this.giveUp();
+      Atomics.wait(this.done, 0, before, Math.min(left, LOOK_MS));
+    }
     const received = receiveMessageOnPort(this.port) as { message: WriteResult } | undefined;
     if (received !== undefined) this.settle(received.message);
   }
@@ -69,6 +76,12 @@ export class Writer {
   /** Takes a result that has come meanwhile. */
   poll(): void {
     this.wait(0);
+  }
+
+  /** A rank is lost: the job under way does not wait for its files, and fails. */
+  giveUp(): void {
+    if (this.pending === null) return;
+    Atomics.store(this.done, 2, this.sent);
   }
 
   private settle(result: WriteResult): void {
@@ -91,6 +104,11 @@ let own: Writer | null = null;
 export function ownWriter(): Writer {
   own ??= new Writer();
   return own;
+}
+
+/** Saves under way need not wait for other ranks any more, because one is lost: they fail, and the step that repeats saves again. */
+export function giveUpSaves(): void {
+  own?.giveUp();
 }
 
 /** The error of a save that failed. */

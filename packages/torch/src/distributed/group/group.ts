@@ -94,6 +94,10 @@ export class Group implements ProcessGroup {
     if (this.backend !== 'thread') leaveAtExit(this);
   }
 
+  get isOpen(): boolean {
+    return this.open;
+  }
+
   // --- point to point
 
   send(tensor: Tensor, peer: number, options?: PointToPointOptions): void {

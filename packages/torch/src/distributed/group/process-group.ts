@@ -67,6 +67,8 @@ export interface ProcessGroup {
   readonly size: number;
   /** The time limit of waits that give none. */
   readonly timeoutMs: number;
+  /** Whether this rank has not left it. @example if (!group.isOpen) group = distributed.getDefaultGroup() */
+  readonly isOpen: boolean;
 
   /** Sends a tensor of a shape that the receiver knows; returns when it may be changed. */
   send(tensor: Tensor, peer: number, options?: PointToPointOptions): void;
