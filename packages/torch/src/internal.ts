@@ -42,4 +42,5 @@ export {
   withRecorder,
 } from './tensor/recorder.ts';
 export { holdsAlone } from './tensor/scope.ts';
+export { originalHolders, type StandIn, standIn } from './tensor/stand-in.ts';
 export { isPlainObject, mapTensors, tensorsIn } from './tensor/tree.ts';

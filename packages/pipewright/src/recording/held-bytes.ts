@@ -3,9 +3,8 @@
  * backwards give back, with what arrives in messages and without what leaves in them for good.
  */
 import type { Action } from '@pipewright/schedule';
-import { type distributed, liveBytes, Tensor } from '@pipewright/torch';
-import { holdsAlone } from '@pipewright/torch/internal';
-import { tensorsIn } from '../base/tree.ts';
+import { type distributed, keep, liveBytes, type Tensor } from '@pipewright/torch';
+import { holdsAlone, originalHolders, type StandIn, standIn } from '@pipewright/torch/internal';
 
 /** Counts one step after the other. */
 export class HeldBytes {
@@ -15,6 +14,8 @@ export class HeldBytes {
   private entered = 0;
   /** Actions under way, the innermost last. */
   private readonly under: number[] = [];
+  /** What was sent while a backward still needed it: a message may hold it for longer than that, which does not count. */
+  private readonly sent: StandIn[] = [];
   /** Whether an entry of the row computes. */
   private readonly computes: Uint8Array;
   /** Threads hand tensors over: their memory is the sender's. */
@@ -39,6 +40,7 @@ export class HeldBytes {
     this.held = 0;
     this.peak = 0;
     this.under.length = 0;
+    for (const { tensor } of this.sent.splice(0)) tensor.dispose();
   }
 
   /** An action begins, perhaps in the middle of another one. */
@@ -52,7 +54,10 @@ export class HeldBytes {
   end(index: number): void {
     this.settle();
     while (this.under.length > 0 && this.under.pop() !== index);
-    if (this.computes[index] === 1 && this.held > this.peak) this.peak = this.held;
+    if (this.computes[index] === 1) {
+      this.giveUp();
+      if (this.held > this.peak) this.peak = this.held;
+    }
     this.entered = liveBytes();
   }
 
@@ -66,12 +71,35 @@ export class HeldBytes {
     if (this.arrives) this.held += bytes;
   }
 
-  /** Values or gradients are about to be sent: they are gone, except those that a backward still needs. */
-  leaving(values: readonly unknown[]): void {
-    for (const value of values)
-      if (value instanceof Tensor) {
-        if (holdsAlone(value)) this.held -= value.nbytes;
-      } else if (typeof value === 'object' && value !== null) this.leaving(tensorsIn(value));
+  /**
+   * Values or gradients are about to be sent: they are gone, except those that a backward still needs. Gives what to send in
+   * their place.
+   */
+  leaving(tensors: readonly (Tensor | null)[]): readonly (Tensor | null)[] {
+    return tensors.map((tensor) => {
+      if (tensor === null) return null;
+      if (holdsAlone(tensor)) this.held -= tensor.nbytes;
+      else if (this.arrives) {
+        const sent = keep(standIn(tensor));
+        this.sent.push(sent);
+        return sent.tensor;
+      }
+      return tensor;
+    });
+  }
+
+  /** What was sent and is now held by nobody but messages is gone. */
+  private giveUp(): void {
+    const { sent } = this;
+    if (sent.length === 0) return;
+    const ours = new Map<number, number>();
+    for (const { memory } of sent) ours.set(memory, (ours.get(memory) ?? 0) + 1);
+    const gone = sent.filter((one) => originalHolders(one) === ours.get(one.memory));
+    if (gone.length === 0) return;
+    this.sent.splice(0, sent.length, ...sent.filter((one) => !gone.includes(one)));
+    const bytes = new Map(gone.map((one) => [one.memory, one.bytes]));
+    for (const each of bytes.values()) this.held -= each;
+    for (const { tensor } of gone) tensor.dispose();
   }
 }
 

@@ -160,9 +160,9 @@ export class Recorder {
     this.data[this.current * COLUMNS + Column.Bytes]! += bytesOf(values);
   }
 
-  /** The action under way is about to send something. */
-  leaving(values: readonly unknown[]): void {
-    this.held?.leaving(values);
+  /** The action under way is about to send tensors; gives what to send in their place. */
+  leaving(tensors: readonly (Tensor | null)[]): readonly (Tensor | null)[] {
+    return this.held?.leaving(tensors) ?? tensors;
   }
 
   /** An action ends. */

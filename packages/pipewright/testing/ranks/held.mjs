@@ -9,13 +9,13 @@ import { measureStages, PipelineRuntime, pipeline, Recorder, traceModule } from 
 
 /** Layers beside their inputs, whose gradients are shared, and layers that keep no input. */
 class Model extends nn.Module {
-  /** @param {boolean} residual */
-  constructor(residual) {
+  /** @param {boolean} residual @param {number} width */
+  constructor(residual, width) {
     super();
     this.residual = residual;
     this.layers = new nn.ModuleList(
       Array.from({ length: 8 }, (_, i) => {
-        const [from, to] = residual ? [16, 16] : [16 + 2 * i, 18 + 2 * i];
+        const [from, to] = residual ? [width, width] : [width + 2 * i, width + 2 + 2 * i];
         return new nn.Sequential(
           new nn.Linear(from, 24),
           residual ? new nn.GELU() : new nn.Tanh(),
@@ -36,14 +36,14 @@ class Model extends nn.Module {
 /** @type {(output: Tensor, target: Tensor) => Tensor} */
 const lossFn = (output, target) => output.sub(target).square().mean();
 
-/** Runs every schedule. */
-export function main() {
+/** Runs every schedule, with microbatches of `rows` and layers of about `width`. @param {{ rows: number, width: number }} size */
+export function main({ rows, width }) {
   const group = distributed.initProcessGroup();
   for (const residual of [true, false]) {
     manualSeed(1);
-    const model = new Model(residual);
-    const [x, target] = [randn(16, 16), randn(16, residual ? 16 : 32)];
-    const [mb, mbTarget] = [x.narrow(0, 0, 2), target.narrow(0, 0, 2)];
+    const model = new Model(residual, width);
+    const [x, target] = [randn(8 * rows, width), randn(8 * rows, residual ? width : width + 16)];
+    const [mb, mbTarget] = [x.narrow(0, 0, rows), target.narrow(0, 0, rows)];
     const program = traceModule(model, [mb]);
     for (const { name, hasBackward } of scheduleDefinitions)
       for (const again of [false, true]) {

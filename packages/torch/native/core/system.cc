@@ -4,6 +4,7 @@
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
 #include <ATen/detail/CUDAHooksInterface.h>
+#include <ATen/ops/empty.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/version.h>
@@ -86,6 +87,36 @@ PW_ENTRY(holds_alone, 1) {
   return from_bool(args.napi, tensor.use_count() == 1 && tensor.has_storage() && tensor.storage().use_count() == 1);
 }
 
+// A stand-in: other memory by its looks, which is held by holding the storage of a tensor once, however many hold the stand-in.
+static void drop_original(void* original) { delete static_cast<c10::Storage*>(original); }
+
+// (tensor): [stand-in, a number for its memory, bytes of its memory].
+PW_ENTRY(stand_in, 1) {
+  const at::Tensor& tensor = args.tensor(0);
+  const c10::Storage& original = tensor.storage();
+  void* data = original.mutable_data();
+  c10::Storage storage(c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), original.nbytes(),
+      c10::DataPtr(data, new c10::Storage(original), &drop_original, original.device()), /*allocator=*/nullptr,
+      /*resizable=*/false));
+  at::NoGradGuard no_grad;
+  at::Tensor other = at::empty({0}, tensor.options().requires_grad(false));
+  other.set_(std::move(storage), tensor.storage_offset(), tensor.sizes(), tensor.strides());
+  napi_value array;
+  napi_create_array_with_length(args.napi, 3, &array);
+  napi_set_element(args.napi, array, 0, from_int32(args.napi, args.env->wrap(std::move(other))));
+  napi_set_element(args.napi, array, 1, from_double(args.napi, static_cast<double>(reinterpret_cast<uintptr_t>(data))));
+  napi_set_element(args.napi, array, 2, from_double(args.napi, static_cast<double>(original.nbytes())));
+  return array;
+}
+
+// (stand-in): how many hold the storage that it stands for; stand-ins count once each.
+PW_ENTRY(original_holders, 1) {
+  const c10::DataPtr& data = args.tensor(0).storage().data_ptr();
+  if (data.get_deleter() != &drop_original) throw CodedError("BAD_ARGUMENT", "the tensor stands for no other");
+  const size_t count = static_cast<c10::Storage*>(data.get_context())->use_count();
+  return from_double(args.napi, static_cast<double>(count));
+}
+
 // Which dispatch keys this thread adds and leaves out: what decides the path of an operator.
 PW_ENTRY(dispatch_state, 1) {
   const c10::impl::LocalDispatchKeySet keys = c10::impl::tls_local_dispatch_key_set();
@@ -110,6 +141,8 @@ void init_system(Env& env, napi_value exports) {
           {"reportMemory", report_memory},
           {"liveBytes", live_bytes},
           {"holdsAlone", holds_alone},
+          {"standIn", stand_in},
+          {"originalHolders", original_holders},
           {"dispatchState", dispatch_state},
           {"nothing", nothing},
       });

@@ -55,6 +55,8 @@ export interface Native {
   reportMemory(): number;
   liveBytes(): number;
   holdsAlone(tensor: number): boolean;
+  standIn(tensor: number): [standIn: number, memory: number, bytes: number];
+  originalHolders(standIn: number): number;
   dispatchState(): string;
   nothing(): void;
   setErrorClass(type: new (code: TorchErrorCode, message: string) => Error): void;

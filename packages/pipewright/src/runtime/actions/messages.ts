@@ -38,8 +38,9 @@ export function sendValues({ links: { stage, to }, microbatch: m }: PlannedActio
       );
     step.outgoing[message.index] = undefined;
     step.hasExchanged = true;
-    if (step.training) recorder?.leaving(outgoing);
-    transportOf(step).send(message, packValues(outgoing));
+    const payload = packValues(outgoing);
+    const tensors = (step.training ? recorder?.leaving(payload.tensors) : undefined) ?? payload.tensors;
+    transportOf(step).send(message, { ...payload, tensors });
     recorder?.sent(outgoing);
     release(outgoing, step.training);
     stage.releaseOutgoing(m, destination);
@@ -53,8 +54,7 @@ export function sendGrads({ links: { stage, from }, microbatch: m }: PlannedActi
     if (local !== null) continue;
     const grads = stage.takeInputGrads(m, source);
     if (grads.length === 0) continue;
-    recorder?.leaving(grads);
-    transportOf(step).send(messages[m] as RowMessage, { tensors: grads });
+    transportOf(step).send(messages[m] as RowMessage, { tensors: recorder?.leaving(grads) ?? grads });
     recorder?.sent(grads);
     for (const grad of grads) grad?.dispose();
   }
