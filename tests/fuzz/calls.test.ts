@@ -1,7 +1,10 @@
 /** @file A sample of the random calls of public functions; all 30,000: `node tests/fuzz/calls.mjs`. */
 import { spawnSync } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
-import { expect, test } from 'vitest';
+import * as schedule from '@pipewright/schedule';
+import * as torch from '@pipewright/torch';
+import * as pipewright from 'pipewright';
+import { describe, expect, test } from 'vitest';
 
 test('3,000 random calls of public functions end in a result or in an error with a code', () => {
   const program = fileURLToPath(new URL('calls.mjs', import.meta.url));
@@ -15,4 +18,43 @@ test('3,000 random calls of public functions end in a result or in an error with
   const { returned, refused } = JSON.parse(/\{.*\}/.exec(last)?.[0] ?? '{}') as Record<string, number>;
   expect(returned).toBeGreaterThan(300); // the functions were called, and not all calls were wrong
   expect(refused).toBeGreaterThan(1500);
+});
+
+describe('what a longer search has found is refused with a code', () => {
+  const odd: readonly unknown[] = [Symbol('s'), Object.create(null), [Symbol('t')], null, 1n];
+  const simulation = (): schedule.Simulation =>
+    schedule.simulate(schedule.buildSchedule('1F1B', { ranks: 2, microbatches: 2 }));
+  const calls: Readonly<Record<string, (value: never) => unknown>> = {
+    'Sequential.at': (value) => new torch.nn.Sequential(new torch.nn.ReLU()).at(value),
+    backwardInputsFirst: (value) => torch.backwardInputsFirst(torch.ones([1], { requiresGrad: true }), value),
+    dtypeOfCode: (value) => torch.dtypeOfCode(value),
+    'Generator.setState': (value) => new torch.Generator().setState(value),
+    'Tensor.cuda': (value) => torch.ones([2]).cuda(value),
+    'Tensor.stride': (value) => torch.ones([2]).stride(value),
+    'Tensor.to': (value) => torch.ones([2]).to(value, 'cpu' as never),
+    'Parameter.become': (value) => new torch.nn.Parameter(torch.ones([2])).become(value),
+    'Parameter.swap': (value) => new torch.nn.Parameter(torch.ones([2])).swap(value),
+    gaussianNllLoss: (value) => torch.nn.functional.gaussianNllLoss(torch.ones([2]), torch.ones([2]), value),
+    fileStore: (value) => torch.distributed.fileStore('x', value),
+    'MappedFile.open': (value) => torch.MappedFile.open(value),
+    'Simulation.endOf': (value) => simulation().endOf(0, value),
+    'Simulation.startOf': (value) => simulation().startOf(value, 0),
+    'Simulation.at': (value) => simulation().at(value, 0),
+    'Schedule.at': (value) => simulation().schedule.at(0, value),
+  };
+  test.each(Object.keys(calls))('%s', (name) => {
+    for (const value of odd)
+      expect(() => calls[name]?.(value as never), String(Object.prototype.toString.call(value))).toThrow(
+        expect.objectContaining({ code: expect.stringMatching(/^[A-Z_]+$/) }),
+      );
+  });
+
+  test('arrays with places that were never filled', () => {
+    const empty = new Array<never>(3);
+    expect(() => new pipewright.PipelineRuntime(empty, 'GPipe', { microbatches: 2 })).toThrow(
+      expect.objectContaining({ code: 'BAD_INPUT' }),
+    );
+    expect(() => pipewright.formatDigest(empty)).toThrow(expect.objectContaining({ code: 'BAD_ARGUMENT' }));
+    expect(torch.scope(() => torch.keep(empty))).toBe(empty);
+  });
 });

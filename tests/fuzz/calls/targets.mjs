@@ -30,17 +30,24 @@ const skipped = new Map([
   ['torch.sleepInKernel', 'takes as long as it is told'],
 ]);
 
-/** Names declared private in TypeScript: methods by these names are no part of the public face. */
+/**
+ * Names declared private in TypeScript, by class: such methods are no part of the public face.
+ * @returns {Map<string, Set<string>>}
+ */
 function privateNames() {
-  const found = new Set(['constructor', 'freeHandle']);
+  /** @type {Map<string, Set<string>>} */
+  const found = new Map();
   for (const name of ['torch', 'pipewright', 'schedule']) {
     const folder = fileURLToPath(new URL(`../../../packages/${name}/dist`, import.meta.url));
     for (const file of readdirSync(folder, { recursive: true, encoding: 'utf8' })) {
       if (!file.endsWith('.d.ts')) continue;
-      for (const match of readFileSync(join(folder, file), 'utf8').matchAll(
-        /^\s+(?:private|protected) (?:static )?(?:readonly |get |set |abstract )*([\w$]+)/gm,
-      ))
-        found.add(/** @type {string} */ (match[1]));
+      let names = new Set();
+      for (const line of readFileSync(join(folder, file), 'utf8').split('\n')) {
+        const owner = /^(?:export )?(?:declare )?(?:abstract )?class ([\w$]+)/.exec(line)?.[1];
+        if (owner !== undefined) found.set(owner, (names = found.get(owner) ?? new Set()));
+        const name = /^\s+(?:private|protected) (?:static )?(?:readonly |get |set |abstract )*([\w$]+)/.exec(line)?.[1];
+        if (name !== undefined) names.add(name);
+      }
     }
   }
   return found;
@@ -79,7 +86,10 @@ function allTargets() {
   /** @type {Target[]} */
   const targets = [];
   const seen = new Set();
-  const hidden = privateNames();
+  const hiddenOf = privateNames();
+  /** @param {{ name: string }} owner @param {string} key */
+  const isHidden = (owner, key) =>
+    ['constructor', 'freeHandle'].includes(key) || hiddenOf.get(owner.name)?.has(key) === true;
   /** @param {string} name @param {unknown} value @param {unknown} self */
   const add = (name, value, self) => {
     if (typeof value !== 'function' || skipped.has(name)) return;
@@ -88,7 +98,7 @@ function allTargets() {
     if (isClass(value)) {
       if (!skipped.has(`new ${name}`)) targets.push({ name: `new ${name}`, call: (args) => new run(...args) });
       for (const key of Object.getOwnPropertyNames(value))
-        if (!['length', 'name', 'prototype'].includes(key) && !hidden.has(key))
+        if (!['length', 'name', 'prototype'].includes(key) && !isHidden(value, key))
           add(`${name}.${key}`, Object.getOwnPropertyDescriptor(value, key)?.value, value);
     } else targets.push({ name, call: (args) => run.apply(self, args) });
   };
@@ -115,7 +125,8 @@ function allTargets() {
     if (typeof sample !== 'object' || sample === null || Array.isArray(sample)) continue;
     for (let at = Object.getPrototypeOf(sample); at !== null && at !== Object.prototype; at = Object.getPrototypeOf(at))
       for (const key of Object.getOwnPropertyNames(at))
-        if (typeof Object.getOwnPropertyDescriptor(at, key)?.value === 'function' && !hidden.has(key)) methods.add(key);
+        if (typeof Object.getOwnPropertyDescriptor(at, key)?.value === 'function' && !isHidden(at.constructor, key))
+          methods.add(key);
     for (const key of [...methods].sort())
       targets.push({ name: `<${name}>.${key}`, call: (args) => /** @type {any} */ (instance(name))[key](...args) });
   }

@@ -248,7 +248,7 @@ export function checkHook(hook: ActionHook): void {
 /** The stages of a rank as a list. */
 export function checkStages(stages: PipelineStage | readonly PipelineStage[]): readonly PipelineStage[] {
   const list: readonly PipelineStage[] = stages instanceof PipelineStage ? [stages] : stages;
-  if (!Array.isArray(list) || list.length === 0 || !list.every((stage) => stage instanceof PipelineStage))
+  if (!Array.isArray(list) || list.length === 0 || !Array.from(list).every((stage) => stage instanceof PipelineStage))
     throw new PipelineError('BAD_INPUT', 'PipelineRuntime: the first argument is a PipelineStage or an array of them');
   const first = list[0] as PipelineStage;
   for (const { stageIndex, numStages } of list)

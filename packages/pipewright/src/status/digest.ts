@@ -8,7 +8,8 @@ import { formatPlace, type RankPlace } from './place.ts';
  * @example formatDigest(places) // 'rank 0 waits at slot 3 (0RECV_B0) for rank 1; rank 1 is stopped at slot 2 (1F0). Look at rank 1 first'
  */
 export function formatDigest(places: readonly RankPlace[]): string {
-  const isPlaces = Array.isArray(places) && places.every((place) => typeof place === 'object' && place !== null);
+  const isPlaces =
+    Array.isArray(places) && Array.from(places).every((place) => typeof place === 'object' && place !== null);
   checkArgument('formatDigest', isPlaces, ['the argument', places], 'an array of places');
   const byRank = new Map(places.map((place) => [place.rank, place]));
   const awaited = new Set(places.map(({ waitingFor }) => waitingFor));

@@ -289,7 +289,8 @@ export class Schedule implements ScheduleColumns {
 
   /** The action in a cell; null for a bubble or past the end of the row. */
   at(rank: number, slot: number): Action | null {
-    return unpack(this.rows[rank]?.[slot] ?? 0, this.layout, this.composites);
+    const row = this.rows[checkCount('Schedule.at', 'rank', rank, 0)];
+    return unpack(row?.[checkCount('Schedule.at', 'slot', slot, 0)] ?? 0, this.layout, this.composites);
   }
 
   /** The text of a word of this schedule. */

@@ -2,7 +2,7 @@
 
 import type { CostTable } from '../costs/costs.ts';
 import type { Action } from '../model/action.ts';
-import { ScheduleError } from '../model/errors.ts';
+import { checkCount, ScheduleError } from '../model/errors.ts';
 import { Code, hasMessages, wordCode } from '../model/packed.ts';
 import type { Schedule } from '../model/schedule.ts';
 import { type RankMemory, rankMemory } from './rank-memory.ts';
@@ -107,12 +107,17 @@ export class Simulation implements Timing {
 
   /** When a cell starts. */
   startOf(rank: number, slot: number): number {
-    return this.start[this.offsets[rank]! + slot]!;
+    return this.start[this.cellOf('Simulation.startOf', rank, slot)]!;
   }
 
   /** When a cell ends. */
   endOf(rank: number, slot: number): number {
-    return this.end[this.offsets[rank]! + slot]!;
+    return this.end[this.cellOf('Simulation.endOf', rank, slot)]!;
+  }
+
+  private cellOf(where: string, rank: number, slot: number): number {
+    checkCount(where, 'rank', rank, 0);
+    return this.offsets[rank]! + checkCount(where, 'slot', slot, 0);
   }
 
   /** A cell with its times; null for a bubble or past the end of the row. */

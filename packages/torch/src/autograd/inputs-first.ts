@@ -1,5 +1,6 @@
 /** @file A backward that gives the gradients others wait for before the rest. */
 import { native } from '../addon/addon.ts';
+import { checkObject } from '../base/checks.ts';
 import { checkOptions, TorchError } from '../base/errors.ts';
 import type { Tensor } from '../tensor/tensor.ts';
 import { forbidWhileRecording, gradientsOf, listOf } from './backward.ts';
@@ -28,6 +29,7 @@ export function backwardInputsFirst(
   options: InputsFirstOptions,
 ): void {
   const where = 'backwardInputsFirst';
+  checkObject(where, 'the second argument', options, '{ inputs, ready }');
   checkOptions(where, options, ['gradTensors', 'inputs', 'ready']);
   const roots = listOf(where, 'tensors', tensors);
   forbidWhileRecording(`${where}()`, roots);

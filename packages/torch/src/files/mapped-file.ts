@@ -3,6 +3,7 @@
  * one changes memory, never the file.
  */
 import { native } from '../addon/addon.ts';
+import { checkObject, show } from '../base/checks.ts';
 import { TorchError } from '../base/errors.ts';
 import { type DType, type DTypeName, toDType } from '../tensor/dtype.ts';
 import { unscoped } from '../tensor/scope.ts';
@@ -31,7 +32,7 @@ export class MappedFile {
   /** Maps a file. */
   static open(path: string): MappedFile {
     if (typeof path !== 'string' || path === '')
-      throw new TorchError('BAD_ARGUMENT', `MappedFile.open: expected the path of a file, got ${String(path)}`);
+      throw new TorchError('BAD_ARGUMENT', `MappedFile.open: expected the path of a file, got ${show(path)}`);
     return new MappedFile(unscoped(() => Tensor.adopt(native.mapFile(path))));
   }
 
@@ -41,7 +42,9 @@ export class MappedFile {
   }
 
   /** A tensor over part of the file; a copy only where its place is not aligned for its type. */
-  tensor({ offset, dtype, shape }: MappedTensor): Tensor {
+  tensor(place: MappedTensor): Tensor {
+    checkObject('MappedFile.tensor', 'the argument', place, '{ offset, dtype, shape }');
+    const { offset, dtype, shape } = place;
     return Tensor.adopt(native.viewBytes(this.bytes.handle, offset, toDType(dtype).code, shape));
   }
 

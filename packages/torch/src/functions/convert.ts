@@ -1,5 +1,6 @@
 /** @file `x.to(...)`: to another element type, device or both; and the views that PyTorch spells as properties. */
 
+import { checkGiven, show } from '../base/checks.ts';
 import { TorchError } from '../base/errors.ts';
 import { bindOp, callBound } from '../op/bind.ts';
 import { isOptions, kindOf } from '../op/kind.ts';
@@ -91,7 +92,7 @@ function to(this: Tensor, ...args: unknown[]): Tensor {
     else if (arg !== undefined) {
       throw new TorchError(
         'BAD_ARGUMENT',
-        `to: expected a dtype, a device, a tensor or options, got ${String(arg)}; for example x.to(float64), x.to('cuda', bfloat16)`,
+        `to: expected a dtype, a device, a tensor or options, got ${show(arg)}; for example x.to(float64), x.to('cuda', bfloat16)`,
       );
     }
   }
@@ -136,6 +137,8 @@ Object.assign(Tensor.prototype, {
     return this.to('cpu');
   },
   cuda(this: Tensor, device?: number): Tensor {
+    const isNumber = device === undefined || (Number.isInteger(device) && device >= 0);
+    checkGiven('cuda', isNumber, ['the device', device], 'the number of a GPU');
     return this.to(device === undefined ? 'cuda' : `cuda:${device}`);
   },
 });

@@ -1,6 +1,7 @@
 /** @file Tensors that belong to a module: parameters, which learn, and buffers, which are part of its state. */
 
 import { native } from '../addon/addon.ts';
+import { checkGiven } from '../base/checks.ts';
 import { checkOptions } from '../base/errors.ts';
 import { empty } from '../generated/functions.ts';
 import { checkTensors } from '../tensor/check-tensors.ts';
@@ -34,6 +35,7 @@ export class Parameter extends Tensor {
 
   /** Makes this parameter be another tensor, of any device: everything that holds the parameter sees the change. */
   become(data: Tensor): this {
+    checkTensors('Parameter.become', { data });
     hold(this, native.makeParameter(data.handle, this.requiresGrad));
     return this;
   }
@@ -44,6 +46,7 @@ export class Parameter extends Tensor {
    * @example weight.swap(other); weight.swap(other) // as before
    */
   swap(other: Parameter): void {
+    checkGiven('Parameter.swap', other instanceof Parameter, ['the argument', other], 'a parameter');
     const [mine, theirs] = [this.handle, other.handle];
     if (mine === theirs) return;
     leaveCollector(this);

@@ -131,7 +131,7 @@ const byCode = new Map([...dtypes.values()].map((dtype) => [dtype.code, dtype]))
 export function dtypeOfCode(code: number): DType {
   const found = byCode.get(code);
   if (found === undefined)
-    throw new TorchError('DTYPE', `internal: libtorch gave an element type unknown here, number ${code}`);
+    throw new TorchError('DTYPE', `internal: libtorch gave an element type unknown here, number ${show(code)}`);
   return found;
 }
 

@@ -40,6 +40,7 @@ export class Generator {
   }
 
   setState(state: Tensor): this {
+    checkTensors('Generator.setState', { state });
     native.setRandomState(this.handle, state.handle);
     return this;
   }

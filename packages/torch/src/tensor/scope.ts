@@ -205,7 +205,7 @@ function keepAll(value: unknown, from: Scope, seen?: Set<object>): void {
   }
   if (ArrayBuffer.isView(value)) return;
   if (Array.isArray(value) && value.every(isOwned)) {
-    for (const item of value) from.release(item);
+    for (const item of value) if (item !== undefined) from.release(item); // places of an array that were never filled
     return;
   }
   const visited = seen ?? new Set();

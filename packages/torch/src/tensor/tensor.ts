@@ -20,7 +20,7 @@ import {
   META_STORAGE_OFFSET,
   META_STRIDES,
 } from '../addon/generated/border.ts';
-import { checkGiven } from '../base/checks.ts';
+import { checkGiven, show } from '../base/checks.ts';
 import { TorchError } from '../base/errors.ts';
 import { type FloatScalar } from '../base/float-scalar.ts';
 import { type Device, deviceText } from './device.ts';
@@ -311,11 +311,11 @@ export class Tensor implements Owned {
 
   private wrapDim(dim: number): number {
     const dims = this.dim();
-    const index = dim < 0 ? dim + dims : dim;
-    if (Number.isInteger(dim) && index >= 0 && index < dims) return index;
+    const index = Number.isInteger(dim) && dim < 0 ? dim + dims : dim;
+    if (Number.isInteger(index) && index >= 0 && index < dims) return index;
     throw new TorchError(
       'INDEX',
-      `dimension ${dim} does not exist: the tensor has ${dims}, so -${dims} to ${dims - 1} are allowed`,
+      `dimension ${show(dim)} does not exist: the tensor has ${dims}, so -${dims} to ${dims - 1} are allowed`,
     );
   }
 

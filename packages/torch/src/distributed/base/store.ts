@@ -237,7 +237,7 @@ export function hashStore(name: string, options?: StoreOptions): Store {
 export function fileStore(path: string, ranks: number, options?: StoreOptions): Store {
   checkOptions('fileStore', options, ['timeoutMs']);
   if (!Number.isInteger(ranks) || ranks < 1)
-    throw new TorchError('BAD_ARGUMENT', `fileStore: ranks is ${ranks}; give how many use the file`);
+    throw new TorchError('BAD_ARGUMENT', `fileStore: ranks is ${show(ranks)}; give how many use the file`);
   return new Store(
     dist.fileStore(checkKey('fileStore', path), ranks),
     `file:${path}`,

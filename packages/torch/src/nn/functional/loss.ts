@@ -260,6 +260,7 @@ export function gaussianNllLoss(
 ): Tensor {
   checkTensors('gaussianNllLoss', { input, target });
   checkOptions('gaussianNllLoss', options, ['reduction', 'full', 'eps']);
+  if (typeof variance !== 'number') checkTensors('gaussianNllLoss', { variance });
   const { full = false, eps = 1e-6, reduction } = options ?? {};
   const size = fitVariance(input, typeof variance === 'number' ? onesLike(input).mul(variance) : variance).clone();
   noGrad(() => size.clampMin_(eps));
