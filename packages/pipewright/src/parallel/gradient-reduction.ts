@@ -66,6 +66,12 @@ export class GradientReduction implements DataParallel {
   /** A training step begins: what was summed by an earlier one is not summed again. */
   setAside(): void {
     this.frozen.separate();
+    // Whoever has cleared the gradients since means all of them.
+    for (const [parameter, before] of [...this.aside])
+      if (parameter.grad === null) {
+        this.aside.delete(parameter);
+        before.dispose();
+      }
     for (const { stage, replication } of this.replications.values()) {
       if (replication.broadcastBuffers) equalizeBuffers(stage.module, replication);
       for (const parameter of stage.module.parameters()) {
@@ -76,6 +82,17 @@ export class GradientReduction implements DataParallel {
         this.aside.set(parameter, before);
         parameter.grad = null;
       }
+    }
+  }
+
+  /** After a step that sums nothing: what was summed before stays aside, but where the step has given nothing it is back. */
+  private keepAside(): void {
+    for (const [parameter, before] of [...this.aside]) {
+      if (parameter.grad !== null) continue;
+      parameter.grad = before;
+      before.dispose();
+      this.reduced.add(parameter);
+      this.aside.delete(parameter);
     }
   }
 
@@ -101,7 +118,7 @@ export class GradientReduction implements DataParallel {
 
   /** The end of a step: parameters held by several stages are reduced too, and all gradients are what they should be. */
   finish({ sync }: StepEnd): void {
-    if (!sync) return;
+    if (!sync) return this.keepAside();
     for (const { stage, replication } of this.replications.values()) {
       const own = [...new Set<Tensor>(stage.module.parameters())].filter(
         (parameter) => this.tied.has(parameter) && parameter.requiresGrad,

@@ -71,6 +71,7 @@ test('threads have one copy of frozen parameters, and of whole ones while they a
 interface Skipped {
   readonly results: readonly { skipped: boolean; reason: string | null; isSame: boolean; isFinite: boolean }[];
   readonly count: number;
+  readonly norms: readonly number[];
 }
 
 test('a step that is not finite is skipped by all ranks', async () => {
@@ -86,7 +87,7 @@ test('a step that is not finite is skipped by all ranks', async () => {
     ofRank.forEach((found, i) => {
       if (i % 2 === 0) {
         const left = { skipped: true, reason: 'a loss on rank 3 is not finite', isSame: true, isFinite: false };
-        expect(found).toEqual({ results: [made, left, made], count: 1 });
+        expect(found).toMatchObject({ results: [made, left, made], count: 1 });
         return;
       }
       // With replicas the other copy of the gradient is finite: its pipeline skips the step as well.
@@ -96,6 +97,46 @@ test('a step that is not finite is skipped by all ranks', async () => {
         [true, true],
         [false, false],
       ]);
+    });
+});
+
+test('with a GradScaler such a step is skipped by all ranks, and the scale falls on all', async () => {
+  const wraps = ['replicate', 'optimizer', 'parameters'];
+  type Step = { skipped: boolean; isSame: boolean; norm: number | null; scale: number };
+  const results = await run<Step[]>(4, ...wraps.map((wrap) => ['scaled', { wrap }] as const));
+  const plain = await run<Skipped>(4, ...wraps.map((wrap) => ['skipped', { wrap, gradient: true }] as const));
+  results.forEach((ofRank, rank) => {
+    ofRank.forEach((steps, i) => {
+      const where = `${wraps[i]}, rank ${rank}`;
+      expect(
+        steps.map(({ skipped, isSame, scale }) => [skipped, isSame, scale]),
+        where,
+      ).toEqual([
+        [false, false, 1024],
+        [true, true, 512],
+        [false, false, 512],
+      ]);
+      // The gradients are those without a scale.
+      expect(steps[0]?.norm, where).toBeCloseTo(plain[rank]?.[i]?.norms[0] as number, 12);
+    });
+  });
+});
+
+test('a step without a sum after one with it', async () => {
+  type Found = Record<'first' | 'second' | 'third' | 'all' | 'cleared', number[]>;
+  const wraps = ['replicate', 'optimizer', 'gradients', 'parameters'];
+  const results = await run<Found>(4, ...wraps.map((wrap) => ['unsynced', { wrap }] as const));
+  for (const ofRank of results)
+    ofRank.forEach(({ first, second, third, all, cleared }, i) => {
+      const isSharded = wraps[i] !== 'replicate';
+      expect(first.length).toBeGreaterThan(0);
+      all.forEach((value, at) =>
+        expect(value, wraps[i]).toBeCloseTo((first[at] ?? 0) + (second[at] ?? 0) + (third[at] ?? 0), 12),
+      );
+      // zeroGrad clears what optimizers see: of shards that is what has been summed.
+      cleared.forEach((value, at) =>
+        expect(value, wraps[i]).toBeCloseTo((isSharded ? (second[at] ?? 0) : 0) + (third[at] ?? 0), 12),
+      );
     });
 });
 

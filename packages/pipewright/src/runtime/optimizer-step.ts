@@ -1,9 +1,11 @@
 /** @file Steps of optimizers that all ranks make, or none: where a loss or the norm of the gradients is not finite, none does. */
-import { callOp, distributed, noGrad, scope, Tensor, tensor, unscoped } from '@pipewright/torch';
+import { callOp, distributed, type GradScaler, noGrad, scope, Tensor, tensor, unscoped } from '@pipewright/torch';
 import { checkOptions, show } from '../base/checks.ts';
 import { PipelineError } from '../base/errors.ts';
 import { rankStatus } from '../status/rank-status.ts';
 import { checkMaxNorm, gradNorm, type RankGradients, scaleGrads } from './grad-norm.ts';
+
+type ScaledOptimizer = Parameters<GradScaler['settle']>[0];
 
 /** An optimizer of any kind. */
 export interface AnyOptimizer {
@@ -63,11 +65,13 @@ interface Rank {
   /** All groups of this rank; asked one after the other, they connect all ranks. */
   readonly groups: readonly distributed.ProcessGroup[];
   readonly losses: LossLog;
+  /** What has scaled the losses. */
+  readonly scaler: GradScaler | undefined;
 }
 
 /** Makes the steps of optimizers, unless something is not finite on some rank. */
 export function stepOptimizers(
-  { gradients, groups, losses }: Rank,
+  { gradients, groups, losses, scaler }: Rank,
   given: AnyOptimizer | readonly AnyOptimizer[],
   options: OptimizerStepOptions = {},
 ): OptimizerStep {
@@ -81,6 +85,7 @@ export function stepOptimizers(
     );
   const { maxNorm } = options;
   if (maxNorm !== undefined) checkMaxNorm('stepOptimizer', maxNorm);
+  for (const optimizer of optimizers) scaler?.unscaleOwn_(optimizer as ScaledOptimizer);
   const rank = distributed.isInitialized() ? distributed.getRank() : 0;
   const norm = gradNorm('stepOptimizer', gradients, options.normType);
   const bad = largest(groups, [losses.areFinite() ? -1 : rank, Number.isFinite(norm) ? -1 : rank]);
@@ -90,6 +95,7 @@ export function stepOptimizers(
     if (maxNorm !== undefined) scaleGrads(gradients, norm, maxNorm);
     for (const optimizer of optimizers) optimizer.step();
   }
+  for (const optimizer of optimizers) scaler?.settle(optimizer as ScaledOptimizer, reason !== null);
   return { norm, skipped: reason !== null, reason };
 }
 

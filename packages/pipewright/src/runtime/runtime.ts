@@ -250,19 +250,19 @@ export class PipelineRuntime<
   /**
    * Clips the gradients where `maxNorm` is given and makes the step of an optimizer, or of several; but where a loss since the
    * last one or the norm of all gradients is not finite, on whatever rank, all ranks leave parameters and optimizers as they
-   * are. All ranks call it together.
+   * are. Where a `scaler` scales the losses, the gradients are unscaled first, and `scaler.update()` afterwards moves the scale
+   * alike on all ranks. All ranks call it together.
    *
    * @example const { skipped, reason } = runtime.stepOptimizer(optimizer, { maxNorm: 1 })
    */
   stepOptimizer(optimizers: AnyOptimizer | readonly AnyOptimizer[], options?: OptimizerStepOptions): OptimizerStep {
-    if (this.options.scaler !== undefined)
-      throw new PipelineError(
-        'BAD_OPTION',
-        'stepOptimizer: losses are scaled by a GradScaler, which decides about steps itself; call scaler.step(optimizer) and scaler.update()',
-      );
     const gradients = this.gradients();
     const groups = [...(this.parallel?.groups ?? []), ...(this.group === null ? [] : [this.group])];
-    const result = stepOptimizers({ gradients, groups, losses: this.lossLog }, optimizers, options);
+    const result = stepOptimizers(
+      { gradients, groups, losses: this.lossLog, scaler: this.options.scaler },
+      optimizers,
+      options,
+    );
     if (result.skipped) this.skipped++;
     return result;
   }

@@ -3,7 +3,18 @@
 
 import { fileURLToPath } from 'node:url';
 import { simulate } from '@pipewright/schedule';
-import { distributed, manualSeed, nn, ones, optim, randn, scope, setDefaultDtype, tensor } from '@pipewright/torch';
+import {
+  distributed,
+  GradScaler,
+  manualSeed,
+  nn,
+  ones,
+  optim,
+  randn,
+  scope,
+  setDefaultDtype,
+  tensor,
+} from '@pipewright/torch';
 import {
   fullyShard,
   initDeviceMesh,
@@ -171,6 +182,8 @@ const scenarios = {
     const { mesh, stages, runtime, optimizer, x, y } = setUp({ pp: 2, stages: 2, schedule: '1F1B', wrap });
     /** @type {object[]} */
     const results = [];
+    /** @type {number[]} */
+    const norms = [];
     for (let step = 0; step < 3; step++)
       scope(() => {
         optimizer.zeroGrad();
@@ -181,9 +194,58 @@ const scenarios = {
         if (isBad && gradient && mesh.getLocalRank('pp') === 0) first?.grad?.fill_(Number.POSITIVE_INFINITY);
         const { norm, skipped, reason } = runtime.stepOptimizer(optimizer, { maxNorm: 1 });
         const isSame = JSON.stringify(before) === JSON.stringify(weightsOf(stages));
+        norms.push(norm);
         results.push({ skipped, reason, isSame, isFinite: Number.isFinite(norm) });
       });
-    return { results, count: runtime.skippedSteps };
+    return { results, count: runtime.skippedSteps, norms };
+  },
+
+  /** The same with scaled losses: the scale falls on all ranks, or on none. */
+  scaled({ wrap }) {
+    const scaler = new GradScaler({ initScale: 1024, growthInterval: 100 });
+    const { mesh, stages, runtime, optimizer, x, y } = setUp({
+      ...{ pp: 2, stages: 2, schedule: '1F1B', wrap, options: { scaler } },
+    });
+    /** @type {object[]} */
+    const results = [];
+    for (let step = 0; step < 3; step++)
+      scope(() => {
+        optimizer.zeroGrad();
+        const before = weightsOf(stages);
+        runtime.step(x, { target: y });
+        const isBad = step === 1 && mesh.getLocalRank('dp') === 1 && mesh.getLocalRank('pp') === 0;
+        if (isBad) stages[0]?.module.parameters()[0]?.grad?.fill_(Number.POSITIVE_INFINITY);
+        const { norm, skipped } = runtime.stepOptimizer(optimizer, { maxNorm: 1 });
+        scaler.update();
+        const isSame = JSON.stringify(before) === JSON.stringify(weightsOf(stages));
+        results.push({ skipped, isSame, norm: Number.isFinite(norm) ? norm : null, scale: scaler.getScale() });
+      });
+    return results;
+  },
+
+  /** A step without a sum after one with it: what a third one sums, with and without zeroGrad between. */
+  unsynced({ wrap }) {
+    const { stages, runtime, optimizer, x, y } = setUp({ pp: 2, stages: 2, schedule: '1F1B', wrap });
+    const gradients = () =>
+      stages.flatMap(({ module }) => module.parameters().flatMap(({ grad }) => (grad ? numbersOf(grad) : [])));
+    const step = (/** @type {number} */ batch, sync = true) =>
+      scope(() => runtime.step(x.mul(batch + 1), { target: y, sync }));
+    const [first, second, third] = [0, 1, 2].map((batch) => {
+      optimizer.zeroGrad();
+      step(batch);
+      return gradients();
+    });
+    optimizer.zeroGrad();
+    step(0);
+    step(1, false);
+    step(2);
+    const all = gradients();
+    optimizer.zeroGrad();
+    step(0);
+    step(1, false);
+    optimizer.zeroGrad();
+    step(2);
+    return { first, second, third, all, cleared: gradients() };
   },
 
   /** One rank is given a wrong batch: no rank computes, and the next step is as if nothing had been. */

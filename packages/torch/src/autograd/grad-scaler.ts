@@ -126,6 +126,36 @@ export class GradScaler {
     return stepped;
   }
 
+  /**
+   * Divides the optimizer's gradients by the scale, unless `unscale_` has done so, without asking other ranks: for whoever finds
+   * out with them what is not finite, and tells it by `settle`.
+   *
+   * @example scaler.unscaleOwn_(optimizer); const bad = isAnyRankBad(); if (!bad) optimizer.step(); scaler.settle(optimizer, bad)
+   */
+  unscaleOwn_(optimizer: ScaledOptimizer): void {
+    if (!this.enabled) return;
+    const state = this.stateOf(optimizer);
+    if (state.stage === 'stepped')
+      throw new TorchError(
+        'GRAD_SCALER',
+        'GradScaler.unscaleOwn_: the step of this optimizer was made already; call update() after each step',
+      );
+    if (state.stage === 'ready') this.unscaleInto(optimizer, state, true);
+    state.stage = 'unscaled';
+  }
+
+  /** Says what all ranks have found of an optimizer's gradients, so that `update` moves the scale alike on all. @example scaler.settle(optimizer, skipped) */
+  settle(optimizer: ScaledOptimizer, foundInf: boolean): void {
+    if (!this.enabled) return;
+    const state = this.stateOf(optimizer);
+    for (const item of state.foundInf) item.dispose();
+    const device = this.scaleTensor?.device ?? deviceOf(optimizer);
+    state.foundInf = [
+      unscoped(() => callOp('aten::full', [[], foundInf ? 1 : 0], { dtype: 'float32', device }) as Tensor),
+    ];
+    state.stage = 'stepped';
+  }
+
   /** Moves the scale: down after infinities, up after enough steps without; or sets it. Call once per step. */
   update(newScale?: number): void {
     if (!this.enabled) return;
@@ -249,8 +279,9 @@ export class GradScaler {
     return all;
   }
 
-  private unscaleInto(optimizer: ScaledOptimizer, state: OptimizerState): void {
-    if (this.group !== undefined) this.scaleOn(deviceOf(optimizer)); // another rank may hold the loss
+  private unscaleInto(optimizer: ScaledOptimizer, state: OptimizerState, isAlone = false): void {
+    const group = isAlone ? undefined : this.group;
+    if (isAlone || group !== undefined) this.scaleOn(deviceOf(optimizer)); // another rank may hold the loss
     const [scale] = this.tensors('unscale_');
     const byKind = new Map<string, Tensor[]>();
     scope(() =>
@@ -285,7 +316,7 @@ export class GradScaler {
           }
           callOp('aten::_amp_foreach_non_finite_check_and_unscale_', [list, flag, onDevice(inverse, device)]);
         }
-        const flags = this.group === undefined ? [...found.values()] : [this.worst(this.group, [...found.values()])];
+        const flags = group === undefined ? [...found.values()] : [this.worst(group, [...found.values()])];
         state.foundInf = flags.map((item) => unscoped(() => item.alias()));
       }),
     );
