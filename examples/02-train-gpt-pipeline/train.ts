@@ -4,6 +4,7 @@
  *
  * Run: npm start                        (about a minute on two cores; --help shows the options)
  *      npm start -- --schedule ZBVZeroBubble --ranks 2 --steps 50
+ *      npx pipewright run -n 4 --studio examples/dist/02-train-gpt-pipeline/train.js      (a process for each rank, watched)
  */
 import { writeSync } from 'node:fs';
 import { isMainThread } from 'node:worker_threads';
@@ -21,12 +22,13 @@ import {
   Recorder,
   saveCheckpoint,
 } from 'pipewright';
+import { isRank } from 'pipewright/launch';
 import { Fables } from './fables.ts';
 import { GptStage } from './gpt-stage.ts';
 import { type Options, readOptions, scheduleOf } from './options.ts';
 
 /** What every rank runs. */
-export function main(options: Options): void {
+export function main(options: Options = readOptions()): void {
   const { steps, batch, context, device, seed, layers, heads, width } = options;
   const group = distributed.initProcessGroup();
   const fables = new Fables(context);
@@ -130,7 +132,7 @@ function lossFn(logits: Tensor, targets: Tensor): Tensor {
   return nn.functional.crossEntropy(logits.flatten(0, 1), targets.flatten());
 }
 
-if (isMainThread) {
+if (isMainThread && !isRank()) {
   const options = readOptions();
   const { schedule, ranks, stages, microbatches, layers, width, steps, device } = options;
   console.log(`GPT of ${layers} blocks, ${width} wide, in ${stages} stages on ${ranks} threads (${device})`);

@@ -58,6 +58,11 @@ export class BrowserPage {
     await this.page.waitForSelector('header');
   }
 
+  /** One more page, to be closed by who asked for it. */
+  another(): Promise<Page> {
+    return this.browser.newPage({ viewport: { width: 1024, height: 640 } });
+  }
+
   /** The text of what matches. */
   text(selector: string): Promise<string | null> {
     return this.page.textContent(selector);

@@ -1,5 +1,5 @@
 /** @file Lets a job be watched: the folder its ranks write to, and the studio that shows it. */
-import { mkdtempSync, rmSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
 import type { PipelinePlan } from '@pipewright/schedule';
@@ -21,6 +21,9 @@ export interface Watch {
   end(error: unknown): Promise<void>;
 }
 
+/** The name of the plan's file in the folder of a job. */
+const livePlan = 'plan.json';
+
 /** Time for pages to hear how the job ended. */
 const lastWordMs = 700;
 
@@ -29,8 +32,10 @@ export async function openWatch(flags: WatchFlags & PlanRunFlags, plan: Pipeline
   if (flags.live === undefined && flags.studio !== true && plan === null) return null;
   const folder = flags.live === undefined ? mkdtempSync(join(tmpdir(), 'pipewright-live-')) : resolve(flags.live);
   process.env['PIPEWRIGHT_LIVE'] = folder;
+  const files = plan === null ? [] : [{ name: livePlan, text: JSON.stringify(plan) }];
+  keepPlan(folder, files[0]?.text ?? null);
   const studio =
-    flags.studio === true ? await (await import('@pipewright/studio')).serveStudio({ live: folder }) : null;
+    flags.studio === true ? await (await import('@pipewright/studio')).serveStudio({ live: folder, files }) : null;
   if (studio !== null) console.error(`pipewright: the studio is at ${studio.url}`);
   let writer: LiveStatusWriter | null = null;
   return {
@@ -48,4 +53,15 @@ export async function openWatch(flags: WatchFlags & PlanRunFlags, plan: Pipeline
       if (flags.live === undefined) rmSync(folder, { recursive: true, force: true });
     },
   };
+}
+
+/** The plan that a run follows, in its folder: whoever comes to watch later finds it there. */
+function keepPlan(folder: string, text: string | null): void {
+  const file = join(folder, livePlan);
+  if (text === null) {
+    rmSync(file, { force: true }); // of a run before
+    return;
+  }
+  mkdirSync(folder, { recursive: true });
+  writeFileSync(file, text, { mode: 0o600 });
 }

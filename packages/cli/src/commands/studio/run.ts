@@ -1,6 +1,6 @@
 /** @file `pipewright studio`: serves the page until Ctrl-C, or writes it into a file. */
-import { readFileSync, statSync } from 'node:fs';
-import { basename } from 'node:path';
+import { existsSync, readFileSync, statSync } from 'node:fs';
+import { basename, join } from 'node:path';
 import { checkOutput, writeResult } from '../../shared/output.ts';
 import { describeFileError, UsageError } from '../../shared/usage-error.ts';
 
@@ -44,7 +44,9 @@ function open(paths: readonly string[]): { files: { name: string; text: string }
   const folder = paths.find((path) => statSync(path, { throwIfNoEntry: false })?.isDirectory() === true);
   if (folder !== undefined) {
     if (paths.length > 1) throw new UsageError(`${folder} is the folder of a job: name it alone, or name files`);
-    return { files: [], live: folder };
+    const plan = join(folder, 'plan.json');
+    const files = existsSync(plan) ? [{ name: 'plan.json', text: readFileSync(plan, 'utf8') }] : [];
+    return { files, live: folder };
   }
   const files = paths.map((path) => {
     try {

@@ -3,15 +3,13 @@ import {
   formatAction,
   type LiveStatus,
   type LiveStepSummary,
-  meanCosts,
   percent,
   quantity,
   type Recording,
   recordedActions,
   type Schedule,
-  ScheduleError,
-  simulate,
 } from '@pipewright/schedule';
+import { type Differences, saySlowRanks } from './differences.ts';
 
 /** What the page knows of a running job. */
 export interface LiveState {
@@ -35,8 +33,8 @@ function computeTimes(recording: Recording): number[] {
 /** Share by which a rank must be above the others to be named. */
 const notable = 0.1;
 
-/** Sentences about a running job, the most important first. */
-export function sayLive(state: LiveState): string[] {
+/** Sentences about a running job, the most important first; `differences` from the plan that the run follows, null without one. */
+export function sayLive(state: LiveState, differences: Differences | null): string[] {
   const { status, recording } = state;
   const said: string[] = [];
   if (status?.ended?.failed === true) said.push(`The job failed: ${status.ended.message}`);
@@ -47,7 +45,8 @@ export function sayLive(state: LiveState): string[] {
     const whom = place.waitingFor === 'all' ? 'all others' : `rank ${place.waitingFor}`;
     said.push(`Rank ${place.rank} has waited ${quantity(Math.round(seconds))} s for ${whom} (${place.action}).`);
   }
-  if (recording !== null && !status?.ended) said.push(...sayStragglers(recording));
+  if (recording !== null && !status?.ended)
+    said.push(...(differences === null ? sayStragglers(recording) : saySlowRanks(differences)));
   return said;
 }
 
@@ -62,21 +61,6 @@ function sayStragglers(recording: Recording): string[] {
       ? [`Rank ${rank} computes ${percent(time / median - 1)} longer than the median rank.`]
       : [],
   );
-}
-
-/** How far a recorded step is from its plan: the plan's makespan and the recorded one. */
-export function againstPlan(recording: Recording): { planned: number; recorded: number } | null {
-  const actions = recordedActions(recording);
-  if (actions.length === 0) return null;
-  const begin = Math.min(...actions.map(({ start }) => start));
-  const recorded = Math.max(...actions.map(({ end }) => end)) - begin;
-  try {
-    const schedule = recording.schedule;
-    return { planned: simulate(schedule, meanCosts(recording)).makespan, recorded };
-  } catch (error) {
-    if (error instanceof ScheduleError) return null;
-    throw error;
-  }
 }
 
 /** The action at a slot, as text. */

@@ -1,5 +1,13 @@
 /** @file A plan of `pipewright plan` as settings: its shape, its costs and its limits. */
-import { type PipelinePlan, planSchedule, readPlan, type Schedule, ScheduleError } from '@pipewright/schedule';
+import {
+  type Costs,
+  type PipelinePlan,
+  planCosts,
+  planSchedule,
+  readPlan,
+  type Schedule,
+  ScheduleError,
+} from '@pipewright/schedule';
 import { defaults, type Settings } from './settings.ts';
 
 /** The name that the order of an opened plan goes by. */
@@ -63,6 +71,31 @@ export function planSettings({ plan }: OpenedPlan, before: Settings = defaults):
       gradients: memory(({ parameters }) => (stateFactor >= 1 ? parameters : 0)),
     },
     limit: (typeof limit === 'number' ? [limit] : [...limit]).map((bytes) => short(bytes / 1e9)),
+  };
+}
+
+/** The costs of a plan in milliseconds, as recordings count. */
+export function planCostsInMs(plan: PipelinePlan): Costs {
+  const costs = planCosts(plan);
+  const times = (values: Costs['F']): number[] => (values as readonly number[]).map((value) => value * 1e3);
+  const { bandwidth, latency, links } = plan.machine;
+  return {
+    ...costs,
+    F: times(costs.F),
+    I: times(costs.I),
+    W: times(costs.W),
+    ...(costs.B === undefined ? {} : { B: times(costs.B) }),
+    comm: {
+      bytes: plan.costs.map((_, stage) => plan.costs[stage + 1]?.input ?? 0),
+      ...(bandwidth === undefined ? {} : { bandwidth: bandwidth / 1e3 }),
+      ...(latency === undefined ? {} : { latency: latency * 1e3 }),
+      links: (links ?? []).map((link) => ({
+        from: link.from,
+        to: link.to,
+        ...(link.bandwidth === undefined ? {} : { bandwidth: link.bandwidth / 1e3 }),
+        ...(link.latency === undefined ? {} : { latency: link.latency * 1e3 }),
+      })),
+    },
   };
 }
 

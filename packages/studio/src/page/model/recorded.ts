@@ -5,6 +5,7 @@ import {
   computationVisuals,
   meanCosts,
   type Picture,
+  type PipelinePlan,
   pictureOf,
   type Recording,
   recordedSimulation,
@@ -13,12 +14,13 @@ import {
   simulate,
 } from '@pipewright/schedule';
 import { type Lanes, lanesOf } from './lanes.ts';
+import { planCostsInMs } from './plan.ts';
 import { type ReadTrace, readTraces, type TracedAction } from './trace-reader.ts';
 
 /** One recorded step beside its plan. */
 export interface RecordedView {
   readonly recorded: Lanes;
-  /** The same order simulated with the mean recorded durations; null where that cannot be told. */
+  /** The same order simulated with the costs of a plan, or with the mean recorded durations; null where that cannot be told. */
   readonly planned: Lanes | null;
 }
 
@@ -43,12 +45,12 @@ export function openRun(name: string, texts: readonly string[]): OpenedRun {
   return openTrace(name, readTraces(texts));
 }
 
-/** A recording as a run that can be looked through. */
-export function openRecording(name: string, recording: Recording): OpenedRun {
+/** A recording as a run that can be looked through; beside the plan it followed, where there is one. */
+export function openRecording(name: string, recording: Recording, given: PipelinePlan | null = null): OpenedRun {
   if (!Array.isArray(recording.steps) || recording.steps.length === 0)
     throw new ScheduleError('BAD_JSON', 'The recording has no steps; record at least one');
   const first = recordedSimulation(recording, 0);
-  const plan = planOf(first.schedule, recording);
+  const plan = planOf(first.schedule, recording, given);
   return {
     name,
     schedule: first.schedule,
@@ -60,9 +62,10 @@ export function openRecording(name: string, recording: Recording): OpenedRun {
   };
 }
 
-function planOf(schedule: Schedule, recording: Recording): Lanes | null {
+function planOf(schedule: Schedule, recording: Recording, given: PipelinePlan | null): Lanes | null {
+  const isPlans = given !== null && given.ranks === schedule.ranks && given.stages === schedule.stages;
   try {
-    return lanesOf(pictureOf(simulate(schedule, meanCosts(recording))));
+    return lanesOf(pictureOf(simulate(schedule, isPlans ? planCostsInMs(given) : meanCosts(recording))));
   } catch (error) {
     if (error instanceof ScheduleError) return null;
     throw error;

@@ -34,6 +34,9 @@ export interface Overlay {
   readonly arrows: readonly Arrow[];
   /** Cells with something wrong. */
   readonly marks: readonly GroupCell[];
+  /** Cells that took longer than planned, and those that began late. */
+  readonly longer?: readonly CellPlace[];
+  readonly late?: readonly CellPlace[];
   /** Cells to outline: the critical path. */
   readonly critical: readonly GroupCell[];
   /** A thin line across a lane: where a dragged cell would go. */
@@ -305,9 +308,21 @@ export class TimelineCanvas {
       context.fillStyle = theme.text;
       context.fillRect(box.x, box.y, box.width, 2);
     }
+    context.fillStyle = theme.warn;
+    for (const cell of overlay.longer ?? []) {
+      const box = this.boxOf({ group: 0, ...cell });
+      if (box !== null) context.fillRect(box.x, box.y + box.height - 2, Math.max(2, box.width), 2);
+    }
+    for (const cell of overlay.late ?? []) {
+      const box = this.boxOf({ group: 0, ...cell });
+      if (box !== null) context.fillRect(box.x - 1, box.y + box.height / 3, 2, (box.height * 2) / 3);
+    }
     for (const arrow of overlay.arrows) this.drawArrow(arrow);
     for (const cell of overlay.marks) this.outline(cell, theme.warn, 2);
-    if (overlay.hovered !== null) this.outline(overlay.hovered, theme.text, 1);
+    if (overlay.hovered !== null) {
+      this.outline(overlay.hovered, theme.text, 1);
+      this.outlinePlanned(overlay.hovered, theme.text);
+    }
     if (overlay.selected !== null) this.outline(overlay.selected, theme.mark, 2.5);
     if (overlay.drop !== null) {
       const { group, rank, time } = overlay.drop;
@@ -326,6 +341,19 @@ export class TimelineCanvas {
     this.context.strokeStyle = color;
     this.context.lineWidth = width;
     this.context.strokeRect(box.x, box.y, Math.max(2, box.width), box.height);
+  }
+
+  /** The planned counterpart of a cell, in the lane above. */
+  private outlinePlanned(cell: GroupCell, color: string): void {
+    const track = this.groups[cell.group]?.planned?.lanes[cell.rank]?.main;
+    const at = track?.slot.indexOf(cell.slot) ?? -1;
+    const placed = this.layout.lanes.find((one) => one.group === cell.group && one.lane.rank === cell.rank);
+    if (track === undefined || at < 0 || placed === undefined) return;
+    const x = this.xOf(track.start[at] as number);
+    this.context.strokeStyle = color;
+    this.context.lineWidth = 1.5;
+    const width = Math.max(2, this.xOf(track.end[at] as number) - x);
+    this.context.strokeRect(x, placed.top, width, (placed.bottom - placed.top) / 3);
   }
 
   private drawArrow({ group, from, to, warn }: Arrow): void {

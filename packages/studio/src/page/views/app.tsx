@@ -102,7 +102,7 @@ export function App({ data }: { readonly data: StudioData }): JSX.Element {
         {settings.view === 'edit' ? (
           <Edit key={edited?.name ?? 'own'} settings={settings} theme={theme} height={height} given={edited} />
         ) : null}
-        {settings.view === 'live' ? <Live events={data.events} theme={theme} height={height} /> : null}
+        {settings.view === 'live' ? <Live events={data.events} plan={plan} theme={theme} height={height} /> : null}
         {settings.view === 'files' ? (
           <Files
             theme={theme}

@@ -155,6 +155,7 @@ export function Files(props: {
           </p>
           <RunTimeline
             view={view}
+            plan="mean durations"
             overlay={overlay}
             theme={props.theme}
             height={props.height}

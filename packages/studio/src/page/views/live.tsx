@@ -2,7 +2,9 @@
 import { type LiveLine, LiveRunReader, parseLiveLine, percent, quantity } from '@pipewright/schedule';
 import type { JSX } from 'preact';
 import { useEffect, useMemo, useRef, useState } from 'preact/hooks';
-import { actionAt, againstPlan, type LiveState, sayLive } from '../model/live.ts';
+import { differencesOf, sayDifferences, sayOne } from '../model/differences.ts';
+import { actionAt, type LiveState, sayLive } from '../model/live.ts';
+import type { OpenedPlan } from '../model/plan.ts';
 import { openRecording, type RecordedView } from '../model/recorded.ts';
 import type { GroupCell, Overlay } from '../timeline/timeline-canvas.ts';
 import { Button } from './controls.tsx';
@@ -13,14 +15,18 @@ import type { ThemeName } from './theme.ts';
 
 /** How often the page shows what has come, in milliseconds. */
 const refreshMs = 250;
+/** Steps whose times are kept: without a plan, their mean is what the last one is held against. */
+const timedSteps = 10;
 
 /** The view; `events` is the address that tells what happens, null where the page was not served by a job. */
 export function Live(props: {
   readonly events: string | null;
+  /** The plan that the run follows; null without one. */
+  readonly plan: OpenedPlan | null;
   readonly theme: ThemeName;
   readonly height: number;
 }): JSX.Element {
-  const reader = useRef(new LiveRunReader());
+  const reader = useRef(new LiveRunReader(2000, timedSteps));
   const [state, setState] = useState<LiveState | null>(null);
   const [paused, setPaused] = useState(false);
   const [connected, setConnected] = useState(false);
@@ -31,7 +37,7 @@ export function Live(props: {
     if (props.events === null) return undefined;
     const source = new EventSource(props.events);
     source.onopen = () => {
-      reader.current = new LiveRunReader();
+      reader.current = new LiveRunReader(2000, timedSteps);
       setConnected(true);
     };
     source.onerror = () => setConnected(false);
@@ -65,17 +71,27 @@ export function Live(props: {
 
   const recording = state?.recording ?? null;
   const view = useMemo(
-    (): RecordedView | null => (recording === null ? null : openRecording('live', recording).view(0)),
-    [recording],
+    (): RecordedView | null =>
+      recording === null
+        ? null
+        : openRecording('live', recording, props.plan?.plan ?? null).view(recording.steps.length - 1),
+    [recording, props.plan],
   );
-  const plan = useMemo(() => (recording === null ? null : againstPlan(recording)), [recording]);
+  const differences = useMemo(() => (view === null ? null : differencesOf(view)), [view]);
   const places = state?.status?.places ?? [];
   const overlay = useMemo((): Overlay => {
     // Where every rank is now, on the picture of the last step: it moves along its lane.
     const critical: GroupCell[] = [];
     const marks = places.flatMap(({ rank, slot }) => (slot === null ? [] : [{ group: 0, rank, slot }]));
-    return { selected, hovered: null, arrows: [], marks, critical, drop: null };
-  }, [places, selected]);
+    // Who waits for whom, from where the one stands to where the other does.
+    const arrows = places.flatMap(({ rank, slot, waitingFor }) => {
+      const other = places.find((place) => place.rank === waitingFor);
+      if (slot === null || other === undefined || other.slot === null) return [];
+      return [{ group: 0, from: { rank: other.rank, slot: other.slot }, to: { rank, slot }, warn: true }];
+    });
+    const { longer = [], late = [] } = differences ?? {};
+    return { selected, hovered: null, arrows, marks, longer, late, critical, drop: null };
+  }, [places, selected, differences]);
   if (props.events === null)
     return (
       <div class="view">
@@ -90,7 +106,8 @@ export function Live(props: {
   const recent = steps.slice(-500);
   const numbers = recent.map(({ step }) => step);
   const seconds = recent.map(({ begin, end }) => (end - begin) / 1000);
-  const said = state === null ? [] : sayLive(state);
+  const said = state === null ? [] : sayLive(state, props.plan === null ? null : differences);
+  const one = view === null || selected === null ? null : sayOne(view, selected);
   return (
     <div class="view">
       <div class="bar">
@@ -104,7 +121,11 @@ export function Live(props: {
       </div>
       <div class={state?.status?.ended?.failed === true ? 'problem' : 'diagnosis'} aria-live="polite">
         {said.length === 0 ? (
-          <strong>Every rank computes about as long as the others.</strong>
+          <strong>
+            {props.plan === null
+              ? 'Every rank computes about as long as the others.'
+              : 'Every rank computes as planned.'}
+          </strong>
         ) : (
           said.map((line) => (
             <p key={line}>
@@ -112,12 +133,15 @@ export function Live(props: {
             </p>
           ))
         )}
-        {plan === null ? null : (
+        {view?.planned && differences ? (
           <p>
-            Last step: planned {quantity(plan.planned)} ms, recorded {quantity(plan.recorded)} ms (
-            {percent(plan.recorded / plan.planned - 1)} longer).
+            Last step: recorded {quantity(view.recorded.makespan)} ms,{' '}
+            {props.plan === null ? 'with the mean durations of the last steps' : `planned in ${props.plan.name}`}{' '}
+            {quantity(view.planned.makespan)} ms ({change(view.recorded.makespan / view.planned.makespan - 1)}).{' '}
+            {sayDifferences(differences, view, props.plan === null ? 'on average' : 'planned')}
           </p>
-        )}
+        ) : null}
+        {one === null ? null : <p class="chosen">{one}</p>}
       </div>
       <div class="curves">
         <Curve title="step time, s" steps={numbers} values={seconds} theme={props.theme} />
@@ -149,6 +173,7 @@ export function Live(props: {
         <>
           <RunTimeline
             view={view}
+            plan={props.plan === null ? 'mean of the last steps' : 'planned'}
             overlay={overlay}
             theme={props.theme}
             height={Math.max(200, props.height - 200)}
@@ -193,4 +218,9 @@ export function Live(props: {
       </table>
     </div>
   );
+}
+
+/** How much longer or shorter. */
+function change(share: number): string {
+  return share < 0 ? `${percent(-share)} shorter` : `${percent(share)} longer`;
 }

@@ -10,6 +10,8 @@ import { Timeline } from './timeline.tsx';
 /** The timeline of a recorded step. */
 export function RunTimeline(props: {
   readonly view: RecordedView;
+  /** What the thin lanes show. */
+  readonly plan: string;
   readonly overlay: Overlay;
   readonly theme: ThemeName;
   readonly height: number;
@@ -19,8 +21,15 @@ export function RunTimeline(props: {
   const [hovered, hover] = useState<GroupCell | null>(null);
   const { recorded, planned } = props.view;
   const groups = useMemo(
-    () => [{ key: 'run', title: planned === null ? '' : 'thin: planned, thick: recorded', lanes: recorded, planned }],
-    [recorded, planned],
+    () => [
+      {
+        key: 'run',
+        title: planned === null ? '' : `thin: ${props.plan}, thick: recorded, red: longer or late`,
+        lanes: recorded,
+        planned,
+      },
+    ],
+    [recorded, planned, props.plan],
   );
   const overlay = useMemo(() => ({ ...props.overlay, hovered }), [props.overlay, hovered]);
   return (

@@ -1,0 +1,84 @@
+/** @file What a running job says: slow ranks and waits in words, differences from the plan action by action. */
+import { type LivePlace, LiveRunReader, type Recording, type Simulation, simulate } from '@pipewright/schedule';
+import { describe, expect, test } from 'vitest';
+import { plan } from '../../../testing/plan.ts';
+import { differencesOf, sayDifferences, sayOne } from './differences.ts';
+import { type LiveState, sayLive } from './live.ts';
+import { openPlan, planCostsInMs } from './plan.ts';
+import { openRecording } from './recorded.ts';
+
+const { schedule } = openPlan('plan.json', JSON.stringify(plan))!;
+const costs = planCostsInMs(plan);
+
+/** A recording of two steps in which actions took the times of a simulation. */
+function recordingOf(simulation: Simulation): Recording {
+  const reader = new LiveRunReader(10, 2);
+  schedule.order.forEach((_, rank) => {
+    const head = { device: 'cpu', process: `host:${rank}`, origin: 0, tokensPerStep: 8 };
+    reader.add(rank, { kind: 'run', version: 1, rank, ...head, schedule: rank === 0 ? schedule.toJSON() : null });
+  });
+  for (const step of [0, 1])
+    schedule.order.forEach((row, rank) => {
+      const from = step * 1000;
+      const times = row.flatMap((_, slot) => simulation.at(rank, slot) ?? []);
+      const start = times.map((one) => from + one.start);
+      reader.add(rank, {
+        ...{ kind: 'step', step, training: true, begin: from, end: from + simulation.makespan, loss: 1 },
+        ...{ processBytes: 1, deviceBytes: null, heldBytes: null },
+        actions: {
+          ...{ start, ready: start.map(() => -1), stop: times.map((one) => from + one.end) },
+          ...{ bytes: start.map(() => 0), tensors: start.map(() => 0) },
+        },
+      });
+    });
+  return reader.recording()!;
+}
+
+const state = (recording: Recording, fields: Partial<LiveState> = {}): LiveState => ({
+  ...{ schedule, steps: [], recording, status: null, tokensPerStep: null, now: 10_000 },
+  ...fields,
+});
+
+describe('a run with a plan', () => {
+  test('as planned: nothing is marked', () => {
+    const recording = recordingOf(simulate(schedule, costs));
+    const view = openRecording('run', recording, plan).view(1);
+    const differences = differencesOf(view)!;
+    expect(differences).toMatchObject({ longer: [], late: [] });
+    expect(sayDifferences(differences, view, 'planned')).toBe('Every action took about as long as planned.');
+    expect(sayLive(state(recording), differences)).toEqual([]);
+  });
+
+  test('a rank that computes longer is named first, its actions are marked, and so are those that wait for them', () => {
+    const slow = (values: unknown): number[] =>
+      (values as number[]).map((time, stage) => (stage === 2 ? time * 1.5 : time));
+    const recording = recordingOf(simulate(schedule, { ...costs, F: slow(costs.F), B: slow(costs.B) }));
+    const view = openRecording('run', recording, plan).view(1);
+    const differences = differencesOf(view)!;
+    expect(sayLive(state(recording), differences)).toEqual(['Rank 2 computes 50.0% longer than planned.']);
+    expect(new Set(differences.longer.map(({ rank }) => rank))).toEqual(new Set([2]));
+    expect(differences.longer).toHaveLength(16);
+    expect(new Set(differences.late.map(({ rank }) => rank))).toContain(3);
+    expect(sayDifferences(differences, view, 'planned')).toMatch(
+      /^16 actions took over 10% longer than planned, most 2[FB]\d on rank 2 \(50\.0%\); \d+ actions had to wait longer\.$/,
+    );
+    expect(sayOne(view, differences.longer[0]!)).toMatch(
+      /^2F0 on rank 2: planned 22\.00 to 33\.00 ms, recorded 22\.00 to 38\.50 ms: starts 0\.00 ms later, takes 50\.0% longer\.$/,
+    );
+    // Without a plan, ranks are held against each other.
+    expect(sayLive(state(recording), null)[0]).toMatch(/^Rank \d computes [\d.]+% longer than the median rank\.$/);
+  });
+
+  test('a wait says for whom and since when; a failure comes first', () => {
+    const recording = recordingOf(simulate(schedule, costs));
+    const place: LivePlace = {
+      ...{ rank: 1, state: 'waiting', step: 3, slot: 4, action: '1RECV_F2', waitingFor: 0, since: 5000 },
+    };
+    const status = { kind: 'status', places: [place], ended: null, time: 10_000 } as const;
+    expect(sayLive(state(recording, { status }), null)[0]).toBe('Rank 1 has waited 5 s for rank 0 (1RECV_F2).');
+    const ended = { failed: true, message: 'rank 0 was killed' };
+    expect(sayLive(state(recording, { status: { ...status, ended } }), null)).toEqual([
+      'The job failed: rank 0 was killed',
+    ]);
+  });
+});

@@ -1,0 +1,126 @@
+/** @file A run of example 02 in the studio, from its first step to the death of a rank, in a real browser. */
+import { type ChildProcess, spawn } from 'node:child_process';
+import { existsSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { serveStudio } from '@pipewright/studio';
+import { afterEach, describe, expect, test } from 'vitest';
+import { BrowserPage, chromiumPath } from '../../packages/studio/testing/browser-page.ts';
+
+const path = (name: string): string => fileURLToPath(new URL(`../../${name}`, import.meta.url));
+const bin = path('packages/cli/bin/pipewright.js');
+const example = path('examples/dist/02-train-gpt-pipeline/train.js');
+/** Longest life of a job, in milliseconds. */
+const mostMs = 240_000;
+
+/** A job with all its processes, which end with it or after a while. */
+class Job {
+  errors = '';
+  code: number | null = null;
+  private readonly child: ChildProcess;
+  private readonly timer: NodeJS.Timeout;
+
+  constructor(args: readonly string[]) {
+    this.child = spawn(process.execPath, [bin, ...args], { detached: true, stdio: ['ignore', 'ignore', 'pipe'] });
+    this.child.stderr?.on('data', (text: Buffer) => (this.errors += text.toString()));
+    this.child.on('exit', (code) => (this.code = code ?? -1));
+    this.timer = setTimeout(() => this.end(), mostMs);
+  }
+
+  /** Ends all processes of the job. */
+  end(): void {
+    clearTimeout(this.timer);
+    try {
+      process.kill(-(this.child.pid as number), 'SIGKILL');
+    } catch {
+      // they have ended
+    }
+  }
+}
+
+describe.skipIf(chromiumPath === undefined || !existsSync(example))('a live run', () => {
+  const studio = new BrowserPage();
+  let job: Job | null = null;
+  afterEach(() => {
+    job?.end();
+    job = null;
+  });
+  const wait = { timeout: 120_000, interval: 250 };
+
+  test(
+    'curves, timeline and places while it runs; another page attaches; then a rank is killed, and the picture stays',
+    async () => {
+      const { page, folder } = studio;
+      const live = join(folder, 'live');
+      const options = ['--ranks', '2', '--steps', '1000000', '--size', 'tiny', '--trace', join(folder, 'trace.json')];
+      const started = new Job(['run', '-n', '2', '--cores', '1', '--studio', '--live', live, example, ...options]);
+      job = started;
+      await expect.poll(() => started.errors, wait).toMatch(/the studio is at http:\/\/127\.0\.0\.1:\d+\/\?token=/);
+      const url = /http:\S+/.exec(started.errors)![0];
+      await page.setViewportSize({ width: 1280, height: 800 });
+      await page.goto(url);
+
+      const step = async (): Promise<number> =>
+        Number(/step (\d+)/.exec((await studio.text('[role=status]')) ?? '')?.[1] ?? -1);
+      await expect.poll(step, wait).toBeGreaterThan(5);
+      const before = await step();
+      await expect.poll(step, wait).toBeGreaterThan(before);
+      expect(await studio.text('[role=status]')).toMatch(/^connected/);
+      expect(await studio.text('[aria-live]')).toMatch(/Last step: recorded [\d.]+ ms, with the mean durations/);
+      const curves = await page.$$eval('.curve', (all) => all.map((one) => one.getAttribute('aria-label') ?? ''));
+      expect(curves.map((label) => label.replace(/,? last value.*$/, ''))).toEqual([
+        ...['step time, s', 'loss', 'tokens/s', 'memory, MB', 'waiting, %'],
+      ]);
+      for (const label of curves) expect(label).toMatch(/last value [\d.]+/);
+      expect(await page.$$eval('.places tbody tr', (rows) => rows.length)).toBe(2);
+
+      // Pausing freezes the view, not the run.
+      await page.click('button:has-text("pause")');
+      const frozen = await step();
+      await page.waitForTimeout(1500);
+      expect(await step()).toBe(frozen);
+      await page.click('button:has-text("go on")');
+      await expect.poll(step, wait).toBeGreaterThan(frozen);
+
+      // Somebody else attaches to the running job by its folder.
+      const other = await serveStudio({ live });
+      const second = await studio.another();
+      await second.goto(other.url);
+      await expect.poll(() => second.textContent('[role=status]'), wait).toMatch(/^connected, step \d+/);
+      if (process.env['PIPEWRIGHT_PICTURES'] !== undefined)
+        await page.screenshot({ path: join(process.env['PIPEWRIGHT_PICTURES'], 'studio-live.png') });
+
+      const head = readFileSync(join(live, 'rank-1.jsonl'), 'utf8').split('\n', 1)[0] as string;
+      const pid = Number(/:(\d+)$/.exec((JSON.parse(head) as { process: string }).process)?.[1]);
+      expect(pid).toBeGreaterThan(1);
+      process.kill(pid, 'SIGKILL');
+
+      for (const each of [page, second]) {
+        await expect.poll(() => each.textContent('.problem'), wait).toMatch(/The job failed: .*[Rr]ank 1.*SIGKILL/s);
+        const rows = await each.$$eval('.places tbody tr', (all) => all.map((row) => row.textContent ?? ''));
+        expect(rows).toHaveLength(2);
+        expect(rows[1]).toMatch(/^1(failed|ended|killed|gone|lost|exited)/);
+        expect(rows[0]).toMatch(/slot \d+/);
+        // The last step is still there: bars in the colours of forwards.
+        const blue = await each.evaluate(() => {
+          const canvas = document.querySelector('canvas.lanes') as HTMLCanvasElement;
+          const { data } = canvas.getContext('2d')!.getImageData(90, 0, canvas.width - 90, canvas.height);
+          let found = 0;
+          for (let i = 0; i < data.length; i += 4)
+            if (data[i] === 0x3f && data[i + 1] === 0x7f && data[i + 2] === 0xd6) found++;
+          return found;
+        });
+        expect(blue).toBeGreaterThan(100);
+      }
+      await expect.poll(() => started.code, wait).toBeGreaterThan(0);
+      // The server of the run has gone with it; the page stays as it was.
+      await expect.poll(() => studio.text('[role=status]'), wait).toMatch(/^not connected/);
+      expect(await studio.text('.problem')).toContain('The job failed');
+      if (process.env['PIPEWRIGHT_PICTURES'] !== undefined)
+        await page.screenshot({ path: join(process.env['PIPEWRIGHT_PICTURES'], 'studio-failed-run.png') });
+      await second.close();
+      await other.close();
+    },
+    mostMs + 60_000,
+  );
+});
