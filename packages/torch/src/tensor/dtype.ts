@@ -70,29 +70,53 @@ export class DType {
   }
 }
 
+/** Integers from 0 to 255. */
 export const uint8: DType = new DType('uint8', 0, 1);
+/** Integers from -128 to 127. */
 export const int8: DType = new DType('int8', 1, 1);
+/** Integers of 16 bits. */
 export const int16: DType = new DType('int16', 2, 2);
+/** Integers of 32 bits. */
 export const int32: DType = new DType('int32', 3, 4);
+/** Integers of 64 bits: what indices and class numbers are. */
 export const int64: DType = new DType('int64', 4, 8);
+/** Floating point of 16 bits: 5 of the exponent, 10 of the fraction. */
 export const float16: DType = new DType('float16', 5, 2);
+/** Floating point of 32 bits: the default. */
 export const float32: DType = new DType('float32', 6, 4);
+/** Floating point of 64 bits: the numbers of JavaScript. */
 export const float64: DType = new DType('float64', 7, 8);
+/** Complex numbers of two float16. */
 export const complex32: DType = new DType('complex32', 8, 4);
+/** Complex numbers of two float32. */
 export const complex64: DType = new DType('complex64', 9, 8);
+/** Complex numbers of two float64. */
 export const complex128: DType = new DType('complex128', 10, 16);
+/** True or false, a byte each. */
 export const bool: DType = new DType('bool', 11, 1);
+/** Quantized integers of 8 bits, signed. */
 export const qint8: DType = new DType('qint8', 12, 1);
+/** Quantized integers of 8 bits, unsigned. */
 export const quint8: DType = new DType('quint8', 13, 1);
+/** Quantized integers of 32 bits. */
 export const qint32: DType = new DType('qint32', 14, 4);
+/** Floating point of 16 bits with the range of float32: 8 of the exponent, 7 of the fraction. */
 export const bfloat16: DType = new DType('bfloat16', 15, 2);
+/** Floating point of 8 bits: 5 of the exponent, 2 of the fraction. */
 export const float8_e5m2: DType = new DType('float8_e5m2', 23, 1);
+/** Floating point of 8 bits: 4 of the exponent, 3 of the fraction; no infinity. */
 export const float8_e4m3fn: DType = new DType('float8_e4m3fn', 24, 1);
+/** Floating point of 8 bits: 5 of the exponent, 2 of the fraction; no infinity, no negative zero. */
 export const float8_e5m2fnuz: DType = new DType('float8_e5m2fnuz', 25, 1);
+/** Floating point of 8 bits: 4 of the exponent, 3 of the fraction; no infinity, no negative zero. */
 export const float8_e4m3fnuz: DType = new DType('float8_e4m3fnuz', 26, 1);
+/** Integers of 16 bits from 0. */
 export const uint16: DType = new DType('uint16', 27, 2);
+/** Integers of 32 bits from 0. */
 export const uint32: DType = new DType('uint32', 28, 4);
+/** Integers of 64 bits from 0. */
 export const uint64: DType = new DType('uint64', 29, 8);
+/** Powers of two in 8 bits: the scales of blocks. */
 export const float8_e8m0fnu: DType = new DType('float8_e8m0fnu', 44, 1);
 
 /** Every element type by name. */
