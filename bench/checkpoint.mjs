@@ -1,13 +1,17 @@
 // @ts-check
 /**
  * @file Checkpoints of one rank with a state of 1 GB: what a step waits for, how fast files are written and read, beside the plain
- * speed of the disk and torch.distributed.checkpoint, in turns in one run.
+ * speed of the disk and torch.distributed.checkpoint, in turns in one run. Like is compared with like: each of the three writes into
+ * an empty folder (what it wrote before is removed first, outside of the time, because pages that were just freed are quicker to get
+ * than others), each has its files on the disk when its time ends (fsync; the default of torch.distributed.checkpoint too), and each
+ * reads into tensors that are there already. Files are read from the memory of the system; with --cold from the disk. Our load also
+ * compares all bytes with their hashes, theirs does not.
  *
- *   node bench/checkpoint.mjs [--python path/to/python] [--layers 80] [--rounds 5] [--folder DIR]
+ *   node bench/checkpoint.mjs [--python path/to/python] [--layers 80] [--rounds 5] [--folder DIR] [--cold]
  */
-import { spawn } from 'node:child_process';
+import { execFileSync, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { closeSync, fsyncSync, mkdtempSync, openSync, readSync, rmSync, writeSync } from 'node:fs';
+import { closeSync, fsyncSync, mkdtempSync, openSync, readdirSync, readSync, rmSync, writeSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
@@ -22,6 +26,7 @@ const { values } = parseArgs({
     layers: { type: 'string', default: '80' },
     rounds: { type: 'string', default: '5' },
     folder: { type: 'string', default: tmpdir() },
+    cold: { type: 'boolean', default: false },
   },
 });
 const layers = Number(values.layers);
@@ -63,6 +68,17 @@ function plainWrite() {
 }
 
 const target = Buffer.alloc(bytes, 1);
+
+/** Lets the system forget what it has in memory of the files below a path, where --cold says so (GNU dd). @param {string} path */
+function forget(path) {
+  if (!values.cold) return;
+  for (const entry of readdirSync(path, { recursive: true, withFileTypes: true }))
+    if (entry.isFile())
+      execFileSync('dd', [`if=${join(entry.parentPath, entry.name)}`, 'iflag=nocache', 'count=0', 'status=none']);
+}
+
+/** @param {string} path */
+const remove = (path) => rmSync(path, { recursive: true, force: true });
 
 function plainRead() {
   const file = openSync(plainFile, 'r');
@@ -109,13 +125,18 @@ try {
   let first = 0;
   for (let round = 0; round <= rounds; round++) {
     const copy = seconds(() => noGrad(() => copies.forEach((to, i) => to.copy_(/** @type {any} */ (tensors[i])))));
+    remove(join(root, 'ours'));
     const save = saveCheckpoint(join(root, 'ours'), { ...state, step: round, keep: 1 });
     save.wait();
+    forget(root);
     const load = seconds(() => loadCheckpoint(join(root, 'ours'), state));
+    remove(plainFile);
     const write = seconds(plainWrite);
+    forget(root);
     const read = seconds(plainRead);
-    rmSync(plainFile);
-    const [theirSave, theirLoad] = python === null ? [0, 0] : [await python.ask('save'), await python.ask('load')];
+    const theirSave = python === null ? 0 : await python.ask('save'); // which removes what is there before its time begins
+    forget(root);
+    const theirLoad = python === null ? 0 : await python.ask('load');
     if (round === 0) {
       first = save.stallMs / 1000;
       continue; // new memory, empty caches
@@ -133,7 +154,9 @@ try {
   await python?.end();
   const gb = bytes / 1e9;
   const rate = (/** @type {string} */ name) => `${(gb / median(name)).toFixed(2)} GB/s`;
-  console.log(`${gb.toFixed(2)} GB in ${tensors.length} tensors, medians of ${rounds} rounds`);
+  console.log(
+    `${gb.toFixed(2)} GB in ${tensors.length} tensors, medians of ${rounds} rounds, read from ${values.cold ? 'the disk' : 'memory'}`,
+  );
   console.log(
     `stall of a step        ${(median('stall') * 1000).toFixed(0)} ms; copying the bytes ${(median('copy') * 1000).toFixed(0)} ms: ${(median('stall') / median('copy')).toFixed(2)} (first save, new memory: ${(first * 1000).toFixed(0)} ms)`,
   );

@@ -13,7 +13,15 @@ export {
   ZIP_TAIL,
   type ZipDirectory,
 } from './base/zip-directory.ts';
-export { type BytesRange, type ScannedBytes, scanBytes, viewBytes } from './files/bytes.ts';
+export {
+  type BytesRange,
+  copyTensors,
+  hashRanges,
+  type ScannedBytes,
+  scanBytes,
+  startWriting,
+  viewBytes,
+} from './files/bytes.ts';
 export { layoutSafetensors, type SafetensorsItem, type SafetensorsLayout } from './files/safetensors.ts';
 export { bindOp, callGiven } from './op/bind.ts';
 export {

@@ -99,6 +99,12 @@ export interface Native {
   viewBytes(bytes: number, offset: number, dtype: number, sizes: readonly number[]): number;
   /** The hash of part of a uint8 tensor, with a '!' behind it where it is asked whether all elements are finite and one is not. */
   scanBytes(bytes: number, offset: number, length: number, dtype: number, checks: boolean): string;
+  /** The hashes of parts of a uint8 tensor, of 16 digits each; `portable` does it without special instructions. */
+  hashRanges(bytes: number, offsets: readonly number[], lengths: readonly number[], portable: boolean): string;
+  /** Copies each source into its target. */
+  copyTensors(targets: readonly number[], sources: readonly number[]): void;
+  /** Begins to write part of a file to the disk. */
+  startWriting(file: number, offset: number, length: number): void;
   setData(tensor: number, source: number): void;
   storageUseCount(tensor: number): number;
   lendStorage(tensor: number, source: number): void;

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
-import { fromTypedArray, liveTensors, scope } from '../index.ts';
-import { scanBytes, viewBytes } from './bytes.ts';
+import { fromTypedArray, liveTensors, manualSeed, nn, randn, scope } from '../index.ts';
+import { copyTensors, hashRanges, scanBytes, viewBytes } from './bytes.ts';
 
 const bytes = Uint8Array.from({ length: 200 }, (_, i) => (i * 37) % 251);
 
@@ -43,5 +43,54 @@ test('tensors over shared memory are written through', () => {
     expect([...new Float64Array(shared)]).toEqual([0, 2.5, 2.5, 0, 0, 0, 0, 0]);
     expect(() => viewBytes(memory, { offset: 60, dtype: 'float64', shape: [1] })).toThrow(/outside/);
     expect(() => scanBytes(memory, { offset: 60, length: 5 })).toThrow(/outside/);
+  });
+});
+
+test('many ranges by several threads give what each gives alone, with and without special instructions', () => {
+  scope(() => {
+    manualSeed(1);
+    const data = randn([5_000_003]).view('uint8');
+    const ranges = Array.from({ length: 41 }, (_, i) => ({ offset: i * 487_651, length: 400_000 + i * 13 }));
+    const found = hashRanges(data, ranges);
+    expect(new Set(found).size).toBe(41);
+    expect(found).toEqual(ranges.map((range) => scanBytes(data, range).hash));
+    expect(hashRanges(data, ranges, { portable: true })).toEqual(found);
+    // Two stripes exchanged, and two words exchanged within one: the sums of their words stay the same.
+    for (const [size, far] of [
+      [64, 64],
+      [64, 1024],
+      [64, 4096],
+      [8, 16],
+    ] as const) {
+      const whole = (data.toTypedArray() as Uint8Array).slice(0, 8192);
+      const first = whole.slice(0, size);
+      const other = Uint8Array.from(whole);
+      other.copyWithin(0, far, far + size);
+      other.set(first, far);
+      expect(scanBytes(fromTypedArray(other)).hash).not.toBe(scanBytes(fromTypedArray(whole)).hash);
+    }
+    expect(() => hashRanges(data, [{ offset: 20_000_000, length: 13 }])).toThrow(/outside/);
+    expect(hashRanges(data, [])).toEqual([]);
+  });
+});
+
+test('tensors are copied: plain ones by several threads, others as copy_ does, and autograd knows that they changed', () => {
+  scope(() => {
+    manualSeed(2);
+    const large = randn([4_000_000]);
+    const parameter = new nn.Parameter(randn([4_000_000]));
+    const pairs = [
+      [parameter, large],
+      [randn([3, 4]).t(), randn([4, 3])],
+      [randn([2, 2]).to('float64'), randn([2, 2])],
+      [fromTypedArray(new Float32Array(0)), fromTypedArray(new Float32Array(0))],
+    ] as const;
+    const product = parameter.mul(parameter);
+    copyTensors(
+      pairs.map(([to]) => to),
+      pairs.map(([, from]) => from),
+    );
+    for (const [to, from] of pairs) expect(to.detach().to('float32').equal(from)).toBe(true);
+    expect(() => product.sum().backward()).toThrow(/modified by an inplace operation/);
   });
 });

@@ -37,6 +37,48 @@ export function scanBytes(bytes: Tensor, range: BytesRange = {}): ScannedBytes {
 }
 
 /**
+ * The hashes of parts of some bytes, as `scanBytes` gives them, by several threads. `portable` does it without instructions that
+ * only some processors have; for tests.
+ *
+ * @example hashRanges(bytes, [{ offset: 0, length: 64 }])
+ */
+export function hashRanges(
+  bytes: Tensor,
+  ranges: readonly { readonly offset: number; readonly length: number }[],
+  { portable = false }: { readonly portable?: boolean | undefined } = {},
+): string[] {
+  const text = native.hashRanges(
+    bytes.handle,
+    ranges.map(({ offset }) => offset),
+    ranges.map(({ length }) => length),
+    portable,
+  );
+  return ranges.map((_, i) => text.slice(16 * i, 16 * (i + 1)));
+}
+
+/**
+ * Copies each source into its target, by several threads; autograd does not see it.
+ *
+ * @example copyTensors([target], [source])
+ */
+export function copyTensors(targets: readonly Tensor[], sources: readonly Tensor[]): void {
+  native.copyTensors(
+    targets.map(({ handle }) => handle),
+    sources.map(({ handle }) => handle),
+  );
+}
+
+/**
+ * Asks the system to begin writing part of a file to the disk, so that a sync later has less to wait for. Does nothing where the
+ * system cannot.
+ *
+ * @example startWriting(file, 0, 8 << 20)
+ */
+export function startWriting(file: number, offset: number, length: number): void {
+  native.startWriting(file, offset, length);
+}
+
+/**
  * A tensor over part of a uint8 tensor's memory; a copy only where its place is not aligned for its type.
  *
  * @example viewBytes(bytes, { offset: 64, dtype: 'float32', shape: [2, 3] })

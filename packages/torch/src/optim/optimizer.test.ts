@@ -297,6 +297,19 @@ describe('state', () => {
     expect(optimizer.stateOf(p)['exp_avg']?.toArray()).toEqual([0, 0]);
   });
 
+  test('is copied, or taken as it is', () => {
+    const [a, b] = [ones([2]).requiresGrad_(), ones([2]).requiresGrad_()];
+    const [first, second] = [new optim.Adam([a]), new optim.Adam([b])];
+    a.grad = ones([2]);
+    first.step();
+    for (const copy of [true, false]) {
+      second.loadStateDict(first.stateDict(), { copy });
+      first.stateOf(a)['exp_avg']?.fill_(copy ? 3 : 4);
+      expect(second.stateOf(b)['exp_avg']?.at(0).item() === 4, `copy: ${copy}`).toBe(!copy);
+    }
+    expect(() => second.loadStateDict(first.stateDict(), { share: true } as object)).toThrow("unknown option 'share'");
+  });
+
   test('that does not fit is refused', () => {
     const [a, b] = [new optim.Adam([ones([2]).requiresGrad_()]), new optim.Adam([ones([3]).requiresGrad_()])];
     const parameter = a.paramGroups[0]?.params[0] as Tensor;

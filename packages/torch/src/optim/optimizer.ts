@@ -267,9 +267,14 @@ export abstract class Optimizer<O extends BaseOptions = BaseOptions> {
     return { state, paramGroups };
   }
 
-  /** Goes on where `stateDict` was taken. Options and state are copied. */
-  loadStateDict(source: OptimizerState): void {
+  /**
+   * Goes on where `stateDict` was taken. Options and state are copied; with `{ copy: false }` tensors of the right type and device
+   * become the optimizer's own.
+   */
+  loadStateDict(source: OptimizerState, options?: { readonly copy?: boolean | undefined }): void {
     const { name } = this.kind;
+    checkOptions(`${name}.loadStateDict`, options, ['copy']);
+    const copy = options?.copy !== false;
     checkObject(`${name}.loadStateDict`, 'the state', source, 'what stateDict() gives');
     const isGroups =
       Array.isArray(source.paramGroups) && source.paramGroups.every((group) => Array.isArray(group?.params));
@@ -289,13 +294,13 @@ export abstract class Optimizer<O extends BaseOptions = BaseOptions> {
     }
     source.paramGroups.forEach((saved, g) => {
       const group = this.paramGroups[g] as ParamGroup<O>;
-      const { params: indices, ...options } = saved;
+      const { params: indices, ...groupOptions } = saved;
       checkState(
         this.kind,
         group,
         indices.map((index) => source.state[index]),
       );
-      Object.assign(group, options);
+      Object.assign(group, groupOptions);
       this.kind.check(group);
       const prepared = this.prepare(g);
       noGrad(() =>
@@ -303,7 +308,8 @@ export abstract class Optimizer<O extends BaseOptions = BaseOptions> {
           const state = new Map<number, Record<string, Tensor>>();
           indices.forEach((index, i) => {
             const record = source.state[index];
-            if (record !== undefined) state.set(i, adapt(record, group.params[i] as Tensor, prepared.slots));
+            const parameter = group.params[i] as Tensor;
+            if (record !== undefined) state.set(i, adapt(record, { parameter, slots: prepared.slots, copy }));
           });
           this.writeState(prepared, state);
         }),
@@ -405,8 +411,7 @@ export function checkBetas(where: string, betas: readonly number[]): void {
 /** Like the parameter where it has its shape; numbers stay as they are. */
 function adapt(
   record: Readonly<Record<string, Tensor>>,
-  parameter: Tensor,
-  slots: readonly Slot[],
+  { parameter, slots, copy }: { readonly parameter: Tensor; readonly slots: readonly Slot[]; readonly copy: boolean },
 ): Record<string, Tensor> {
   const made: Record<string, Tensor> = {};
   for (const slot of slots) {
@@ -414,7 +419,7 @@ function adapt(
     if (value === undefined) continue;
     const isNumber = slot.kind === 'number' || slot.kind === 'deviceNumber';
     const device = slot.kind === 'number' ? 'cpu' : parameter.device;
-    made[slot.name] = value.to({ device, dtype: isNumber ? value.dtype : parameter.dtype, copy: true }).detach();
+    made[slot.name] = value.to({ device, dtype: isNumber ? value.dtype : parameter.dtype, copy }).detach();
   }
   return made;
 }

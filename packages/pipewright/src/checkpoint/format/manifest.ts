@@ -6,8 +6,8 @@ import { isPlainObject } from '../../base/tree.ts';
 import type { Json } from './codec.ts';
 import { isFileName } from './file-names.ts';
 
-/** Version of the format. */
-export const VERSION = 1;
+/** Version of the format; 2 has another hash of blocks than 1. */
+export const VERSION = 2;
 /** Tensors are hashed in blocks of so many bytes, so that a part can be checked without the rest. */
 export const BLOCK: number = 4 * 2 ** 20;
 

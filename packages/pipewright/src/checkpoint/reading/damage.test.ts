@@ -157,5 +157,5 @@ test('1,000 spoilt manifests and indexes give errors only', () => {
 test('a manifest of another version says so', () => {
   const { manifest } = findCheckpoint(place);
   const other = formatManifest({ ...manifest, version: 99 });
-  expect(() => parseManifest(other, 'm.json')).toThrow('its version is 99, this program reads 1');
+  expect(() => parseManifest(other, 'm.json')).toThrow('its version is 99, this program reads 2');
 });

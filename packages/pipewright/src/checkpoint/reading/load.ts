@@ -139,9 +139,12 @@ function sourceOf(reader: CheckpointReader): TensorSource {
     keyOf: (names) => reader.keyOf(names),
     shapeOf: (key) => reader.stored(key).shape,
     slotsOf: (key) => slots.get(key) ?? [],
-    check: (key, part) => reader.check(key, part),
-    read: (key, part) => reader.read(key, part),
-    copyInto: (key, part, target) => reader.copyInto(key, part, target),
+    dtypeOf: (key) => reader.stored(key).dtype,
+    check: (parts) => {
+      for (const { key, part } of parts) reader.want(key, part);
+      reader.checkWanted();
+    },
+    copies: (key, part, target) => reader.copies(key, part, target),
     optionsOf: (names, optimizer) => {
       const group = groupOf.get(`${optimizer} ${reader.keyOf(names) ?? ''}`);
       return group === undefined ? null : (decode(group.options) as Readonly<Record<string, unknown>>);

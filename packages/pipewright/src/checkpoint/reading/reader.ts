@@ -11,7 +11,7 @@ import {
   type Tensor,
   unscoped,
 } from '@pipewright/torch';
-import { scanBytes, viewBytes } from '@pipewright/torch/internal';
+import { hashRanges, scanBytes, viewBytes } from '@pipewright/torch/internal';
 import { PipelineError } from '../../base/errors.ts';
 import type { FoundCheckpoint } from '../format/folder.ts';
 import { BLOCK, type Manifest, type StoredFile, type StoredPiece, type StoredTensor } from '../format/manifest.ts';
@@ -21,8 +21,18 @@ interface OpenFile {
   readonly mapped: MappedFile;
   readonly bytes: Tensor;
   readonly header: SafetensorsHeader;
-  /** Blocks that have been found right, as `key/number`. */
+  /** Blocks that are to be checked, by `key/number`. */
+  readonly wanted: Map<string, WantedBlock>;
+  /** Blocks that have been found right. */
   readonly checked: Set<string>;
+}
+
+/** A block of a tensor, and its hash. */
+interface WantedBlock {
+  readonly key: string;
+  readonly offset: number;
+  readonly length: number;
+  readonly hash: string;
 }
 
 /** A checkpoint that is being read. */
@@ -69,10 +79,31 @@ export class CheckpointReader {
 
   /** Checks the bytes of the part of a tensor that is wanted. */
   check(key: string, part: Part): void {
+    this.want(key, part);
+    this.checkWanted();
+  }
+
+  /** Compares all blocks that are wanted with their hashes. */
+  checkWanted(): void {
+    for (const [name, { bytes, wanted, checked }] of this.open) {
+      if (wanted.size === 0) continue;
+      const blocks = [...wanted.values()];
+      const names = [...wanted.keys()];
+      wanted.clear();
+      hashRanges(bytes, blocks).forEach((hash, i) => {
+        const block = blocks[i] as WantedBlock;
+        this.checkHash(join(this.path, name), hash, block.hash, block.key);
+        checked.add(names[i] as string);
+      });
+    }
+  }
+
+  /** Notes which blocks the part of a tensor lies in; what is not as the manifest says is an error. */
+  want(key: string, part: Part): void {
     const tensor = this.stored(key);
     const type = this.typeOf(key, tensor);
     for (const { piece, common } of overlaps(tensor, part)) {
-      const { bytes, header, checked } = this.file(piece.file);
+      const { header, wanted, checked } = this.file(piece.file);
       const entry = header.entries.get(key);
       const shape = piece.shape ?? tensor.shape;
       const path = join(this.path, piece.file);
@@ -84,11 +115,11 @@ export class CheckpointReader {
       const firstBlock = Math.floor((first * type.itemSize) / BLOCK);
       const lastBlock = Math.floor((end * type.itemSize - 1) / BLOCK);
       for (let block = firstBlock; block <= lastBlock; block++) {
-        if (checked.has(`${key}/${block}`)) continue;
+        const name = `${key}/${block}`;
+        if (checked.has(name)) continue;
         const offset = entry.offset + block * BLOCK;
         const length = Math.min(BLOCK, entry.offset + entry.bytes - offset);
-        this.checkHash(path, scanBytes(bytes, { offset, length }).hash, piece.hashes[block] as string, key);
-        checked.add(`${key}/${block}`);
+        wanted.set(name, { key, offset, length, hash: piece.hashes[block] as string });
       }
       this.bytes += elementsOf(common.shape) * type.itemSize;
     }
@@ -105,11 +136,12 @@ export class CheckpointReader {
     return whole;
   }
 
-  /** Copies the part of a tensor that is wanted. */
-  copyInto(key: string, part: Part, target: Tensor): void {
-    const tensor = this.stored(key);
-    for (const each of overlaps(tensor, part))
-      boxOf(target, each.common.inSecond, each.common.shape).copy_(this.boxIn(key, each));
+  /** What to copy from where, so that a tensor holds the part that is wanted. */
+  copies(key: string, part: Part, target: Tensor): [to: Tensor, from: Tensor][] {
+    return overlaps(this.stored(key), part).map((each) => [
+      boxOf(target, each.common.inSecond, each.common.shape),
+      this.boxIn(key, each),
+    ]);
   }
 
   dispose(): void {
@@ -148,7 +180,7 @@ export class CheckpointReader {
     try {
       this.checkHash(path, scanBytes(bytes, { offset: 0, length: stored.head }).hash, stored.hash);
       const header = readSafetensorsHeader(path);
-      const made = { mapped, bytes, header, checked: new Set<string>() };
+      const made = { mapped, bytes, header, wanted: new Map<string, WantedBlock>(), checked: new Set<string>() };
       this.open.set(name, made);
       return made;
     } catch (error) {

@@ -1,5 +1,6 @@
 /** @file Putting a run's state back, from a checkpoint or from a copy in memory. */
-import { noGrad, type optim, scope, Tensor } from '@pipewright/torch';
+import { type DTypeName, empty, noGrad, type optim, scope, Tensor } from '@pipewright/torch';
+import { copyTensors } from '@pipewright/torch/internal';
 import { PipelineError } from '../../base/errors.ts';
 import type { Part } from '../format/piece.ts';
 import { type SavedOptimizer, type StateTensor, slotPart } from './state-tensors.ts';
@@ -13,17 +14,17 @@ export interface TensorSource {
   shapeOf(key: string): readonly number[];
   /** Names of what is stored beside a parameter: its slots in optimizers. */
   slotsOf(key: string): readonly string[];
-  /** Makes sure that a part can be read. */
-  check(key: string, part: Part): void;
-  /** A part, to be used before the source is gone. */
-  read(key: string, part: Part): Tensor;
-  copyInto(key: string, part: Part, target: Tensor): void;
+  dtypeOf(key: string): string;
+  /** Makes sure that parts can be read. */
+  check(parts: readonly Wanted[]): void;
+  /** What to copy from where, so that a tensor holds a part; to be used before the source is gone. */
+  copies(key: string, part: Part, target: Tensor): Iterable<readonly [to: Tensor, from: Tensor]>;
   /** Options of the groups that a parameter is in; null where no optimizer was saved. */
   optionsOf(names: readonly string[], optimizer: number): Readonly<Record<string, unknown>> | null;
 }
 
 /** A tensor that is to be read. */
-interface Wanted {
+export interface Wanted {
   readonly key: string;
   readonly part: Part;
 }
@@ -40,14 +41,22 @@ export function restoreTensors(where: string, run: CollectedState, source: Tenso
   const weights = run.weights.map((weight) => ({ weight, wanted: findWeight(where, weight, source) }));
   const byTensor = new Map(run.weights.map((weight) => [weight.tensor, weight]));
   const optimizers = run.optimizers.map((optimizer, at) => planOptimizer(where, { optimizer, at, byTensor, source }));
-  for (const { wanted } of weights) source.check(wanted.key, wanted.part);
-  for (const { slots } of optimizers)
-    for (const map of slots) for (const { key, part } of map.values()) source.check(key, part);
+  source.check([
+    ...weights.map(({ wanted }) => wanted),
+    ...optimizers.flatMap(({ slots }) => slots.flatMap((map) => [...map.values()])),
+  ]);
   noGrad(() =>
     scope(() => {
-      for (const { weight, wanted } of weights)
-        scope(() => source.copyInto(wanted.key, wanted.part, weight.tensor.detach()));
-      for (const plan of optimizers) scope(() => loadOptimizer(plan, source));
+      const states = optimizers.map((plan) => stateFor(plan, source));
+      const pairs = [
+        ...weights.map(({ weight, wanted }) => ({ wanted, target: weight.tensor.detach() })),
+        ...states.flatMap(({ targets }) => targets),
+      ].flatMap(({ wanted, target }) => [...source.copies(wanted.key, wanted.part, target)]);
+      copyTensors(
+        pairs.map(([to]) => to),
+        pairs.map(([, from]) => from),
+      );
+      optimizers.forEach((plan, i) => loadOptimizer(plan, states[i]?.state ?? {}));
     }),
   );
 }
@@ -126,18 +135,36 @@ function slotsFor(where: string, owner: StateTensor, source: TensorSource): Map<
   );
 }
 
-function loadOptimizer({ optimizer, slots, options }: OptimizerPlan, source: TensorSource): void {
-  const state: Record<number, Record<string, Tensor>> = {};
+/** What an optimizer is to remember: tensors that it has already, where they fit, because new memory costs more than copying. */
+function stateFor(
+  { optimizer, slots }: OptimizerPlan,
+  source: TensorSource,
+): { state: OptimizerTensors; targets: { readonly wanted: Wanted; readonly target: Tensor }[] } {
+  const held = optimizer.stateDict().state as OptimizerTensors;
+  const state: OptimizerTensors = {};
+  const targets: { readonly wanted: Wanted; readonly target: Tensor }[] = [];
   slots.forEach((map, index) => {
-    if (map.size === 0) return;
-    state[index] = Object.fromEntries([...map].map(([slot, { key, part }]) => [slot, source.read(key, part)]));
+    for (const [slot, wanted] of map) {
+      const { key, part } = wanted;
+      const own = held[index]?.[slot];
+      const isFit = own?.shape.join() === part.local.join() && own.dtype.name === source.dtypeOf(key);
+      const target = isFit ? own : empty([...part.local], { dtype: source.dtypeOf(key) as DTypeName });
+      (state[index] ??= {})[slot] = target;
+      targets.push({ wanted, target });
+    }
   });
+  return { state, targets };
+}
+
+type OptimizerTensors = Record<number, Record<string, Tensor>>;
+
+function loadOptimizer({ optimizer, options }: OptimizerPlan, state: OptimizerTensors): void {
   let next = 0;
   const paramGroups = optimizer.paramGroups.map((group, g) => {
     const kept = keepTensors(group, options[g] as Readonly<Record<string, unknown>>);
     return { ...kept, params: group.params.map(() => next++) };
   });
-  optimizer.loadStateDict({ state, paramGroups } as optim.OptimizerState);
+  optimizer.loadStateDict({ state, paramGroups } as optim.OptimizerState, { copy: false });
 }
 
 /** Options of a group; a learning rate that is a tensor here stays the same tensor and gets the value. */

@@ -9,7 +9,8 @@ import { type Part, pieceOf } from '../format/piece.ts';
 export interface SavedOptimizer {
   readonly paramGroups: readonly { readonly params: readonly Tensor[] }[];
   stateDict(): optim.OptimizerState;
-  loadStateDict(state: optim.OptimizerState): void;
+  /** With `copy: false` it may keep the tensors it is given. */
+  loadStateDict(state: optim.OptimizerState, options?: { readonly copy?: boolean | undefined }): void;
 }
 
 /** A tensor of a run: all of it, or the part that this rank holds. */

@@ -63,7 +63,9 @@ export function writeCheckpoint(job: WriteJob, fs: FileSystem): WriteResult {
   }
   const writeMs = performance.now() - start;
   const finite = job.rank === 0 ? complete(job, fs, part) : waitUntilComplete(job, fs, part);
-  return { finite, bytes, writeMs, totalMs: performance.now() - start };
+  const totalMs = performance.now() - start;
+  if (job.rank === 0) cleanUp(job, fs, finite);
+  return { finite, bytes, writeMs, totalMs };
 }
 
 function partName(rank: number): string {
@@ -120,6 +122,7 @@ function writeTensors(
           if (done === item.bytes) [at, done] = [at + 1, 0];
           if (hashed - written < STRETCH && hashed < length) continue;
           writeAll(fs, file, view.subarray(written, hashed));
+          fs.startWriting?.(file, bytes + written, hashed - written); // so that the sync at the end has little to wait for
           written = hashed;
         }
       });
@@ -134,7 +137,7 @@ function hashText(text: string | Uint8Array): string {
   return scope(() => scanBytes(fromTypedArray(bytes.length === 0 ? new Uint8Array(0) : bytes)).hash);
 }
 
-/** The first rank: when all have written, the manifest, `latest`, and the removal of what is old. */
+/** The first rank: when all have written, the manifest and `latest`. */
 function complete(job: WriteJob, fs: FileSystem, own: RankPart): boolean {
   const path = join(job.folder, job.name);
   try {
@@ -145,7 +148,6 @@ function complete(job: WriteJob, fs: FileSystem, own: RankPart): boolean {
     if (manifest.finite || !fs.existsSync(join(job.folder, LATEST)))
       replaceFile(fs, join(job.folder, LATEST), latestText(job.name));
     for (let rank = 1; rank < job.ranks; rank++) fs.unlinkSync(join(path, partName(rank)));
-    cleanUp(job, fs, manifest.finite);
     return manifest.finite;
   } catch (error) {
     if (!fs.existsSync(join(path, MANIFEST))) giveUp(job, fs, error);

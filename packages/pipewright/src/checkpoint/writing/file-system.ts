@@ -13,11 +13,14 @@ import {
   writeSync,
 } from 'node:fs';
 import { basename, dirname, join } from 'node:path';
+import { startWriting } from '@pipewright/torch/internal';
 
 /** The calls. */
 export interface FileSystem {
   openSync(path: string, flags: string): number;
   writeSync(file: number, bytes: Uint8Array, offset: number, length: number): number;
+  /** Lets the disk begin with part of a file, without waiting; absent where there is no such thing. */
+  startWriting?(file: number, offset: number, length: number): void;
   fsyncSync(file: number): void;
   closeSync(file: number): void;
   renameSync(from: string, to: string): void;
@@ -33,6 +36,7 @@ export interface FileSystem {
 export const realFileSystem: FileSystem = {
   openSync,
   writeSync,
+  startWriting,
   fsyncSync,
   closeSync,
   renameSync,
