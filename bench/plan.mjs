@@ -5,12 +5,15 @@
  *   node bench/plan.mjs                 all of it, for a quiet machine; under 8 minutes
  *   node bench/plan.mjs --only predict  (or hand, unbalanced)
  *   node bench/plan.mjs --ranks 4       with as many cores
+ *   node bench/plan.mjs --quick         every row with few steps: whether it runs
+ *   node bench/plan.mjs --actions       every action, predicted against recorded
  */
 import { isMainThread } from 'node:worker_threads';
 import { planSchedule, recordedSimulation } from '@pipewright/schedule';
 import { arange, distributed, manualSeed, nn, randint, randn, scope } from '@pipewright/torch';
 import {
   comparePlan,
+  formatComparison,
   launch,
   loadPt2,
   measureLink,
@@ -243,7 +246,7 @@ function settled(model, plan) {
   const measured = measureStages(pipeline(model.program(plan.rows), { plan }), model.args(plan.rows), {
     lossFn: model.lossFn,
     target: model.target(plan.rows),
-    rounds: 9,
+    rounds: usualRounds,
     beforeStage: () => group.barrier(),
   });
   return agreed(() => settlePlan(plan, measured));
@@ -256,14 +259,18 @@ function tablesOf(model, rows) {
     measureUnits(model.program(each), model.args(each), {
       lossFn: model.lossFn,
       target: model.target(each),
-      rounds: 5,
+      rounds: Math.ceil(usualRounds / 2),
       beforeUnit: () => group.barrier(),
     }),
   );
 }
 
-/** What every rank runs. @param {{ only: string }} options */
-export function main({ only }) {
+/** Steps of a run, and rounds of a measurement. */
+let [usualSteps, usualRounds] = [14, 9];
+
+/** What every rank runs. @param {{ only: string, quick: boolean, actions: boolean }} options */
+export function main({ only, quick, actions }) {
+  if (quick) [usualSteps, usualRounds] = [4, 2];
   const group = distributed.initProcessGroup();
   const say = (/** @type {string} */ text) => void (group.rank === 0 && console.log(text));
   const ranks = group.size;
@@ -290,9 +297,11 @@ export function main({ only }) {
               ),
           ),
         );
-        const recording = record(model, plan, 14);
+        const recording = record(model, plan, usualSteps);
         if (recording === null) continue;
-        const { step } = comparePlan(plan, recording);
+        const comparison = comparePlan(plan, recording);
+        if (actions) say(formatComparison(comparison));
+        const { step } = comparison;
         errors.push(Math.abs(step.error));
         const [predicted, recorded] = [step.predicted, step.recorded].map((seconds) => (1000 * seconds).toFixed(2));
         say(
@@ -316,7 +325,7 @@ export function main({ only }) {
       );
       const plans = /** @type {any} */ (found).plans.map((/** @type {PipelinePlan} */ plan) => settled(model, plan));
       const best = plans.sort((/** @type {any} */ a, /** @type {any} */ b) => a.predicted.step - b.predicted.step)[0];
-      const planned = record(model, best, 12);
+      const planned = record(model, best, usualSteps);
       /** @type {{ title: string, ms: number }[]} */
       const hand = [];
       for (const rows of [model.batch / 4, model.batch / 8])
@@ -327,7 +336,7 @@ export function main({ only }) {
             machine,
             model.batch,
           );
-          const recording = record(model, plan, 12);
+          const recording = record(model, plan, usualSteps);
           if (recording !== null) hand.push({ title: `${schedule}, ${plan.microbatches}`, ms: stepOf(recording) });
         }
       if (planned === null) continue;
@@ -348,7 +357,7 @@ export function main({ only }) {
       agreed(() => /** @type {PipelinePlan} */ (planPipeline({ machine, tables, batch: model.batch }).plans[0])),
     );
     const equal = equalLayers('1F1B', /** @type {any} */ (tables[1]), machine, model.batch);
-    const [planned, plain] = [record(model, best, 14), record(model, equal, 14)];
+    const [planned, plain] = [record(model, best, usualSteps), record(model, equal, usualSteps)];
     if (planned !== null && plain !== null)
       say(
         `unbalanced MLP: equal layers with 1F1B ${stepOf(plain).toFixed(2)} ms, planned (${best.schedule}, ${best.microbatches}) ${stepOf(planned).toFixed(2)} ms: ${(100 * (stepOf(plain) / stepOf(planned) - 1)).toFixed(1)}% faster`,
@@ -392,7 +401,11 @@ if (isMainThread) {
     mode: 'threads',
     threadsPerRank: 1,
     script: new URL(import.meta.url),
-    data: { only: flag('--only', '') },
+    data: {
+      only: flag('--only', ''),
+      quick: process.argv.includes('--quick'),
+      actions: process.argv.includes('--actions'),
+    },
     onLine: (line) => console.log(line),
   }).done;
   console.log(`${((performance.now() - started) / 1000).toFixed(0)} s`);

@@ -3,6 +3,7 @@ import { execFileSync } from 'node:child_process';
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { Worker } from 'node:worker_threads';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { liveTensors, ones, Scope, scope } from '../index.ts';
 
@@ -86,3 +87,20 @@ test('a scope that is given a tensor frees it, and the collector leaves its hand
   for (let i = 0; i < 300; i++) ones([1 << 18]);
   for (const tensor of others) expect(tensor.sum().item()).toBe(4);
 });
+
+test('threads that look for the collector at the same time all find it', async () => {
+  const module = new URL('../../dist/tensor/memory-pressure.js', import.meta.url).href;
+  const source = `import(${JSON.stringify(module)}).then(({ findCollect }) => {
+    for (let i = 0; i < 300; i++) findCollect()({ type: 'minor' });
+  });`;
+  const codes = Array.from(
+    { length: 4 },
+    () =>
+      new Promise<number>((resolve, reject) => {
+        const worker = new Worker(source, { eval: true });
+        worker.once('error', reject);
+        worker.once('exit', resolve);
+      }),
+  );
+  expect(await Promise.all(codes)).toEqual([0, 0, 0, 0]);
+}, 120_000);

@@ -6,6 +6,7 @@
 import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
 import { native } from '../addon/addon.ts';
+import { TorchError } from '../base/errors.ts';
 import { torchSourceRoot } from './recorder.ts';
 
 type Collect = (options?: { type: 'minor' }) => void;
@@ -30,16 +31,29 @@ export function relieveMemory(): void {
   if (freed >= NOTABLE && !hasWarned) warn(freed);
 }
 
-/** V8's `gc`, which is there only where it is asked for; the flag is set for a moment. */
-function findCollect(): Collect {
+/** How often the flag is set anew before giving up. */
+const MOST_ATTEMPTS = 10_000;
+
+/**
+ * V8's `gc`, which is there only where it is asked for; the flag is set for a moment. It is one for all threads of the process:
+ * another thread that does the same may take it back too early.
+ */
+export function findCollect(): Collect {
   const given = (globalThis as { gc?: Collect }).gc;
   if (given !== undefined) return given;
-  setFlagsFromString('--expose-gc');
   try {
-    return runInNewContext('gc') as Collect;
+    for (let attempt = 0; attempt < MOST_ATTEMPTS; attempt++) {
+      setFlagsFromString('--expose-gc');
+      const found = runInNewContext('globalThis.gc') as Collect | undefined;
+      if (found !== undefined) return found;
+    }
   } finally {
     setFlagsFromString('--no-expose-gc');
   }
+  throw new TorchError(
+    'OUT_OF_MEMORY',
+    'this Node has no garbage collector that can be called; start it with --expose-gc',
+  );
 }
 
 function warn(freed: number): void {
