@@ -91,6 +91,14 @@ async function compare(mode, life, kills = 0) {
     alone.map((one) => one.stoppedAfterMs),
   );
   table(
+    'new process ready',
+    alone.map((one) => one.readyAfterMs),
+  );
+  table(
+    'connect and state',
+    alone.map((one) => one.repairedAfterMs - one.readyAfterMs),
+  );
+  table(
     'repair',
     alone.map((one) => one.repairedAfterMs),
   );

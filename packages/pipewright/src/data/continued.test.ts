@@ -17,6 +17,7 @@ interface Case {
   readonly from: number;
   readonly to: number;
   readonly checkpoint?: boolean;
+  readonly shards?: 'optimizer' | 'gradients' | 'parameters';
   readonly workers?: number;
   readonly state?: State;
   /** Goes on with what the same rank has left in that case. */
@@ -145,6 +146,29 @@ for (const { samples, last, stops, count } of [
       }
     }
   });
+
+test('shards draw the same as plain training', async () => {
+  const base = { samples: 21, last: 'fill', from: 0, to: steps } as const;
+  const [[whole] = []] = await run([{ ...plain, ...base }]);
+  const sharded = [
+    { layout: 'stages', schedule: '1F1B', pp: 2, dp: 2, stages: 2, shards: 'parameters' },
+    { layout: 'traced', schedule: '1F1B', pp: 2, dp: 2, stages: 2, shards: 'gradients', checkpoint: true },
+    { layout: 'stages', schedule: 'Interleaved1F1B', pp: 1, dp: 4, stages: 4, shards: 'optimizer' },
+  ] as const;
+  for (const layout of sharded) {
+    const one: Case = { ...layout, ...base };
+    const results = (await run([one])).map(([result]) => result as Result);
+    const where = `${layout.layout} ${layout.shards} ${layout.pp}x${layout.dp}`;
+    for (const { norms } of results)
+      norms.forEach((norm, step) => expect(norm, where).toBeCloseTo(whole?.norms[step] as number, 11));
+    const last = results.filter(({ losses }) => losses.length > 0);
+    expect(last.length, where).toBe(layout.dp);
+    whole?.losses.forEach((loss, step) => {
+      const mean = last.reduce((sum, { losses }) => sum + (losses[step] as number), 0) / last.length;
+      expect(mean, where).toBeCloseTo(loss, 11);
+    });
+  }
+});
 
 test('processes have the same as threads', async () => {
   const one: Case = {

@@ -171,7 +171,14 @@ test('what is wrong with the options is told', async () => {
 
 test('a recovery in one line', () => {
   const lost = { rank: 2, message: 'it exited with code 3', slot: 4, action: '1F2', from: 'the copy that rank 3 kept' };
-  const times = { atMs: 0, noticedAfterMs: 1, stoppedAfterMs: 12, repairedAfterMs: 1234, repeatedMs: 50 };
+  const times = {
+    atMs: 0,
+    noticedAfterMs: 1,
+    stoppedAfterMs: 12,
+    readyAfterMs: 900,
+    repairedAfterMs: 1234,
+    repeatedMs: 50,
+  };
   const recovery = { count: 1, of: 3, lost: [lost], step: 7, resumedAt: 7, generation: 1, ...times };
   expect(formatRecovery(recovery)).toMatchInlineSnapshot(
     `"recovery 1 of 3: rank 2 was lost at slot 4 (1F2): it exited with code 3; its state came from the copy that rank 3 kept; noticed after 1 ms, the others stopped after 12 ms, repaired after 1,234 ms; step 7 repeated in 50 ms"`,

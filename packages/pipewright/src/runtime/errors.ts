@@ -23,7 +23,9 @@ export class StepError extends PipelineError {
   ) {
     const text = formatAction(action);
     const why = packThrown(cause).message;
-    const code = cause instanceof distributed.DistributedError ? cause.code : 'STEP_FAILED';
+    // A collective of shards that failed names its parameter; why it did is its cause.
+    const reason = cause instanceof PipelineError && cause.code === 'COLLECTIVE_FAILED' ? cause.cause : cause;
+    const code = reason instanceof distributed.DistributedError ? reason.code : 'STEP_FAILED';
     const waiting = waitingFor === null ? '' : ` waiting for ${waitingFor}`;
     super(code, `rank ${rank}, slot ${slot} (${text})${waiting}: ${why}`, { rank, slot, action: text }, { cause });
     this.rank = rank;

@@ -17,7 +17,10 @@ for (const { life, options } of jobs) {
   });
   const outcome = await launched.done.then(
     (results) => ({ results }),
-    (error) => ({ error: /** @type {Error} */ (error).message }),
+    (/** @type {import('../../dist/index.js').LaunchError} */ error) => ({
+      error: error.message,
+      failures: error.failures.map(({ rank, code }) => [rank, code ?? null]),
+    }),
   );
   outcomes.push({
     ...outcome,

@@ -8,6 +8,7 @@ import { distributed, nn, noGrad, optim, scope, setDefaultDtype, stack, tensor }
 import {
   DataLoader,
   Dataset,
+  fullyShard,
   initDeviceMesh,
   PipelineRuntime,
   PipelineStage,
@@ -28,7 +29,7 @@ const F = nn.functional;
  * @typedef {{ weights: Record<string, number[]>, first: Record<string, number[]>, second: Record<string, number[]>, loader: any,
  *   random: any }} State
  * @typedef {{ layout: 'plain' | 'stages' | 'traced', schedule: string, pp: number, dp: number, stages: number, samples: number,
- *   last: string, from: number, to: number, checkpoint?: boolean, workers?: number, state?: State, goesOn?: number }} Case
+ *   last: string, from: number, to: number, checkpoint?: boolean, shards?: import('pipewright').ShardLevel, workers?: number, state?: State, goesOn?: number }} Case
  */
 
 /** Draws as a layer, twice, and as functions. */
@@ -96,7 +97,12 @@ function makeStages(one, mesh, schedule) {
   const own = schedule.stagesOf(mesh.getLocalRank('pp'));
   const options = { group: mesh.getGroup('pp') };
   /** @param {any} module @returns {any} */
-  const shared = (module) => (one.dp === 1 ? module : replicate(module, { mesh: mesh.get('dp') }));
+  const shared = (module) => {
+    if (one.dp === 1) return module;
+    return one.shards
+      ? fullyShard(module, { mesh: mesh.get('dp'), level: one.shards })
+      : replicate(module, { mesh: mesh.get('dp') });
+  };
   if (one.layout === 'traced') {
     const whole = random.initialize(new Blocks(0, BLOCKS, one.stages === 4 ? 1 : -1));
     const example = tensor(Array.from({ length: WIDTH * 2 }, () => 0.5)).view([2, WIDTH]);

@@ -53,6 +53,7 @@ import {
  * @property {number} [pauseMs] of every step
  * @property {readonly End[]} [ends]
  * @property {{ rank: number, how: 'ends' | 'sleeps' }} [absent] a rank that never comes to its loop
+ * @property {{ rank: number, step: number }} [breaks] a layer of this rank throws in this step
  * @property {string} folder where ranks note that they have ended
  * @property {number} [saveEvery] after how many steps the parameters are written to a file; with shards, a checkpoint is saved
  * @property {import('pipewright').ShardLevel} [shards] the ranks beside the pipeline have shards, a DataLoader and checkpoints
@@ -73,6 +74,19 @@ class Batches {
   }
   loadStateDict(/** @type {{ at: number }} */ { at }) {
     this.at = at;
+  }
+}
+
+/** A layer that fails when it is told to. */
+class Breaking extends nn.Tanh {
+  constructor(/** @type {() => boolean} */ isBroken) {
+    super();
+    this.isBroken = isBroken;
+  }
+  /** @override @param {import('@pipewright/torch').Tensor} x */
+  forward(x) {
+    if (this.isBroken()) throw new RangeError('the layer is broken');
+    return super.forward(x);
   }
 }
 
@@ -124,14 +138,18 @@ export async function main(life) {
   }
   const [pp, dp] = /** @type {[number, number]} */ (meshCoordinate([stages, replicas]));
   manualSeed(pp);
-  const module = new nn.Sequential(new nn.Linear(width, width), new nn.Dropout(0.2), new nn.Tanh());
+  let now = -1;
+  const module = new nn.Sequential(
+    new nn.Linear(width, width),
+    new nn.Dropout(0.2),
+    new Breaking(() => rank === life.breaks?.rank && now === life.breaks.step),
+  );
   manualSeed(100 + rank); // dropout of each rank
   const optimizer = new optim.AdamW(module.parameters(), { lr: 0.05 });
   const scheduler = new optim.StepLR(optimizer, 2, { gamma: 0.7 });
   const loader = life.shards ? new LoadedBatches(width, 2 * microbatches, [dp, replicas]) : new Batches(width);
   const noise = new Generator().manualSeed(rank);
   const counters = { samples: 0, draws: '', losses: '' };
-  let now = -1;
   let row = 0;
   const end = (/** @type {number} */ slot) => endHere(life, rank, now, slot);
   const checkpoints = join(life.folder, 'checkpoints');

@@ -200,6 +200,40 @@ describe('two machines', () => {
     }
   });
 
+  test('a machine that falls silent, its connections open, is found within 15 s and named', async () => {
+    const masterPort = await freePort();
+    const file = join(folder, 'silent');
+    const data = { scenario: 'waits', file };
+    const here = {
+      ranks: 1,
+      nnodes: 2,
+      nodeRank: 0,
+      masterAddr: '127.0.0.1',
+      masterPort,
+      secret: 'many characters long',
+    };
+    const ranks = launch({ ...here, script, data, graceMs: 100 });
+    const other = endWithTests(
+      spawn(
+        process.execPath,
+        [
+          new URL('../../../testing/launching/node-launcher.mjs', import.meta.url).pathname,
+          JSON.stringify({ ...here, nodeRank: 1, data }),
+        ],
+        { stdio: 'ignore' },
+      ),
+    );
+    const [, pid] = (await numbersOf(file, [0, 1])) as [number, number];
+    // Neither its launcher nor its rank says anything more; no connection is closed.
+    process.kill(pid, 'SIGSTOP');
+    other.kill('SIGSTOP');
+    const began = steadyMs();
+    const error = await rejection<LaunchError>(ranks.done);
+    expect(error.message).toBe('rank 1 failed: machine 1 is gone with its ranks 1 to 1: nothing was heard for 15 s');
+    expect(steadyMs() - began).toBeGreaterThan(13_000);
+    expect((error.failures[0]?.atMs ?? 0) - began).toBeLessThan(60_000);
+  });
+
   test('a machine whose launcher is killed is missed by the other', async () => {
     const masterPort = await freePort();
     const file = join(folder, 'lost');

@@ -31,6 +31,8 @@ export interface Recovery {
   readonly noticedAfterMs: number;
   /** From the loss until the last of the other ranks had stopped its step. */
   readonly stoppedAfterMs: number;
+  /** From the loss until all ranks, the new ones included, were ready to connect: a new process has started and imported everything. */
+  readonly readyAfterMs: number;
   /** From the loss until all ranks were connected again and had their state. */
   readonly repairedAfterMs: number;
   /** How long the steps took that were done again. */

@@ -43,6 +43,7 @@ interface Fault {
   readonly noticedMs: number;
   step: number | undefined;
   stoppedMs: number;
+  readyMs: number;
   resumedAt: number | undefined;
   restoredMs: number;
   readonly restored: Set<number>;
@@ -142,7 +143,7 @@ export class Replacement {
   private interrupt(atMs: number): void {
     const noticedMs = steadyMs();
     this.fault ??= {
-      ...{ lost: [], atMs, noticedMs, step: undefined, resumedAt: undefined, stoppedMs: 0, restoredMs: 0 },
+      ...{ lost: [], atMs, noticedMs, step: undefined, resumedAt: undefined, stoppedMs: 0, readyMs: 0, restoredMs: 0 },
       ...{ restored: new Set(), repeated: new Set() },
     };
     this.fault.restored.clear();
@@ -187,6 +188,7 @@ export class Replacement {
     this.timer = undefined;
     const number = this.generation;
     this.states.fill('running');
+    if (this.fault !== undefined) this.fault.readyMs = steadyMs();
     const place = await this.host.meet();
     // One may have been lost meanwhile; the others still have to be told, so that they become ready again.
     this.states.forEach((_, rank) => this.host.tell(rank, { kind: 'generation', number, ...place }));
@@ -218,6 +220,7 @@ export class Replacement {
       ...{ count: this.host.count(), of: this.host.of, lost, step, resumedAt, atMs, generation: this.generation },
       noticedAfterMs: since(fault.noticedMs),
       stoppedAfterMs: since(fault.stoppedMs),
+      readyAfterMs: since(fault.readyMs),
       repairedAfterMs: since(fault.restoredMs),
       repeatedMs: Math.max(0, steadyMs() - (fault.restoredMs === 0 ? steadyMs() : fault.restoredMs)),
     });
