@@ -24,7 +24,7 @@ function runOnce(model) {
   const inputs = placeholdersOf(model.graph).map(({ meta }) => {
     if (meta === undefined || meta === null || !('dtype' in meta)) return 2;
     const shape = meta.shape.map((size) => (typeof size === 'number' ? size : 2));
-    if (shape.reduce((a, b) => a * b, 1) > 1e6) throw new PipelineError('FUZZ_SIZE', 'an input that large is not made');
+    if (shape.reduce((a, b) => a * b, 1) > 1e6) throw new PipelineError('BAD_INPUT', 'an input that large is not made');
     return zeros(shape, { dtype: /** @type {any} */ (meta.dtype) });
   });
   model.forward(...inputs);

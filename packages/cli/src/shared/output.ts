@@ -1,9 +1,9 @@
 /** @file Where results go: standard output, or a file. */
-import { UsageError } from './usage-error.ts';
+import { type cliErrorCodes, UsageError } from './usage-error.ts';
 
 /** A result that could not be written where it should go. */
 class OutputError extends Error {
-  readonly code = 'CANNOT_WRITE';
+  readonly code: (typeof cliErrorCodes)[number] = 'CANNOT_WRITE';
   override readonly name = 'OutputError';
 }
 

@@ -1,8 +1,11 @@
 /** @file The error for a command line that cannot be carried out as written: exit code 2. */
 
+/** The codes of the command's own errors. */
+export const cliErrorCodes = ['CANNOT_WRITE', 'USAGE'] as const;
+
 /** A message for the user, who wrote something that cannot be done. */
 export class UsageError extends Error {
-  readonly code = 'USAGE';
+  readonly code: (typeof cliErrorCodes)[number] = 'USAGE';
 
   constructor(message: string) {
     super(message);

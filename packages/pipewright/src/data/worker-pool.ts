@@ -4,7 +4,7 @@
  */
 import { MessageChannel, type MessagePort, receiveMessageOnPort, Worker } from 'node:worker_threads';
 import { Lender, type Tensor } from '@pipewright/torch';
-import { PipelineError } from '../base/errors.ts';
+import { PipelineError, type PipelineErrorCode } from '../base/errors.ts';
 import { compiledUrl } from '../base/module-url.ts';
 import type { Cursor } from './batch-plan.ts';
 import type { DatasetModule } from './dataset.ts';
@@ -236,7 +236,7 @@ function freed(tensor: Tensor): Tensor {
 }
 
 function revive({ message, code, details, stack }: SentError): PipelineError {
-  const error = new PipelineError(code, message, details);
+  const error = new PipelineError(code as PipelineErrorCode, message, details);
   if (stack !== undefined) error.stack = stack;
   return error;
 }

@@ -1,6 +1,6 @@
 /** @file The container of a `.pt2` file: which model is in it, and where its program and tensors lie. */
 import { type JsonCursor, parseJson } from './json-cursor.ts';
-import { pt2Error, shown } from './pt2-error.ts';
+import { type Pt2Problem, pt2Error, shown } from './pt2-error.ts';
 import { ZipFile } from './zip-file.ts';
 
 const largestText = 1000;
@@ -47,7 +47,7 @@ export class Pt2Archive {
     this.zip[Symbol.dispose]();
   }
 
-  private error(code: string, message: string): Error {
+  private error(code: Pt2Problem, message: string): Error {
     return pt2Error(code, this.zip.path, message);
   }
 

@@ -15,7 +15,7 @@ import {
   type ZipDirectory,
 } from '@pipewright/torch/internal';
 import { PipelineError } from '../base/errors.ts';
-import { pt2Error, shown } from './pt2-error.ts';
+import { type Pt2Problem, pt2Error, shown } from './pt2-error.ts';
 
 /** Where the bytes of an entry lie. */
 export interface ZipEntry {
@@ -98,7 +98,7 @@ export class ZipFile {
     closeSync(this.file);
   }
 
-  private error(code: string, message: string): Error {
+  private error(code: Pt2Problem, message: string): Error {
     return pt2Error(code, this.path, message);
   }
 

@@ -2,7 +2,7 @@
 import { type Action, formatAction } from '@pipewright/schedule';
 import { scope, Tensor } from '@pipewright/torch';
 import { show } from '../base/checks.ts';
-import { PipelineError } from '../base/errors.ts';
+import { PipelineError, type PipelineErrorCode } from '../base/errors.ts';
 import { giveInputGrads, takeOutputGrads } from './actions/backward.ts';
 import { giveOutputs, takeInputs } from './actions/forward.ts';
 import { keepLoss, lossGradOf, takeOutput } from './actions/loss.ts';
@@ -136,7 +136,7 @@ class ActionContext implements PipelineContext {
       throw this.wrong('CUSTOM_FUNCTION', `context.${name}() is for ${kinds.join(' and ')}`);
   }
 
-  private wrong(code: string, text: string): PipelineError {
+  private wrong(code: PipelineErrorCode, text: string): PipelineError {
     const { kind, action } = this.planned;
     return new PipelineError(code, `the custom function for ${kind}, at ${formatAction(action)}: ${text}`);
   }

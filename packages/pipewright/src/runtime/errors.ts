@@ -2,7 +2,7 @@
 import { type Action, formatAction } from '@pipewright/schedule';
 import { distributed } from '@pipewright/torch';
 import { firstCause, packThrown } from '@pipewright/torch/environment';
-import { PipelineError } from '../base/errors.ts';
+import { PipelineError, type PipelineErrorCode } from '../base/errors.ts';
 
 /**
  * An action of a step that failed. `rank`, `slot` and `action` say where, `cause` is the error itself.
@@ -27,7 +27,12 @@ export class StepError extends PipelineError {
     const reason = cause instanceof PipelineError && cause.code === 'COLLECTIVE_FAILED' ? cause.cause : cause;
     const code = reason instanceof distributed.DistributedError ? reason.code : 'STEP_FAILED';
     const waiting = waitingFor === null ? '' : ` waiting for ${waitingFor}`;
-    super(code, `rank ${rank}, slot ${slot} (${text})${waiting}: ${why}`, { rank, slot, action: text }, { cause });
+    super(
+      code as PipelineErrorCode,
+      `rank ${rank}, slot ${slot} (${text})${waiting}: ${why}`,
+      { rank, slot, action: text },
+      { cause },
+    );
     this.rank = rank;
     this.slot = slot;
     this.action = text;

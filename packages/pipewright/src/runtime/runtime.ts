@@ -5,7 +5,7 @@
 import type { Action, PipelinePlan, Schedule, ScheduleAlias, ScheduleData, ScheduleName } from '@pipewright/schedule';
 import { distributed, isGradEnabled, type nn, noGrad, scope, type Tensor } from '@pipewright/torch';
 import { checkOptions, show } from '../base/checks.ts';
-import { PipelineError } from '../base/errors.ts';
+import { PipelineError, type PipelineErrorCode } from '../base/errors.ts';
 import type { Value } from '../base/value.ts';
 import { mergeChunks } from '../microbatch/index.ts';
 import { type DataParallel, dataParallelOf, type Readiness } from '../parallel/data-parallel.ts';
@@ -561,7 +561,7 @@ export class PipelineRuntime<
     } catch (cause) {
       if (!(cause instanceof PipelineError)) throw cause;
       throw new PipelineError(
-        cause.code,
+        cause.code as PipelineErrorCode,
         `${where}: ${cause.message}. Where they are not needed as one, say returnOutputs: false, or take each with onOutput${training ? '. All else of the step is done: gradients are there' : ''}`,
         cause.details,
         { cause },

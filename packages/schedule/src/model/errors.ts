@@ -1,22 +1,25 @@
 /** @file The one error class of this package, and the checks that end in it. */
 
 /** What went wrong, for programs; the message says it for people. */
-export type ScheduleErrorCode =
-  | 'BAD_ACTION'
-  | 'BAD_CSV'
-  | 'BAD_JSON'
-  | 'BAD_OPTION'
-  | 'BAD_PLAN'
-  | 'BAD_SCHEDULE'
-  | 'BAD_SHAPE'
-  | 'DEADLOCK'
-  | 'INTERNAL'
-  | 'NOT_COMPUTE_ONLY'
-  | 'PACKING_RANGE'
-  | 'UNKNOWN_OPTION'
-  | 'UNKNOWN_SCHEDULE'
-  | 'UNSUPPORTED'
-  | 'MEMORY_LIMIT';
+export const scheduleErrorCodes = [
+  'BAD_ACTION',
+  'BAD_CSV',
+  'BAD_JSON',
+  'BAD_OPTION',
+  'BAD_PLAN',
+  'BAD_SCHEDULE',
+  'BAD_SHAPE',
+  'DEADLOCK',
+  'MEMORY_LIMIT',
+  'NOT_COMPUTE_ONLY',
+  'PACKING_RANGE',
+  'UNKNOWN_OPTION',
+  'UNKNOWN_SCHEDULE',
+  'UNSUPPORTED',
+] as const;
+
+/** One of the codes of this package. */
+export type ScheduleErrorCode = (typeof scheduleErrorCodes)[number];
 
 /**
  * An error that names the function, the rule, the values and the way out.

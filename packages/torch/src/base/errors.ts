@@ -38,6 +38,7 @@ export const torchErrorCodes = [
   'IN_USE',
   'LIBTORCH',
   'LIBTORCH_NOT_FOUND',
+  'LOCK_TIMEOUT',
   'META',
   'MISMATCH',
   'MISSING_ARGUMENT',

@@ -1,6 +1,6 @@
 /** @file The writing thread as seen by a rank: jobs go out, results come back, and nobody has to wait for them. */
 import { MessageChannel, type MessagePort, receiveMessageOnPort, Worker } from 'node:worker_threads';
-import { PipelineError } from '../../base/errors.ts';
+import { PipelineError, type PipelineErrorCode } from '../../base/errors.ts';
 import { isInterrupted } from '../../base/interruption.ts';
 import { compiledUrl } from '../../base/module-url.ts';
 import { SnapshotMemory } from './snapshot-memory.ts';
@@ -113,5 +113,5 @@ export function giveUpSaves(): void {
 
 /** The error of a save that failed. */
 export function saveError({ code, message }: { readonly code: string; readonly message: string }): PipelineError {
-  return new PipelineError(code, message);
+  return new PipelineError(code as PipelineErrorCode, message);
 }

@@ -1,7 +1,7 @@
 /** @file Ranks that failed: which one is the cause, and how it is told. */
 import { constants } from 'node:os';
 import type { Thrown } from '@pipewright/torch/environment';
-import { PipelineError } from '../../base/errors.ts';
+import { PipelineError, type PipelineErrorCode } from '../../base/errors.ts';
 import { steadyMs } from '../../base/steady-clock.ts';
 import { formatDigest } from '../../status/digest.ts';
 import { formatPlace, type RankPlace } from '../../status/place.ts';
@@ -41,7 +41,9 @@ export class LaunchError extends PipelineError {
     const ordered = orderByCause(failures);
     const [first] = ordered;
     if (first === undefined) throw new PipelineError('INTERNAL', 'internal: a LaunchError without a failure');
-    super(first.code ?? 'RANK_FAILED', `${whereFailed(first, places)}: ${first.message}`, { rank: first.rank });
+    super((first.code ?? 'RANK_FAILED') as PipelineErrorCode, `${whereFailed(first, places)}: ${first.message}`, {
+      rank: first.rank,
+    });
     this.rank = first.rank;
     this.failures = ordered;
     this.places = places;
