@@ -180,10 +180,11 @@ test('the recorder shows when stages are gathered, given up and reduced', async 
   expect(results[0]?.[0]?.evaluation).toEqual(['0UNSHARD', '2UNSHARD', '2RESHARD', '0RESHARD']);
 });
 
-test('an exported model in shards trains as without', async () => {
+test('an exported model in shards trains as without, and with dropout by name it draws the same', async () => {
   type Weights = Record<string, number[]>;
-  const cases = [{}, { schedule: 'ZBVZeroBubble', count: 4 }];
+  const cases = [{}, { schedule: 'ZBVZeroBubble', count: 4 }, { dropout: true }];
   const plain = await run<Weights>(2, ...cases.map((one) => ['graph', { ...one, wrap: 'none' }] as const));
+  expect(plain[0]?.[2]).not.toEqual(plain[0]?.[0]); // dropout drops
   for (const wrap of ['parameters', 'gradients']) {
     const sharded = await run<Weights>(4, ...cases.map((one) => ['graph', { ...one, wrap }] as const));
     cases.forEach((_, i) => {

@@ -297,11 +297,15 @@ const scenarios = {
   },
 
   /** A model that was exported, in shards: as on two ranks with the whole batch. */
-  graph({ wrap, schedule = '1F1B', count = 2 }) {
+  graph({ wrap, schedule = '1F1B', count = 2, dropout = false }) {
     const pp = 2;
     const mesh = initDeviceMesh('cpu', [pp, distributed.getWorldSize() / pp], ['pp', 'dp']);
     const dp = mesh.getLocalRank('dp');
     const model = loadPt2(fileURLToPath(new URL('../../../../testdata/models/gpt2_dyn.pt2', import.meta.url)));
+    // As a model that was exported for training has it.
+    for (const node of dropout ? model.graph.nodes : [])
+      if (node.kind === 'call' && node.op === 'aten::dropout')
+        /** @type {unknown[]} */ (/** @type {unknown} */ (node.args)).splice(1, 2, { float: 0.2 }, true);
     const pipe = pipeline(model, { stages: count });
     const own = Array.from({ length: count }, (_, i) => i).filter(
       (i) => (i < pp ? i : 2 * pp - 1 - i) === mesh.getLocalRank('pp'),
@@ -312,7 +316,10 @@ const scenarios = {
       return stage;
     });
     const lossFn = (/** @type {Tensor} */ output) => output.square().mean();
-    const runtime = new PipelineRuntime(stages, schedule, { microbatches: 2, lossFn });
+    // The same microbatches of the whole batch.
+    const microbatches = dropout && wrap === 'none' ? 4 : 2;
+    const random = dropout ? new nn.NamedRandom({ seed: 4 }) : undefined;
+    const runtime = new PipelineRuntime(stages, schedule, { microbatches, lossFn, random });
     const optimizer = new optim.SGD([...new Set(stages.flatMap(({ module }) => module.parameters()))], { lr: 0.1 });
     const [input] = model.graph.nodes;
     const { shape } = /** @type {{ shape: number[] }} */ (/** @type {unknown} */ (input?.meta ?? { shape: [] }));
