@@ -5,7 +5,7 @@ import { checkChoice, checkOptions, ScheduleError, show } from '../model/errors.
 import { Schedule, type ScheduleData, type ScheduleOrder } from '../model/schedule.ts';
 import { Simulation } from '../simulate/simulation.ts';
 import { computationVisuals } from './palette.ts';
-import { type Drawable, FaceReader, type Picture, pictureOf } from './picture.ts';
+import { type Drawable, FaceReader, isPicture, type Picture, pictureOf } from './picture.ts';
 
 /** One event; which fields it has depends on `ph`. */
 export interface TraceEvent {
@@ -63,7 +63,11 @@ export function toChromeTrace(source: Drawable, options: ChromeTraceOptions = {}
     );
   }
   if (options.compat === 'torch')
-    return { traceEvents: torchEvents(source instanceof Simulation ? source.schedule : Schedule.from(source)) };
+    return {
+      traceEvents: torchEvents(
+        source instanceof Simulation || isPicture(source) ? source.schedule : Schedule.from(source),
+      ),
+    };
   const picture = pictureOf(source);
   const writer = new TraceWriter(picture, unitUs * 1000);
   writer.slices();

@@ -46,11 +46,12 @@ export interface Picture {
   readonly busy: ArrayLike<number>;
 }
 
-/** What can be drawn: a simulated step, or a schedule, which is then simulated with unit costs. */
-export type Drawable = Simulation | Schedule | ScheduleData;
+/** What can be drawn: a simulated step, a schedule, which is then simulated with unit costs, or a picture that somebody made. */
+export type Drawable = Simulation | Schedule | ScheduleData | Picture;
 
 /** The picture of a simulated step; of a schedule, with F = I = W = 1 and B = 2. */
 export function pictureOf(source: Drawable): Picture {
+  if (isPicture(source)) return source;
   const simulation = source instanceof Simulation ? source : simulate(Schedule.from(source));
   const { schedule, offsets, start, end, costs } = simulation;
   const columns = new BarColumns(schedule.size);
@@ -76,6 +77,11 @@ export function pictureOf(source: Drawable): Picture {
     bubble: simulation.bubble,
     busy: simulation.busy,
   };
+}
+
+/** Whether something is a picture already. */
+export function isPicture(source: Drawable): source is Picture {
+  return typeof source === 'object' && source !== null && 'bars' in source && 'transfers' in source;
 }
 
 /** How many messages a step has if it runs all its microbatches. */

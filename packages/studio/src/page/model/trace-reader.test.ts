@@ -1,10 +1,13 @@
 /** @file Traces: actions are found by their names, whatever else is in the file. */
+import { readFileSync } from 'node:fs';
 import { buildSchedule, dumpChromeTrace, lower, simulate, toChromeTrace } from '@pipewright/schedule';
 import { describe, expect, test } from 'vitest';
 import { openRun } from './recorded.ts';
 import { readTraces } from './trace-reader.ts';
 
 const schedule = buildSchedule('1F1B', { ranks: 3, microbatches: 4 });
+const sample = (name: string): string =>
+  readFileSync(new URL(`../../../../../testdata/traces/${name}`, import.meta.url), 'utf8');
 
 describe('traces', () => {
   test('our own trace of a simulated step gives its actions and times back', () => {
@@ -49,6 +52,48 @@ describe('traces', () => {
     expect(run.schedule.toString()).toBe('0F0 0B0\n1F0 1B0');
     expect(run.view(1).recorded.makespan).toBeCloseTo(2.18, 6);
     expect(run.note).toMatch(/clocks/);
+  });
+
+  test.each([
+    ['gpipe', '0F0 0F1 0F2 0F3 0B0 0B1 0B2 0B3\n1F0 1F1 1F2 1F3 1B0 1B1 1B2 1B3'],
+    ['interleaved-1f1b', null],
+    ['interleaved-zero-bubble', null],
+  ])("the profiler's own files of two processes: %s", (name, order) => {
+    const run = openRun(name, [sample(`${name}-0.json`), sample(`${name}-1.json`)]);
+    expect(run.stepCount).toBe(2);
+    expect(run.schedule.ranks).toBe(2);
+    if (order !== null) expect(run.schedule.toString()).toBe(order);
+    else {
+      expect(run.schedule.stageToRank).toEqual([0, 1, 0, 1]);
+      const kinds = run.schedule.order.flat().map((action) => action?.kind);
+      expect(kinds.filter((kind) => kind === 'F')).toHaveLength(16);
+      expect(kinds.filter((kind) => kind === 'B' || kind === 'W')).toHaveLength(16);
+    }
+    for (const step of [0, 1]) {
+      const { recorded } = run.view(step);
+      expect(recorded.makespan).toBeGreaterThan(0);
+      for (const { main } of recorded.lanes)
+        for (let i = 1; i < main.count; i++) expect(main.start[i]!).toBeGreaterThanOrEqual(main.end[i - 1]!);
+    }
+  });
+
+  test('where a GPU took part, its times count, not those of the processor', () => {
+    const range = (cat: string, name: string, ts: number): object => ({
+      ph: 'X',
+      cat,
+      name,
+      ts,
+      dur: 10,
+      pid: 0,
+      tid: 1,
+    });
+    const traceEvents = [
+      ...[range('user_annotation', 'PP:0F0', 0), range('gpu_user_annotation', 'PP:0F0', 500)],
+      ...[range('user_annotation', 'PP:0B0', 20), range('gpu_user_annotation', 'PP:0B0', 700)],
+    ];
+    const run = openRun('gpu', [JSON.stringify({ traceEvents })]);
+    expect(run.stepCount).toBe(1);
+    expect(run.view(0).recorded.makespan).toBeCloseTo(0.21, 9);
   });
 
   test.each([

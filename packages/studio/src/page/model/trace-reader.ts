@@ -31,9 +31,14 @@ interface TraceEvent {
   readonly ts?: unknown;
   readonly dur?: unknown;
   readonly pid?: unknown;
+  readonly cat?: unknown;
   readonly tid?: unknown;
 }
 
+/** PyTorch's GPipe names its actions without their stage, which is that of the rank. */
+const gpipeName = /^(Forward|Backward) (\d{1,6})$/;
+/** Ranges as they ran on a GPU: where there are any, those of the processor only say when work was handed over. */
+const deviceRanges = 'gpu_user_annotation';
 const actionName = /^(?:PP:)?\(?\d+(?:F|I|W|B|UNSHARD|RESHARD|REDUCE_GRAD|SEND_F|RECV_F|SEND_B|RECV_B)\d*/;
 
 /** Reads one or several trace files of one run. */
@@ -45,27 +50,19 @@ export function readTraces(texts: readonly string[]): ReadTrace {
     const { events, rank } = parseTrace(text);
     const own: TracedAction[] = [];
     const pids = new Map<string, number>();
-    for (const event of events) {
-      const { name, ts, dur, ph, pid } = event;
-      if (ph !== 'X' || typeof name !== 'string' || !actionName.test(name)) {
-        passedOver++;
-        continue;
-      }
-      if (typeof ts !== 'number' || typeof dur !== 'number' || !Number.isFinite(ts) || !(dur >= 0)) {
-        passedOver++;
-        continue;
-      }
-      let action: Action | null;
-      try {
-        action = parseAction(name.replace(/^PP:/, ''));
-      } catch {
-        passedOver++;
-        continue;
-      }
-      if (action === null) continue;
+    const ranges = events.filter(({ ph, name }) => ph === 'X' && typeof name === 'string' && isActionName(name));
+    const onDevice = ranges.filter(({ cat }) => cat === deviceRanges);
+    const used = onDevice.length > 0 ? onDevice : ranges;
+    passedOver += events.length - used.length;
+    for (const { name, ts, dur, pid } of used) {
       const key = String(pid);
       if (!pids.has(key)) pids.set(key, pids.size);
       const which = rank ?? (texts.length > 1 ? file : typeof pid === 'number' && pid < 4096 ? pid : pids.get(key)!);
+      const action = actionOf(name as string, which);
+      if (action === null || typeof ts !== 'number' || typeof dur !== 'number' || !Number.isFinite(ts) || !(dur >= 0)) {
+        passedOver++;
+        continue;
+      }
       own.push({ rank: which, action, start: ts / 1000, end: (ts + dur) / 1000 });
     }
     if (own.length > 0) clocks++;
@@ -74,12 +71,27 @@ export function readTraces(texts: readonly string[]): ReadTrace {
   if (found.length === 0)
     throw new ScheduleError(
       'BAD_JSON',
-      'There is no action of a pipeline in this trace: looked for ranges such as PP:2F0 (PyTorch names them so when a schedule runs under its profiler)',
+      'There is no action of a pipeline in this trace: looked for ranges such as PP:2F0 (as PyTorch names those of schedules with several stages per rank) and Forward 0 (those of its GPipe; its 1F1B names none)',
     );
   const begin = found.reduce((least, { start }) => Math.min(least, start), Number.POSITIVE_INFINITY);
   const shifted = found.map((one) => ({ ...one, start: one.start - begin, end: one.end - begin }));
   const steps = intoSteps(shifted);
   return { schedule: scheduleOf(steps[0] as readonly TracedAction[]), steps, passedOver, aligned: clocks > 1 };
+}
+
+function isActionName(name: string): boolean {
+  return actionName.test(name) || gpipeName.test(name);
+}
+
+/** The action that a range is named after; null where it is none. */
+function actionOf(name: string, rank: number): Action | null {
+  const gpipe = gpipeName.exec(name);
+  try {
+    if (gpipe !== null) return parseAction(`${rank}${gpipe[1] === 'Forward' ? 'F' : 'B'}${gpipe[2]}`);
+    return parseAction(name.replace(/^PP:/, ''));
+  } catch {
+    return null;
+  }
 }
 
 function parseTrace(text: string): { events: readonly TraceEvent[]; rank: number | null } {

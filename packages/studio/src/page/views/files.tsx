@@ -7,9 +7,11 @@ import {
   renderSvg,
   type Schedule,
   ScheduleError,
+  toChromeTrace,
 } from '@pipewright/schedule';
 import type { JSX } from 'preact';
 import { useMemo, useState } from 'preact/hooks';
+import { differencesOf, sayDifferences, sayOne } from '../model/differences.ts';
 import { readSchedule } from '../model/edit.ts';
 import { type OpenedPlan, openPlan } from '../model/plan.ts';
 import { type OpenedRun, openRun } from '../model/recorded.ts';
@@ -18,6 +20,7 @@ import type { GroupCell, Overlay } from '../timeline/timeline-canvas.ts';
 import { Button, download } from './controls.tsx';
 import { Legend } from './legend.tsx';
 import { RunTimeline } from './run-timeline.tsx';
+import { savePng } from './save-png.ts';
 import type { ThemeName } from './theme.ts';
 
 /** Largest file that is read, in bytes. */
@@ -75,9 +78,14 @@ export function Files(props: {
     select(null);
   };
   const view = useMemo(() => (run === null ? null : run.view(Math.min(at, run.stepCount - 1))), [run, at]);
+  const differences = useMemo(() => (view === null ? null : differencesOf(view)), [view]);
   const overlay: Overlay = useMemo(
-    () => ({ selected, hovered: null, arrows: [], marks: [], critical: [], drop: null }),
-    [selected],
+    () => ({
+      ...{ selected, hovered: null, arrows: [], marks: [], critical: [], drop: null },
+      longer: differences?.longer ?? [],
+      late: differences?.late ?? [],
+    }),
+    [selected, differences],
   );
   return (
     <div class="view">
@@ -119,21 +127,40 @@ export function Files(props: {
             >
               explore with these costs
             </Button>
+          </>
+        ) : null}
+        {run === null || view === null ? null : (
+          <>
             <Button
-              onClick={() => download('trace.json', 'application/json', JSON.stringify(recordingTrace(run.recording!)))}
+              onClick={() =>
+                download(
+                  `${stem(run.name)}.svg`,
+                  'image/svg+xml',
+                  renderSvg(view.recorded.picture, {
+                    title: `${run.name}, step ${run.stepNumber(at)}`,
+                    timeUnit: 'ms',
+                  }),
+                )
+              }
+            >
+              SVG
+            </Button>
+            <Button onClick={() => savePng(stem(run.name))}>PNG</Button>
+            <Button
+              title="A trace for ui.perfetto.dev"
+              onClick={() =>
+                download(
+                  `${stem(run.name)}-trace.json`,
+                  'application/json',
+                  JSON.stringify(
+                    run.recording === null ? toChromeTrace(view.recorded.picture) : recordingTrace(run.recording),
+                  ),
+                )
+              }
             >
               Perfetto
             </Button>
           </>
-        ) : null}
-        {view === null ? null : (
-          <Button
-            onClick={() =>
-              download(`${run?.name ?? 'step'}.svg`, 'image/svg+xml', renderSvg(view.recorded.picture.schedule))
-            }
-          >
-            SVG
-          </Button>
         )}
       </div>
       {problem === null ? null : (
@@ -151,7 +178,9 @@ export function Files(props: {
           <p class="diagnosis">
             <strong>{run.name}</strong>: step {run.stepNumber(at)} took {quantity(view.recorded.makespan)} ms
             {view.planned === null ? '' : `, planned with the mean durations ${quantity(view.planned.makespan)} ms`},
-            idle {percent(view.recorded.picture.bubble?.makespan ?? 0)}. {run.note ?? ''}
+            idle {percent(view.recorded.picture.bubble?.makespan ?? 0)}.{' '}
+            {differences === null ? '' : sayDifferences(differences, view, 'on average')} {run.note ?? ''}
+            {selected === null ? '' : ` ${sayOne(view, selected) ?? ''}`}
           </p>
           <RunTimeline
             view={view}
@@ -193,4 +222,9 @@ function asSchedule({ name, text }: GivenFile): Schedule | null {
   } catch {
     return null;
   }
+}
+
+/** The name of a file without its ending. */
+function stem(name: string): string {
+  return (name.split(', ')[0] ?? name).replace(/\.[^.]*$/, '') || 'step';
 }

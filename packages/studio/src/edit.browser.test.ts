@@ -1,0 +1,101 @@
+/** @file Editing in a real browser: every change can be undone and saved, a deadlock is drawn; controls have names, themes contrast. */
+import { buildSchedule, parseCsv, Schedule, simulate } from '@pipewright/schedule';
+import { describe, expect, test } from 'vitest';
+import { BrowserPage, chromiumPath } from '../testing/browser-page.ts';
+
+describe.skipIf(chromiumPath === undefined)('edit', () => {
+  const studio = new BrowserPage();
+  const said = (): Promise<string | null> => studio.text('[aria-live]');
+
+  test('delete, add, move by keys, undo and redo; CSV and JSON that run', async () => {
+    const { page } = studio;
+    await studio.open('view=edit&ranks=2&microbatches=3');
+    await page.focus('canvas.lanes');
+    await page.keyboard.press('ArrowRight');
+    await page.keyboard.press('Delete');
+    await expect.poll(said).toContain('0F0 deleted on rank 0');
+    await expect.poll(said).toMatch(/rules? (is|are) broken/);
+    await page.keyboard.press('Control+z');
+    await expect.poll(said).toContain('Every rule is kept.');
+    await page.keyboard.press('Control+Shift+Z');
+    await expect.poll(said).toContain('0F0 deleted');
+    await page.keyboard.press('Control+z');
+    await page.keyboard.press('ArrowRight');
+    await page.keyboard.press('Alt+ArrowRight');
+    await expect.poll(said).toContain('0F0 moved on rank 0');
+    await page.getByLabel('Action to add before the selected one').fill('nonsense');
+    await page.click('button:text-is("insert")');
+    await expect.poll(() => studio.text('[role=alert]')).toContain('nonsense');
+    await page.getByLabel('Action to add before the selected one').fill('0F9');
+    await page.click('button:text-is("insert")');
+    await expect.poll(said).toContain('0F9 added on rank 0');
+    await page.click('button:text-is("undo")');
+    await page.click('button:text-is("undo")');
+    await expect.poll(said).toContain('Every rule is kept.');
+    const wanted = buildSchedule('1F1B', { ranks: 2, microbatches: 3 }).toString();
+    const csv = await studio.download('save CSV');
+    expect(parseCsv(csv.bytes.toString()).toString()).toBe(wanted);
+    const json = await studio.download('save JSON');
+    expect(Schedule.fromJSON(json.bytes.toString()).toString()).toBe(wanted);
+    expect(simulate(Schedule.fromJSON(json.bytes.toString())).makespan).toBeGreaterThan(0);
+  });
+
+  test('a deadlock is drawn as a cycle between the ranks', async () => {
+    const { page } = studio;
+    await studio.open('view=edit');
+    await page.click('summary');
+    const red = (): Promise<number> =>
+      page.evaluate(() => {
+        const canvas = document.querySelector('canvas.lanes') as HTMLCanvasElement;
+        const { data } = canvas.getContext('2d')!.getImageData(90, 0, canvas.width - 90, canvas.height);
+        let found = 0;
+        for (let i = 0; i < data.length; i += 4)
+          if (data[i] === 0xc6 && data[i + 1] === 0x28 && data[i + 2] === 0x28) found++;
+        return found;
+      });
+    expect(await red()).toBe(0);
+    await page.fill('textarea', '2F0,0F0,2B0,0B0\n1F0,1B0');
+    await page.click('.paste button');
+    await expect.poll(said).toMatch(/broken/);
+    expect(await studio.text('.violations')).toMatch(/deadlock/);
+    await expect.poll(red).toBeGreaterThan(50);
+  });
+
+  test('every control has a name, focus is visible, the page is used without a mouse, dark follows the system', async () => {
+    const { page } = studio;
+    await page.emulateMedia({ colorScheme: 'dark' });
+    await studio.open();
+    expect(await page.getAttribute('html', 'data-theme')).toBe('dark');
+    for (const view of ['Explore', 'Edit', 'Live', 'Files']) {
+      await page.getByRole('button', { name: view, exact: true }).click();
+      const unnamed = await page.evaluate(() =>
+        [...document.querySelectorAll('button, input, select, textarea, canvas')]
+          .filter((element) => {
+            const label = element.getAttribute('aria-label') ?? element.textContent ?? '';
+            const labels = (element as HTMLInputElement).labels;
+            return label.trim() === '' && (labels === null || labels === undefined || labels.length === 0);
+          })
+          .map((element) => element.outerHTML),
+      );
+      expect(unnamed, view).toEqual([]);
+    }
+    await page.keyboard.press('?');
+    await expect.poll(() => studio.text('.help')).toContain('undo and redo');
+    await page.keyboard.press('Escape');
+    await expect.poll(() => page.locator('.help').count()).toBe(0);
+    const contrast = await page.evaluate(() => {
+      const light = (color: string): number => {
+        const [r = 0, g = 0, b = 0] = (color.match(/[\d.]+/g) ?? []).map((value) => Number(value) / 255);
+        const linear = (value: number): number => (value <= 0.04045 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4);
+        return 0.2126 * linear(r) + 0.7152 * linear(g) + 0.0722 * linear(b);
+      };
+      return ['dark', 'light'].map((theme) => {
+        document.documentElement.dataset['theme'] = theme;
+        const style = getComputedStyle(document.body);
+        const [a, b] = [light(style.color), light(style.backgroundColor)];
+        return (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+      });
+    });
+    for (const ratio of contrast) expect(ratio).toBeGreaterThan(7);
+  });
+});

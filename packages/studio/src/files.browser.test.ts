@@ -1,0 +1,116 @@
+/** @file Files in a real browser: each kind of file opens, steps are scrubbed through, every export is what it says. */
+import { readFileSync } from 'node:fs';
+import { buildSchedule, LiveRunReader, simulate } from '@pipewright/schedule';
+import { describe, expect, test } from 'vitest';
+import { BrowserPage, chromiumPath } from '../testing/browser-page.ts';
+import type { StudioFile } from './server/page-file.ts';
+
+const testdata = (name: string): string => readFileSync(new URL(`../../../testdata/${name}`, import.meta.url), 'utf8');
+const traces: readonly StudioFile[] = [0, 1].map((rank) => {
+  const name = `interleaved-1f1b-${rank}.json`;
+  return { name, text: testdata(`traces/${name}`) };
+});
+
+/** A recording of 1F1B on 2 ranks: three steps, each longer than the one before. */
+function recording(): string {
+  const schedule = buildSchedule('1F1B', { ranks: 2, microbatches: 3 });
+  const reader = new LiveRunReader(10, 10);
+  for (const rank of [0, 1]) {
+    const head = { device: 'cpu', process: `host:${rank}`, origin: 0, tokensPerStep: null };
+    reader.add(rank, { kind: 'run', version: 1, rank, ...head, schedule: rank === 0 ? schedule.toJSON() : null });
+  }
+  [10, 20, 30].forEach((F, step) => {
+    const simulation = simulate(schedule, { F, B: 2 * F });
+    for (const rank of [0, 1]) {
+      const times = (schedule.order[rank] ?? []).flatMap((_, slot) => simulation.at(rank, slot) ?? []);
+      const start = times.map((one) => step * 1000 + one.start);
+      const none = start.map(() => 0);
+      reader.add(rank, {
+        ...{ kind: 'step', step, training: true, begin: step * 1000, end: step * 1000 + simulation.makespan },
+        ...{ loss: null, processBytes: 1, deviceBytes: null, heldBytes: null },
+        actions: {
+          ...{ start, ready: start.map(() => -1), stop: times.map((one) => step * 1000 + one.end) },
+          ...{ bytes: none, tensors: none },
+        },
+      });
+    }
+  });
+  return JSON.stringify(reader.recording());
+}
+
+describe.skipIf(chromiumPath === undefined)('files', () => {
+  const studio = new BrowserPage();
+
+  test('a recording: steps are scrubbed through, differences marked, its costs explored', async () => {
+    const { page } = studio;
+    await studio.open('', [{ name: 'run.json', text: recording() }]);
+    await expect.poll(() => studio.text('.diagnosis')).toMatch(/^run\.json: step 0 took 120 ms/);
+    const slider = page.getByLabel('Recorded step', { exact: true });
+    await slider.fill('2');
+    await expect.poll(() => studio.text('.diagnosis')).toMatch(/step 2 took 360 ms.*12 actions took over 10% longer/);
+    await slider.press('ArrowLeft');
+    await expect.poll(() => studio.text('.diagnosis')).toMatch(/step 1 took 240 ms/);
+    const box = (await page.locator('canvas.lanes').boundingBox())!;
+    await page.mouse.click(box.x + 90, box.y + 75);
+    await expect
+      .poll(() => studio.text('.diagnosis'))
+      .toMatch(/0F0 on rank 0: planned .* ms, recorded 0\.00 to 20\.00 ms/);
+    await page.click('button:has-text("explore with these costs")');
+    await expect.poll(() => page.url()).toContain('F=25,25');
+    expect(studio.problems).toEqual([]);
+  });
+
+  test("PyTorch's profiler traces of two processes: opened, scrubbed, saved as SVG, PNG and Perfetto", async () => {
+    const { page } = studio;
+    await studio.open('', traces);
+    await expect
+      .poll(() => studio.text('.diagnosis'))
+      .toMatch(/^interleaved-1f1b-0\.json, .*step 0 took [\d.]+ ms.*clocks/);
+    const first = await studio.text('.diagnosis');
+    await page.getByLabel('Recorded step', { exact: true }).fill('1');
+    await expect.poll(() => studio.text('.diagnosis')).not.toBe(first);
+
+    const svg = await studio.download('SVG');
+    expect(svg.name).toBe('interleaved-1f1b-0.svg');
+    expect(svg.bytes.toString()).toMatch(/^<svg [\s\S]*3F3[\s\S]*<\/svg>\s*$/);
+    const png = await studio.download('PNG');
+    expect(png.name).toBe('interleaved-1f1b-0.png');
+    expect(png.bytes.subarray(0, 8)).toEqual(Buffer.from([137, 80, 78, 71, 13, 10, 26, 10]));
+    expect(png.bytes.readUInt32BE(16)).toBeGreaterThan(500); // as wide as the timeline
+    const perfetto = await studio.download('Perfetto');
+    const { traceEvents } = JSON.parse(perfetto.bytes.toString()) as { traceEvents: { ph: string; name: string }[] };
+    const names = traceEvents.filter(({ ph }) => ph === 'X').map(({ name }) => name);
+    expect(names.filter((name) => /^\dF\d$/.test(name))).toHaveLength(16);
+    expect(names.filter((name) => /^\dB\d$/.test(name))).toHaveLength(16);
+    // What was saved opens again.
+    await page.setInputFiles('input[type=file]', {
+      name: 'again.json',
+      mimeType: 'application/json',
+      buffer: perfetto.bytes,
+    });
+    await expect.poll(() => studio.text('.diagnosis')).toMatch(/^again\.json: step 0 took/);
+    expect(studio.problems).toEqual([]);
+  });
+
+  test("PyTorch's CSV opens for editing; a trace without actions says what was looked for", async () => {
+    const { page } = studio;
+    await studio.open('view=files');
+    const give = (name: string, text: string): Promise<void> =>
+      page.setInputFiles('input[type=file]', { name, mimeType: 'text/plain', buffer: Buffer.from(text) });
+    await give('other.json', '{"traceEvents":[{"ph":"X","name":"aten::mm","ts":1,"dur":2}]}');
+    await expect.poll(() => studio.text('.problem')).toContain('looked for ranges such as PP:2F0');
+    await give('order.csv', testdata('csv/torch-2.15-ZBVZeroBubble.csv'));
+    await expect.poll(() => studio.text('[aria-live]')).toContain('Every rule is kept.');
+    expect(await studio.text('nav button[aria-current]')).toBe('Edit');
+  });
+
+  test('Explore saves SVG, PNG and Perfetto too', async () => {
+    await studio.open('schedule=ZB1P&ranks=3&microbatches=6');
+    expect((await studio.download('SVG')).bytes.toString()).toContain('2W5');
+    expect((await studio.download('PNG')).bytes.subarray(1, 4).toString()).toBe('PNG');
+    const { traceEvents } = JSON.parse((await studio.download('Perfetto')).bytes.toString()) as {
+      traceEvents: { name: string }[];
+    };
+    expect(traceEvents.map(({ name }) => name)).toContain('2W5');
+  });
+});
