@@ -73,12 +73,15 @@ async function addPrebuilt(packageDir) {
   const { runSetup } = await import(pathToFileURL(join(root, 'packages/torch/dist/setup/index.js')).href);
   const { addon, libtorch } = await runSetup();
   const { builtFrom: _, ...stamp } = addon.stamp;
+  // Why there is none for CUDA has to do with the machine that packs; whoever installs is told what to do.
+  const withoutCuda =
+    stamp.withoutCuda === null ? null : 'none came with the package; built by: npx pipewright setup --cuda';
   const dir = join(packageDir, 'prebuilt', `${stamp.key.platform}-libtorch-${libtorch.version.replace(/\+.*/, '')}`);
   mkdirSync(dir, { recursive: true });
   for (const name of readdirSync(addon.dir).filter((file) => file.endsWith('.node')))
     copyFileSync(join(addon.dir, name), join(dir, name));
   const key = { ...stamp.key, libtorchDir: '' };
-  writeFileSync(join(dir, 'stamp.json'), `${JSON.stringify({ ...stamp, key }, null, 2)}\n`);
+  writeFileSync(join(dir, 'stamp.json'), `${JSON.stringify({ ...stamp, key, withoutCuda }, null, 2)}\n`);
 }
 
 if (process.argv[1] === fileURLToPath(import.meta.url))

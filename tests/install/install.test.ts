@@ -113,6 +113,7 @@ test('install, doctor, types, training', () => {
   expect(setup.stderr).not.toContain('compile');
   const doctor = run('npx', 'pipewright', 'doctor');
   expect(doctor.stdout + doctor.stderr).toContain('Nothing that is needed is missing.');
+  expect(doctor.stdout).toMatch(/CUDA addon +none came with the package; built by: npx pipewright setup --cuda/);
   expect(doctor.status).toBe(0);
 
   copyFileSync(join(here, 'train.ts'), join(project, 'train.ts'));
