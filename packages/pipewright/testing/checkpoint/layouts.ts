@@ -1,5 +1,6 @@
 /** @file Saves at one layout and loads at others, and compares: shared by a test, which takes a few pairs, and a script, which takes all. */
 import { join } from 'node:path';
+import { freePort } from '@pipewright/torch/environment';
 import { runRanks } from '../launch.ts';
 
 /** How a run is laid out. */
@@ -8,6 +9,8 @@ export interface Layout {
   readonly dp: number;
   readonly schedule: string;
   readonly sharded?: boolean;
+  /** Default AdamW. */
+  readonly optimizer?: 'Adafactor';
 }
 
 /** What a rank has seen. */
@@ -23,26 +26,74 @@ export interface RankResult {
 const program = new URL('../ranks/checkpoint.mjs', import.meta.url);
 
 /** A layout in words. */
-export function nameOf({ pp, dp, schedule, sharded }: Layout): string {
-  return `${schedule}-${pp}x${dp}${sharded === true ? '-sharded' : ''}`;
+export function nameOf({ pp, dp, schedule, sharded, optimizer }: Layout): string {
+  return `${schedule}-${pp}x${dp}${sharded === true ? '-sharded' : ''}${optimizer === undefined ? '' : `-${optimizer}`}`;
 }
 
-async function run(layout: Layout, cases: readonly object[]): Promise<RankResult[][]> {
-  return (await runRanks(program, [String(layout.pp * layout.dp), JSON.stringify(cases)])) as RankResult[][];
+/** What ranks are. */
+export type Ranks = 'threads' | 'processes';
+
+async function run(layout: Layout, cases: readonly object[], ranks: Ranks): Promise<RankResult[][]> {
+  const count = layout.pp * layout.dp;
+  if (ranks === 'threads') return (await runRanks(program, [String(count), JSON.stringify(cases)])) as RankResult[][];
+  return (await Promise.all((await processes(count, cases)).map(({ result }) => result))) as RankResult[][];
+}
+
+/** Starts a process for each rank; `env` adds to the environment of a rank. */
+async function processes(
+  count: number,
+  cases: readonly object[],
+  env: (rank: number) => Record<string, string> = () => ({}),
+): Promise<{ readonly result: Promise<unknown> }[]> {
+  const place = { WORLD_SIZE: String(count), MASTER_ADDR: '127.0.0.1', MASTER_PORT: String(await freePort()) };
+  return Array.from({ length: count }, (_, rank) => ({
+    result: runRanks(program, ['0', JSON.stringify(cases)], {
+      ...place,
+      RANK: String(rank),
+      PIPEWRIGHT_THREADS: '1',
+      ...env(rank),
+    }),
+  }));
+}
+
+/** Trains and saves twice, the second time with a rank that is killed at a call of its writing thread; how each rank ended. */
+export async function saveUntilKilled(
+  layout: Layout,
+  folder: string,
+  { rank: dying, dieAt }: { readonly rank: number; readonly dieAt: number },
+): Promise<string[]> {
+  const cases = [{ kind: 'die', layout, folder, dying }];
+  const started = await processes(layout.pp * layout.dp, cases, (rank) =>
+    rank === dying ? { DIE_AT: String(dieAt), DIE_AFTER: 'step-00000003' } : {},
+  );
+  return Promise.all(
+    started.map(({ result }) =>
+      result.then(
+        () => 'saved',
+        (error: Error) => /ended with (\w+)/.exec(error.message)?.[1] ?? error.message,
+      ),
+    ),
+  );
 }
 
 /** Trains three steps at a layout, saves, and goes on for three. */
-export async function save(layout: Layout, folder: string): Promise<RankResult[]> {
+export async function save(layout: Layout, folder: string, ranks: Ranks = 'threads'): Promise<RankResult[]> {
   const path = join(folder, nameOf(layout));
-  const results = await run(layout, [{ kind: 'save', layout, folder: path, steps: 3, more: 3 }]);
+  const results = await run(layout, [{ kind: 'save', layout, folder: path, steps: 3, more: 3 }], ranks);
   return results.map(([result]) => result as RankResult);
 }
 
-/** Loads what other layouts have saved, and goes on for three steps; `results[saved][rank]`. */
-export async function load(layout: Layout, saved: readonly Layout[], folder: string): Promise<RankResult[][]> {
+/** Loads what other layouts have saved, and goes on for some steps; `results[saved][rank]`. */
+export async function load(
+  layout: Layout,
+  saved: readonly Layout[],
+  folder: string,
+  { ranks = 'threads', more = 3 }: { readonly ranks?: Ranks; readonly more?: number } = {},
+): Promise<RankResult[][]> {
   const results = await run(
     layout,
-    saved.map((from) => ({ kind: 'load', layout, folder: join(folder, nameOf(from)), more: 3 })),
+    saved.map((from) => ({ kind: 'load', layout, folder: join(folder, nameOf(from)), more })),
+    ranks,
   );
   return saved.map((_, i) => results.map((ofRank) => ofRank[i] as RankResult));
 }

@@ -6,6 +6,7 @@
 import { createHash } from 'node:crypto';
 import { buildSchedule } from '@pipewright/schedule';
 import { distributed, Generator, manualSeed, nn, optim, rand, randn, scope, setDefaultDtype } from '@pipewright/torch';
+import { setFileSystem } from '../../dist/checkpoint/writing/writer.js';
 import {
   fullyShard,
   initDeviceMesh,
@@ -55,7 +56,7 @@ class Counter {
   }
 }
 
-/** @typedef {{ pp: number, dp: number, schedule: string, sharded?: boolean }} Layout */
+/** @typedef {{ pp: number, dp: number, schedule: string, sharded?: boolean, optimizer?: 'Adafactor' }} Layout */
 
 /** A run at a layout, at its beginning. */
 export class Run {
@@ -82,7 +83,7 @@ export class Run {
     });
     this.runtime = new PipelineRuntime(this.stages, this.schedule, { lossFn: nn.functional.mseLoss });
     const own = [...new Set(this.stages.flatMap((stage) => stage.module.parameters()))].filter((p) => p.requiresGrad);
-    this.optimizer = new optim.AdamW(own, { lr: 0.05, weightDecay: 0.1 });
+    this.optimizer = new optim[layout.optimizer ?? 'AdamW'](own, { lr: 0.05, weightDecay: 0.1 });
     this.scheduler = new optim.StepLR(this.optimizer, 2, { gamma: 0.5 });
     this.loader = new Counter();
     this.generator = new Generator().manualSeed(5);
@@ -185,12 +186,22 @@ function numbersOf(tensor, parameter) {
   return all;
 }
 
-/** @typedef {{ kind: 'save', layout: Layout, folder: string, steps: number, more: number } | { kind: 'load', layout: Layout, folder: string, more: number }} Case */
+/** @typedef {{ kind: 'save', layout: Layout, folder: string, steps: number, more: number } | { kind: 'load', layout: Layout, folder: string, more: number } | { kind: 'die', layout: Layout, folder: string, dying: number }} Case */
 
 /** @param {Case} one */
 function perform(one) {
+  const deadly = one.kind === 'die' && distributed.getRank() === one.dying;
+  if (deadly) setFileSystem(new URL('../checkpoint/deadly-files.mjs', import.meta.url).href);
   const run = new Run(one.layout);
   try {
+    if (one.kind === 'die') {
+      for (const _ of [1, 2]) run.step();
+      run.save(one.folder, { keep: 2 }).wait();
+      run.step();
+      run.save(one.folder, { keep: 2, timeoutMs: 20_000 });
+      run.step(); // training goes on while the thread writes
+      return null;
+    }
     if (one.kind === 'save') for (let i = 0; i < one.steps; i++) run.step();
     let bytes = 0;
     if (one.kind === 'save') run.save(one.folder);

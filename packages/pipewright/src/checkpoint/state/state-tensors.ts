@@ -162,7 +162,7 @@ export function slotPart(owner: StateTensor, slot: string, { shape }: { readonly
   if (shape.join() === part.local.join()) return part;
   throw new PipelineError(
     'CHECKPOINT_STATE',
-    `checkpoint: '${slot}' of '${owner.key}' is [${shape.join(', ')}], but this rank holds [${part.local.join(', ')}] of the parameter; state that is neither one number nor like its parameter belongs to one layout and cannot be saved with shards`,
+    `checkpoint: '${slot}' of '${owner.key}' is [${shape.join(', ')}], but this rank holds [${part.local.join(', ')}] of the parameter; state that is neither one number nor like its parameter belongs to one layout and cannot be saved or loaded with shards; use replicate, or an optimizer whose state is like its parameters`,
     { name: owner.key, slot },
   );
 }
