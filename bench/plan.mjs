@@ -23,6 +23,7 @@ import {
   pipeline,
   planPipeline,
   Recorder,
+  rankPlans,
   settlePlan,
   traceModule,
 } from 'pipewright';
@@ -252,6 +253,16 @@ function settled(model, plan) {
   return agreed(() => settlePlan(plan, measured));
 }
 
+/** The best plan, as `pipewright plan` finds it: of the three that look best, the one whose own stages are fastest.
+ * @param {Model} model @param {import('pipewright').Machine} machine @param {import('pipewright').UnitTable[]} tables */
+function bestOf(model, machine, tables) {
+  const found = agreed(
+    () => /** @type {any} */ ({ plans: planPipeline({ machine, tables, batch: model.batch, most: 3 }).plans }),
+  );
+  const plans = /** @type {any} */ (found).plans.map((/** @type {PipelinePlan} */ plan) => settled(model, plan));
+  return agreed(() => /** @type {PipelinePlan} */ (rankPlans(plans)[0]));
+}
+
 /** @param {Model} model @param {readonly number[]} rows */
 function tablesOf(model, rows) {
   const group = distributed.getDefaultGroup();
@@ -320,11 +331,7 @@ export function main({ only, quick, actions }) {
       const model = make();
       const sizes = [model.batch / 16, model.batch / 8, model.batch / 4];
       const tables = tablesOf(model, sizes);
-      const found = agreed(
-        () => /** @type {any} */ ({ plans: planPipeline({ machine, tables, batch: model.batch, most: 3 }).plans }),
-      );
-      const plans = /** @type {any} */ (found).plans.map((/** @type {PipelinePlan} */ plan) => settled(model, plan));
-      const best = plans.sort((/** @type {any} */ a, /** @type {any} */ b) => a.predicted.step - b.predicted.step)[0];
+      const best = bestOf(model, machine, tables);
       const planned = record(model, best, usualSteps);
       /** @type {{ title: string, ms: number }[]} */
       const hand = [];
@@ -352,12 +359,10 @@ export function main({ only, quick, actions }) {
     manualSeed(1);
     const model = unbalanced();
     const tables = tablesOf(model, [model.batch / 16, model.batch / 8]);
-    const best = settled(
-      model,
-      agreed(() => /** @type {PipelinePlan} */ (planPipeline({ machine, tables, batch: model.batch }).plans[0])),
-    );
+    const best = bestOf(model, machine, tables);
     const equal = equalLayers('1F1B', /** @type {any} */ (tables[1]), machine, model.batch);
     const [planned, plain] = [record(model, best, usualSteps), record(model, equal, usualSteps)];
+    if (planned !== null && actions) say(formatComparison(comparePlan(best, planned)));
     if (planned !== null && plain !== null)
       say(
         `unbalanced MLP: equal layers with 1F1B ${stepOf(plain).toFixed(2)} ms, planned (${best.schedule}, ${best.microbatches}) ${stepOf(planned).toFixed(2)} ms: ${(100 * (stepOf(plain) / stepOf(planned) - 1)).toFixed(1)}% faster`,

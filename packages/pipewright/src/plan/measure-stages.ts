@@ -194,11 +194,18 @@ class StageRun {
     stage.releaseInputs(0);
   }
 
-  private backward(full: boolean, hold: Hold = {}): void {
+  /** Gradients as messages bring them. */
+  private gradients(): Tensor[][] {
+    return this.around.takers.map((taker) =>
+      (this.sent.get(taker) ?? []).map(({ shape, dtype, device }) => ones([...shape], { dtype, device })),
+    );
+  }
+
+  private backward(full: boolean, arrived: readonly Tensor[][], hold: Hold = {}): void {
     const { stage, around } = this;
     const { held } = hold;
-    for (const taker of around.takers) {
-      const grads = (this.sent.get(taker) ?? []).map(({ shape, dtype, device }) => ones([...shape], { dtype, device }));
+    for (const [i, taker] of around.takers.entries()) {
+      const grads = arrived[i] ?? [];
       if (hold.what === 'output gradients') held?.push(...grads.map((each) => keep(each.detach())));
       stage.setOutputGrads(0, taker, grads);
     }
@@ -215,9 +222,10 @@ class StageRun {
     const times = { F: 0, B: 0, I: 0, W: 0 };
     const start = this.now();
     scope(() => this.forward());
+    times.F = this.now() - start;
+    const grads = this.gradients();
     const between = this.now();
-    times.F = between - start;
-    scope(() => this.backward(full));
+    scope(() => this.backward(full, grads));
     const end = this.now();
     times[full ? 'B' : 'I'] = end - between;
     if (!full) {
@@ -270,7 +278,7 @@ class StageRun {
       this.arrive(hold);
       scope(() => this.forward(hold));
       const forward = liveBytes() - base;
-      scope(() => this.backward(false, hold));
+      scope(() => this.backward(false, this.gradients(), hold));
       const inputHalf = liveBytes() - base;
       scope(() => this.stage.backwardWeightOneChunk(0));
       const end = liveBytes() - base;

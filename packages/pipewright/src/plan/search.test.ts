@@ -26,6 +26,18 @@ function units(count: number, rows = 1): UnitCosts[] {
 
 const base: PlanOptions = { machine: { ranks: 4 }, tables: [{ rows: 1, units: units(18) }], batch: 16 };
 
+test('the first stage has no input half: all of its backward is in the weight half, as in a run', () => {
+  const [plan] = planPipeline({ ...base, schedules: ['ZBH1'] }).plans;
+  const [first, second] = plan?.costs ?? [];
+  const own = units(18).slice(0, plan?.units[0]?.length);
+  expect(first?.I).toBe(0);
+  expect(first?.W).toBeCloseTo(
+    own.reduce((sum, { I, W }) => sum + I + W, 0),
+    12,
+  );
+  expect(second?.I).toBeGreaterThan(0);
+});
+
 test('the best plan is at least as fast as every schedule with equal numbers of layers', () => {
   const { plans, refused } = planPipeline(base);
   const [best] = plans;

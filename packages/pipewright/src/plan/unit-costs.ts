@@ -63,10 +63,12 @@ export class UnitSums {
     const sum = (key: SumKey): number => (this.sums[key][to] as number) - (this.sums[key][from] as number);
     const { input } = this.units[from] as UnitCosts;
     const [F, kept] = [sum('F'), sum('activation')];
+    // No gradient goes back from the first stage: it has no input half, and all of its backward is in the weight half.
+    const [I, W] = from === 0 ? [0, sum('B')] : [sum('I'), sum('W')];
     return {
       F,
-      I: sum('I') + (recompute ? F : 0),
-      W: sum('W'),
+      I: I + (recompute ? F : 0),
+      W,
       ...(this.hasWhole ? { B: sum('B') + (recompute ? F : 0) } : {}),
       activation: recompute ? Math.min(input, kept) : kept,
       retained: Math.min(sum('retained'), kept),

@@ -21,7 +21,7 @@ export function cacheName(program: GraphProgram, key: CacheKey): string {
     version: string;
   };
   const machine = [cpus()[0]?.model, cpus().length, process.arch, version];
-  const text = JSON.stringify([1, program.graph, state, machine, key]);
+  const text = JSON.stringify([2, program.graph, state, machine, key]);
   return `${createHash('sha256').update(text).digest('hex').slice(0, 32)}.json`;
 }
 
