@@ -75,6 +75,8 @@ export function gradgradcheck(fn: Checked, inputs: readonly unknown[], options?:
 }
 
 function differentiable(result: Tensor | readonly Tensor[]): Tensor[] {
+  const isRight = result instanceof Tensor || Array.isArray(result);
+  checkGiven('gradcheck', isRight, ['what the function returned', result], 'back a tensor or an array of tensors');
   return (result instanceof Tensor ? [result] : [...result]).filter(
     (item) => item instanceof Tensor && item.requiresGrad,
   );
