@@ -1,0 +1,156 @@
+// @ts-check
+/**
+ * @file The studio at its largest, and what watching costs: 64 ranks x 4 stages x 512 microbatches with all sends and receives
+ * opened, panned and zoomed in Chromium; steps with and without somebody who watches, in turns.
+ * Run: PIPEWRIGHT_CHROMIUM=/usr/bin/chromium node bench/studio.mjs
+ */
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { pathToFileURL } from 'node:url';
+import { buildSchedule } from '@pipewright/schedule';
+import { pageWith } from '@pipewright/studio';
+import { distributed, nn, randn, scope } from '@pipewright/torch';
+import { PipelineRuntime, PipelineStage } from 'pipewright';
+import { chromium } from 'playwright-core';
+import { LiveFeed } from '../packages/pipewright/dist/recording/live-feed.js';
+import { median } from './turns.mjs';
+
+const LARGE = 'schedule=Interleaved1F1B&ranks=64&stages=4&microbatches=512&lowered=1&comm=0.1';
+const FRAMES = 240;
+const OPENINGS = 3;
+const ROUNDS = 30;
+
+const folder = mkdtempSync(join(tmpdir(), 'pipewright-bench-'));
+try {
+  const executablePath = process.env['PIPEWRIGHT_CHROMIUM'];
+  if (executablePath === undefined) console.log('PIPEWRIGHT_CHROMIUM is not set: the page is not measured');
+  else console.table([await page(executablePath)]);
+  console.table([watching(64, 8), watching(256, 128)]);
+  console.table(ownWork());
+} finally {
+  rmSync(folder, { recursive: true });
+}
+
+/** The page with 787,456 actions. @param {string} executablePath */
+async function page(executablePath) {
+  const file = join(folder, 'page.html');
+  writeFileSync(file, pageWith({ files: [], events: null }));
+  const browser = await chromium.launch({ executablePath, args: ['--no-sandbox', '--disable-gpu'], timeout: 60_000 });
+  try {
+    const opened = [];
+    const shown = await browser.newPage({ viewport: { width: 1280, height: 800 } });
+    for (let i = 0; i < OPENINGS; i++) {
+      await shown.goto('about:blank');
+      const begin = performance.now();
+      await shown.goto(`${pathToFileURL(file).href}#${LARGE}`);
+      await shown.waitForFunction('globalThis.pipewrightTimeline?.frameTimes.length > 0', null, { timeout: 120_000 });
+      opened.push(performance.now() - begin);
+    }
+    const { drawn, apart } = await shown.evaluate(async (frames) => {
+      const { pipewrightTimeline: timeline } =
+        /** @type {{ pipewrightTimeline: { frameTimes: number[], zoomBy(f: number, x: number): void, panBy(p: number): void } }} */ (
+          /** @type {unknown} */ (globalThis)
+        );
+      /** @type {number[]} */
+      const drawn = [];
+      /** @type {number[]} */
+      const apart = [];
+      let last = performance.now();
+      for (let i = 0; i < frames; i++) {
+        const phase = (i / frames) * 4;
+        if (phase < 1) timeline.zoomBy(1.1, 600);
+        else if (phase < 2) timeline.panBy(25);
+        else if (phase < 3) timeline.zoomBy(1 / 1.1, 600);
+        else timeline.panBy(-25);
+        await new Promise((done) => requestAnimationFrame(done));
+        const now = performance.now();
+        apart.push(now - last);
+        last = now;
+        drawn.push(timeline.frameTimes.at(-1) ?? 0);
+      }
+      return { drawn, apart };
+    }, FRAMES);
+    const worst = (/** @type {number[]} */ values) =>
+      Number([...values].sort((a, b) => a - b)[Math.floor(values.length * 0.95)]);
+    return {
+      'open, s (least)': Number((Math.min(...opened) / 1000).toFixed(2)),
+      'open, s (median)': Number((median(opened) / 1000).toFixed(2)),
+      'frames/s (median)': Math.round(1000 / median(apart)),
+      'frames/s (slowest 5%)': Math.round(1000 / worst(apart)),
+      'drawing, ms (least)': Number(Math.min(...drawn).toFixed(1)),
+      'drawing, ms (median)': Number(median(drawn).toFixed(1)),
+      'drawing, ms (slowest 5%)': Number(worst(drawn).toFixed(1)),
+    };
+  } finally {
+    await browser.close();
+  }
+}
+
+/** Steps with and without a watcher, in turns: processor time, so that what else runs does not count. @param {number} width @param {number} rows */
+function watching(width, rows) {
+  const [stageCount, microbatches] = [4, 8];
+  distributed.setNumThreads(1);
+  const schedule = buildSchedule('Interleaved1F1B', { ranks: 1, stages: stageCount, microbatches });
+  const x = randn([rows * microbatches, width]);
+  const make = (/** @type {boolean} */ watched) => {
+    if (watched) process.env['PIPEWRIGHT_LIVE'] = join(folder, `live-${width}`);
+    const stages = Array.from({ length: stageCount }, (_, i) => {
+      const module = new nn.Sequential(new nn.Linear(width, width), new nn.GELU(), new nn.Linear(width, width));
+      return new PipelineStage(module, i, stageCount);
+    });
+    const lossFn = (/** @type {import('@pipewright/torch').Tensor} */ y) => y.square().mean();
+    const runtime = new PipelineRuntime(stages, schedule, { lossFn, record: true });
+    scope(() => void runtime.step(x, { returnOutputs: false })); // the file is opened here
+    delete process.env['PIPEWRIGHT_LIVE'];
+    return runtime;
+  };
+  const [off, on] = [make(false), make(true)];
+  const time = (/** @type {PipelineRuntime} */ runtime, /** @type {number} */ steps) => {
+    const before = process.cpuUsage();
+    for (let i = 0; i < steps; i++) scope(() => void runtime.step(x, { returnOutputs: false }));
+    const { user, system } = process.cpuUsage(before);
+    return (user + system) / 1000 / steps;
+  };
+  const steps = Math.max(4, Math.round(100 / time(off, 3)));
+  time(on, steps);
+  /** @type {number[]} */
+  const without = [];
+  /** @type {number[]} */
+  const ratios = [];
+  for (let round = 0; round < ROUNDS; round++) {
+    const order = round % 2 === 0 ? [off, on] : [on, off];
+    const [a, b] = order.map((runtime) => time(runtime, steps));
+    const [plain, watched] = /** @type {[number, number]} */ (round % 2 === 0 ? [a, b] : [b, a]);
+    without.push(plain);
+    ratios.push(watched / plain);
+  }
+  return {
+    'width x rows': `${width} x ${rows}`,
+    'step, ms': Number(median(without).toFixed(2)),
+    'watched, more': `${((median(ratios) - 1) * 100).toFixed(2)}%`,
+  };
+}
+
+/** What is written for a step, alone: processor time. Times of actions are written about five times a second at most. */
+function ownWork() {
+  const run = { rank: 0, device: 'cpu', process: 'bench:1', origin: 0, tokensPerStep: null, schedule: null };
+  const feed = LiveFeed.open(join(folder, 'own'), run);
+  if (feed === null) throw new Error('bench/studio.mjs: the folder of the bench cannot be written');
+  const column = Array.from({ length: 64 }, (_, i) => 1234.5678 + i / 7);
+  const actions = { start: column, ready: column, stop: column, bytes: column, tensors: column };
+  const step = { step: 1, training: true, begin: 1.5, end: 2.5, loss: 1.25, processBytes: 2e8, deviceBytes: null };
+  const rows = [null, actions].map((given) => {
+    const write = () => feed.step({ ...step, heldBytes: 1000, actions: given });
+    for (let i = 0; i < 500; i++) write();
+    const before = process.cpuUsage();
+    for (let i = 0; i < 3000; i++) write();
+    const { user, system } = process.cpuUsage(before);
+    return {
+      'a step': given === null ? 'without times' : 'with the times of 64 actions',
+      'its own work, us': Number(((user + system) / 3000).toFixed(1)),
+    };
+  });
+  feed.close();
+  return rows;
+}
