@@ -83,7 +83,8 @@ export class Run {
     });
     this.runtime = new PipelineRuntime(this.stages, this.schedule, { lossFn: nn.functional.mseLoss });
     const own = [...new Set(this.stages.flatMap((stage) => stage.module.parameters()))].filter((p) => p.requiresGrad);
-    this.optimizer = new optim[layout.optimizer ?? 'AdamW'](own, { lr: 0.05, weightDecay: 0.1 });
+    const Kind = layout.optimizer === 'Adafactor' ? optim.Adafactor : optim.AdamW;
+    this.optimizer = new Kind(own, { lr: 0.05, weightDecay: 0.1 });
     this.scheduler = new optim.StepLR(this.optimizer, 2, { gamma: 0.5 });
     this.loader = new Counter();
     this.generator = new Generator().manualSeed(5);
