@@ -151,6 +151,8 @@ export async function main(life) {
   const noise = new Generator().manualSeed(rank);
   const counters = { samples: 0, draws: '', losses: '' };
   let row = 0;
+  /** @type {ReturnType<typeof saveCheckpoint> | undefined} */
+  let lastSave;
   const end = (/** @type {number} */ slot) => endHere(life, rank, now, slot);
   const checkpoints = join(life.folder, 'checkpoints');
   const whole = (/** @type {PipelineRuntime} */ { stages: own }) => ({
@@ -168,7 +170,7 @@ export async function main(life) {
             every: life.saveEvery,
             save: (runtime, step) => {
               end(-5);
-              if (life.shards) saveCheckpoint(checkpoints, { ...whole(runtime), step });
+              if (life.shards) lastSave = saveCheckpoint(checkpoints, { ...whole(runtime), step });
               else saveSafetensors(join(life.folder, `saved-${rank}`), module.stateDict());
               end(-4);
             },
@@ -207,6 +209,7 @@ export async function main(life) {
       });
     },
   });
+  lastSave?.wait();
   const hash = createHash('sha256');
   for (const [name, tensor] of module.stateDict())
     hash.update(name).update(Buffer.from(tensor.contiguous().toTypedArray().buffer));
