@@ -148,6 +148,7 @@ test('500 random calls over all operators crash nothing that libtorch does not c
   const script = fileURLToPath(new URL('../../../../tests/fuzz/ops.mjs', import.meta.url));
   const { status, stdout, stderr } = spawnSync(process.execPath, [script, '--calls', '500', '--seed', '11'], {
     encoding: 'utf8',
+    timeout: 500_000,
   });
   expect(status, stdout + stderr).toBe(0);
   expect(stdout).toContain('500 calls');
