@@ -100,7 +100,7 @@ describe.skipIf(chromiumPath === undefined || !existsSync(example))('a live run'
         const rows = await each.$$eval('.places tbody tr', (all) => all.map((row) => row.textContent ?? ''));
         expect(rows).toHaveLength(2);
         expect(rows[1]).toMatch(/^1(failed|ended|killed|gone|lost|exited)/);
-        expect(rows[0]).toMatch(/slot \d+/);
+        expect(rows[0]).toMatch(/^0(working|waiting|stopped|failed)\d+[a-zA-Z]/); // its state, its step, and where in it
         // The last step is still there: bars in the colours of forwards.
         const blue = await each.evaluate(() => {
           const canvas = document.querySelector('canvas.lanes') as HTMLCanvasElement;
