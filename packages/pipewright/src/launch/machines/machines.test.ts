@@ -1,5 +1,5 @@
 /** @file Several machines: their launchers find each other, share failures and places, and notice who is gone. */
-import { spawn } from 'node:child_process';
+import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { connect } from 'node:net';
 import { join } from 'node:path';
@@ -7,7 +7,7 @@ import { freePort } from '@pipewright/torch/environment';
 import { describe, expect, test, vi } from 'vitest';
 import { endWithTests, folder, numbersOf, patient, rejection, script } from '../../../testing/launching/processes.ts';
 import { steadyMs } from '../../base/steady-clock.ts';
-import { type LaunchError, launch } from '../index.ts';
+import { type LaunchError, type LaunchOptions, launch } from '../index.ts';
 import type { RankFailure } from '../ranks/rank-failure.ts';
 import type { Connection } from './connection.ts';
 import { openGuest } from './guest.ts';
@@ -34,6 +34,22 @@ async function together(nnodes: number): Promise<{ links: Link[]; heard: RankFai
     }),
   );
   return { links, heard };
+}
+
+/** A job of two machines with a rank each that waits: this launcher's, and one in a process of its own. */
+async function twoMachines(
+  name: string,
+  more: Partial<LaunchOptions>,
+): Promise<{ readonly ranks: ReturnType<typeof launch>; readonly other: ChildProcess; readonly file: string }> {
+  const file = join(folder, name);
+  const data = { scenario: 'waits', file };
+  const secret = 'a secret of many characters';
+  const here = { ranks: 1, nnodes: 2, nodeRank: 0, masterAddr: '127.0.0.1', masterPort: await freePort(), secret };
+  const ranks = launch({ ...here, script, data, ...more });
+  const launcher = new URL('../../../testing/launching/node-launcher.mjs', import.meta.url).pathname;
+  const there = JSON.stringify({ ...here, nodeRank: 1, data });
+  const other = endWithTests(spawn(process.execPath, [launcher, there], { stdio: 'ignore' }));
+  return { ranks, other, file };
 }
 
 describe('launchers', () => {
@@ -201,28 +217,7 @@ describe('two machines', () => {
   });
 
   test('a machine that falls silent, its connections open, is found within 15 s and named', async () => {
-    const masterPort = await freePort();
-    const file = join(folder, 'silent');
-    const data = { scenario: 'waits', file };
-    const here = {
-      ranks: 1,
-      nnodes: 2,
-      nodeRank: 0,
-      masterAddr: '127.0.0.1',
-      masterPort,
-      secret: 'many characters long',
-    };
-    const ranks = launch({ ...here, script, data, graceMs: 100 });
-    const other = endWithTests(
-      spawn(
-        process.execPath,
-        [
-          new URL('../../../testing/launching/node-launcher.mjs', import.meta.url).pathname,
-          JSON.stringify({ ...here, nodeRank: 1, data }),
-        ],
-        { stdio: 'ignore' },
-      ),
-    );
+    const { ranks, other, file } = await twoMachines('silent', { graceMs: 100 });
     const [, pid] = (await numbersOf(file, [0, 1])) as [number, number];
     // Neither its launcher nor its rank says anything more; no connection is closed.
     process.kill(pid, 'SIGSTOP');
@@ -235,28 +230,7 @@ describe('two machines', () => {
   });
 
   test('a machine whose launcher is killed is missed by the other', async () => {
-    const masterPort = await freePort();
-    const file = join(folder, 'lost');
-    const data = { scenario: 'waits', file };
-    const here = {
-      ranks: 1,
-      nnodes: 2,
-      nodeRank: 0,
-      masterAddr: '127.0.0.1',
-      masterPort,
-      secret: 'a secret of many characters',
-    };
-    const ranks = launch({ ...here, script, data, ...patient });
-    const other = endWithTests(
-      spawn(
-        process.execPath,
-        [
-          new URL('../../../testing/launching/node-launcher.mjs', import.meta.url).pathname,
-          JSON.stringify({ ...here, nodeRank: 1, data }),
-        ],
-        { stdio: 'ignore' },
-      ),
-    );
+    const { ranks, other, file } = await twoMachines('lost', patient);
     await numbersOf(file, [0, 1]);
     other.kill('SIGKILL');
     const error = await rejection<LaunchError>(ranks.done);
