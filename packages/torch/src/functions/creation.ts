@@ -1,5 +1,6 @@
 /** @file Tensors from JavaScript values. */
 
+import { types } from 'node:util';
 import { native } from '../addon/addon.ts';
 import { checkGiven } from '../base/checks.ts';
 import { checkOptions, TorchError } from '../base/errors.ts';
@@ -104,23 +105,24 @@ function finish(made: Tensor, options: TensorOptions | undefined): Tensor {
 }
 
 function isTypedArray(value: unknown): value is TypedArray {
-  return ArrayBuffer.isView(value) && !(value instanceof DataView);
+  return types.isTypedArray(value);
 }
 
+/** By what the array is, not by its class: arrays of another context of `node:vm` have classes of their own. */
 function dtypeOfArray(data: ArrayBufferView): DType {
-  if (data instanceof Float32Array) return float32;
-  if (data instanceof Float64Array) return float64;
-  if (data instanceof Int32Array) return int32;
-  if (data instanceof Uint8Array || data instanceof Uint8ClampedArray) return uint8;
-  if (data instanceof BigInt64Array) return int64;
-  if (data instanceof BigUint64Array) return uint64;
-  if (data instanceof Int16Array) return int16;
-  if (data instanceof Int8Array) return int8;
-  if (data instanceof Uint16Array) return uint16;
-  if (data instanceof Uint32Array) return uint32;
+  if (types.isFloat32Array(data)) return float32;
+  if (types.isFloat64Array(data)) return float64;
+  if (types.isInt32Array(data)) return int32;
+  if (types.isUint8Array(data) || types.isUint8ClampedArray(data)) return uint8;
+  if (types.isBigInt64Array(data)) return int64;
+  if (types.isBigUint64Array(data)) return uint64;
+  if (types.isInt16Array(data)) return int16;
+  if (types.isInt8Array(data)) return int8;
+  if (types.isUint16Array(data)) return uint16;
+  if (types.isUint32Array(data)) return uint32;
   throw new TorchError(
     'BAD_ARGUMENT',
-    `a tensor cannot be made of a ${data.constructor.name}; use one of the typed arrays`,
+    `a tensor cannot be made of a ${data.constructor.name}; use Float32Array.from(data)`,
   );
 }
 

@@ -1,4 +1,5 @@
 /** @file Buffers of JavaScript whose memory a tensor shares: they stay where they are. */
+import { types } from 'node:util';
 import * as threads from 'node:worker_threads';
 import { TorchError } from '../base/errors.ts';
 
@@ -13,6 +14,7 @@ type Move = (this: unknown, ...args: unknown[]) => unknown;
 
 /** Refuses a buffer whose memory may go away; that of WebAssembly is refused by the addon. */
 export function checkShareable(buffer: ArrayBufferLike): void {
+  if (types.isSharedArrayBuffer(buffer)) return; // never moves
   const movable: MovableBuffer = buffer as MovableBuffer;
   if (movable.resizable === true) {
     throw new TorchError(
@@ -22,6 +24,7 @@ export function checkShareable(buffer: ArrayBufferLike): void {
   }
   if (movable.detached === true)
     throw new TorchError('NOT_SHAREABLE', 'fromTypedArray: the buffer was transferred, its memory is elsewhere');
+  guardPrototypes(buffer);
 }
 
 /**
@@ -30,21 +33,20 @@ export function checkShareable(buffer: ArrayBufferLike): void {
  * reads into it; the addon holds the memory, so that it stays alive.
  */
 export function fixInPlace(buffer: ArrayBufferLike): void {
-  if (buffer instanceof SharedArrayBuffer) return; // never moves
-  const movable: MovableBuffer = buffer as MovableBuffer;
-  if (fixed.has(buffer)) return;
+  if (types.isSharedArrayBuffer(buffer) || fixed.has(buffer)) return;
   fixed.add(buffer);
   if (!isMarked(buffer)) threads.markAsUntransferable(buffer);
-  guardPrototype();
+  const movable: MovableBuffer = buffer as MovableBuffer;
   for (const name of moves) {
+    // Where the buffer is frozen, the guard of its prototype or Node itself refuses.
     if (typeof movable[name] === 'function' && !Object.hasOwn(buffer, name))
-      Object.defineProperty(buffer, name, { value: () => refuse(name) });
+      Reflect.defineProperty(buffer, name, { value: () => refuse(name) });
   }
 }
 
 const moves = ['transfer', 'transferToFixedLength'] as const;
 const fixed = new WeakSet<object>();
-let guarded = false;
+const safe = new WeakSet<object>(); // methods that refuse a buffer of `fixed`
 
 /** Node marks buffers over an addon's memory itself; marking those again makes its newer versions abort at the end. */
 function isMarked(buffer: ArrayBuffer): boolean {
@@ -54,15 +56,24 @@ function isMarked(buffer: ArrayBuffer): boolean {
 
 /**
  * Node 21 to 23 transfer marked buffers by the methods of the prototype, and to another length by moving their memory,
- * which nothing holds in place. There these methods look first whether a tensor shares the buffer.
+ * which nothing holds in place. There these methods look first whether a tensor shares the buffer: those of this context
+ * and, for a buffer of another context of `node:vm`, those of that one. V8's own way to refuse, a detach key, makes
+ * these versions end the process.
  */
-function guardPrototype(): void {
-  if (guarded) return;
-  guarded = true;
-  const prototype = ArrayBuffer.prototype as unknown as Record<string, unknown>;
+function guardPrototypes(buffer: ArrayBuffer): void {
+  guardPrototype(ArrayBuffer.prototype);
+  for (let at: unknown = Object.getPrototypeOf(buffer); at !== null; at = Object.getPrototypeOf(at))
+    guardPrototype(at as object);
+}
+
+function guardPrototype(prototype: object): void {
   for (const name of moves) {
-    const original = prototype[name];
-    if (typeof original !== 'function' || refusesMarked(original as Move)) continue;
+    const original: unknown = Object.getOwnPropertyDescriptor(prototype, name)?.value;
+    if (typeof original !== 'function' || safe.has(original)) continue;
+    if (refusesMarked(original as Move)) {
+      safe.add(original);
+      continue;
+    }
     const guard = {
       // A method, as the original is: no prototype of its own, not a constructor.
       [name](this: unknown, ...args: unknown[]): unknown {
@@ -70,8 +81,15 @@ function guardPrototype(): void {
         return Reflect.apply(original, this, args);
       },
     }[name] as Move;
+    safe.add(guard);
     Object.defineProperty(guard, 'length', { value: original.length, configurable: true });
-    Object.defineProperty(prototype, name, { value: guard, writable: true, configurable: true });
+    if (!Reflect.defineProperty(prototype, name, { value: guard, writable: true, configurable: true })) {
+      throw new TorchError(
+        'NOT_SHAREABLE',
+        `fromTypedArray: this version of Node moves the memory of an ArrayBuffer by ${name}, and the method cannot be ` +
+          'guarded because ArrayBuffer.prototype is frozen; leave out share, which copies the data, or use Node 24',
+      );
+    }
   }
 }
 

@@ -1,5 +1,6 @@
 /** @file An operator of the dispatcher bound for calling: its schema, how arguments become native values, and back. */
 
+import { types } from 'node:util';
 import { type NativeOp, native } from '../addon/addon.ts';
 import type { BoundArgument, BoundOp, Encode } from '../addon/bound-op.ts';
 import { checkText } from '../base/checks.ts';
@@ -202,7 +203,7 @@ function encoderOf(type: string): Encode {
     const element = encoderOf(list[1] as string);
     const acceptsOne = list[2] !== '';
     return (value) => {
-      if (Array.isArray(value) || (ArrayBuffer.isView(value) && !(value instanceof DataView))) {
+      if (Array.isArray(value) || types.isTypedArray(value)) {
         const items = value as unknown as ArrayLike<unknown>;
         if (items.length > longestList) throw expected(`at most ${longestList} elements`, value);
         return Array.from(items, (item) => element(item));

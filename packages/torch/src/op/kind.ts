@@ -3,6 +3,7 @@
  * kinds always take the same overload, so the choice is made once and remembered.
  */
 
+import { types } from 'node:util';
 import { FloatScalar } from '../base/float-scalar.ts';
 import { DType, dtypes } from '../tensor/dtype.ts';
 import { Generator } from '../tensor/random.ts';
@@ -40,10 +41,7 @@ export function kindOf(value: unknown): Kind {
   if (value instanceof DType) return 'D';
   if (value instanceof Generator) return 'G';
   if (isScalarObject(value as object)) return 'z';
-  if (ArrayBuffer.isView(value)) {
-    if (value instanceof DataView) return 'x';
-    return value instanceof Float32Array || value instanceof Float64Array ? 'F' : 'I';
-  }
+  if (types.isTypedArray(value)) return types.isFloat32Array(value) || types.isFloat64Array(value) ? 'F' : 'I';
   return 'x';
 }
 

@@ -1,8 +1,8 @@
 /** @file Memory that a tensor and an array share lives as long as either, and stays where it is. */
 import { once } from 'node:events';
 import { setFlagsFromString } from 'node:v8';
-import { runInNewContext } from 'node:vm';
-import { MessageChannel, Worker } from 'node:worker_threads';
+import { createContext, runInContext, runInNewContext } from 'node:vm';
+import { MessageChannel, markAsUntransferable, Worker } from 'node:worker_threads';
 import { describe, expect, test } from 'vitest';
 import { callOp, fromTypedArray, nn, ones, type Tensor, TorchError, zeros } from '../index.ts';
 
@@ -117,6 +117,17 @@ describe('sharedArray', () => {
     expect(x.at(0).item()).toBe(9);
     expect(second[0]).toBe(9);
   });
+
+  test.each([0, 64, 1 << 20])('a transfer to %i bytes by a method of another context copies', (length) => {
+    const x = ones([1024]);
+    const array = x.sharedArray() as Float32Array<ArrayBuffer>;
+    const moved = transfer.call(array.buffer, length);
+    expect(moved.byteLength).toBe(length);
+    x.fill_(3);
+    expect([...new Float32Array(moved).slice(0, 2)]).toEqual(length === 0 ? [] : [1, 1]);
+    churn(4096);
+    expect(x.sum().item()).toBe(3072);
+  });
 });
 
 describe('fromTypedArray with share', () => {
@@ -182,6 +193,48 @@ describe('fromTypedArray with share', () => {
       expect(guarded === undefined ? 8 : guarded.call(new ArrayBuffer(4), 8).byteLength).toBe(8);
     },
   );
+
+  test('a buffer of another context: its own methods are refused too, to any length', () => {
+    const realm = createContext({});
+    const data = runInContext('globalThis.data = new Float32Array(1024).fill(2)', realm) as Float32Array<ArrayBuffer>;
+    const x = fromTypedArray(data, [1024], { share: true });
+    for (const name of ['transfer', 'transferToFixedLength']) {
+      for (const length of [undefined, 0, 16, 1 << 20])
+        expect(() =>
+          runInContext(`ArrayBuffer.prototype.${name}.call(data.buffer, ${String(length)})`, realm),
+        ).toThrow();
+    }
+    expect(data.length).toBe(1024);
+    churn(4096);
+    expect(x.sum().item()).toBe(2048);
+    expect(runInContext('ArrayBuffer.prototype.transfer.call(new ArrayBuffer(4), 8).byteLength', realm)).toBe(8);
+  });
+
+  test('a frozen buffer is shared, and stays', () => {
+    const data = runInNewContext('new Float32Array(Object.freeze(new ArrayBuffer(16)))') as Float32Array<ArrayBuffer>;
+    const x = fromTypedArray(data, [4], { share: true });
+    x.fill_(2);
+    expect([...data]).toEqual([2, 2, 2, 2]);
+    const { transfer } = data.buffer as ArrayBuffer & { transfer: () => unknown };
+    expect(() => transfer.call(data.buffer)).toThrow();
+    expect(data.length).toBe(4);
+  });
+
+  test('where ArrayBuffer.prototype is frozen and moves memory, sharing is refused by name', () => {
+    const data = runInNewContext(
+      'Object.freeze(ArrayBuffer.prototype); new Float32Array(4)',
+    ) as Float32Array<ArrayBuffer>;
+    const probe = new ArrayBuffer(8);
+    markAsUntransferable(probe);
+    let safe = true; // Node 24 and later refuse by themselves
+    try {
+      transfer.call(probe, 4);
+      safe = false;
+    } catch {}
+    const code = codeOf(() => fromTypedArray(data, [4], { share: true }));
+    expect(code).toBe(safe ? 'none' : 'NOT_SHAREABLE');
+    expect(fromTypedArray(data, [4]).sum().item()).toBe(0);
+  });
 
   const moves: Record<string, (data: Float32Array) => unknown> = {
     'the method of another realm': (data) => transfer.call(data.buffer),
