@@ -1,4 +1,4 @@
-/** @file Things that are not ordinary files, made in temporary folders: devices, pipes, a full disk. For tests. */
+/** @file Things that are not ordinary files, made in temporary folders: devices, pipes, a full disk; and users without rights. For tests. */
 import { spawnSync } from 'node:child_process';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -44,4 +44,15 @@ export function mountSmallDisk(): { readonly folder: string; readonly unmount: (
       remove();
     },
   };
+}
+
+/** Runs a body as a user whom permissions bind: for root no folder is read-only, so all threads of the process change their user. */
+export function asOrdinaryUser<T>(body: () => T): T {
+  const isRoot = process.geteuid?.() === 0;
+  if (isRoot) process.seteuid?.(65534);
+  try {
+    return body();
+  } finally {
+    if (isRoot) process.seteuid?.(0);
+  }
 }
