@@ -248,7 +248,8 @@ function settled(model, plan) {
     lossFn: model.lossFn,
     target: model.target(plan.rows),
     rounds: usualRounds,
-    beforeStage: () => group.barrier(),
+    schedule: planSchedule(plan),
+    group,
   });
   return agreed(() => settlePlan(plan, measured));
 }

@@ -2,7 +2,16 @@
  * @file Measures the units of a model: the model is cut at all its layers, and the pieces are run one after the other, forward
  * and both halves of the backward, as often as asked for. What autograd keeps is counted, tensor by tensor.
  */
-import { backward, cuda, inputBackward, nn, savedTensorsHooks, scope, Tensor } from '@pipewright/torch';
+import {
+  backward,
+  backwardInputsFirst,
+  cuda,
+  inputBackward,
+  nn,
+  savedTensorsHooks,
+  scope,
+  Tensor,
+} from '@pipewright/torch';
 import { checkArgument, checkCount, checkOptions } from '../base/checks.ts';
 import { PipelineError } from '../base/errors.ts';
 import { mapTensors, tensorsIn } from '../base/tree.ts';
@@ -124,7 +133,7 @@ function placeOf(
 /** One unit, run alone. */
 class UnitRun {
   private bytes = 0;
-  private readonly times: (Times & { readonly B: number })[] = [];
+  private readonly times: (Times & Whole)[] = [];
   private readonly module: GraphModule;
   private readonly given: readonly unknown[];
   private readonly loss: ((output: unknown) => Tensor) | undefined;
@@ -151,12 +160,12 @@ class UnitRun {
   /** Counts what it keeps, and runs it once. */
   warmUp(): void {
     this.bytes = scope(() => this.keptBytes());
-    scope(() => ({ ...this.round(), B: this.whole() }));
+    scope(() => ({ ...this.round(), ...this.whole() }));
   }
 
   /** Runs it once more. */
   time(): void {
-    this.times.push(scope(() => ({ ...this.round(), B: this.whole() })));
+    this.times.push(scope(() => ({ ...this.round(), ...this.whole() })));
   }
 
   /** What was found. */
@@ -169,6 +178,8 @@ class UnitRun {
       I: median(settled.map(({ I }) => I)),
       W: median(settled.map(({ W }) => W)),
       B: median(settled.map(({ B }) => B)),
+      // On a GPU gradients leave at the end of a backward.
+      ...(this.waits ? {} : { inputGradient: median(settled.map(({ inputGradient }) => inputGradient)) }),
       activation: bytes,
       retained: bytes, // what of it the input half frees is not known: all of it is counted until the weight half
       input: [...received].reduce((sum, each) => sum + each.nbytes, 0),
@@ -231,17 +242,24 @@ class UnitRun {
     return { F: afterForward - start, I: between - before, W: this.now() - between };
   }
 
-  /** Seconds of the whole backward. */
-  private whole(): number {
+  /** Seconds of the whole backward, and until the gradients of the inputs are there. */
+  private whole(): Whole {
     return scope(() => {
-      const { args } = this.arrive();
+      const { args, leaves } = this.arrive();
       const output = this.forward(args);
       const made = this.loss === undefined ? tensorsIn(output) : [this.loss(output)];
       const outputs = made.filter((each) => each.requiresGrad);
-      if (outputs.length === 0) return 0;
+      if (outputs.length === 0) return { B: 0, inputGradient: 0 };
+      const gradTensors = outputs.map((each) => (this.loss === undefined ? each.detach() : null));
       const before = this.now();
-      backward(outputs, { gradTensors: outputs.map((each) => (this.loss === undefined ? each.detach() : null)) });
-      return this.now() - before;
+      let between = Number.NaN;
+      const ready = (): void => {
+        between = this.now();
+      };
+      if (leaves.length === 0 || this.waits) backward(outputs, { gradTensors });
+      else backwardInputsFirst(outputs, { gradTensors, inputs: leaves, ready });
+      const end = this.now();
+      return { B: end - before, inputGradient: (Number.isNaN(between) ? end : between) - before };
     });
   }
 
@@ -255,6 +273,11 @@ interface Times {
   readonly F: number;
   readonly I: number;
   readonly W: number;
+}
+
+interface Whole {
+  readonly B: number;
+  readonly inputGradient: number;
 }
 
 /** The value in the middle. */

@@ -1,9 +1,18 @@
 /** @file From a model to its plan and back: measured units, the plan's stages, a run of it, and the comparison. */
-import type { Recording } from '@pipewright/schedule';
-import { float64, nn, randn, scope, type Tensor } from '@pipewright/torch';
+import { buildSchedule, type Recording } from '@pipewright/schedule';
+import { float64, liveBytes, nn, randn, scope, type Tensor } from '@pipewright/torch';
 import { expect, test } from 'vitest';
 import { Chain, gradientsOf } from '../../testing/pipes.ts';
-import { comparePlan, measureUnits, PipelineRuntime, pipeline, planPipeline, Recorder, traceModule } from '../index.ts';
+import {
+  comparePlan,
+  measureStages,
+  measureUnits,
+  PipelineRuntime,
+  pipeline,
+  planPipeline,
+  Recorder,
+  traceModule,
+} from '../index.ts';
 
 const lossFn = (output: Tensor, target: Tensor): Tensor => output.sub(target).square().mean();
 const batch = (): Tensor => randn(8, 4, { dtype: float64 });
@@ -96,4 +105,30 @@ test('a stage that the plan says to compute again is built so, and cuts that are
     /stages and plan are given/,
   );
   expect(() => measureUnits(new nn.Linear(2, 2), undefined as never)).toThrow(/mbArgs is undefined/);
+});
+
+test('stages are measured in the order of a schedule, and leave nothing behind', () => {
+  const model = new Chain(6).double();
+  const [x, target] = [batch().narrow(0, 0, 2), batch().narrow(0, 0, 2)];
+  const pipe = pipeline(traceModule(model, [x]), { stages: 4 });
+  // A schedule with whole backwards, one with halves, and none: every time is there, from its rows or from the stage alone.
+  for (const name of ['GPipe', 'ZBH1', null]) {
+    const schedule = name === null ? undefined : buildSchedule(name, { ranks: 4, microbatches: 20 });
+    const before = liveBytes();
+    const measured = measureStages(pipe, [x], { lossFn, target, rounds: 1, schedule });
+    for (const parameter of model.parameters()) parameter.grad = null;
+    expect(liveBytes()).toBe(before);
+    expect(measured.length).toBe(4);
+    measured.forEach(({ costs: { F, I, W, B = 0, inputGradient }, memory }, stage) => {
+      expect(Math.min(F, I, W, B)).toBeGreaterThan(0);
+      expect(memory?.forward).toBeGreaterThan(0);
+      if (stage === 0) expect(inputGradient).toBeUndefined();
+      else expect(inputGradient).toBeLessThanOrEqual(B);
+    });
+  }
+  const schedule = buildSchedule('GPipe', { ranks: 2, microbatches: 2 });
+  expect(() => measureStages(pipe, [x], { schedule })).toThrow(
+    /schedule.stages is 2; give a schedule of the pipe's 4 stages/,
+  );
+  expect(() => measureStages(pipe, [x], { group: {} as never })).toThrow(/group is .*; give a process group/);
 });

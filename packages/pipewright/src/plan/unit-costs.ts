@@ -14,6 +14,8 @@ export interface UnitCosts {
   readonly W: number;
   /** Seconds of the whole backward, where it was measured; else `I + W`. */
   readonly B?: number | undefined;
+  /** Seconds of it until the gradients of the input are there, where weight gradients come last; else at its end. */
+  readonly inputGradient?: number | undefined;
   /** Bytes kept from the forward until the backward. */
   readonly activation: number;
   /** Bytes of these that stay from the input half until the weight half. */
@@ -24,23 +26,27 @@ export interface UnitCosts {
   readonly parameters: number;
 }
 
-type SumKey = 'F' | 'I' | 'W' | 'B' | 'activation' | 'retained' | 'parameters';
+type SumKey = 'F' | 'I' | 'W' | 'B' | 'inputGradient' | 'activation' | 'retained' | 'parameters';
 
 /** Sums of units, so that any run of them is read off at once. */
 export class UnitSums {
   readonly units: readonly UnitCosts[];
   /** Whether whole backwards were measured. */
   private readonly hasWhole: boolean;
+  /** Whether it is known when gradients leave in them. */
+  private readonly hasEarly: boolean;
   private readonly sums: Readonly<Record<SumKey, Float64Array>>;
 
   constructor(where: string, units: readonly UnitCosts[]) {
     checkArgument(where, Array.isArray(units) && units.length > 0, ['units', units], 'an array of at least one unit');
     this.units = units;
     this.hasWhole = units.some(({ B }) => B !== undefined);
+    this.hasEarly = units.some(({ inputGradient }) => inputGradient !== undefined);
     const sumOf = (key: SumKey): Float64Array => {
       const sums = new Float64Array(units.length + 1);
       units.forEach((unit, i) => {
-        const value = key === 'B' ? (unit.B ?? unit.I + unit.W) : unit[key];
+        const whole = unit.B ?? unit.I + unit.W;
+        const value = key === 'B' ? whole : key === 'inputGradient' ? Math.min(unit[key] ?? whole, whole) : unit[key];
         const isNumber = Number.isFinite(value) && value >= 0;
         checkArgument(where, isNumber, [`${key} of unit ${i} (${unit.name})`, value], 'a number from 0 on');
         sums[i + 1] = (sums[i] as number) + value;
@@ -52,6 +58,7 @@ export class UnitSums {
       I: sumOf('I'),
       W: sumOf('W'),
       B: sumOf('B'),
+      inputGradient: sumOf('inputGradient'),
       activation: sumOf('activation'),
       retained: sumOf('retained'),
       parameters: sumOf('parameters'),
@@ -70,6 +77,7 @@ export class UnitSums {
       I: I + (recompute ? F : 0),
       W,
       ...(this.hasWhole ? { B: sum('B') + (recompute ? F : 0) } : {}),
+      ...(this.hasEarly ? { inputGradient: sum('inputGradient') + (recompute ? F : 0) } : {}),
       activation: recompute ? Math.min(input, kept) : kept,
       retained: Math.min(sum('retained'), kept),
       ...(recompute ? { again: kept - Math.min(input, kept) } : {}),

@@ -51,7 +51,8 @@ export function main({ rows, width }) {
         const schedule = buildSchedule(name, { ranks: group.size, microbatches: 8 });
         const recompute = Array.from({ length: schedule.stages }, (_, stage) => again && stage % 2 === 0);
         const pipe = pipeline(program, { stages: schedule.stages, recompute });
-        const memory = measureStages(pipe, [mb], { lossFn, target: mbTarget, rounds: 1 }).map((each) => each.memory);
+        const measured = measureStages(pipe, [mb], { lossFn, target: mbTarget, rounds: 1, schedule, group });
+        const memory = measured.map((each) => each.memory);
         const recorder = new Recorder();
         const stages = schedule.stagesOf(group.rank).map((stage) => pipe.buildStage(stage));
         const runtime = new PipelineRuntime(stages, schedule, { lossFn, record: recorder });

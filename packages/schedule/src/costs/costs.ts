@@ -65,6 +65,8 @@ export interface Costs {
   readonly W?: PerStage;
   /** Full backward; default `I + W`. */
   readonly B?: PerStage;
+  /** Time from the start of a full backward until the gradient of the stage's input can be sent; at most `B`, which is the default. */
+  readonly inputGradient?: PerStage;
   /** Overlapped composites; a number is their duration, a word their release. */
   readonly overlap?: PerStage | 'atomic' | 'parts' | OverlapCosts;
   /** Delay of a message between ranks: a number, one per sending stage, or by bytes; default 0. */
@@ -100,6 +102,7 @@ const costNames = [
   'I',
   'W',
   'B',
+  'inputGradient',
   'overlap',
   'comm',
   'unshard',
@@ -122,6 +125,8 @@ export interface CostTable {
   readonly I: Float64Array;
   readonly W: Float64Array;
   readonly B: Float64Array;
+  /** Time from the start of a full backward until the gradient of the input can be sent. */
+  readonly inputGradient: Float64Array;
   /** Duration of a composite by the stage of its first part; null: the sum of its parts. */
   readonly overlap: Float64Array | null;
   readonly releaseParts: boolean;
@@ -174,11 +179,13 @@ export function resolveCosts(caller: string, costs: Costs, stages: number): Cost
   checkChoice(caller, 'sharding', costs.sharding, ['optimizer', 'gradients', 'parameters']);
   const sharding = costs.sharding ?? 'parameters';
   const collectives = collectiveTimes(caller, costs, { stages, shards, sharding });
+  const B = costs.B === undefined ? I.map((i, s) => i + W[s]!) : spread('B', costs.B, 0);
   return {
     F: spread('F', costs.F, 1),
     I,
     W,
-    B: costs.B === undefined ? I.map((i, s) => i + W[s]!) : spread('B', costs.B, 0),
+    B,
+    inputGradient: costs.inputGradient === undefined ? B : inputGradientOf(caller, costs.inputGradient, B),
     overlap: overlap.duration === undefined ? null : spread('overlap', overlap.duration, 0),
     releaseParts: overlap.release === 'parts',
     comm: spread('comm', message === null ? (costs.comm as PerStage | undefined) : 0, 0),
@@ -194,6 +201,19 @@ export function resolveCosts(caller: string, costs: Costs, stages: number): Cost
     sharding,
     blocking: costs.communication === 'blocking',
   };
+}
+
+/** When the gradient of the input of each stage is there in a full backward: not after its end. */
+function inputGradientOf(caller: string, value: PerStage, B: Float64Array): Float64Array {
+  const times = spreadOver({ caller, name: 'inputGradient', value, fallback: 0, stages: B.length });
+  times.forEach((time, stage) => {
+    if (time > B[stage]!)
+      throw new ScheduleError(
+        'BAD_OPTION',
+        `${caller}: inputGradient is ${time} for stage ${stage}, after the end of its full backward at ${B[stage]}; give at most B`,
+      );
+  });
+  return times;
 }
 
 /** Times of UNSHARD and REDUCE_GRAD by `costs.collective`; 0 without it. */

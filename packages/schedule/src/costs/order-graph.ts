@@ -30,7 +30,7 @@ export class OrderGraph {
   /** Memory taken at the start and given back at the end. */
   readonly takes: Float64Array;
   readonly gives: Float64Array;
-  /** `before[beforeStart[op] .. beforeStart[op + 1] - 1]` must have ended `delay` earlier; `after` likewise the other way. */
+  /** `before[beforeStart[op] .. beforeStart[op + 1] - 1]` must have ended `delay` earlier (later, below 0); `after` likewise the other way. */
   readonly beforeStart: Int32Array;
   readonly before: Int32Array;
   readonly beforeDelay: Float64Array;
@@ -182,6 +182,11 @@ export class OrderGraph {
     };
     const gradientOf = (stage: number, m: number): number | undefined =>
       ids.get(layout.pack(Code.I, stage, m)) ?? ids.get(layout.pack(Code.B, stage, m));
+    // A gradient that leaves in the middle of a full backward leaves before its end: less than no delay.
+    const ahead = (op: number | undefined, stage: number): number => {
+      const isFull = op !== undefined && wordCode(this.word[op]!) === Code.B;
+      return isFull ? costs.B[stage]! - costs.inputGradient[stage]! : 0;
+    };
     for (let op = 0; op < this.count; op++) {
       for (const leaf of composites.leavesOf(this.word[op]!)) {
         const code = wordCode(leaf);
@@ -198,7 +203,8 @@ export class OrderGraph {
         const user = ids.get(layout.pack(Code.F, to, m));
         if (user !== undefined) add(ids.get(layout.pack(Code.F, from, m)), user, forward);
         const gradient = gradientOf(from, m);
-        if (gradient !== undefined) add(gradientOf(to, m), gradient, backward);
+        const source = gradientOf(to, m);
+        if (gradient !== undefined) add(source, gradient, backward - ahead(source, to));
       }
     });
     return found;

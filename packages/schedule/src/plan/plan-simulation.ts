@@ -43,7 +43,10 @@ export function stageCosts({ stages, stageToRank, machine, stateFactor }: CostSo
     F: time(({ F }) => F),
     I: time(({ I }) => I),
     W: time(({ W }) => W),
-    ...(stages.some(({ B }) => B !== undefined) ? { B: time(({ B, I, W }) => B ?? I + W) } : {}),
+    ...(stages.some(({ B }) => B !== undefined) ? { B: time(fullBackward) } : {}),
+    ...(stages.some(({ inputGradient }) => inputGradient !== undefined)
+      ? { inputGradient: time((costs) => Math.min(costs.inputGradient ?? fullBackward(costs), fullBackward(costs))) }
+      : {}),
     overlap: 'parts',
     activation: stages.map(({ activation }) => activation),
     retained: stages.map(({ activation, retained }) => (activation === 0 ? 0 : Math.min(1, retained / activation))),
@@ -57,6 +60,10 @@ export function stageCosts({ stages, stageToRank, machine, stateFactor }: CostSo
       ...(links === undefined ? {} : { links: [...links] }),
     },
   };
+}
+
+function fullBackward({ B, I, W }: StageCosts): number {
+  return B ?? I + W;
 }
 
 /** The costs of a plan's stages. @example simulate(buildSchedule('GPipe', shape), planCosts(plan)).makespan // in seconds */

@@ -11,6 +11,8 @@ export interface StageCosts {
   readonly W: number;
   /** The whole backward, where it was measured; else `I + W`. */
   readonly B?: number;
+  /** Seconds from the start of the whole backward until the gradients of the input are sent, where they leave before its end. */
+  readonly inputGradient?: number;
   /** Bytes kept from the forward until the backward. */
   readonly activation: number;
   /** Bytes of these that stay from the input half until the weight half. */

@@ -5,7 +5,10 @@ import type { Costs } from '../costs/costs.ts';
 import { buildSchedule } from '../generate/build-schedule.ts';
 import { scheduleDefinitions, scheduleNames } from '../generate/registry.ts';
 import { lower } from '../lower/lower.ts';
+import { action } from '../model/action.ts';
 import { Code, wordCode } from '../model/packed.ts';
+import { Schedule } from '../model/schedule.ts';
+import { improveSchedule } from '../search/improve-schedule.ts';
 import { lowerBound } from '../search/lower-bound.ts';
 import { simulate } from './simulate.ts';
 import type { Simulation } from './simulation.ts';
@@ -135,6 +138,36 @@ describe('whatever the schedule and the costs', () => {
         }
       }),
       { numRuns: 80 },
+    );
+  });
+
+  it('a full backward whose gradient leaves in the middle takes a step as long as its halves, one right after the other', () => {
+    const full = scheduleDefinitions
+      .filter(({ hasBackward, name }) => hasBackward && name !== 'DualPipeV')
+      .map(({ name }) => name);
+    fc.assert(
+      fc.property(anyShape, fc.constantFrom(...full), (shape, name) => {
+        const { simulation, costs } = example({ ...shape, name, lowered: false });
+        const { schedule } = simulation;
+        const halves = Schedule.from({
+          ...schedule.toJSON(),
+          order: schedule.order.map((row) =>
+            row.flatMap((cell) =>
+              cell?.kind === 'B'
+                ? [action('I', cell.stage, cell.microbatch), action('W', cell.stage, cell.microbatch)]
+                : [cell],
+            ),
+          ),
+        });
+        const { I = 1 } = costs;
+        const early = { ...costs, inputGradient: I };
+        const expected = simulate(halves, costs).makespan;
+        expect(simulate(schedule, early).makespan).toBe(expected);
+        expect(simulate(lower(schedule), early).makespan).toBe(simulate(lower(halves), costs).makespan);
+        if (costs.comm === undefined || typeof costs.comm === 'number')
+          expect(improveSchedule(schedule, { costs: early, evaluations: 0 }).before).toBe(expected);
+        expect(lowerBound(schedule, early)).toBeLessThanOrEqual(expected);
+      }),
     );
   });
 

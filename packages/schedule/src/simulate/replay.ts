@@ -226,7 +226,8 @@ class Replay {
     this.cause[index] = this.readyBy;
     this.free[rank] = finish;
     this.last[rank] = index;
-    this.outputsOf(rank, index, word, finish);
+    const isFull = wordCode(word) === Code.B;
+    this.outputsOf(rank, index, word, isFull ? begin + this.costs.inputGradient[this.layout.stage(word)]! : finish);
     return true;
   }
 
@@ -277,7 +278,7 @@ class Replay {
     return true;
   }
 
-  /** Hands the results of an F, I, W or B to the stages that wait for them. */
+  /** Hands the results of an F, I, W or B, made at `finish`, to the stages that wait for them. */
   private outputsOf(rank: number, index: number, word: number, finish: number): void {
     const { graph } = this;
     const code = wordCode(word);
@@ -453,7 +454,7 @@ class Replay {
     const backward = wordCode(word) === Code.SendB;
     const made = this.done[stage * this.microbatches + microbatch]! & (backward ? doneI | doneB : doneF);
     if (made === 0) return this.block(rank, Why.NotMade, -1);
-    const from = this.partTimes.size === 0 ? this.free[rank]! : this.partEndOf(rank, word);
+    const from = this.departureOf(rank, word);
     const starts = backward ? graph.inputStart : graph.outputStart;
     const list = backward ? graph.inEdges : graph.outEdges;
     const links = backward ? this.edges.backwardLink : this.edges.forwardLink;
@@ -481,15 +482,22 @@ class Replay {
     return true;
   }
 
-  /** When a send can leave: with the part of a composite right before it that makes it, else when the rank is free. */
-  private partEndOf(rank: number, send: number): number {
+  /**
+   * When a send can leave: with the part of a composite right before it that makes it, in the middle of the full backward right
+   * before it, else when the rank is free.
+   */
+  private departureOf(rank: number, send: number): number {
     const last = this.last[rank]!;
-    const times = this.partTimes.get(last);
-    if (times === undefined || this.costs.blocking) return this.free[rank]!;
+    if (last < 0 || this.costs.blocking) return this.free[rank]!;
     const { rows, composites } = this.schedule;
     const forward = wordCode(send) === Code.SendF;
+    const word = rows[rank]![last - this.offsets[rank]!]!;
+    if (wordCode(word) === Code.B && !forward && samePair(word, send))
+      return this.start[last]! + this.costs.inputGradient[this.layout.stage(word)]!;
+    const times = this.partTimes.get(last);
+    if (times === undefined) return this.free[rank]!;
     const at = composites
-      .leavesOf(rows[rank]![last - this.offsets[rank]!]!)
+      .leavesOf(word)
       .findIndex((leaf) => samePair(leaf, send) && (wordCode(leaf) === Code.F) === forward);
     return at < 0 ? this.free[rank]! : times[2 * at + 1]!;
   }

@@ -411,6 +411,7 @@ describe('costs', () => {
     [{ comm: { bytes: 1, links: [{ from: 0 }] } }, /needs the ranks `from` and `to`/],
     [{ communication: 'block' }, /communication is 'block'/],
     [{ shards: 0 }, /shards must be at least 1/],
+    [{ B: [2, 3], inputGradient: 2.5 }, /inputGradient is 2.5 for stage 0, after the end of its full backward at 2/],
     [null, /costs must be an object/],
   ])('%j is refused', (costs, message) => {
     expect(() => simulate(schedule, costs as Costs)).toThrow(message);
@@ -419,6 +420,15 @@ describe('costs', () => {
   it('half of B each for I and W where only B is given', () => {
     const split = buildSchedule('ZBH1', { ranks: 2, microbatches: 2 });
     expect(simulate(split, { F: 1, B: 4 }).busy[0]).toBe(10);
+  });
+});
+
+describe('gradients that leave in the middle of a full backward', () => {
+  it('1F1B on 4 ranks with 16 microbatches of F = I = W = 1: 54 instead of 57', () => {
+    const schedule = buildSchedule('1F1B', { ranks: 4, microbatches: 16 });
+    expect(simulate(schedule, { F: 1, B: 2 }).makespan).toBe(57);
+    expect(simulate(schedule, { F: 1, B: 2, inputGradient: 1 }).makespan).toBe(54);
+    expect(simulate(lower(schedule), { F: 1, B: 2, inputGradient: 1 }).makespan).toBe(54);
   });
 });
 

@@ -1,5 +1,6 @@
 /** @file What ranks run to measure: all do the same at the same time, as they will when they train; rank 0 writes what was found. */
 import { writeFileSync } from 'node:fs';
+import { Schedule, type ScheduleJson } from '@pipewright/schedule';
 import type { distributed as torchDistributed } from '@pipewright/torch';
 import type { MeasuredLink, MeasuredStage, PipelinePlan, UnitTable } from 'pipewright';
 import { type ModelSource, openModel } from './model.ts';
@@ -9,9 +10,14 @@ export interface MeasureTask {
   readonly source: ModelSource;
   readonly rounds: number;
   readonly rows: readonly number[];
-  readonly plans: readonly Pick<PipelinePlan, 'cutBefore' | 'recompute' | 'rows'>[];
+  readonly plans: readonly MeasuredPlan[];
   /** The file that rank 0 writes. */
   readonly out: string;
+}
+
+/** A plan, as far as its stages and their order go. */
+export interface MeasuredPlan extends Pick<PipelinePlan, 'cutBefore' | 'recompute' | 'rows'> {
+  readonly order: ScheduleJson;
 }
 
 /** What was measured. */
@@ -36,14 +42,15 @@ export async function main(task: MeasureTask): Promise<void> {
   const stages = task.plans.map((plan) => {
     const { args, target } = model.microbatch(plan.rows);
     const pipe = pipeline(model.program(plan.rows), { plan });
-    return measureStages(pipe, args, { lossFn, target, rounds: task.rounds, beforeStage: together });
+    const schedule = Schedule.fromJSON(plan.order);
+    return measureStages(pipe, args, { lossFn, target, rounds: task.rounds, schedule, group });
   });
   const mine: Measured = { tables, stages, link: measureLink(group) };
   const all = group.allGatherObject<Measured>(mine as unknown as torchDistributed.Json);
   if (group.rank === 0) writeFileSync(task.out, JSON.stringify(meanOf(all)));
 }
 
-/** Times are means over the ranks; the rest is the same on all of them. */
+/** Times of units are means over the ranks; the rest is the same on all of them. */
 function meanOf(all: readonly Measured[]): Measured {
   const [first] = all as [Measured];
   const mean = <T extends object>(values: readonly T[], names: readonly (keyof T)[]): T => ({
@@ -66,14 +73,6 @@ function meanOf(all: readonly Measured[]): Measured {
         ),
       ),
     })),
-    stages: first.stages.map((stages, p) =>
-      stages.map((stage, s) => ({
-        ...stage,
-        costs: mean(
-          all.map((one) => one.stages[p]![s]!.costs),
-          ['F', 'I', 'W', 'B'],
-        ),
-      })),
-    ),
+    stages: first.stages,
   };
 }

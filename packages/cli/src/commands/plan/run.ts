@@ -9,7 +9,7 @@ import { readText } from '../../shared/source.ts';
 import { colors } from '../../shared/term.ts';
 import { UsageError } from '../../shared/usage-error.ts';
 import { cacheName, readCache, writeCache } from './cache.ts';
-import type { Measured, MeasureTask } from './measure-rank.ts';
+import type { Measured, MeasuredPlan, MeasureTask } from './measure-rank.ts';
 import { type ModelSource, openModel } from './model.ts';
 
 /** The flags of the command. */
@@ -180,7 +180,11 @@ class Meter {
   }
 
   async stages(plans: readonly PipelinePlan[]): Promise<Measured['stages']> {
-    const wanted = plans.map(({ cutBefore, recompute, rows }) => ({ cutBefore, recompute, rows }));
+    const { planSchedule } = await import('@pipewright/schedule');
+    const wanted = plans.map((plan): MeasuredPlan => {
+      const { cutBefore, recompute, rows } = plan;
+      return { cutBefore, recompute, rows, order: planSchedule(plan).toJSON() };
+    });
     return (await this.measure({ rows: [], plans: wanted })).stages;
   }
 
