@@ -1,5 +1,6 @@
 /** @file Why ranks are idle: the idle time of a step by cause, and the sentence that says what matters most. */
-import { computationVisuals, FaceReader, percent, type Simulation } from '@pipewright/schedule';
+import { percent, type Simulation } from '@pipewright/schedule';
+import { Code, wordCode } from '@pipewright/schedule/internal';
 
 /** Idle time of one rank, by cause; the sum with `busy` is the makespan. */
 export interface RankIdle {
@@ -19,10 +20,17 @@ export interface RankIdle {
   readonly waitsFor: ReadonlyMap<number, number>;
 }
 
-/** The idle time of every rank by cause. */
-export function idleByCause(simulation: Simulation): RankIdle[] {
+const known = new WeakMap<Simulation, readonly RankIdle[]>();
+
+/** The idle time of every rank by cause; worked out once for a simulation. */
+export function idleByCause(simulation: Simulation): readonly RankIdle[] {
+  let found = known.get(simulation);
+  if (found === undefined) known.set(simulation, (found = addUpIdle(simulation)));
+  return found;
+}
+
+function addUpIdle(simulation: Simulation): RankIdle[] {
   const { schedule, offsets, start, end, cause, makespan } = simulation;
-  const faces = new FaceReader(schedule);
   return schedule.rows.map((row, rank) => {
     const offset = offsets[rank] as number;
     let free = 0;
@@ -32,8 +40,8 @@ export function idleByCause(simulation: Simulation): RankIdle[] {
     const waitsFor = new Map<number, number>();
     for (let slot = 0; slot < row.length; slot++) {
       if (row[slot] === 0 || (end[offset + slot] as number) <= (start[offset + slot] as number)) continue;
-      const kind = faces.kind(rank, slot);
-      if (computationVisuals[kind].role !== 'compute') continue; // runs beside
+      const code = wordCode(row[slot] as number);
+      if (code > Code.B && code < Code.OverlapFB) continue; // runs beside
       const begin = start[offset + slot] as number;
       const gap = begin - free;
       if (gap > 0 && first) sums.fill += gap;
@@ -42,7 +50,7 @@ export function idleByCause(simulation: Simulation): RankIdle[] {
         const other = by < 0 ? rank : rankOf(offsets, by);
         const underWay = by < 0 ? 0 : Math.min(gap, Math.max(0, begin - (end[by] as number)));
         sums.message += underWay;
-        sums[kind === 'F' ? 'activation' : 'gradient'] += gap - underWay;
+        sums[code === Code.F ? 'activation' : 'gradient'] += gap - underWay;
         if (other !== rank) waitsFor.set(other, (waitsFor.get(other) ?? 0) + gap);
       }
       first = false;

@@ -1,8 +1,9 @@
 /** @file A picture as lanes: per rank, bars sorted by start with running sums, so that any stretch of time is added up exactly. */
 import { computationVisuals, FaceReader, type Picture, toneOf, visualOrder } from '@pipewright/schedule';
+import { Code, kindOf, wordCode } from '@pipewright/schedule/internal';
 
 /** Bars of one rank that do not overlap, in order of time. */
-export interface Track {
+export class Track {
   readonly count: number;
   readonly start: Float64Array;
   readonly end: Float64Array;
@@ -11,10 +12,39 @@ export interface Track {
   /** Which of the rank's stages, for the tone. */
   readonly chunk: Uint8Array;
   readonly slot: Int32Array;
-  /** `before[k][i]`: time that bars of the k-th kind of `kinds` take before bar i; one entry more than bars. */
-  readonly before: readonly Float64Array[];
-  /** The kinds that occur, as indices into `visualOrder`. */
+  /** The kinds that occur, as indices into `visualOrder`, in ascending order. */
   readonly kinds: Uint8Array;
+  private known: Float64Array | undefined;
+
+  constructor(columns: Omit<Track, 'sums' | 'count'>) {
+    this.count = columns.start.length;
+    this.start = columns.start;
+    this.end = columns.end;
+    this.kind = columns.kind;
+    this.chunk = columns.chunk;
+    this.slot = columns.slot;
+    this.kinds = columns.kinds;
+  }
+
+  /** At `i * kinds.length + k`: the time that bars of the k-th kind of `kinds` take before bar i; a row more than bars. */
+  get sums(): Float64Array {
+    return (this.known ??= this.addUp());
+  }
+
+  private addUp(): Float64Array {
+    const { count, start, end, kind, kinds } = this;
+    const width = kinds.length;
+    const place = new Uint8Array(visualOrder.length);
+    kinds.forEach((which, k) => {
+      place[which] = k;
+    });
+    const sums = new Float64Array((count + 1) * width);
+    for (let i = 0, at = 0; i < count; i++) {
+      for (let k = 0; k < width; k++, at++) sums[at + width] = sums[at] as number;
+      (sums[at + (place[kind[i] as number] as number)] as number) += (end[i] as number) - (start[i] as number);
+    }
+    return sums;
+  }
 }
 
 /** One rank. */
@@ -32,69 +62,135 @@ export interface Lanes {
   readonly picture: Picture;
   readonly lanes: readonly Lane[];
   readonly makespan: number;
+  /** The kinds that occur, as indices into `visualOrder`, in ascending order. */
+  readonly kinds: Uint8Array;
 }
 
-const kindIndex = new Map(visualOrder.map((kind, i) => [kind, i]));
+/** The place in `visualOrder` of a code. */
+const kindOfCode = Uint8Array.from({ length: 16 }, (_, code) =>
+  code === Code.Bubble || code > Code.OverlapFB ? 0 : visualOrder.indexOf(kindOf(code)),
+);
 
 /** Sorts the bars of a picture into lanes. */
 export function lanesOf(picture: Picture): Lanes {
-  const { bars, schedule } = picture;
-  const faces = new FaceReader(schedule);
-  const main: number[][] = schedule.rows.map(() => []);
-  const beside: number[][] = schedule.rows.map(() => []);
-  for (let i = 0; i < bars.count; i++) {
-    if ((bars.end[i] as number) <= (bars.start[i] as number)) continue;
-    (bars.beside[i] === 1 ? beside : main)[bars.rank[i] as number]?.push(i);
-  }
+  const bars = new RankBars(picture);
   return {
     picture,
     makespan: picture.makespan,
-    lanes: schedule.rows.map((_, rank) => ({
-      rank,
-      chunks: faces.chunksOfRank[rank] ?? 1,
-      main: trackOf(main[rank] as number[], picture, faces),
-      beside: (beside[rank] as number[]).length === 0 ? null : trackOf(beside[rank] as number[], picture, faces),
-    })),
+    kinds: bars.kinds,
+    lanes: picture.schedule.rows.map((_, rank) => new BarLane(bars, rank)),
   };
 }
 
-function trackOf(indices: number[], { bars }: Picture, faces: FaceReader): Track {
-  indices.sort((a, b) => (bars.start[a] as number) - (bars.start[b] as number));
-  const count = indices.length;
-  const start = new Float64Array(count);
-  const end = new Float64Array(count);
-  const kind = new Uint8Array(count);
-  const chunk = new Uint8Array(count);
-  const slot = new Int32Array(count);
-  const present = new Set<number>();
-  let free = Number.NEGATIVE_INFINITY;
-  indices.forEach((at, i) => {
-    // Bars beside compute may overlap each other: what is hidden below an earlier one is not counted twice.
-    start[i] = Math.max(bars.start[at] as number, free);
-    end[i] = Math.max(start[i] as number, bars.end[at] as number);
-    free = end[i] as number;
-    const rank = bars.rank[at] as number;
-    slot[i] = bars.slot[at] as number;
-    kind[i] = kindIndex.get(faces.kind(rank, slot[i] as number)) as number;
-    chunk[i] = Math.min(255, faces.chunk(rank, slot[i] as number));
-    present.add(kind[i] as number);
-  });
-  const kinds = Uint8Array.from(present).sort();
-  const before = Array.from(kinds, (which) => {
-    const sums = new Float64Array(count + 1);
+/** One rank of a picture; what runs beside its compute is sorted when it is first asked for. */
+class BarLane implements Lane {
+  readonly rank: number;
+  readonly chunks: number;
+  readonly main: Track;
+  private readonly bars: RankBars;
+  private known: Track | null | undefined;
+
+  constructor(bars: RankBars, rank: number) {
+    this.bars = bars;
+    this.rank = rank;
+    this.chunks = Math.max(1, bars.faces.chunksOfRank[rank] ?? 1);
+    this.main = bars.track(rank, 0);
+  }
+
+  get beside(): Track | null {
+    if (this.known === undefined) {
+      const track = this.bars.track(this.rank, 1);
+      this.known = track.count === 0 ? null : track;
+    }
+    return this.known;
+  }
+}
+
+/** The bars of a picture that take time, rank by rank; in each, compute first, then what runs beside it. */
+class RankBars {
+  readonly faces: FaceReader;
+  readonly kinds: Uint8Array;
+  private readonly picture: Picture;
+  /** Bars by rank and side, and where those of each begin: at `rank * 2 + side`. */
+  private readonly order: Int32Array;
+  private readonly offsets: Int32Array;
+
+  constructor(picture: Picture) {
+    const { bars, schedule } = picture;
+    const { count, rank, start, end, beside } = bars;
+    this.picture = picture;
+    this.faces = new FaceReader(schedule);
+    const offsets = new Int32Array(schedule.rows.length * 2 + 1);
+    const present = new Uint8Array(visualOrder.length);
+    const isShown = (i: number): boolean =>
+      (end[i] as number) > (start[i] as number) && schedule.rows[rank[i] as number] !== undefined;
+    for (let i = 0; i < count; i++) {
+      if (!isShown(i)) continue;
+      (offsets[(rank[i] as number) * 2 + (beside[i] as number) + 1] as number)++;
+      present[this.kind(i)] = 1;
+    }
+    for (let i = 1; i < offsets.length; i++) (offsets[i] as number) += offsets[i - 1] as number;
+    const order = new Int32Array(offsets.at(-1) as number);
+    const next = offsets.slice();
     for (let i = 0; i < count; i++)
-      sums[i + 1] = (sums[i] as number) + (kind[i] === which ? (end[i] as number) - (start[i] as number) : 0);
-    return sums;
-  });
-  return { count, start, end, kind, chunk, slot, before, kinds };
+      if (isShown(i)) order[(next[(rank[i] as number) * 2 + (beside[i] as number)] as number)++] = i;
+    this.order = order;
+    this.offsets = offsets;
+    this.kinds = indicesOf(present);
+  }
+
+  /** The bars of a rank: 0, its compute; 1, what runs beside it. */
+  track(rank: number, side: 0 | 1): Track {
+    const { bars } = this.picture;
+    const at = rank * 2 + side;
+    const order = this.order.subarray(this.offsets[at], this.offsets[at + 1]);
+    if (!isSorted(order, bars.start)) order.sort((a, b) => (bars.start[a] as number) - (bars.start[b] as number));
+    const count = order.length;
+    const start = new Float64Array(count);
+    const end = new Float64Array(count);
+    const kind = new Uint8Array(count);
+    const chunk = new Uint8Array(count);
+    const slot = new Int32Array(count);
+    const present = new Uint8Array(visualOrder.length);
+    let free = Number.NEGATIVE_INFINITY;
+    for (let i = 0; i < count; i++) {
+      const bar = order[i] as number;
+      // Bars beside compute may overlap each other: what is hidden below an earlier one is not counted twice.
+      const begin = Math.max(bars.start[bar] as number, free);
+      free = Math.max(begin, bars.end[bar] as number);
+      start[i] = begin;
+      end[i] = free;
+      slot[i] = bars.slot[bar] as number;
+      kind[i] = this.kind(bar);
+      chunk[i] = Math.min(255, this.faces.chunk(rank, slot[i] as number));
+      present[kind[i] as number] = 1;
+    }
+    return new Track({ start, end, kind, chunk, slot, kinds: indicesOf(present) });
+  }
+
+  private kind(bar: number): number {
+    const { bars, schedule } = this.picture;
+    const word = (schedule.rows[bars.rank[bar] as number] as Int32Array)[bars.slot[bar] as number] as number;
+    const code = wordCode(word);
+    return kindOfCode[code === Code.Composite ? schedule.composites.codeOf(word) : code] as number;
+  }
+}
+
+function isSorted(order: Int32Array, by: Float64Array): boolean {
+  for (let i = 1; i < order.length; i++)
+    if ((by[order[i] as number] as number) < (by[order[i - 1] as number] as number)) return false;
+  return true;
+}
+
+/** Where an array is not 0. */
+function indicesOf(marks: Uint8Array): Uint8Array {
+  return Uint8Array.from(marks.keys()).filter((i) => marks[i] !== 0);
 }
 
 /** The last bar that starts at or before a time, from a first guess; -1 where there is none. */
-export function barAt(track: Track, time: number, from = 0): number {
-  const { start, count } = track;
-  if (count === 0 || (start[0] as number) > time) return -1;
-  let low = Math.max(0, Math.min(from, count - 1));
-  if ((start[low] as number) > time) low = 0;
+export function barAt({ start, count }: Track, time: number, from = 0): number {
+  let low = from < 0 || from >= count || (start[from] as number) > time ? -1 : from;
+  // Near the guess first, in growing steps.
   let step = 1;
   while (low + step < count && (start[low + step] as number) <= time) {
     low += step;
@@ -109,22 +205,26 @@ export function barAt(track: Track, time: number, from = 0): number {
   return low;
 }
 
-/** Time that bars of one kind take up to a time; `at` is `barAt(track, time)`. */
-export function busyUntil(track: Track, which: number, time: number, at: number): number {
-  if (at < 0) return 0;
-  const sums = track.before[which] as Float64Array;
-  const own =
-    track.kind[at] === track.kinds[which] ? Math.min(time, track.end[at] as number) - (track.start[at] as number) : 0;
-  return (sums[at] as number) + own;
+/** Writes into `into` the time that bars of every kind take up to a time; `at` is `barAt(track, time)`. */
+export function busyUntil(track: Track, time: number, at: number, into: Float64Array): void {
+  const { kinds, sums } = track;
+  const width = into.length;
+  // Before the first bar, the sums before it: none.
+  const row = Math.max(0, at) * width;
+  for (let k = 0; k < width; k++) into[k] = sums[row + k] as number;
+  if (at < 0) return;
+  const own = Math.min(time, track.end[at] as number) - (track.start[at] as number);
+  const kind = track.kind[at] as number;
+  for (let k = 0; k < width; k++) if (kinds[k] === kind) (into[k] as number) += own;
 }
 
 /** The shares of every kind in a stretch of time, in the order of `track.kinds`; what is missing to 1 is idle. */
 export function sharesOf(track: Track, from: number, to: number): Float64Array {
-  const a = barAt(track, from);
-  const b = barAt(track, to, Math.max(0, a));
-  return Float64Array.from(track.kinds, (_, which) =>
-    to > from ? (busyUntil(track, which, to, b) - busyUntil(track, which, from, a)) / (to - from) : 0,
-  );
+  const [before, until] = [new Float64Array(track.kinds.length), new Float64Array(track.kinds.length)];
+  const at = barAt(track, from);
+  busyUntil(track, from, at, before);
+  busyUntil(track, to, barAt(track, to, at), until);
+  return until.map((time, k) => (to > from ? (time - (before[k] as number)) / (to - from) : 0));
 }
 
 /** Fill of a bar as `#rrggbb`. */

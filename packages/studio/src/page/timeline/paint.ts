@@ -1,7 +1,10 @@
 /**
  * @file Paints lanes into pixels. A column of pixels that lies inside one bar has its colour; a column with several bars, or
- * bars and idle time, shows their shares, stacked: at every zoom the picture adds up to the truth.
+ * bars and idle time, shows their shares, stacked, and a pixel that belongs to two of them mixes their colours: at every zoom
+ * each column adds up to the truth. Only where two bars of some width meet, a column is left free as a line between them.
+ * What it costs depends on the number of columns, not on the number of bars.
  */
+import { visualOrder } from '@pipewright/schedule';
 import { barAt, busyUntil, fillOf, fillOfKind, type Lane, type Track } from '../model/lanes.ts';
 import type { Viewport } from './viewport.ts';
 
@@ -49,81 +52,205 @@ export function clear({ words }: Pixels, color: string): void {
   words.fill(word(color));
 }
 
+/** Colours of the bars of a lane as words, at `kind * chunks + chunk`, by its number of chunks. */
+const tones = new Map<number, Uint32Array>();
+
+function tonesOf(chunks: number): Uint32Array {
+  let found = tones.get(chunks);
+  if (found === undefined) {
+    found = Uint32Array.from({ length: visualOrder.length * chunks }, (_, at) =>
+      word(fillOf(Math.floor(at / chunks), at % chunks, chunks)),
+    );
+    tones.set(chunks, found);
+  }
+  return found;
+}
+
+const kindWords = Uint32Array.from(visualOrder, (_, kind) => word(fillOfKind(kind)));
+
+/** Rows of pixels at the foot of a lane that show what runs beside compute; 0 where there is nothing or no room. */
+export function stripOf(lane: Lane, height: number): number {
+  return height >= 14 && lane.beside !== null ? Math.max(3, Math.round(height * 0.18)) : 0;
+}
+
 /** Paints one lane: idle ground, bars, and below them what runs beside compute. */
 export function paintLane(pixels: Pixels, lane: Lane, box: LaneBox, { view, theme }: PaintSettings): void {
-  const height = box.bottom - box.top;
-  const strip = lane.beside !== null && height >= 14 ? Math.max(3, Math.round(height * 0.18)) : 0;
-  paintIdle(pixels, { top: box.top, bottom: box.bottom - strip }, theme);
-  paintTrack(pixels, lane.main, lane.chunks, { box: { top: box.top, bottom: box.bottom - strip }, view });
+  const strip = stripOf(lane, box.bottom - box.top);
+  const main = { top: box.top, bottom: box.bottom - strip };
+  paintIdle(pixels, main, theme);
+  new TrackPainter(pixels, main, lane.main).paint(view, lane.chunks);
   if (strip === 0 || lane.beside === null) return;
-  fillRows(pixels, [0, pixels.width], { top: box.bottom - strip, bottom: box.bottom }, word(theme.idle));
-  paintTrack(pixels, lane.beside, lane.chunks, { box: { top: box.bottom - strip + 1, bottom: box.bottom }, view });
+  const { width, words } = pixels;
+  words.fill(word(theme.idle), main.bottom * width, box.bottom * width);
+  new TrackPainter(pixels, { top: main.bottom + 1, bottom: box.bottom }, lane.beside).paint(view, lane.chunks);
 }
 
 function paintIdle(pixels: Pixels, box: LaneBox, theme: PaintTheme): void {
   const ground = word(theme.idle);
   const line = word(theme.hatch);
   const { width, words } = pixels;
-  for (let y = box.top; y < box.bottom; y++) {
-    const row = y * width;
-    words.fill(ground, row, row + width);
-    for (let x = (8 - (y % 8)) % 8; x < width; x += 8) words[row + x] = line;
-  }
+  words.fill(ground, box.top * width, box.bottom * width);
+  for (let y = box.top; y < box.bottom; y++)
+    for (let x = (8 - (y % 8)) % 8; x < width; x += 8) words[y * width + x] = line;
 }
 
-/** Paints the bars of a track. */
-function paintTrack(
-  pixels: Pixels,
-  track: Track,
-  chunks: number,
-  { box, view }: { readonly box: LaneBox; readonly view: Viewport },
-): void {
-  const { width } = pixels;
-  const { count, start, end } = track;
-  if (count === 0) return;
-  const perPixel = (view.to - view.from) / width;
-  const height = box.bottom - box.top;
-  let at = barAt(track, view.from);
-  let x = 0;
-  while (x < width) {
-    const from = view.from + x * perPixel;
-    at = barAt(track, from, Math.max(0, at));
-    const inside = at >= 0 && from < (end[at] as number);
-    const until = inside ? (end[at] as number) : at + 1 < count ? (start[at + 1] as number) : Number.POSITIVE_INFINITY;
-    const columns = Math.min(width - x, Math.floor((until - from) / perPixel + 1e-9));
-    if (columns >= 1) {
-      if (inside) {
-        // A bar that is at least three columns wide stands apart from the one before it.
-        const begins = (start[at] as number) >= from - perPixel && columns >= 3 ? 1 : 0;
-        const color = word(fillOf(track.kind[at] as number, track.chunk[at] as number, chunks));
-        fillRows(pixels, [x + begins, x + columns], box, color);
+/** Less of a pixel than can be seen in eight bits. */
+const nothing = 1 / 1024;
+
+/** Paints the bars of a track, from left to right. It works on every column of a picture, so it makes no objects there. */
+class TrackPainter {
+  private readonly words: Uint32Array;
+  private readonly width: number;
+  private readonly height: number;
+  /** Where the first and the last row of pixels begin. */
+  private readonly top: number;
+  private readonly bottom: number;
+  private readonly track: Track;
+  private readonly colors: Uint32Array;
+  /** Times of the kinds up to the left edge of a column, and up to its right one. */
+  private readonly before: Float64Array;
+  private readonly until: Float64Array;
+
+  constructor(pixels: Pixels, box: LaneBox, track: Track) {
+    this.words = pixels.words;
+    this.width = pixels.width;
+    this.height = box.bottom - box.top;
+    this.top = box.top * pixels.width;
+    this.bottom = (box.bottom - 1) * pixels.width;
+    this.track = track;
+    this.colors = Uint32Array.from(track.kinds, (kind) => kindWords[kind] as number);
+    this.before = new Float64Array(track.kinds.length);
+    this.until = new Float64Array(track.kinds.length);
+  }
+
+  paint(view: Viewport, chunks: number): void {
+    const { width, track } = this;
+    const { count, start, end, kind, chunk } = track;
+    if (count === 0) return;
+    const tones = tonesOf(chunks);
+    const perPixel = (view.to - view.from) / width;
+    let known = -1; // the column whose left edge `before` is of
+    let at = barAt(track, view.from);
+    let x = 0;
+    while (x < width) {
+      const from = view.from + x * perPixel;
+      if (known !== x) at = barAt(track, from, at);
+      const inside = at >= 0 && from < (end[at] as number);
+      const next = at + 1 < count ? (start[at + 1] as number) : Number.POSITIVE_INFINITY;
+      const until = inside ? (end[at] as number) : next;
+      const columns = Math.min(width - x, Math.floor((until - from) / perPixel + 1e-9));
+      if (columns >= 1) {
+        if (inside) {
+          const meets = at > 0 && (start[at] as number) >= from && this.isLine(at - 1, from, perPixel) ? 1 : 0;
+          const tone = tones[(kind[at] as number) * chunks + Math.min(chunks - 1, chunk[at] as number)] as number;
+          this.fill(x + meets, x + columns, tone);
+        }
+        x += columns;
+        continue;
       }
-      x += columns;
-      continue;
+      const to = view.from + (x + 1) * perPixel;
+      // Wide bars end in columns of one tone; where they meet, the column is a line between them.
+      const first = inside ? at : at + 1;
+      if (first < count && this.isWide(first, perPixel)) {
+        const isAlone = first + 1 >= count || (start[first + 1] as number) >= to;
+        if (isAlone) {
+          const share = Math.min(to, end[first] as number) - Math.max(from, start[first] as number);
+          const tone = tones[(kind[first] as number) * chunks + Math.min(chunks - 1, chunk[first] as number)] as number;
+          this.tint(x++, share / perPixel, tone);
+          continue;
+        }
+        if (this.isLine(first, from, perPixel)) {
+          x++;
+          continue;
+        }
+      }
+      if (known !== x) busyUntil(track, from, at, this.before);
+      at = barAt(track, to, at);
+      busyUntil(track, to, at, this.until);
+      this.stack(x, this.height / perPixel);
+      known = ++x;
     }
-    const to = from + perPixel;
-    const last = barAt(track, to, Math.max(0, at));
-    let top = box.bottom;
-    for (let which = 0; which < track.kinds.length; which++) {
-      const share = (busyUntil(track, which, to, last) - busyUntil(track, which, from, at)) / perPixel;
-      if (share <= 0) continue;
-      const next = Math.max(box.top, top - share * height);
-      fillColumn(
-        pixels,
-        x,
-        { top: Math.round(next), bottom: Math.round(top) },
-        word(fillOfKind(track.kinds[which] as number)),
+  }
+
+  private isWide(bar: number, perPixel: number): boolean {
+    return (this.track.end[bar] as number) - (this.track.start[bar] as number) >= 3 * perPixel;
+  }
+
+  /** Whether a bar and the one after it are wide and meet in the column that begins at a time, or at its edge. */
+  private isLine(bar: number, from: number, perPixel: number): boolean {
+    return (
+      (this.track.end[bar] as number) >= from - perPixel * 1e-6 &&
+      this.isWide(bar, perPixel) &&
+      this.isWide(bar + 1, perPixel)
+    );
+  }
+
+  /** Fills columns. */
+  private fill(from: number, to: number, color: number): void {
+    const { words, width, top, bottom } = this;
+    for (let row = top; row <= bottom; row += width)
+      if (to - from > 16) words.fill(color, row + from, row + to);
+      else for (let at = row + from; at < row + to; at++) words[at] = color;
+  }
+
+  /** Covers a column by a share. */
+  private tint(x: number, share: number, color: number): void {
+    const { words, width, top, bottom } = this;
+    const free = 1 - share;
+    for (let at = top + x; at <= bottom + x; at += width) {
+      const under = words[at] as number;
+      words[at] = wordOf(
+        share * (color & 255) + free * (under & 255),
+        share * ((color >> 8) & 255) + free * ((under >> 8) & 255),
+        share * ((color >> 16) & 255) + free * ((under >> 16) & 255),
       );
-      top = next;
     }
-    x++;
+  }
+
+  /** Stacks the shares of a column from its foot, so many pixels for a unit of time; above them stays what is there. */
+  private stack(x: number, perTime: number): void {
+    const { words, width, before, until, colors } = this;
+    const top = this.top + x;
+    let place = this.bottom + x;
+    let covered = 0; // of the pixel at `place`, in `red`, `green` and `blue`
+    let red = 0;
+    let green = 0;
+    let blue = 0;
+    for (let k = 0; k < colors.length; k++) {
+      let rest = ((until[k] as number) - (before[k] as number)) * perTime;
+      before[k] = until[k] as number;
+      if (rest < nothing) continue;
+      const color = colors[k] as number;
+      if (covered > 0) {
+        const part = Math.min(rest, 1 - covered);
+        red += part * (color & 255);
+        green += part * ((color >> 8) & 255);
+        blue += part * ((color >> 16) & 255);
+        covered += part;
+        rest -= part;
+        if (covered < 1 - nothing) continue;
+        if (place >= top) words[place] = wordOf(red, green, blue);
+        place -= width;
+        covered = 0;
+      }
+      for (; rest >= 1 - nothing; rest--, place -= width) if (place >= top) words[place] = color;
+      if (rest < nothing) continue;
+      covered = rest;
+      red = rest * (color & 255);
+      green = rest * ((color >> 8) & 255);
+      blue = rest * ((color >> 16) & 255);
+    }
+    if (covered === 0 || place < top) return;
+    const under = words[place] as number;
+    const free = 1 - covered;
+    red += free * (under & 255);
+    green += free * ((under >> 8) & 255);
+    blue += free * ((under >> 16) & 255);
+    words[place] = wordOf(red, green, blue);
   }
 }
 
-function fillRows({ width, words }: Pixels, [from, to]: readonly [number, number], box: LaneBox, color: number): void {
-  for (let y = box.top; y < box.bottom; y++) words.fill(color, y * width + from, y * width + to);
-}
-
-function fillColumn({ width, words }: Pixels, x: number, box: LaneBox, color: number): void {
-  for (let at = box.top * width + x; at < box.bottom * width; at += width) words[at] = color;
+/** A colour from amounts of 0 to 255, as a word. */
+export function wordOf(red: number, green: number, blue: number): number {
+  return (0xff000000 | ((blue + 0.5) << 16) | ((green + 0.5) << 8) | (red + 0.5)) >>> 0;
 }

@@ -3,7 +3,7 @@ import { FaceReader, inkOn, quantity } from '@pipewright/schedule';
 import { barAt, fillOf, type Track } from '../model/lanes.ts';
 import type { CellPlace } from '../model/links.ts';
 import { axisHeight, type LaneGroup, type LaneLayout, layOut, type PlacedLane } from './layout.ts';
-import { clear, type PaintTheme, type Pixels, paintLane } from './paint.ts';
+import { clear, type PaintTheme, type Pixels, paintLane, stripOf } from './paint.ts';
 import { axisTicks, fit, pan, type Viewport, zoom } from './viewport.ts';
 
 /** Colours of the page that the canvas uses. */
@@ -59,11 +59,14 @@ export class TimelineCanvas {
   private readonly canvas: HTMLCanvasElement;
   private readonly context: CanvasRenderingContext2D;
   private pixels: ImageData | null = null;
-  private width = 0;
+  /** Width of the element in CSS pixels. */
+  width = 0;
   private available = 300;
   private scale = 1;
   private queued = 0;
   private spans: ReadonlyMap<string, readonly [number, number]>[] = [];
+  /** Draws what stands below on the same time axis, in every frame. */
+  below: (() => void) | null = null;
   /** Times that the last frames took to draw, in milliseconds; the newest last. */
   readonly frameTimes: number[] = [];
 
@@ -165,9 +168,9 @@ export class TimelineCanvas {
     const placed = this.laneAt(y);
     if (placed === null || x < gutter) return null;
     const time = this.timeAt(x);
-    const { main, beside } = placed.lane;
-    const low = beside !== null && y > placed.bottom - Math.max(3, (placed.bottom - placed.top) * 0.18);
-    const track = low ? beside : main;
+    const height = (placed.bottom - placed.top) * (placed.planned === null ? 1 : 2 / 3);
+    const low = y >= placed.bottom - stripOf(placed.lane, height * this.scale) / this.scale;
+    const track = (low ? placed.lane.beside : null) ?? placed.lane.main;
     const at = barAt(track, time);
     if (at < 0 || time > (track.end[at] as number)) return null;
     return { group: placed.group, rank: placed.lane.rank, slot: track.slot[at] as number };
@@ -185,6 +188,7 @@ export class TimelineCanvas {
     this.drawLabels();
     this.drawTexts();
     this.drawOverlay();
+    this.below?.();
     this.frameTimes.push(performance.now() - begin);
     if (this.frameTimes.length > 240) this.frameTimes.shift();
   }

@@ -18,7 +18,7 @@ import { Legend } from './legend.tsx';
 import { savePng } from './save-png.ts';
 import { stepKey } from './step-key.ts';
 import type { ThemeName } from './theme.ts';
-import { Timeline } from './timeline.tsx';
+import { Timeline, type TimelineProps } from './timeline.tsx';
 
 /** Cells up to which all is computed anew while a slider moves. */
 const lightCells = 60_000;
@@ -36,7 +36,6 @@ export function Explore(props: {
   const { settings, onChange } = props;
   const plan = props.plan?.schedule ?? null;
   const [selected, select] = useState<GroupCell | null>(null);
-  const [hovered, hover] = useState<GroupCell | null>(null);
   const [showPath, setShowPath] = useState(false);
   const key = JSON.stringify([
     settings.schedule,
@@ -81,17 +80,6 @@ export function Explore(props: {
           ),
     [groups, showPath],
   );
-  const overlay = useMemo((): Overlay => {
-    const around = selected ?? hovered;
-    const own = around === null ? null : (links[around.group] ?? null);
-    const arrows =
-      around === null || own === null
-        ? []
-        : [...own.before(around), ...own.after(around)]
-            .filter(({ message }) => message)
-            .map(({ from, to }) => ({ group: around.group, from, to }));
-    return { selected, hovered, arrows, marks: [], critical, drop: null };
-  }, [selected, hovered, critical, links]);
   const costs = (changed: Partial<CostSettings>): void =>
     onChange({ ...settings, costs: { ...settings.costs, ...changed } });
   const best = large ? null : bestOf(table);
@@ -227,16 +215,17 @@ export function Explore(props: {
         </div>
       )}
       <div class="stage">
-        <Timeline
+        <ExploreTimeline
           groups={groups}
-          overlay={overlay}
+          links={links}
+          critical={critical}
+          selected={selected}
           theme={props.theme}
           memory={shown[0]?.lanes.picture.memory ?? null}
           limit={settings.limit}
           memoryText={showMemory}
           height={props.height}
           label={`Timeline of ${shown.map(({ name }) => name).join(', ')}`}
-          onHover={hover}
           onSelect={select}
           onKey={(event) => {
             const next = stepKey(event, selected, shown[selected?.group ?? 0]?.schedule ?? null, chosenLinks);
@@ -293,6 +282,30 @@ export function Explore(props: {
       />
     </div>
   );
+}
+
+/** The timeline; the action under the pointer is known to it alone, so that the rest of the page stays as it is. */
+function ExploreTimeline(
+  props: Omit<TimelineProps, 'overlay' | 'onHover'> & {
+    readonly links: readonly (Links | null)[];
+    readonly critical: readonly GroupCell[];
+    readonly selected: GroupCell | null;
+  },
+): JSX.Element {
+  const [hovered, hover] = useState<GroupCell | null>(null);
+  const { links, critical, selected, ...rest } = props;
+  const overlay = useMemo((): Overlay => {
+    const around = selected ?? hovered;
+    const own = around === null ? null : (links[around.group] ?? null);
+    const arrows =
+      around === null || own === null
+        ? []
+        : [...own.before(around), ...own.after(around)]
+            .filter(({ message }) => message)
+            .map(({ from, to }) => ({ group: around.group, from, to }));
+    return { selected, hovered, arrows, marks: [], critical, drop: null };
+  }, [selected, hovered, critical, links]);
+  return <Timeline {...rest} overlay={overlay} onHover={hover} />;
 }
 
 function titleOf({ name, makespan, bubble, peak }: Explored): string {

@@ -1,7 +1,6 @@
 /** @file Idle time by cause, rank by rank. */
 import type { Simulation } from '@pipewright/schedule';
 import type { JSX } from 'preact';
-import { useMemo } from 'preact/hooks';
 import { idleByCause } from '../model/idle.ts';
 
 /** Ranks that are listed one by one. */
@@ -9,7 +8,7 @@ const most = 16;
 
 /** The panel beside the timeline where no action is selected. */
 export function IdleTable({ simulation }: { readonly simulation: Simulation }): JSX.Element {
-  const rows = useMemo(() => idleByCause(simulation), [simulation]);
+  const rows = idleByCause(simulation);
   const { makespan } = simulation;
   const share = (time: number): string => (makespan > 0 ? `${Math.round((time / makespan) * 100)}%` : '0%');
   return (

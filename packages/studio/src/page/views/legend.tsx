@@ -5,12 +5,7 @@ import type { LaneGroup } from '../timeline/layout.ts';
 
 /** The legend. */
 export function Legend({ groups }: { readonly groups: readonly LaneGroup[] }): JSX.Element {
-  const present = new Set<number>();
-  for (const { lanes } of groups)
-    for (const { main, beside } of lanes.lanes) {
-      for (const kind of main.kinds) present.add(kind);
-      for (const kind of beside?.kinds ?? []) present.add(kind);
-    }
+  const present = new Set(groups.flatMap(({ lanes }) => [...lanes.kinds]));
   return (
     <ul class="legend" aria-label="Legend">
       {visualOrder

@@ -45,21 +45,20 @@ export function Timeline(props: TimelineProps): JSX.Element {
 
   const drawMemory = (): void => {
     const { memory: curves, limit, memoryText, overlay, theme } = latest.current;
-    if (curves === null || memory.current === null || timeline.current === null || box.current === null) return;
+    if (curves === null || memory.current === null || timeline.current === null) return;
     const front = overlay.hovered?.rank ?? overlay.selected?.rank ?? -1;
     memory.current.show(curves, { limit, front, textOf: memoryText });
-    memory.current.draw(timeline.current.view, { width: box.current.clientWidth, height: memoryHeight }, themes[theme]);
+    memory.current.draw(timeline.current.view, { width: timeline.current.width, height: memoryHeight }, themes[theme]);
   };
 
   useEffect(() => {
     const made = new TimelineCanvas(canvas.current as HTMLCanvasElement, themes[latest.current.theme]);
+    made.below = drawMemory;
     timeline.current = made;
     latest.current.onReady?.(made);
-    const remove = listen(made, canvas.current as HTMLCanvasElement, latest, drawMemory);
+    const remove = listen(made, canvas.current as HTMLCanvasElement, latest);
     const observer = new ResizeObserver(() => {
-      if (box.current === null) return; // the view was left meanwhile
-      made.resize(box.current.clientWidth, latest.current.height);
-      drawMemory();
+      if (box.current !== null) made.resize(box.current.clientWidth, latest.current.height); // else the view was left
     });
     observer.observe(box.current as HTMLDivElement);
     return () => {
@@ -70,31 +69,28 @@ export function Timeline(props: TimelineProps): JSX.Element {
 
   useEffect(() => {
     timeline.current?.show(props.groups, true);
-    drawMemory();
   }, [props.groups]);
 
   useEffect(() => {
     if (box.current !== null) timeline.current?.resize(box.current.clientWidth, props.height);
-    drawMemory();
   }, [props.height]);
 
   useEffect(() => {
     timeline.current?.setTheme(themes[props.theme]);
-    drawMemory();
   }, [props.theme]);
 
   useEffect(() => {
-    if (timeline.current === null) return;
-    timeline.current.overlay = props.overlay;
-    timeline.current.redraw();
-    drawMemory();
+    if (timeline.current !== null) timeline.current.overlay = props.overlay;
+    timeline.current?.redraw();
   }, [props.overlay]);
 
   const hasMemory = props.memory !== null;
   useEffect(() => {
     memory.current = hasMemory && memoryElement.current !== null ? new MemoryCanvas(memoryElement.current) : null;
-    drawMemory();
-  }, [hasMemory, props.memory, props.limit]);
+    timeline.current?.redraw();
+  }, [hasMemory]);
+
+  useEffect(() => timeline.current?.redraw(), [props.memory, props.limit]);
 
   return (
     <div class="timeline" ref={box}>
@@ -118,8 +114,13 @@ function listen(
   timeline: TimelineCanvas,
   canvas: HTMLCanvasElement,
   latest: { readonly current: TimelineProps },
-  moved: () => void,
 ): () => void {
+  let hovered: GroupCell | null = null;
+  const hover = (cell: GroupCell | null): void => {
+    if (cell?.group === hovered?.group && cell?.rank === hovered?.rank && cell?.slot === hovered?.slot) return;
+    hovered = cell;
+    latest.current.onHover(cell);
+  };
   let drag: { x: number; cell: GroupCell | null; far: boolean } | null = null;
   const at = (event: MouseEvent): { x: number; y: number } => {
     const bounds = canvas.getBoundingClientRect();
@@ -136,7 +137,6 @@ function listen(
       timeline.zoomBy(Math.exp(-event.deltaY * 0.002), at(event).x);
     } else return; // a long page scrolls
     event.preventDefault();
-    moved();
   };
   const down = (event: PointerEvent): void => {
     if (event.button !== 0) return;
@@ -147,7 +147,7 @@ function listen(
   const move = (event: PointerEvent): void => {
     const { x, y } = at(event);
     if (drag === null) {
-      latest.current.onHover(timeline.cellAt(x, y));
+      hover(timeline.cellAt(x, y));
       return;
     }
     if (!drag.far && Math.abs(x - drag.x) < 4) return;
@@ -157,7 +157,6 @@ function listen(
     else {
       timeline.panBy(drag.x - x);
       drag.x = x;
-      moved();
     }
   };
   const up = (event: PointerEvent): void => {
@@ -168,7 +167,7 @@ function listen(
     else if (onDrag !== undefined && drag.cell !== null) onDrag(drag.cell, timeline.timeAt(x), true);
     drag = null;
   };
-  const leave = (): void => latest.current.onHover(null);
+  const leave = (): void => hover(null);
   const key = (event: KeyboardEvent): void => {
     const middle = canvas.clientWidth / 2;
     if (event.key === '+' || event.key === '=' || event.key === 'w') timeline.zoomBy(1.4, middle);
@@ -178,7 +177,6 @@ function listen(
     else if (event.key === 'd') timeline.panBy(80);
     else if (latest.current.onKey?.(event) !== true) return;
     event.preventDefault();
-    moved();
   };
   canvas.addEventListener('wheel', wheel, { passive: false });
   canvas.addEventListener('pointerdown', down);
