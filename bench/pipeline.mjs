@@ -3,8 +3,9 @@
  * @file Training steps under schedules, here and in PyTorch's torch.distributed.pipelining on the same libtorch:
  * `node bench/pipeline.mjs`. All schedules of both sides are started together and take turns step by step, so that what else the
  * machine does meets all of them; medians, and the ratio turn by turn. PIPEWRIGHT_PYTHON names an interpreter with torch (none: only our
- * side). --only cpu-small,h200-large, --turns 20.
+ * side). --only cpu-small,h200-large, --turns 20. --before FOLDER: another built clone, of an earlier commit, takes turns too.
  */
+import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
 import { isMainThread } from 'node:worker_threads';
@@ -75,6 +76,7 @@ async function compare() {
     options: {
       only: { type: 'string', default: Object.keys(all).join(',') },
       turns: { type: 'string' },
+      before: { type: 'string' },
       run: { type: 'string' },
     },
   });
@@ -96,6 +98,10 @@ async function compare() {
       const { inTorch, ...how } = run;
       const setting = { ...entry.setting, warmup: WARMUP * burst, steps: turns * burst, ...how };
       programs[`${labelOf(run)} ours`] = (pipe) => mine({ ...setting, pace: { pipe, burst } });
+      const { before } = flags;
+      if (before !== undefined)
+        programs[`${labelOf(run)} before`] = (pipe) =>
+          mine({ ...setting, pace: { pipe, burst } }, join(before, 'bench/pipeline.mjs'));
       if (onGpu)
         programs[`${labelOf(run)} captured`] = (pipe) => mine({ ...setting, pace: { pipe, burst }, capture: true });
       if (python !== undefined && inTorch) {
@@ -105,7 +111,9 @@ async function compare() {
     }
     const sides = await inTurns(turns, burst, programs);
     for (const label of entry.runs.map(labelOf)) {
-      const [our, captured, other] = ['ours', 'captured', 'python'].map((side) => sides[`${label} ${side}`]);
+      const [our, captured, other, before] = ['ours', 'captured', 'python', 'before'].map(
+        (side) => sides[`${label} ${side}`],
+      );
       if (our === undefined) throw new Error(`${label} did not run`);
       const parts = [
         `${name.padEnd(11)} ${label.padEnd(22)} ours ${median(our.times).toFixed(2)} ms`,
@@ -117,6 +125,8 @@ async function compare() {
           `ratio ${ratios(our, other)}${captured === undefined ? '' : `, captured ${ratios(captured, other)}`}`,
           `peak ${our.peakMiB.toFixed(0)} / ${other.peakMiB.toFixed(0)} MiB = ${(our.peakMiB / other.peakMiB).toFixed(2)}`,
         );
+      if (before !== undefined)
+        parts.push(`before ${median(before.times).toFixed(2)} ms`, `ratio ${ratios(our, before)}`);
       for (const base of ['1F1B', LATE]) {
         const side = label.startsWith('1F1B') ? undefined : sides[`${base} ours`];
         if (side !== undefined) parts.push(`to our ${base} ${ratios(our, side)}`);
@@ -131,10 +141,11 @@ function labelOf({ schedule, earlyGradients }) {
   return earlyGradients === false ? LATE : schedule;
 }
 
-/** @param {Setting} setting */
-function mine(setting) {
-  return { command: process.execPath, args: [fileURLToPath(import.meta.url), '--run', JSON.stringify(setting)] };
+/** @param {Setting} setting @param {string} program */
+function mine(setting, program = fileURLToPath(import.meta.url)) {
+  return { command: process.execPath, args: [program, '--run', JSON.stringify(setting)] };
 }
+
 /** @param {string} python @param {Setting & { port: number }} setting */
 function theirs(python, setting) {
   const program = fileURLToPath(new URL('./python/pipeline.py', import.meta.url));
