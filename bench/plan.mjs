@@ -254,11 +254,11 @@ function settled(model, plan) {
   return agreed(() => settlePlan(plan, measured));
 }
 
-/** The best plan, as `pipewright plan` finds it: of the three that look best, the one whose own stages are fastest.
+/** The best plan, as `pipewright plan` finds it: of the six that look best, the one whose own stages are fastest.
  * @param {Model} model @param {import('pipewright').Machine} machine @param {import('pipewright').UnitTable[]} tables */
 function bestOf(model, machine, tables) {
   const found = agreed(
-    () => /** @type {any} */ ({ plans: planPipeline({ machine, tables, batch: model.batch, most: 3 }).plans }),
+    () => /** @type {any} */ ({ plans: planPipeline({ machine, tables, batch: model.batch, most: 6 }).plans }),
   );
   const plans = /** @type {any} */ (found).plans.map((/** @type {PipelinePlan} */ plan) => settled(model, plan));
   return agreed(() => /** @type {PipelinePlan} */ (rankPlans(plans)[0]));

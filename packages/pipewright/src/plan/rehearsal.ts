@@ -22,9 +22,10 @@ export type StageTimes = Partial<Record<TimedKind | 'inputGradient', number>>;
 
 /** Microbatches that are run: more would not make memory colder. */
 const mostMicrobatches = 16;
-/** Seconds after which no further round begins, but for the first three. */
-const mostSeconds = 4;
+/** Seconds for all rows, after which no further round begins, but for the first three; where rows have to take many turns, the first one. */
+const mostSeconds = 6;
 const leastRounds = 3;
+const manyTurns = 4;
 
 /** The rows of a schedule as lists of forwards and backwards; overlapped ones one after the other. */
 export function rowsOf(schedule: Schedule): RowAction[][] {
@@ -62,13 +63,15 @@ export function rehearse(
 ): StageTimes[] {
   const times: StageTimes[] = runs.map(() => ({}));
   const [rank, size] = group === null ? [0, 1] : [group.rank, group.size];
+  const turns = Math.ceil(rows.length / size);
+  const least = turns > manyTurns ? 1 : leastRounds;
   for (let first = 0; first < rows.length; first += size) {
     const row = new Row(runs, rows[first + rank] ?? []);
     const begin = performance.now();
     row.round(); // warms up
     const seconds = agreed(group, (performance.now() - begin) / 1000);
-    const fitting = Math.floor(mostSeconds / Math.max(seconds, 1e-6));
-    const count = Math.min(rounds, Math.max(leastRounds, fitting));
+    const fitting = Math.floor(mostSeconds / turns / Math.max(seconds, 1e-6));
+    const count = Math.min(rounds, Math.max(least, fitting));
     for (let round = 0; round < count; round++) {
       group?.barrier();
       row.round();

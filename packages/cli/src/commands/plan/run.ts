@@ -35,8 +35,8 @@ export interface PlanFlags {
   readonly color?: boolean;
 }
 
-/** Plans whose stages are measured themselves. */
-const settled = 3;
+/** Plans whose stages are measured themselves; fewer of many ranks, which take turns on the cores. */
+const settled = { usual: 6, many: 3, manyRanks: 8 };
 /** Sizes of microbatches that are measured, at most, where none are named. */
 const mostSizes = 4;
 
@@ -61,7 +61,7 @@ export async function plan(file: string, flags: PlanFlags): Promise<number> {
     schedules: flags.schedules?.map((name) => findSchedule(name).name as ScheduleName),
     stateFactor: flags.stateFactor,
     mayRecompute: flags.recompute,
-    most: Math.max(flags.top ?? 5, settled),
+    most: Math.max(flags.top ?? 5, settled.usual),
   };
   const result = planPipeline(options);
   const plans = flags.fast === true ? result.plans : await settleBest(result, meter);
@@ -91,7 +91,8 @@ export async function plan(file: string, flags: PlanFlags): Promise<number> {
 /** The best plans with the costs of their own stages, in the order that these give. */
 async function settleBest(result: PlanResult, meter: Meter): Promise<PipelinePlan[]> {
   const { rankPlans, settlePlan } = await import('pipewright');
-  const best = result.plans.slice(0, settled);
+  const [{ ranks }] = result.plans as [PipelinePlan];
+  const best = result.plans.slice(0, ranks > settled.manyRanks ? settled.many : settled.usual);
   const measured = await meter.stages(best);
   const found = rankPlans(best.map((one, i) => settlePlan(one, measured[i] ?? [])));
   const [first] = found as [PipelinePlan];
