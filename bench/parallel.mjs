@@ -105,13 +105,27 @@ async function compare() {
 
 /** The recorded step beside the simulated one. @param {string} name @param {Omit<Setting, 'steps' | 'warmup' | 'wrap'>} setting @param {number} steps */
 async function predict(name, setting, steps) {
-  const { recordedMs, simulatedMs, hiddenShare } =
-    /** @type {{ recordedMs: number, simulatedMs: number, hiddenShare: number }} */ (
-      await ours({ ...setting, wrap: 'shards', record: true, warmup: 2, steps: Math.max(5, steps) })
+  const { recordedMs, simulatedMs, hiddenShare, cores, kinds } =
+    /** @type {{ recordedMs: number, simulatedMs: number, hiddenShare: number, cores: { count: number } | undefined, kinds: import('./parallel-rank.mjs').KindTimes[] }} */ (
+      await ours({ ...setting, wrap: 'shards', record: true, warmup: 2, steps: Math.max(10, steps) })
     );
   console.log(
     `${name.padEnd(7)} shards     recorded ${recordedMs.toFixed(2)} ms, simulated ${simulatedMs.toFixed(2)} ms: ${(100 * (simulatedMs / recordedMs - 1)).toFixed(1)}%; ${(100 * hiddenShare).toFixed(0)}% of communication ran under computing`,
   );
+  const ranks = 1 + Math.max(...kinds.map(({ rank }) => rank));
+  console.log(
+    `  milliseconds of a step, the quicker half of the steps; ${cores === undefined ? 'a core for each rank' : `${ranks} ranks of the pipeline on ${cores.count} ${cores.count === 1 ? 'core' : 'cores'}`}`,
+  );
+  /** @type {(first: string, ...more: string[]) => string} */
+  const row = (first, ...more) => `  ${first.padEnd(18)}${more.map((cell) => cell.padStart(11)).join('')}`;
+  console.log(row('', 'recorded', 'processor', 'simulated', 'difference'));
+  for (const { rank, kind, recorded, processor, simulated } of kinds)
+    console.log(
+      row(
+        `rank ${rank} ${kind}`,
+        ...[recorded, processor, simulated, simulated - recorded].map((time) => time.toFixed(2)),
+      ),
+    );
 }
 
 /** @param {Setting} setting */

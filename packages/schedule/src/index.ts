@@ -2,10 +2,12 @@
 
 export type {
   CollectiveCosts,
+  CoreCosts,
   Costs,
   CostTable,
   LinkCosts,
   MessageCosts,
+  OverheadCosts,
   OverlapCosts,
   PerStage,
   Sharding,
@@ -97,8 +99,16 @@ export type { ScheduleOpsOptions } from './pytorch/visualizer.ts';
 export { addScheduleOpSpacing, getScheduleOps, visualizeSchedule } from './pytorch/visualizer.ts';
 export type { LiveLine, LivePlace, LiveRun, LiveStatus, LiveStep, LiveStepSummary } from './recording/live.ts';
 export { LiveRunReader, liveFileOf, liveRankOf, parseLiveLine } from './recording/live.ts';
-export type { RankRecord, RecordedAction, RecordedRank, RecordedStep, Recording } from './recording/recording.ts';
-export { meanCosts, recordedActions } from './recording/recording.ts';
+export { meanCosts } from './recording/mean-costs.ts';
+export type {
+  RankRecord,
+  RecordedAction,
+  RecordedMachine,
+  RecordedRank,
+  RecordedStep,
+  Recording,
+} from './recording/recording.ts';
+export { recordedActions } from './recording/recording.ts';
 export type { RecordingSummary, ReportOptions } from './recording/report.ts';
 export { recordingReport, recordingSummary, typicalStep } from './recording/report.ts';
 export { recordedSimulation } from './recording/simulation.ts';

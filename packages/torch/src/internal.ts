@@ -51,4 +51,5 @@ export {
 } from './tensor/recorder.ts';
 export { holdsAlone } from './tensor/scope.ts';
 export { originalHolders, type StandIn, standIn } from './tensor/stand-in.ts';
+export { threadTime } from './tensor/thread-time.ts';
 export { isPlainObject, mapTensors, tensorsIn } from './tensor/tree.ts';

@@ -1,6 +1,7 @@
 /** @file What a runtime asks of the data parallelism beside its pipeline, whether modules are replicated or sharded. */
 import type { distributed, nn, Tensor } from '@pipewright/torch';
 import { PipelineError } from '../base/errors.ts';
+import type { Waited } from '../base/waited.ts';
 import { unitsOf } from './fully-shard.ts';
 import { GradientReduction } from './gradient-reduction.ts';
 import { replicationOf } from './replicate.ts';
@@ -43,8 +44,8 @@ export interface StepEnd {
 export interface DataParallel {
   /** Reductions that were begun, by stage. */
   readonly counts: ReadonlyMap<number, number>;
-  /** Milliseconds that the reductions of this step took after the row, by stage. */
-  readonly lateReductions: ReadonlyMap<number, number>;
+  /** What the reductions of this step took after the row, by stage. */
+  readonly lateReductions: ReadonlyMap<number, Waited>;
   /** The ranks that divide parameters among them; null where nobody does. */
   readonly shardGroup: distributed.ProcessGroup | null;
   /** How a stage is sharded; null where it is only replicated. */
@@ -63,8 +64,8 @@ export interface DataParallel {
   /** A step or an evaluation begins. */
   begin(): void;
   unshard(stage: number): void;
-  /** A stage is about to compute; true where that had to wait. */
-  ready(stage: number): boolean;
+  /** A stage is about to compute: waits until it is gathered. Null where that was waited for before. */
+  ready(stage: number): Waited | null;
   reshard(stage: number): void;
   reduce(stage: number): void;
   /** After the row: shards are in place, their gradients are those of this step. Before tied parameters are summed. */

@@ -4,6 +4,7 @@
  */
 
 import { type distributed, noGrad, scope, type Tensor, unscoped } from '@pipewright/torch';
+import { addWaits, beginWait, type Waited } from '../base/waited.ts';
 import { type Bucket, bucketsOf, pack, unpack } from './buckets.ts';
 import type { DataParallel, ParallelStage, Readiness, StepEnd } from './data-parallel.ts';
 import { agreeOver } from './readiness.ts';
@@ -32,7 +33,7 @@ export class GradientReduction implements DataParallel {
   /** Reductions that were begun, by stage; for tests and reports. */
   readonly counts: Map<number, number> = new Map();
   readonly shardGroup = null;
-  readonly lateReductions: Map<number, number> = new Map();
+  readonly lateReductions: Map<number, Waited> = new Map();
   /** What replicas that are threads have in common. */
   readonly frozen: SharedParameters = new SharedParameters();
 
@@ -100,8 +101,8 @@ export class GradientReduction implements DataParallel {
 
   unshard(): void {}
 
-  ready(): boolean {
-    return false;
+  ready(): null {
+    return null;
   }
 
   reshard(): void {}
@@ -130,12 +131,12 @@ export class GradientReduction implements DataParallel {
       scope(() => {
         this.lateReductions.clear();
         for (const { stage, bucket, packed, work } of this.underWay.splice(0)) {
-          const before = performance.now();
+          const ended = beginWait();
           work.wait();
           unpack(bucket, packed);
           packed.dispose();
           for (const parameter of bucket.parameters) this.reduced.add(parameter);
-          this.lateReductions.set(stage, (this.lateReductions.get(stage) ?? 0) + performance.now() - before);
+          this.lateReductions.set(stage, addWaits(this.lateReductions.get(stage), ended()));
         }
         for (const [parameter, before] of this.aside) {
           const { grad } = parameter;

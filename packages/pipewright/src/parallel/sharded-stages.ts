@@ -5,6 +5,7 @@
  */
 import type { distributed } from '@pipewright/torch';
 import { PipelineError } from '../base/errors.ts';
+import { addWaits, beginWait, type Waited } from '../base/waited.ts';
 import type { DataParallel, ParallelStage, Readiness, StageSharding, StepEnd } from './data-parallel.ts';
 import { unitsOf } from './fully-shard.ts';
 import { agreeOver } from './readiness.ts';
@@ -22,7 +23,7 @@ export class ShardedStages implements DataParallel {
   /** How many of them have asked for its reduction in this step. */
   private readonly asked = new Map<ShardUnit, number>();
   private readonly underWay: { readonly stage: number; readonly reduction: UnitReduction }[] = [];
-  readonly lateReductions: Map<number, number> = new Map();
+  readonly lateReductions: Map<number, Waited> = new Map();
   /** Stages whose gathering was begun and not waited for. */
   private readonly pending = new Set<number>();
   private readonly unsharded = new Set<number>();
@@ -108,14 +109,15 @@ export class ShardedStages implements DataParallel {
     this.note();
   }
 
-  ready(stage: number): boolean {
-    if (!this.pending.delete(stage)) return false;
-    const start = performance.now();
+  ready(stage: number): Waited | null {
+    if (!this.pending.delete(stage)) return null;
+    const ended = beginWait();
     for (const unit of this.unitsOf(stage)) this.attempt('UNSHARD', stage, unit, () => unit.wait());
+    const waited = ended();
     const end = performance.now();
-    this.times.gathered += end - (this.begun.get(stage) ?? start);
-    this.times.waitedForGathers += end - start;
-    return true;
+    this.times.gathered += end - (this.begun.get(stage) ?? end);
+    this.times.waitedForGathers += waited.time;
+    return waited;
   }
 
   reshard(stage: number): void {
@@ -148,9 +150,9 @@ export class ShardedStages implements DataParallel {
     this.lateReductions.clear();
     for (const part of ['advance', 'finish'] as const)
       for (const { stage, reduction } of reductions) {
-        const before = performance.now();
+        const ended = beginWait();
         reduction[part]();
-        this.lateReductions.set(stage, (this.lateReductions.get(stage) ?? 0) + performance.now() - before);
+        this.lateReductions.set(stage, addWaits(this.lateReductions.get(stage), ended()));
       }
     if (reductions.length > 0) {
       this.times.reduced += performance.now() - this.reducing;

@@ -1,13 +1,13 @@
 /** @file The records of all ranks, brought to rank 0 and onto one clock. */
-import { hostname } from 'node:os';
-import type { RankRecord, RecordedStep, Recording, Schedule } from '@pipewright/schedule';
+import { availableParallelism, hostname } from 'node:os';
+import type { RankRecord, RecordedMachine, RecordedStep, Recording, Schedule } from '@pipewright/schedule';
 import { type distributed, scope, type Tensor, tensor } from '@pipewright/torch';
 import { RECORDING_TAG as TAG } from '../base/tags.ts';
 import { clockOffset, clockOrigin, serveClock } from './clock.ts';
 
 /** Entries of a record per action, in this order. */
-export const Column = { Start: 0, Ready: 1, Stop: 2, Bytes: 3, Tensors: 4 } as const;
-export const COLUMNS = 5;
+export const Column = { Start: 0, Ready: 1, Stop: 2, Bytes: 3, Tensors: 4, Busy: 5 } as const;
+export const COLUMNS = 6;
 
 /** One step of one rank; times are those of its own clock. */
 export interface StepPart {
@@ -29,12 +29,23 @@ export interface RankPart {
   readonly device: string;
   readonly peakProcessBytes: number;
   readonly peakDeviceBytes: number | null;
+  readonly machine: RecordedMachine;
   readonly steps: readonly StepPart[];
 }
 
 /** This process, different from all others of the run. */
 export function processName(): string {
   return `${hostname()}:${process.pid}`;
+}
+
+/** This machine; `ranks` are those of the run where nothing says how many of them are here. */
+export function thisMachine(ranks: number): RecordedMachine {
+  const here = Number(process.env['LOCAL_WORLD_SIZE'] ?? ranks);
+  return {
+    name: hostname(),
+    cores: availableParallelism(),
+    ranks: Number.isSafeInteger(here) && here > 0 ? here : ranks,
+  };
 }
 
 /** The parts of all ranks on rank 0, on its clock; null on the others. */
@@ -101,12 +112,13 @@ export function recordingOf(schedule: Schedule, parts: readonly RankPart[], toke
     const [{ step, training }] = ranks as [StepPart];
     return { step, training, ranks: ranks.map((part) => recordOf(part, zero)) };
   });
-  const ranks = parts.map(({ rank, process: name, device, peakProcessBytes, peakDeviceBytes }) => ({
+  const ranks = parts.map(({ rank, process: name, device, peakProcessBytes, peakDeviceBytes, machine }) => ({
     rank,
     process: name,
     device,
     peakProcessBytes,
     peakDeviceBytes,
+    machine,
   }));
   return { format: 'pipewright-recording', version: 1, schedule: schedule.toJSON(), tokensPerStep, ranks, steps };
 }
@@ -123,6 +135,7 @@ function recordOf(part: StepPart, zero: number): RankRecord {
     stop: times(Column.Stop),
     bytes: column(Column.Bytes),
     tensors: column(Column.Tensors),
+    busy: column(Column.Busy).map((time) => (time < 0 ? -1 : round(time))),
     processBytes: part.processBytes,
     deviceBytes: part.deviceBytes,
     heldBytes: part.heldBytes,

@@ -17,11 +17,13 @@ import { writeFile } from '@pipewright/torch/files';
 import { checkCount, checkOptions } from '../base/checks.ts';
 import { PipelineError } from '../base/errors.ts';
 import { tensorsIn } from '../base/tree.ts';
+import type { Waited } from '../base/waited.ts';
+import { BusyTimes } from './busy-times.ts';
 import { clockOrigin, settleClocks } from './clock.ts';
 import { GpuClock } from './gpu-clock.ts';
 import { HeldBytes } from './held-bytes.ts';
 import { LIVE_FOLDER, LiveFeed } from './live-feed.ts';
-import { COLUMNS, Column, gatherParts, processName, type RankPart, recordingOf } from './parts.ts';
+import { COLUMNS, Column, gatherParts, processName, type RankPart, recordingOf, thisMachine } from './parts.ts';
 
 /** What a recorder keeps. */
 export interface RecorderOptions {
@@ -39,6 +41,8 @@ export interface RecordedRuntime {
   readonly device: string;
   /** Number of entries: actions, and parts of overlapped ones. */
   readonly actions: number;
+  /** Whether there are replicas or shards beside the pipeline. */
+  readonly isParallel?: boolean;
 }
 
 /** This rank's part of a step, in short. */
@@ -79,6 +83,7 @@ export class Recorder {
   private gpu: GpuClock | null = null;
   private live: LiveFeed | null = null;
   private held: HeldBytes | null = null;
+  private busy: BusyTimes | null = null;
   /** Kept steps; the oldest is overwritten once there are enough. */
   private readonly records: StepRecord[] = [];
   private steps = 0;
@@ -104,6 +109,7 @@ export class Recorder {
     this.gpu = GpuClock.on(runtime.device, runtime.actions * COLUMNS);
     const rank = runtime.group?.rank ?? 0;
     this.held = HeldBytes.of(runtime.schedule.order[rank] ?? [], runtime);
+    this.busy = this.gpu === null ? BusyTimes.of(runtime) : null;
     this.live = LiveFeed.open(process.env[LIVE_FOLDER], {
       rank,
       device: runtime.device,
@@ -128,6 +134,7 @@ export class Recorder {
     this.data = record.data;
     this.held?.beginStep();
     record.begin = performance.now();
+    this.busy?.beginStep(record.data);
   }
 
   /** An action begins. */
@@ -135,6 +142,7 @@ export class Recorder {
     this.current = index;
     this.data[index * COLUMNS + Column.Bytes] = 0;
     this.held?.begin(index);
+    this.busy?.begin(index);
     this.mark(index * COLUMNS + Column.Start);
   }
 
@@ -153,6 +161,7 @@ export class Recorder {
     const bytes = bytesOf(values);
     this.data[this.current * COLUMNS + Column.Bytes]! += bytes;
     this.held?.received(bytes);
+    this.busy?.received();
   }
 
   /** The action under way has sent something. */
@@ -170,11 +179,14 @@ export class Recorder {
     this.mark(index * COLUMNS + Column.Stop);
     this.data[index * COLUMNS + Column.Tensors] = liveTensors();
     this.held?.end(index);
+    this.busy?.end(index);
   }
 
-  /** An action that has ended went on elsewhere for some milliseconds: a reduction that was waited for after the row. */
-  prolong(index: number, ms: number): void {
-    if (this.gpu === null) this.data[index * COLUMNS + Column.Stop]! += ms;
+  /** A collective that was begun earlier took so much more: a reduction after the row, a gathering before its stage computed. */
+  prolong(index: number, { time, busy }: Waited): void {
+    if (this.gpu !== null) return;
+    this.data[index * COLUMNS + Column.Stop]! += time;
+    if (this.busy !== null) this.data[index * COLUMNS + Column.Busy]! += busy;
   }
 
   /** The step ends; `loss` is asked for where somebody watches. */
@@ -297,6 +309,7 @@ export class Recorder {
       device,
       peakProcessBytes: 1024 * process.resourceUsage().maxRSS,
       peakDeviceBytes: this.gpu === null ? null : cuda.maxMemoryAllocated(device),
+      machine: thisMachine(group?.size ?? 1),
       steps: this.records.filter(({ end }) => end >= 0),
     };
   }

@@ -30,7 +30,10 @@ export function builtInExecutors(overlap: Overlap, parallel: DataParallel | null
     }),
     ...(parallel !== null &&
       unshards && {
-        UNSHARD: ({ links }) => parallel.unshard(links.stage.stageIndex),
+        UNSHARD: ({ links, index }, step) => {
+          step.gathering.set(links.stage.stageIndex, index);
+          parallel.unshard(links.stage.stageIndex);
+        },
         RESHARD: ({ links }) => parallel.reshard(links.stage.stageIndex),
       }),
   };

@@ -319,7 +319,7 @@ export class PipelineRuntime<
     const { lowered: schedule, group, plan, device, rank, stages, transport } = this;
     this.ties = new Ties({ rank, stages, descriptions, schedule, transport });
     this.parallel?.prepare(this.ties.parameters());
-    this.recorder?.attach({ schedule, group, device, actions: plan.count });
+    this.recorder?.attach({ schedule, group, device, actions: plan.count, isParallel: this.parallel !== null });
     return this.plan;
   }
 

@@ -52,6 +52,27 @@ export interface CollectiveCosts {
   readonly gradientBytes?: PerStage;
 }
 
+/**
+ * What communication takes of the rank that begins it (packing, copying, adding up between threads): it computes nothing
+ * meanwhile. Whatever else the communication takes runs beside computing, after that.
+ */
+export interface OverheadCosts {
+  /** A send; default 0. */
+  readonly send?: PerStage;
+  /** An UNSHARD; default 0. */
+  readonly unshard?: PerStage;
+  /** A REDUCE_GRAD; default 0. */
+  readonly reduceGrad?: PerStage;
+}
+
+/** Machines of so many ranks each, rank after rank, and the cores that the ranks of a machine share. */
+export interface CoreCosts {
+  /** Cores of a machine; half a core is fine, where two pipelines run on it side by side. */
+  readonly count: number;
+  /** Ranks of a machine; default: all. */
+  readonly ranks?: number;
+}
+
 /** What stays of a stage that is shared between ranks: see `Costs.sharding`. */
 export type Sharding = 'optimizer' | 'gradients' | 'parameters';
 
@@ -79,6 +100,13 @@ export interface Costs {
   readonly reduceGrad?: PerStage;
   /** UNSHARD and REDUCE_GRAD by bytes, bandwidth and latency. */
   readonly collective?: CollectiveCosts;
+  /** What sends, UNSHARDs and REDUCE_GRADs take of their rank's own time; default 0. */
+  readonly overhead?: OverheadCosts;
+  /**
+   * Cores that ranks share. While more ranks of a machine are busy than it has cores, all of them are slower by as much, and
+   * times say what an action takes with a core of its own. Default: every rank has one.
+   */
+  readonly cores?: number | CoreCosts;
   /** Memory of one microbatch on a stage, from F until B or W; default 1. */
   readonly activation?: PerStage;
   /** Share of the activation that stays from I until W, 0 to 1; default 0.5. */
@@ -116,6 +144,8 @@ const costNames = [
   'replicas',
   'sharding',
   'collective',
+  'overhead',
+  'cores',
   'communication',
 ] as const satisfies readonly (keyof Costs)[];
 
@@ -136,6 +166,10 @@ export interface CostTable {
   readonly unshard: Float64Array;
   readonly reshard: Float64Array;
   readonly reduceGrad: Float64Array;
+  /** The rank's own time in them, by stage. */
+  readonly overhead: { readonly send: Float64Array; readonly unshard: Float64Array; readonly reduceGrad: Float64Array };
+  /** Null: every rank has a core of its own. */
+  readonly cores: Required<CoreCosts> | null;
   readonly activation: Float64Array;
   readonly retained: Float64Array;
   readonly weightGradient: Float64Array;
@@ -180,6 +214,8 @@ export function resolveCosts(caller: string, costs: Costs, stages: number): Cost
   const sharding = costs.sharding ?? 'parameters';
   const collectives = collectiveTimes(caller, costs, { stages, shards, sharding });
   const B = costs.B === undefined ? I.map((i, s) => i + W[s]!) : spread('B', costs.B, 0);
+  const overhead = costs.overhead ?? {};
+  checkOptions(`${caller}: overhead`, overhead, ['send', 'unshard', 'reduceGrad']);
   return {
     F: spread('F', costs.F, 1),
     I,
@@ -193,6 +229,12 @@ export function resolveCosts(caller: string, costs: Costs, stages: number): Cost
     unshard: costs.unshard === undefined ? collectives.unshard : spread('unshard', costs.unshard, 0),
     reshard: spread('reshard', costs.reshard, 0),
     reduceGrad: costs.reduceGrad === undefined ? collectives.reduceGrad : spread('reduceGrad', costs.reduceGrad, 0),
+    overhead: {
+      send: spread('overhead.send', overhead.send, 0),
+      unshard: spread('overhead.unshard', overhead.unshard, 0),
+      reduceGrad: spread('overhead.reduceGrad', overhead.reduceGrad, 0),
+    },
+    cores: coresOf(caller, costs.cores),
     activation: spread('activation', costs.activation, 1),
     retained,
     weightGradient: spread('weightGradient', costs.weightGradient, 0),
@@ -214,6 +256,24 @@ function inputGradientOf(caller: string, value: PerStage, B: Float64Array): Floa
       );
   });
   return times;
+}
+
+function coresOf(caller: string, cores: Costs['cores']): Required<CoreCosts> | null {
+  if (cores === undefined) return null;
+  if (typeof cores === 'object' && cores !== null) checkOptions(`${caller}: cores`, cores, ['count', 'ranks']);
+  const { count, ranks = Number.POSITIVE_INFINITY } =
+    typeof cores === 'object' && cores !== null ? cores : { count: cores };
+  if (!(typeof count === 'number' && count > 0))
+    throw new ScheduleError(
+      'BAD_OPTION',
+      `${caller}: cores must be a number above 0, or { count, ranks } with such a count, got ${show(cores)}`,
+    );
+  if (ranks !== Number.POSITIVE_INFINITY && !(Number.isSafeInteger(ranks) && ranks >= 1))
+    throw new ScheduleError(
+      'BAD_OPTION',
+      `${caller}: cores.ranks must be an integer of at least 1, the ranks of one machine, got ${show(ranks)}`,
+    );
+  return { count, ranks };
 }
 
 /** Times of UNSHARD and REDUCE_GRAD by `costs.collective`; 0 without it. */

@@ -2,7 +2,8 @@
 
 import { percent } from '../draw/quantity.ts';
 import { ScheduleError, show } from '../model/errors.ts';
-import { meanCosts, type Recording, steadySteps } from '../recording/recording.ts';
+import { meanDurations } from '../recording/mean-costs.ts';
+import { type Recording, steadySteps } from '../recording/recording.ts';
 import { recordingSummary } from '../recording/report.ts';
 import { recordedSimulation } from '../recording/simulation.ts';
 import { checkPlan, type PipelinePlan } from './plan.ts';
@@ -107,8 +108,7 @@ function timeOf(plan: PipelinePlan, stage: number, kind: 'F' | 'B' | 'I' | 'W'):
 }
 
 function recordedTime(recording: Recording, stage: number, kind: 'F' | 'B' | 'I' | 'W'): number {
-  const values = meanCosts(recording)[kind];
-  return (Array.isArray(values) ? (values[stage] as number) : 0) / 1000;
+  return (meanDurations(recording, kind)[stage] ?? 0) / 1000;
 }
 
 function compared(predicted: number, recorded: number): Compared {

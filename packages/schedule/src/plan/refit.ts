@@ -1,6 +1,7 @@
 /** @file Plans predicted anew: for other costs of their stages, measured or recorded. */
 
-import { meanCosts, type Recording } from '../recording/recording.ts';
+import { meanDurations } from '../recording/mean-costs.ts';
+import type { Recording } from '../recording/recording.ts';
 import { simulate } from '../simulate/simulate.ts';
 import type { Simulation } from '../simulate/simulation.ts';
 import { comparePlan } from './compare.ts';
@@ -49,12 +50,11 @@ export function predictionOf(plan: Omit<PipelinePlan, 'predicted' | 'why'>, simu
  */
 export function refitPlan(plan: PipelinePlan, recording: Recording): PipelinePlan {
   const { actions } = comparePlan(plan, recording); // refuses a run of another plan
-  const recorded = meanCosts(recording);
   const costs = plan.costs.map((before, stage): StageCosts => {
     const slow = plan.machine.slowness?.[plan.stageToRank[stage] as number] ?? 1;
     const time = (kind: 'F' | 'B' | 'I' | 'W'): number | undefined => {
       if (!actions.some((one) => one.stage === stage && one.kind === kind)) return undefined;
-      return (recorded[kind] as readonly number[])[stage]! / 1000 / slow;
+      return (meanDurations(recording, kind)[stage] ?? 0) / 1000 / slow;
     };
     const B = time('B') ?? before.B;
     return {

@@ -11,7 +11,8 @@ import { ScheduleError } from '../model/errors.ts';
 import { Schedule } from '../model/schedule.ts';
 import { simulate } from '../simulate/simulate.ts';
 import type { Simulation } from '../simulate/simulation.ts';
-import { meanCosts, type RankRecord, type Recording, recordedActions, recordedPlaces } from './recording.ts';
+import { meanCosts } from './mean-costs.ts';
+import { type RankRecord, type Recording, recordedActions, recordedPlaces } from './recording.ts';
 import { recordingReport, recordingSummary, typicalStep } from './report.ts';
 import { recordedSimulation } from './simulation.ts';
 import { recordingTrace } from './trace.ts';
@@ -304,4 +305,80 @@ test('a stage that is unsharded twice has two times, and the costs of its collec
   expect(Array.from(recorded.start)).toEqual(start);
   expect(Array.from(recorded.end)).toEqual(stop);
   expect(meanCosts(recording)).toMatchObject({ F: [1], B: [2], unshard: [3], reshard: [0], reduceGrad: [3] });
+});
+
+describe('a recording that says what a processor worked', () => {
+  const schedule = Schedule.from({
+    order: [
+      ['0UNSHARD', '0F0', '0SEND_F0', '0RECV_B0', '0B0', '0REDUCE_GRAD', '0RESHARD'],
+      ['1RECV_F0', '1F0', '1B0', '1SEND_B0'],
+    ],
+  });
+  /** Rank 1 sends in the middle of its backward; `late` is what others made rank 0 wait for in its collectives. */
+  const step = (late: number): RankRecord[] => [
+    {
+      begin: 0,
+      end: 30 + late,
+      start: [0, 3, 7, 8, 9, 22, 29],
+      ready: [-1, 4, -1, -1, 20, -1, -1],
+      stop: [3 + late, 7, 8, 8.5, 22, 29 + late, 30],
+      busy: [2, 2.5, 0.75, 0.25, 2, 6, 0.5],
+      ...{ bytes: [], tensors: [0, 0, 0, 0, 0, 0, 0], processBytes: 1, deviceBytes: null },
+    },
+    {
+      begin: 0,
+      end: 30 + late,
+      start: [0, 0.5, 12, 16],
+      ready: [-1, 8, -1, -1],
+      stop: [0.5, 12, 20, 17],
+      busy: [0.125, 3, 5, 0.5],
+      ...{ bytes: [], tensors: [0, 0, 0, 0], processBytes: 1, deviceBytes: null },
+    },
+  ];
+  const recorded = (machine: object | undefined): Recording => ({
+    format: 'pipewright-recording',
+    version: 1,
+    schedule: JSON.parse(JSON.stringify(schedule)) as Recording['schedule'],
+    tokensPerStep: null,
+    ranks: [0, 1].map((rank) => ({
+      ...{ rank, process: 'host:1', device: 'cpu', peakProcessBytes: 1, peakDeviceBytes: null },
+      ...(machine === undefined ? {} : { machine: { name: 'host', cores: 2, ranks: 4, ...machine } }),
+    })),
+    steps: [3, 0, 6].map((late, i) => ({ step: i + 1, training: true, ranks: step(late) })),
+  });
+
+  test('with a core for each rank: durations, and of collectives the work and the least wait', () => {
+    const costs = { F: [3, 4], B: [2, 8], reshard: [1, 0], unshard: [1, 0], reduceGrad: [1, 0] };
+    const overhead = { send: [1, 0], unshard: [2, 0], reduceGrad: [6, 0] }; // rank 1 sends within its backward
+    for (const machine of [undefined, { cores: 4 }, { cores: 64 }]) {
+      const found = meanCosts(recorded(machine));
+      expect(found).toMatchObject({ ...costs, overhead });
+      expect(found.cores).toBeUndefined();
+    }
+  });
+
+  test('with too few cores: the work of all actions, what receives took included, and the cores of this pipeline', () => {
+    const found = meanCosts(recorded({}));
+    // F0 of rank 0 worked 2.5 of 3 and waited half of one in every step; its receive of the gradient took a quarter.
+    expect(found).toMatchObject({
+      F: [3, 4.125],
+      B: [2.25, 8],
+      reshard: [1, 0],
+      overhead: { send: [0.75, 0.5], unshard: [2, 0], reduceGrad: [6, 0] },
+      cores: { count: 1 },
+    });
+  });
+
+  test('machines of their own are told by how many ranks of the pipeline each has; such that differ are left out', () => {
+    const both = recorded({ cores: 1, ranks: 2 });
+    const on = (...names: string[]): Recording => ({
+      ...both,
+      ranks: both.ranks.map((rank, i) => ({ ...rank, machine: { ...rank.machine!, name: names[i]! } })),
+    });
+    expect(meanCosts(on('a', 'a')).cores).toEqual({ count: 1 });
+    expect(meanCosts(on('a', 'b')).cores).toEqual({ count: 0.5, ranks: 1 });
+    const odd = on('a', 'b');
+    const differ = odd.ranks.map((rank, i) => ({ ...rank, machine: { ...rank.machine!, cores: 1 + i } }));
+    expect(meanCosts({ ...odd, ranks: differ }).cores).toBeUndefined();
+  });
 });

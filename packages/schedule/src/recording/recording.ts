@@ -1,9 +1,16 @@
 /** @file A recorded run: what the runtime measured, as plain data that every picture can draw. */
 
-import type { Costs } from '../costs/costs.ts';
 import { type Action, formatAction, isComputeOp } from '../model/action.ts';
 import { ScheduleError } from '../model/errors.ts';
 import { Schedule, type ScheduleJson } from '../model/schedule.ts';
+
+/** A machine of a recorded run. */
+export interface RecordedMachine {
+  readonly name: string;
+  readonly cores: number;
+  /** Ranks of the whole run that were on it, those of other pipelines beside this one included. */
+  readonly ranks: number;
+}
 
 /** One rank of a recorded run. */
 export interface RecordedRank {
@@ -16,6 +23,8 @@ export interface RecordedRank {
   readonly peakProcessBytes: number;
   /** The most bytes of tensors on its GPU; null on the CPU, where memory is counted by process only. */
   readonly peakDeviceBytes: number | null;
+  /** Where it was; left out where unknown. */
+  readonly machine?: RecordedMachine;
 }
 
 /**
@@ -34,6 +43,8 @@ export interface RankRecord {
   readonly bytes: readonly number[];
   /** Tensors alive after the action. */
   readonly tensors: readonly number[];
+  /** Milliseconds that a processor worked for the action on the rank's thread, waits left out; -1 or left out where unknown. */
+  readonly busy?: readonly number[];
   /** Memory of the process after the step. */
   readonly processBytes: number;
   /** Bytes of tensors on the GPU after the step; null on the CPU. */
@@ -104,9 +115,8 @@ export function recordedPlaces(row: readonly (Action | null)[]): RecordedPlace[]
   return places;
 }
 
-/** Schedules and costs of recordings; kept, because they are asked for once per step. */
+/** Schedules of recordings; kept, because they are asked for once per step. */
 const schedules = new WeakMap<Recording, Schedule>();
-const costs = new WeakMap<Recording, Costs>();
 
 /** The schedule of a recording. */
 export function recordedSchedule(recording: Recording): Schedule {
@@ -194,73 +204,4 @@ export function steadySteps(recording: Recording): readonly RecordedStep[] {
   const training = recording.steps.filter((step) => step.training);
   const steps = training.length > 0 ? training : recording.steps;
   return steps.length > 1 && steps[0]!.step === 0 ? steps.slice(1) : steps;
-}
-
-/**
- * What actions cost on average, by kind and stage, in milliseconds: the costs to simulate the same or another schedule with.
- * Messages cost nothing here.
- * @example simulate(buildSchedule('ZBVZeroBubble', shape), meanCosts(recording)).makespan
- */
-export function meanCosts(recording: Recording): Costs {
-  recordedSchedule(recording);
-  let found = costs.get(recording);
-  if (found === undefined) costs.set(recording, (found = findCosts(recording)));
-  return found;
-}
-
-/** How much of a part's time counts as its own where parts ran side by side: together they took the time of the whole. */
-function sharesOf(places: readonly RecordedPlace[], record: RankRecord): Map<number, number> {
-  const shares = new Map<number, number>();
-  for (const { index, parts } of places) {
-    if (parts === 0 || record.start[index + 1]! < 0) continue;
-    const all = Array.from({ length: parts }, (_, i) => index + 1 + i);
-    const starts = all.map((part) => Math.max(record.start[part]!, record.ready[part]!));
-    const stops = all.map((part) => record.stop[part]!);
-    const sum = stops.reduce((total, stop, i) => total + stop - starts[i]!, 0);
-    const whole = Math.max(...stops) - Math.min(...starts);
-    if (whole < sum) for (const part of all) shares.set(part, whole / sum);
-  }
-  return shares;
-}
-
-function findCosts(recording: Recording): Costs {
-  const schedule = recordedSchedule(recording);
-  const places = schedule.order.map((row) => recordedPlaces(row));
-  const kinds = ['F', 'B', 'I', 'W', 'UNSHARD', 'RESHARD', 'REDUCE_GRAD'] as const;
-  type Measured = (typeof kinds)[number];
-  const zeros = (): Record<Measured, number[]> =>
-    Object.fromEntries(kinds.map((kind) => [kind, new Array<number>(schedule.stages).fill(0)])) as Record<
-      Measured,
-      number[]
-    >;
-  const sums = zeros();
-  const counts = zeros();
-  for (const step of steadySteps(recording)) {
-    step.ranks.forEach((record, rank) => {
-      const shares = sharesOf(places[rank]!, record);
-      for (const { action, index } of places[rank]!) {
-        const kind = kinds.find((name) => name === action.kind);
-        const start = Math.max(record.start[index]!, record.ready[index]!);
-        if (kind === undefined || start < 0) continue;
-        sums[kind][action.stage]! += (record.stop[index]! - start) * (shares.get(index) ?? 1);
-        counts[kind][action.stage]!++;
-      }
-    });
-  }
-  const mean = (kind: Measured): (number | null)[] =>
-    counts[kind].map((count, stage) => (count === 0 ? null : sums[kind][stage]! / count));
-  const [F, B, I, W] = [mean('F'), mean('B'), mean('I'), mean('W')];
-  const collective = (name: 'unshard' | 'reshard' | 'reduceGrad', kind: Measured): Costs =>
-    counts[kind].every((count) => count === 0) ? {} : { [name]: mean(kind).map((value) => value ?? 0) };
-  const half = (stage: number): number => (B[stage] ?? 0) / 2;
-  return {
-    F: F.map((value) => value ?? 0),
-    I: I.map((value, stage) => value ?? half(stage)),
-    W: W.map((value, stage) => value ?? half(stage)),
-    B: B.map((value, stage) => value ?? (I[stage] ?? 0) + (W[stage] ?? 0)),
-    ...collective('unshard', 'UNSHARD'),
-    ...collective('reshard', 'RESHARD'),
-    ...collective('reduceGrad', 'REDUCE_GRAD'),
-    overlap: 'parts',
-  };
 }

@@ -5,9 +5,9 @@ import { renderTimeline } from '../draw/timeline.ts';
 import { isComputeOp } from '../model/action.ts';
 import { simulate } from '../simulate/simulate.ts';
 import type { Simulation } from '../simulate/simulation.ts';
+import { meanCosts } from './mean-costs.ts';
 import {
   actionsOfRank,
-  meanCosts,
   type RecordedAction,
   type RecordedStep,
   type Recording,

@@ -3,17 +3,11 @@
 import { type Action, formatAction } from '../model/action.ts';
 import { Code, wordCode } from '../model/packed.ts';
 import { Schedule } from '../model/schedule.ts';
-import type { Messages, Timing } from '../simulate/replay.ts';
 import { simulate } from '../simulate/simulate.ts';
 import { Simulation } from '../simulate/simulation.ts';
-import {
-  meanCosts,
-  type RecordedAction,
-  type Recording,
-  recordedActions,
-  recordedSchedule,
-  recordedStepAt,
-} from './recording.ts';
+import type { Messages, Timing } from '../simulate/timing.ts';
+import { meanCosts } from './mean-costs.ts';
+import { type RecordedAction, type Recording, recordedActions, recordedSchedule, recordedStepAt } from './recording.ts';
 
 /**
  * A recorded step with its times, in milliseconds from its beginning: it draws, and has a bubble rate and a critical path,

@@ -3,7 +3,7 @@
 import type { CostTable } from '../costs/costs.ts';
 import { Code, isCollectiveCode, wordCode } from '../model/packed.ts';
 import type { Schedule } from '../model/schedule.ts';
-import type { Timing } from './replay.ts';
+import type { Timing } from './timing.ts';
 
 /** Memory of one rank: `amount[i]` from `time[i]` on, 0 at first for activations, parameters from the start. */
 export interface RankMemory {

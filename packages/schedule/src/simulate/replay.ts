@@ -1,38 +1,16 @@
 /** @file The replay of a schedule in time: when each action starts and ends, given costs. Every action starts as early as its row and its inputs let it. */
 
 import { type CostTable, compositeDuration, type EdgeCosts, edgeCosts, partScale } from '../costs/costs.ts';
-import { ScheduleError } from '../model/errors.ts';
 import { bits, hasMessages, type Layout, samePair } from '../model/packed.ts';
 import type { Schedule } from '../model/schedule.ts';
 import { StageGraph } from '../model/stage-graph.ts';
+import { checkCell, checkedLeaves } from './cells.ts';
 import { deadlockError, Why, type WhyCode } from './deadlock.ts';
+import { SharedCores } from './shared-cores.ts';
+import type { Timing } from './timing.ts';
 
 // Constants of this module: an import is looked up at every use.
 const { Code, wordCode } = bits;
-
-/** Start and end of every cell, rows one after the other: the cell of a rank and slot is at `offsets[rank] + slot`. */
-export interface Timing {
-  readonly offsets: Int32Array;
-  readonly start: Float64Array;
-  readonly end: Float64Array;
-  /** The cell whose end decided the start; -1: none, it started at once. */
-  readonly cause: Int32Array;
-  readonly messages: Messages;
-  /** By cell of a composite whose parts release separately: start and end of each part. */
-  readonly partTimes: ReadonlyMap<number, Float64Array>;
-  /** By cell of an UNSHARD or REDUCE_GRAD that waits for its lane: when its rank came to it. */
-  readonly issued: ReadonlyMap<number, number>;
-}
-
-/** Messages over the edges of the stage graph: activations at `edge * microbatches + microbatch`, gradients one lap of all edges later. */
-export interface Messages {
-  readonly graph: StageGraph;
-  /** When each has left, and when it is there; NaN: never sent. */
-  readonly departures: Float64Array;
-  readonly arrivals: Float64Array;
-  /** The cell that sent it: a send, or the compute action where there are no sends. */
-  readonly senders: Int32Array;
-}
 
 const doneF = 1;
 const doneI = 2;
@@ -44,8 +22,8 @@ export function replay(caller: string, schedule: Schedule, costs: CostTable): Ti
 }
 
 class Replay {
-  private readonly caller: string;
-  private readonly schedule: Schedule;
+  readonly caller: string;
+  readonly schedule: Schedule;
   private readonly costs: CostTable;
   private readonly graph: StageGraph;
   private readonly edges: EdgeCosts;
@@ -98,6 +76,10 @@ class Replay {
   private openReceives = 0;
   /** 1 for each stage that receives activations, then for each that receives gradients. */
   private readonly receivesOf: Uint8Array;
+  /** Cores that ranks share; null where each has its own. */
+  private readonly cores: SharedCores | null;
+  /** By rank that works on them: what follows. */
+  private readonly following: ((end: number) => boolean)[] = [];
 
   constructor(caller: string, schedule: Schedule, costs: CostTable) {
     const { ranks, stages, microbatches } = schedule;
@@ -141,12 +123,14 @@ class Replay {
     this.gradients = this.graph.edgeCount * microbatches;
     this.rankOf = Int32Array.from(schedule.stageToRank);
     this.durations = [null, costs.F, costs.I, costs.W, costs.B];
+    this.cores = SharedCores.of(costs.cores, ranks);
   }
 
   run(): Timing {
     const { ready, graph, departures, arrivals, senders } = this;
     for (let rank = this.schedule.rows.length - 1; rank >= 0; rank--) ready.push(rank);
-    while (ready.length > 0) this.advance(ready.pop()!);
+    do while (ready.length > 0) this.advance(ready.pop()!);
+    while (this.workNext());
     this.finishReceives();
     const stuck = this.schedule.rows.some((row, rank) => this.cursor[rank]! < row.length);
     if (stuck) {
@@ -172,6 +156,26 @@ class Replay {
     };
   }
 
+  /** Whether work on shared cores has ended; its rank goes on. */
+  private workNext(): boolean {
+    const done = this.cores?.next() ?? null;
+    if (done === null) return false;
+    if (this.following[done.rank]!(done.end)) this.cursor[done.rank]!++;
+    this.ready.push(done.rank);
+    return true;
+  }
+
+  /**
+   * A rank works for a while on a core. `then` is told when it ends, and returns whether the cell is through, or else the rank
+   * comes to it again. False where that is known later.
+   */
+  private work(rank: number, begin: number, duration: number, then: (end: number) => boolean): boolean {
+    if (this.cores === null || duration === 0) return then(begin + duration);
+    this.cores.add(rank, begin, duration);
+    this.following[rank] = then;
+    return false;
+  }
+
   /** Runs a rank until it waits or is through. */
   private advance(rank: number): void {
     const row = this.schedule.rows[rank]!;
@@ -194,40 +198,37 @@ class Replay {
   private step(rank: number, index: number, word: number): boolean {
     const code = wordCode(word);
     if (code === Code.Composite) return this.composite(rank, index, word);
-    if (!this.inRange(word)) this.outOfRange(index, word);
+    checkCell(this, index, word);
     if (code <= Code.B) return this.compute(rank, index, word);
     if (code <= Code.ReduceGrad) return this.collective(rank, index, code, this.layout.stage(word));
     return code === Code.SendF || code === Code.SendB ? this.send(rank, index, word) : this.receive(rank, index, word);
-  }
-
-  private inRange(word: number): boolean {
-    const code = wordCode(word);
-    const microbatch = this.layout.field(word); // counted from 1; 0: none
-    if (this.layout.stage(word) >= this.schedule.stages) return false;
-    return microbatch === 0 ? code >= Code.Unshard && code <= Code.ReduceGrad : microbatch <= this.microbatches;
-  }
-
-  private outOfRange(index: number, word: number): never {
-    const { stages, microbatches } = this.schedule;
-    throw new ScheduleError(
-      'BAD_SCHEDULE',
-      `${this.caller}: ${this.schedule.format(word)} (cell ${index}) has no microbatch or is outside ${stages} stages and ${microbatches} microbatches; validate(schedule) lists what is wrong`,
-    );
   }
 
   private compute(rank: number, index: number, word: number): boolean {
     this.readyAt = this.free[rank]!;
     this.readyBy = this.last[rank]!;
     if (!this.inputsOf(rank, word)) return false;
-    const begin = this.readyAt;
-    const finish = begin + this.durations[wordCode(word)]![this.layout.stage(word)]!;
-    this.start[index] = begin;
-    this.end[index] = finish;
+    const duration = this.durations[wordCode(word)]![this.layout.stage(word)]!;
+    this.start[index] = this.readyAt;
     this.cause[index] = this.readyBy;
-    this.free[rank] = finish;
+    if (this.cores === null) return this.computed(rank, index, word, this.readyAt + duration); // without a closure
+    return this.work(rank, this.readyAt, duration, (end) => this.computed(rank, index, word, end));
+  }
+
+  /** A cell has its rank until `end`. */
+  private take(rank: number, index: number, end: number): void {
+    this.free[rank] = end;
     this.last[rank] = index;
-    const isFull = wordCode(word) === Code.B;
-    this.outputsOf(rank, index, word, isFull ? begin + this.costs.inputGradient[this.layout.stage(word)]! : finish);
+  }
+
+  /** A compute action ends. */
+  private computed(rank: number, index: number, word: number, end: number): true {
+    this.end[index] = end;
+    this.take(rank, index, end);
+    // On shared cores nothing leaves in the past: a gradient waits for the end of its backward.
+    const isEarly = this.cores === null && wordCode(word) === Code.B;
+    const made = isEarly ? this.start[index]! + this.costs.inputGradient[this.layout.stage(word)]! : end;
+    this.outputsOf(rank, index, word, made);
     return true;
   }
 
@@ -342,7 +343,7 @@ class Replay {
 
   /** An overlapped composite as one block: starts with all inputs, gives all results at its end. */
   private composite(rank: number, index: number, word: number): boolean {
-    const leaves = this.leavesOf(index, word);
+    const leaves = checkedLeaves(this, index, word);
     if (this.costs.releaseParts) return this.partByPart(rank, index, leaves);
     this.readyAt = this.free[rank]!;
     this.readyBy = this.last[rank]!;
@@ -352,15 +353,14 @@ class Replay {
     const isReady = this.insideCount === leaves.length;
     this.insideCount = 0;
     if (!isReady) return false;
-    const begin = this.readyAt;
-    const finish = begin + compositeDuration(this.costs, leaves, this.layout);
-    this.start[index] = begin;
-    this.end[index] = finish;
+    this.start[index] = this.readyAt;
     this.cause[index] = this.readyBy;
-    this.free[rank] = finish;
-    this.last[rank] = index;
-    for (const leaf of leaves) this.outputsOf(rank, index, leaf, finish);
-    return true;
+    return this.work(rank, this.readyAt, compositeDuration(this.costs, leaves, this.layout), (end) => {
+      this.end[index] = end;
+      this.take(rank, index, end);
+      for (const leaf of leaves) this.outputsOf(rank, index, leaf, end);
+      return true;
+    });
   }
 
   /** Whether an earlier part of the composite at hand makes an output (a gradient, with `backward`). */
@@ -377,84 +377,97 @@ class Replay {
   /** A composite whose parts run one after the other, each with its own inputs and results. */
   private partByPart(rank: number, index: number, leaves: readonly number[]): boolean {
     const scale = partScale(this.costs, leaves, this.layout);
-    let times = this.partTimes.get(index);
-    if (times === undefined) this.partTimes.set(index, (times = new Float64Array(2 * leaves.length)));
+    const times = this.partTimes.get(index) ?? new Float64Array(2 * leaves.length);
+    this.partTimes.set(index, times);
     while (this.partsDone[rank]! < leaves.length) {
       const at = this.partsDone[rank]!;
       const leaf = leaves[at]!;
       this.readyAt = this.free[rank]!;
       this.readyBy = this.last[rank]!;
       if (!this.inputsOf(rank, leaf)) return false;
-      const finish = this.readyAt + scale * this.durations[wordCode(leaf)]![this.layout.stage(leaf)]!;
       if (at === 0) {
         this.start[index] = this.readyAt;
         this.cause[index] = this.readyBy;
       }
       times[2 * at] = this.readyAt;
-      times[2 * at + 1] = finish;
-      this.end[index] = this.free[rank] = finish;
-      this.last[rank] = index;
-      this.outputsOf(rank, index, leaf, finish);
-      this.partsDone[rank] = at + 1;
+      const duration = scale * this.durations[wordCode(leaf)]![this.layout.stage(leaf)]!;
+      this.work(rank, this.readyAt, duration, (end) => {
+        times[2 * at + 1] = end;
+        this.end[index] = this.free[rank] = end;
+        this.last[rank] = index;
+        this.outputsOf(rank, index, leaf, end);
+        this.partsDone[rank] = at + 1;
+        return false;
+      });
+      if (this.partsDone[rank] === at) return false; // it works
     }
     this.partsDone[rank] = 0;
     return true;
   }
 
-  /** The parts of a composite, checked. */
-  private leavesOf(index: number, word: number): readonly number[] {
-    const leaves = this.schedule.composites.leavesOf(word);
-    for (const leaf of leaves) {
-      if (!this.inRange(leaf)) this.outOfRange(index, leaf);
-      if (wordCode(leaf) > Code.B) {
-        throw new ScheduleError(
-          'UNSUPPORTED',
-          `${this.caller}: ${this.schedule.format(word)} overlaps something other than F, I, W and B; write it as its own action`,
-        );
+  /** UNSHARD and REDUCE_GRAD take their overhead of the rank, then run on a lane of their own; RESHARD takes the rank's time. */
+  private collective(rank: number, index: number, code: number, stage: number): boolean {
+    const { overhead, reshard } = this.costs;
+    const times = code === Code.Reshard ? reshard : code === Code.Unshard ? overhead.unshard : overhead.reduceGrad;
+    const own = times[stage]!;
+    this.start[index] = this.free[rank]!;
+    this.cause[index] = this.last[rank]!;
+    return this.work(rank, this.free[rank]!, own, (end) => {
+      if (own > 0 || code === Code.Reshard) {
+        this.end[index] = this.free[rank] = end;
+        this.last[rank] = index;
       }
-    }
-    return leaves;
+      if (code !== Code.Reshard) this.runLane(rank, index, code, stage);
+      return true;
+    });
   }
 
-  /** UNSHARD and REDUCE_GRAD run on a lane of their own; RESHARD takes the rank's time. */
-  private collective(rank: number, index: number, code: number, stage: number): boolean {
-    const { costs } = this;
-    const duration = (code === Code.Unshard ? costs.unshard : code === Code.Reshard ? costs.reshard : costs.reduceGrad)[
-      stage
-    ]!;
-    let begin = this.free[rank]!;
-    let by = this.last[rank]!;
-    if (code !== Code.Reshard && this.laneFree[rank]! > begin) {
-      this.issued.set(index, begin);
-      begin = this.laneFree[rank]!;
-      by = this.laneLast[rank]!;
+  /** What an UNSHARD or REDUCE_GRAD takes beside computing, once the rank has begun it. */
+  private runLane(rank: number, index: number, code: number, stage: number): void {
+    const duration = (code === Code.Unshard ? this.costs.unshard : this.costs.reduceGrad)[stage]!;
+    const begun = this.free[rank]!;
+    const from = Math.max(begun, this.laneFree[rank]!);
+    if (from > begun && this.last[rank] !== index) {
+      // Nothing of it has been done: it starts with its lane.
+      this.issued.set(index, begun);
+      this.start[index] = from;
+      this.cause[index] = this.laneLast[rank]!;
     }
-    this.start[index] = begin;
-    this.end[index] = begin + duration;
-    this.cause[index] = by;
-    if (code === Code.Reshard || costs.blocking) {
-      this.free[rank] = begin + duration;
-      this.last[rank] = index;
-    }
-    if (code !== Code.Reshard) {
-      this.laneFree[rank] = begin + duration;
-      this.laneLast[rank] = index;
-    }
+    const end = from + duration;
+    this.end[index] = this.laneFree[rank] = end;
+    this.laneLast[rank] = index;
+    if (this.costs.blocking) this.take(rank, index, end);
     if (code === Code.Unshard) {
-      this.gathered[stage] = begin + duration;
+      this.gathered[stage] = end;
       this.gatheredBy[stage] = index;
     }
-    return true;
   }
 
   private send(rank: number, index: number, word: number): boolean {
-    const { graph } = this;
     const stage = this.layout.stage(word);
     const microbatch = this.layout.microbatch(word);
     const backward = wordCode(word) === Code.SendB;
     const made = this.done[stage * this.microbatches + microbatch]! & (backward ? doneI | doneB : doneF);
     if (made === 0) return this.block(rank, Why.NotMade, -1);
     const from = this.departureOf(rank, word);
+    const own = this.costs.overhead.send[stage]!;
+    if (own === 0) return this.transferAll(rank, index, word, from);
+    const before = this.last[rank]!;
+    return this.work(rank, this.free[rank]!, own, (end) => {
+      this.take(rank, index, end);
+      this.transferAll(rank, index, word, this.cores === null ? from + own : end);
+      this.start[index] = from;
+      this.cause[index] = before;
+      return true;
+    });
+  }
+
+  /** The messages of a send leave, as soon as their links are free. */
+  private transferAll(rank: number, index: number, word: number, from: number): true {
+    const { graph } = this;
+    const stage = this.layout.stage(word);
+    const microbatch = this.layout.microbatch(word);
+    const backward = wordCode(word) === Code.SendB;
     const starts = backward ? graph.inputStart : graph.outputStart;
     const list = backward ? graph.inEdges : graph.outEdges;
     const links = backward ? this.edges.backwardLink : this.edges.forwardLink;
@@ -475,10 +488,7 @@ class Replay {
     this.start[index] = begin === Number.POSITIVE_INFINITY ? from : begin;
     this.end[index] = finish;
     this.cause[index] = by;
-    if (this.costs.blocking) {
-      this.free[rank] = finish;
-      this.last[rank] = index;
-    }
+    if (this.costs.blocking) this.take(rank, index, finish);
     return true;
   }
 
@@ -488,7 +498,7 @@ class Replay {
    */
   private departureOf(rank: number, send: number): number {
     const last = this.last[rank]!;
-    if (last < 0 || this.costs.blocking) return this.free[rank]!;
+    if (last < 0 || this.costs.blocking || this.cores !== null) return this.free[rank]!;
     const { rows, composites } = this.schedule;
     const forward = wordCode(send) === Code.SendF;
     const word = rows[rank]![last - this.offsets[rank]!]!;

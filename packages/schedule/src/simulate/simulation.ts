@@ -6,7 +6,7 @@ import { checkCount, ScheduleError } from '../model/errors.ts';
 import { Code, hasMessages, wordCode } from '../model/packed.ts';
 import type { Schedule } from '../model/schedule.ts';
 import { type RankMemory, rankMemory } from './rank-memory.ts';
-import type { Messages, Timing } from './replay.ts';
+import type { Messages, Timing } from './timing.ts';
 
 /** One action with its times. */
 export interface SimulatedAction {

@@ -11,6 +11,7 @@
 #include <torch/version.h>
 
 #include <dlfcn.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -82,6 +83,13 @@ PW_ENTRY(report_memory, 1) {
 // The same number, for who only wants to know it.
 PW_ENTRY(live_bytes, 1) { return from_double(args.napi, static_cast<double>(thread_bytes())); }
 
+// Milliseconds that a processor has worked for this thread.
+PW_ENTRY(thread_time, 1) {
+  timespec time{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return from_double(args.napi, static_cast<double>(time.tv_sec) * 1e3 + static_cast<double>(time.tv_nsec) * 1e-6);
+}
+
 // (tensor): whether nobody else holds it or its memory.
 PW_ENTRY(holds_alone, 1) {
   const at::Tensor& tensor = args.tensor(0);
@@ -141,6 +149,7 @@ void init_system(Env& env, napi_value exports) {
           {"setDeterministic", set_deterministic},
           {"reportMemory", report_memory},
           {"liveBytes", live_bytes},
+          {"threadTime", thread_time},
           {"holdsAlone", holds_alone},
           {"standIn", stand_in},
           {"originalHolders", original_holders},

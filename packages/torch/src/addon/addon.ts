@@ -54,6 +54,7 @@ export interface Native {
   setDeterministic(on: boolean, warnOnly: boolean): void;
   reportMemory(): number;
   liveBytes(): number;
+  threadTime(): number;
   holdsAlone(tensor: number): boolean;
   standIn(tensor: number): [standIn: number, memory: number, bytes: number];
   originalHolders(standIn: number): number;

@@ -55,7 +55,12 @@ export function enter(planned: PlannedAction, step: StepState): void {
   recorder?.begin(planned.index);
   for (const hook of hooks) hook.before?.(planned.action, planned.slot);
   if (parallel === null || !computing.includes(planned.kind)) return;
-  if (parallel.ready(planned.links.stage.stageIndex)) recorder?.received([]);
+  const { stageIndex } = planned.links.stage;
+  const waited = parallel.ready(stageIndex);
+  if (waited === null || recorder === null) return;
+  recorder.received([]);
+  const gathering = step.gathering.get(stageIndex);
+  if (gathering !== undefined) recorder.prolong(gathering, waited);
 }
 
 /** Kinds that compute with the parameters of a stage. */

@@ -53,6 +53,8 @@ export class StepState {
   readonly outgoing: (readonly unknown[] | undefined)[] = [];
   /** Receives between where they were posted and the action that takes them, by the message's index. */
   readonly posted: (PostedReceive | undefined)[] = [];
+  /** The entry of the UNSHARD that gathered a stage last, by stage. */
+  readonly gathering: Map<number, number> = new Map();
   /** Whether a message was sent or taken. */
   hasExchanged = false;
   /** The action under way, a part of another rather than the whole. */

@@ -1,0 +1,54 @@
+/**
+ * @file What a processor works for each action: the time of a rank's thread without its waiting, for messages, for other ranks,
+ * and for a core that another rank has. What the runtime does between two actions belongs to the second one.
+ */
+import type { distributed } from '@pipewright/torch';
+import { threadTime } from '@pipewright/torch/internal';
+import { COLUMNS, Column, thisMachine } from './parts.ts';
+
+/** Adds up one step after the other. */
+export class BusyTimes {
+  /** Null where work and time are the same: every rank has a core and waits for messages only. */
+  static of(runtime: {
+    readonly group: distributed.ProcessGroup | null;
+    readonly isParallel?: boolean;
+  }): BusyTimes | null {
+    const { cores, ranks } = thisMachine(runtime.group?.size ?? 1);
+    return runtime.isParallel === true || cores < ranks ? new BusyTimes() : null;
+  }
+
+  private data: Float64Array = new Float64Array(0);
+  private last = 0;
+  /** Actions under way, the innermost last. */
+  private readonly under: number[] = [];
+
+  beginStep(data: Float64Array): void {
+    this.data = data;
+    this.under.length = 0;
+    this.last = threadTime();
+  }
+
+  /** An action begins, perhaps in the middle of another one. */
+  begin(index: number): void {
+    this.data[index * COLUMNS + Column.Busy] = 0;
+    this.charge(this.under.at(-1) ?? index);
+    this.under.push(index);
+  }
+
+  /** What the action under way has waited for is there. */
+  received(): void {
+    this.last = threadTime();
+  }
+
+  /** An action ends; the one around it goes on. */
+  end(index: number): void {
+    this.charge(index);
+    while (this.under.length > 0 && this.under.pop() !== index);
+  }
+
+  private charge(index: number): void {
+    const now = threadTime();
+    this.data[index * COLUMNS + Column.Busy]! += now - this.last;
+    this.last = now;
+  }
+}
