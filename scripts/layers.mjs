@@ -123,13 +123,13 @@ export const folders = {
     status: { holds: 'where each rank is', imports: ['base'] },
     recording: { holds: 'what happened and when', imports: ['base'] },
     parallel: { holds: 'meshes, and replicas beside the pipeline', imports: ['base'] },
-    plan: {
-      holds: 'measuring, partitions, the search for a plan',
-      imports: ['stage', 'pipe', 'trace', 'split', 'execute', 'graph', 'base'],
-    },
     runtime: {
       holds: 'runs schedules on stages',
       imports: ['parallel', 'stage', 'microbatch', 'status', 'recording', 'base'],
+    },
+    plan: {
+      holds: 'measuring, partitions, the search for a plan, its trial',
+      imports: ['runtime', 'recording', 'stage', 'pipe', 'trace', 'split', 'execute', 'graph', 'base'],
     },
     'checkpoint/format': { holds: 'what lies in a checkpoint: manifest, pieces, names', imports: ['parallel', 'base'] },
     'checkpoint/state': {

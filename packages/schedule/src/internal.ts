@@ -28,3 +28,4 @@ export { checkPlan } from './plan/plan.ts';
 export type { CostSource } from './plan/plan-simulation.ts';
 export { stageCosts } from './plan/plan-simulation.ts';
 export { predictionOf } from './plan/refit.ts';
+export { steadySteps } from './recording/recording.ts';

@@ -24,4 +24,5 @@ export {
   type UnitTable,
 } from './search.ts';
 export { rankPlans, settlePlan } from './settle.ts';
+export { type TryPlanOptions, tryPlan } from './trial.ts';
 export type { UnitCosts } from './unit-costs.ts';

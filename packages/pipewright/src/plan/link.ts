@@ -1,4 +1,7 @@
-/** @file How fast messages are between ranks, measured: a message goes there and back, small and large. */
+/**
+ * @file How fast messages are between ranks, measured: a message goes there and back, small and large. Between two messages a rank
+ * computes, as it does in a pipeline, so that the one that waits has gone to sleep and has to be woken.
+ */
 import { type distributed, ones, scope } from '@pipewright/torch';
 import { checkArgument } from '../base/checks.ts';
 
@@ -11,6 +14,8 @@ export interface MeasuredLink {
 const TAG = 0x70_6c_61;
 const large = 1 << 22;
 const rounds = 20;
+/** Milliseconds of computing before a rank sends: longer than a waiter polls. */
+const computing = 1;
 
 /**
  * Latency and bandwidth between ranks 0 and 1 of a group; all ranks call it, and all are told. A group of one has no link.
@@ -29,15 +34,20 @@ function exchange(group: distributed.ProcessGroup): MeasuredLink {
   const timeOf = (bytes: number): number => {
     const message = ones([bytes], { dtype: 'uint8' });
     const times: number[] = [];
+    const sendLater = (): void => {
+      const begin = performance.now();
+      while (performance.now() - begin < computing);
+      channel.send(TAG, message);
+    };
     for (let round = 0; round <= rounds; round++) {
       const start = performance.now();
       scope(() => {
-        if (group.rank === 0) channel.send(TAG, message);
+        if (group.rank === 0) sendLater();
         const back = channel.recv(TAG);
-        if (group.rank === 1) channel.send(TAG, message);
+        if (group.rank === 1) sendLater();
         back.dispose();
       });
-      if (round > 0) times.push((performance.now() - start) / 2000);
+      if (round > 0) times.push(Math.max(0, (performance.now() - start) / 2 - computing) / 1000);
     }
     return times.sort((a, b) => a - b)[rounds >> 2] as number; // other work on the machine only adds
   };

@@ -102,9 +102,12 @@ export function lossOf<Output, Target>({
   lossFn,
   target,
 }: MeasureOptions<Output, Target>): (output: unknown) => Tensor {
-  if (lossFn !== undefined) return (output) => lossFn(output as Output, target as Target);
-  return (output) =>
-    tensorsIn(output).reduce<Tensor | null>((sum, each) => sum?.add(each.sum()) ?? each.sum(), null) as Tensor;
+  return lossFn === undefined ? sumOf : (output) => lossFn(output as Output, target as Target);
+}
+
+/** The sum of all that a model returns: a loss where none is given. */
+export function sumOf(output: unknown): Tensor {
+  return tensorsIn(output).reduce<Tensor | null>((sum, each) => sum?.add(each.sum()) ?? each.sum(), null) as Tensor;
 }
 
 /** The module that a unit is, and the first of its nodes. */

@@ -1,5 +1,5 @@
 /** @file From a model to its plan and back: measured units, the plan's stages, a run of it, and the comparison. */
-import { buildSchedule, type Recording } from '@pipewright/schedule';
+import { buildSchedule, predictPlan, type Recording } from '@pipewright/schedule';
 import { float64, liveBytes, nn, randn, scope, type Tensor } from '@pipewright/torch';
 import { expect, test } from 'vitest';
 import { Chain, gradientsOf } from '../../testing/pipes.ts';
@@ -12,6 +12,7 @@ import {
   planPipeline,
   Recorder,
   traceModule,
+  tryPlan,
 } from '../index.ts';
 
 const lossFn = (output: Tensor, target: Tensor): Tensor => output.sub(target).square().mean();
@@ -105,6 +106,33 @@ test('a stage that the plan says to compute again is built so, and cuts that are
     /stages and plan are given/,
   );
   expect(() => measureUnits(new nn.Linear(2, 2), undefined as never)).toThrow(/mbArgs is undefined/);
+});
+
+test('a plan that is tried is predicted from what its actions took, and leaves nothing behind', () => {
+  const model = new Chain(6).double();
+  const [x, target] = [batch().narrow(0, 0, 2), batch().narrow(0, 0, 2)];
+  const program = traceModule(model, [x]);
+  const tables = [measureUnits(program, [x], { lossFn, target, rounds: 1 })];
+  const [plan] = planPipeline({ machine: { ranks: 1 }, tables, batch: 8, schedules: ['1F1B'] }).plans;
+  if (plan === undefined) expect.unreachable();
+  const before = liveBytes();
+  // A plan that is told to take an hour: the trial knows better.
+  const slow = predictPlan({
+    ...plan,
+    costs: plan.costs.map((costs) => ({ ...costs, F: 900, B: 1800, I: 900, W: 900 })),
+  });
+  expect(slow.predicted.step).toBeGreaterThan(3600);
+  const tried = tryPlan(pipeline(program, { plan }), slow, [x], { lossFn, target, steps: 4 });
+  expect(tried.predicted.step).toBeLessThan(60);
+  expect(tried.predicted.step).toBe(predictPlan(tried).predicted.step);
+  expect(model.parameters().every((each) => each.grad === null)).toBe(true);
+  expect(liveBytes()).toBe(before);
+  const { plans } = planPipeline({ machine: { ranks: 2 }, tables, batch: 8, schedules: ['1F1B'] });
+  const [other] = plans;
+  if (other === undefined) expect.unreachable();
+  expect(() => tryPlan(pipeline(program, { plan: other }), other, [x], { lossFn, target })).toThrow(
+    /plan.ranks is 2; give a plan for the 1 ranks that there are/,
+  );
 });
 
 test('stages are measured in the order of a schedule, and leave nothing behind', () => {

@@ -4,8 +4,8 @@
  */
 import type { Schedule } from '@pipewright/schedule';
 import { type distributed, scope, type Tensor } from '@pipewright/torch';
-import { median } from './measure-units.ts';
 import type { StageRun } from './stage-run.ts';
+import { usual } from './usual.ts';
 
 /** The kinds of actions that are timed. */
 export type TimedKind = 'F' | 'I' | 'W' | 'B';
@@ -53,7 +53,7 @@ export interface RehearsalOptions {
 }
 
 /**
- * Runs rows and returns the times of every stage: of each action the median of the rounds, of these the mean over the microbatches.
+ * Runs rows and returns the times of every stage: means over the rounds of usual length and over the microbatches.
  * Ranks of a group each run a row at the same time, and all are told all times.
  */
 export function rehearse(
@@ -139,12 +139,16 @@ class Row {
   /** The stages of the row and what was found. */
   times(): Map<number, StageTimes> {
     const found = new Map<number, StageTimes>();
+    const lengths = (this.taken[0] ?? []).map((_, round) =>
+      this.taken.reduce((sum, times) => sum + (times[round] as number), 0),
+    );
+    const rounds = usual(lengths);
     for (const stage of new Set(this.actions.map((action) => action.stage))) {
       const of = (kind: TimedKind, values: readonly (readonly number[])[]): number | undefined => {
-        const medians = this.actions.flatMap((action, i) =>
-          action.stage === stage && action.kind === kind ? [median(values[i] as readonly number[])] : [],
+        const all = this.actions.flatMap((action, i) =>
+          action.stage === stage && action.kind === kind ? rounds.map((round) => values[i]?.[round] as number) : [],
         );
-        return medians.length === 0 ? undefined : medians.reduce((sum, each) => sum + each, 0) / medians.length;
+        return all.length === 0 ? undefined : all.reduce((sum, each) => sum + each, 0) / all.length;
       };
       const [F, I, W, B] = (['F', 'I', 'W', 'B'] as const).map((kind) => of(kind, this.taken));
       const inputGradient = of('B', this.ready);

@@ -57,12 +57,15 @@ export function refitPlan(plan: PipelinePlan, recording: Recording): PipelinePla
       return (meanDurations(recording, kind)[stage] ?? 0) / 1000 / slow;
     };
     const B = time('B') ?? before.B;
+    // The gradient of the input leaves at the same share of the backward.
+    const share = (before.inputGradient ?? 0) / (before.B ?? before.I + before.W);
     return {
       ...before,
       F: time('F') ?? before.F,
       I: time('I') ?? before.I,
       W: time('W') ?? before.W,
       ...(B === undefined ? {} : { B }),
+      ...(before.inputGradient === undefined || B === undefined ? {} : { inputGradient: B * Math.min(1, share) }),
     };
   });
   return predictPlan({ ...plan, costs });

@@ -1,8 +1,7 @@
 /** @file What ranks run to measure: all do the same at the same time, as they will when they train; rank 0 writes what was found. */
 import { writeFileSync } from 'node:fs';
-import { Schedule, type ScheduleJson } from '@pipewright/schedule';
-import type { distributed as torchDistributed } from '@pipewright/torch';
-import type { MeasuredLink, MeasuredStage, PipelinePlan, UnitTable } from 'pipewright';
+import type { Tensor, distributed as torchDistributed } from '@pipewright/torch';
+import type { MeasuredLink, PipelinePlan, UnitTable } from 'pipewright';
 import { type ModelSource, openModel } from './model.ts';
 
 /** What is measured: units at sizes of microbatches, or the stages of plans. */
@@ -10,27 +9,26 @@ export interface MeasureTask {
   readonly source: ModelSource;
   readonly rounds: number;
   readonly rows: readonly number[];
-  readonly plans: readonly MeasuredPlan[];
+  readonly plans: readonly PipelinePlan[];
+  /** Whether plans may be tried: not where they are for another machine. */
+  readonly mayTry: boolean;
   /** The file that rank 0 writes. */
   readonly out: string;
-}
-
-/** A plan, as far as its stages and their order go. */
-export interface MeasuredPlan extends Pick<PipelinePlan, 'cutBefore' | 'recompute' | 'rows'> {
-  readonly order: ScheduleJson;
 }
 
 /** What was measured. */
 export interface Measured {
   readonly tables: readonly UnitTable[];
-  readonly stages: readonly (readonly MeasuredStage[])[];
+  /** The plans as their own stages predict them, in a trial where there is a rank for each of theirs. */
+  readonly plans: readonly PipelinePlan[];
   readonly link: MeasuredLink | null;
 }
 
 /** The program of every rank. */
 export async function main(task: MeasureTask): Promise<void> {
   const { distributed } = await import('@pipewright/torch');
-  const { measureLink, measureStages, measureUnits, pipeline } = await import('pipewright');
+  const { measureLink, measureStages, measureUnits, pipeline, settlePlan, tryPlan } = await import('pipewright');
+  const { planSchedule } = await import('@pipewright/schedule');
   const group = distributed.initProcessGroup();
   const model = await openModel(task.source);
   const { lossFn } = model;
@@ -39,13 +37,16 @@ export async function main(task: MeasureTask): Promise<void> {
     const { args, target } = model.microbatch(rows);
     return measureUnits(model.program(rows), args, { lossFn, target, rounds: task.rounds, beforeUnit: together });
   });
-  const stages = task.plans.map((plan) => {
+  const plans = task.plans.map((plan) => {
     const { args, target } = model.microbatch(plan.rows);
     const pipe = pipeline(model.program(plan.rows), { plan });
-    const schedule = Schedule.fromJSON(plan.order);
-    return measureStages(pipe, args, { lossFn, target, rounds: task.rounds, schedule, group });
+    const { rounds } = task;
+    const options = { lossFn, target, rounds, schedule: planSchedule(plan), group };
+    const settled = settlePlan(plan, measureStages(pipe, args, options));
+    if (!task.mayTry || group.size !== plan.ranks) return settled;
+    return tryPlan(pipe, settled, args as Tensor[], { lossFn, target: target as Tensor });
   });
-  const mine: Measured = { tables, stages, link: measureLink(group) };
+  const mine: Measured = { tables, plans, link: measureLink(group) };
   const all = group.allGatherObject<Measured>(mine as unknown as torchDistributed.Json);
   if (group.rank === 0) writeFileSync(task.out, JSON.stringify(meanOf(all)));
 }
@@ -73,6 +74,6 @@ function meanOf(all: readonly Measured[]): Measured {
         ),
       ),
     })),
-    stages: first.stages,
+    plans: first.plans,
   };
 }

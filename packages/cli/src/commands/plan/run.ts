@@ -9,7 +9,7 @@ import { readText } from '../../shared/source.ts';
 import { colors } from '../../shared/term.ts';
 import { UsageError } from '../../shared/usage-error.ts';
 import { cacheName, readCache, writeCache } from './cache.ts';
-import type { Measured, MeasuredPlan, MeasureTask } from './measure-rank.ts';
+import type { Measured, MeasureTask } from './measure-rank.ts';
 import { type ModelSource, openModel } from './model.ts';
 
 /** The flags of the command. */
@@ -90,11 +90,10 @@ export async function plan(file: string, flags: PlanFlags): Promise<number> {
 
 /** The best plans with the costs of their own stages, in the order that these give. */
 async function settleBest(result: PlanResult, meter: Meter): Promise<PipelinePlan[]> {
-  const { rankPlans, settlePlan } = await import('pipewright');
+  const { rankPlans } = await import('pipewright');
   const [{ ranks }] = result.plans as [PipelinePlan];
   const best = result.plans.slice(0, ranks > settled.manyRanks ? settled.many : settled.usual);
-  const measured = await meter.stages(best);
-  const found = rankPlans(best.map((one, i) => settlePlan(one, measured[i] ?? [])));
+  const found = rankPlans(await meter.plans(best));
   const [first] = found as [PipelinePlan];
   return found.map((one, i) => {
     const longer = 100 * (one.predicted.step / first.predicted.step - 1);
@@ -180,19 +179,16 @@ class Meter {
     return this.measure({ rows, plans: [] });
   }
 
-  async stages(plans: readonly PipelinePlan[]): Promise<Measured['stages']> {
-    const { planSchedule } = await import('@pipewright/schedule');
-    const wanted = plans.map((plan): MeasuredPlan => {
-      const { cutBefore, recompute, rows } = plan;
-      return { cutBefore, recompute, rows, order: planSchedule(plan).toJSON() };
-    });
-    return (await this.measure({ rows: [], plans: wanted })).stages;
+  /** The plans as their own stages predict them. */
+  async plans(plans: readonly PipelinePlan[]): Promise<Measured['plans']> {
+    return (await this.measure({ rows: [], plans })).plans;
   }
 
   private async measure(what: Pick<MeasureTask, 'rows' | 'plans'>): Promise<Measured> {
     const { sizes } = this.source;
     const rounds = this.flags.rounds ?? 7;
-    const key = { sizes, ranks: this.ranks, cores: this.cores, rounds, what };
+    const mayTry = this.flags.machine === undefined;
+    const key = { sizes, ranks: this.ranks, cores: this.cores, rounds, mayTry, what };
     const name = cacheName(this.program, key);
     const known = this.flags.cache ? readCache(name) : null;
     if (known !== null) return known as Measured;
@@ -200,7 +196,7 @@ class Meter {
     const out = join(folder, 'measured.json');
     try {
       const { launch } = await import('pipewright/launch');
-      const task: MeasureTask = { source: this.source, rounds, out, ...what };
+      const task: MeasureTask = { source: this.source, rounds, out, mayTry, ...what };
       const script = new URL(
         import.meta.url.endsWith('.ts') ? './measure-rank.ts' : './measure-rank.js',
         import.meta.url,
