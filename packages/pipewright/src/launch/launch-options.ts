@@ -5,6 +5,7 @@ import { PipelineError } from '../base/errors.ts';
 import { checkInterface } from './machines/address.ts';
 import { checkSecret } from './machines/secret.ts';
 import type { LineSink } from './ranks/rank-output.ts';
+import { scriptOfRank } from './ranks/run-script.ts';
 import { scriptUrl } from './ranks/script-url.ts';
 import type { Recovery } from './replacement/recovery.ts';
 import type { Restart } from './restart.ts';
@@ -119,7 +120,7 @@ export function planLaunch(options: LaunchOptions): LaunchPlan {
     throw bad(`timeoutMs is ${show(timeoutMs)}; give milliseconds, more than 0`);
   return {
     ranks,
-    script: scriptUrl(where, options.script),
+    script: checkNested(where, scriptUrl(where, options.script)),
     mode,
     args: options.args ?? [],
     data: options.data,
@@ -169,4 +170,14 @@ function share(ranks: number): number {
 
 function bad(what: string): PipelineError {
   return new PipelineError('BAD_OPTION', `launch: ${what}`);
+}
+
+/** Refuses a script that is started by one of its own ranks: each rank would start ranks in its turn, without end. */
+function checkNested(where: string, script: string): string {
+  if (script !== scriptOfRank()) return script;
+  throw new PipelineError(
+    'BAD_OPTION',
+    `${where}: this is a rank of ${script} already, and would start it again, as would each of its ranks; launch only where isRank() is false, which holds for processes and threads, or from another file`,
+    { option: 'script', value: script },
+  );
 }

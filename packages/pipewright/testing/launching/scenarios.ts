@@ -198,6 +198,12 @@ const scenarios = {
     return { sum: total.item(), count, most, machines, hasId: (id ?? '').length > 8 };
   },
 
+  /** A rank that starts its own script: without a word against it, every rank would do so. */
+  async launchesItself(): Promise<unknown> {
+    const { launch } = await import('pipewright/launch');
+    return launch({ ranks: 1, script: import.meta.url, data: { scenario: 'exits256' } }).done;
+  },
+
   exits256(): unknown {
     return process.exit(256);
   },

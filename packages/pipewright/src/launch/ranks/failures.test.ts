@@ -118,6 +118,11 @@ describe('a rank that fails', () => {
     expect(inspect(error)).toMatch(/^\[?LaunchError: rank 0 failed: it exited with code 1\]?$/);
   });
 
+  test('by launching its own script: refused, for its ranks would do the same', async () => {
+    const error = await rejection<LaunchError>(launch({ ranks: 1, script, data: { scenario: 'launchesItself' } }).done);
+    expect(error.message).toMatch(/this is a rank of .*scenarios.ts already.*launch only where isRank\(\) is false/);
+  });
+
   test('by a result that cannot be sent', async () => {
     const error = await rejection<LaunchError>(launch({ ranks: 1, script, data: { scenario: 'returnsOdd' } }).done);
     expect(error.message).toMatch(/^rank 0 failed: main returned what cannot be sent to the launcher/);

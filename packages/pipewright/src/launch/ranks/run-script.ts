@@ -12,9 +12,18 @@ export interface ScriptStart {
   readonly data: unknown;
 }
 
+/** Where a rank notes the script that it runs. */
+const SCRIPT = Symbol.for('pipewright.rankScript');
+
+/** The script that this process or thread runs as a rank; undefined where it is none. */
+export function scriptOfRank(): string | undefined {
+  return (globalThis as Record<symbol, string | undefined>)[SCRIPT];
+}
+
 /** Imports the script. Where it exports `main`, that is the work; otherwise the work is over when nothing is left to do. */
 export async function runScript({ script, args, data }: ScriptStart): Promise<unknown> {
   process.argv = [process.argv[0] as string, fileURLToPath(script), ...args];
+  (globalThis as Record<symbol, string | undefined>)[SCRIPT] = script;
   allowTypeScript(script);
   const { main } = (await import(script)) as { readonly main?: unknown };
   if (typeof main === 'function') return (main as (data: unknown) => unknown)(data);
