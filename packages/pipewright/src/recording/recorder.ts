@@ -142,8 +142,8 @@ export class Recorder {
     this.current = index;
     this.data[index * COLUMNS + Column.Bytes] = 0;
     this.held?.begin(index);
-    this.busy?.begin(index);
     this.mark(index * COLUMNS + Column.Start);
+    this.busy?.begin(index); // a thread may lose its core in it: within the action
   }
 
   /** An action that is done in the middle of another one. */
@@ -176,10 +176,10 @@ export class Recorder {
 
   /** An action ends. */
   end(index: number): void {
+    this.busy?.end(index);
     this.mark(index * COLUMNS + Column.Stop);
     this.data[index * COLUMNS + Column.Tensors] = liveTensors();
     this.held?.end(index);
-    this.busy?.end(index);
   }
 
   /** A collective that was begun earlier took so much more: a reduction after the row, a gathering before its stage computed. */
