@@ -4,8 +4,9 @@ import { PipelineError } from '../base/errors.ts';
 import type { Waited } from '../base/waited.ts';
 import { unitsOf } from './fully-shard.ts';
 import { GradientReduction } from './gradient-reduction.ts';
-import { replicationOf } from './replicate.ts';
+import { replicatedInside, replicationOf } from './replicate.ts';
 import { ShardedStages } from './sharded-stages.ts';
+import type { StepKind } from './step-kind.ts';
 
 /** A stage, as far as its parameters go. */
 export interface ParallelStage {
@@ -31,6 +32,8 @@ export interface Readiness {
   readonly refusal: string | null;
   /** Rows of its batch. */
   readonly rows: number;
+  /** What it is about to do; all replicas and shards do the same. */
+  readonly kind: StepKind;
 }
 
 /** How a step ends. */
@@ -78,6 +81,7 @@ export interface DataParallel {
 
 /** The data parallelism of the stages of a rank; null where there is none. */
 export function dataParallelOf(stages: readonly ParallelStage[]): DataParallel | null {
+  for (const stage of stages) checkWrapping(stage);
   const kindOf = ({ module }: ParallelStage): string =>
     unitsOf(module).length > 0
       ? 'sharded'
@@ -97,4 +101,22 @@ export function dataParallelOf(stages: readonly ParallelStage[]): DataParallel |
   }
   if (first === 'sharded') return new ShardedStages(stages);
   return first === 'replicated' ? new GradientReduction(stages) : null;
+}
+
+/** Refuses modules whose gradients would not be summed as their wrapping says. */
+function checkWrapping({ stageIndex: stage, module }: ParallelStage): void {
+  const isReplicated = (replicationOf(module)?.group.size ?? 1) > 1;
+  const inside = isReplicated ? null : replicatedInside(module);
+  if (inside !== null)
+    throw new PipelineError(
+      'BAD_OPTION',
+      `PipelineRuntime: '${inside}' inside the module of stage ${stage} is replicated, but not the module itself; call replicate with the module that the stage gets`,
+      { stage },
+    );
+  if (isReplicated && unitsOf(module).length > 0)
+    throw new PipelineError(
+      'BAD_OPTION',
+      `PipelineRuntime: the module of stage ${stage} is replicated and sharded; for replicas of shards call only fullyShard, with both dimensions: mesh.get('replicate', 'shard')`,
+      { stage },
+    );
 }

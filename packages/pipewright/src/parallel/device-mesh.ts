@@ -5,6 +5,7 @@
 import { distributed } from '@pipewright/torch';
 import { checkArgument, show } from '../base/checks.ts';
 import { PipelineError } from '../base/errors.ts';
+import { compareLines } from './alike.ts';
 
 /** Where the ranks of a mesh compute. */
 export type MeshDevice = 'cpu' | 'cuda';
@@ -46,6 +47,14 @@ export function initDeviceMesh(
       `initDeviceMesh: a mesh of ${shape.join(' x ')} has ${count} ranks, but there are ${world.size}; make the product of the shape equal to the number of ranks`,
       { shape, ranks: world.size },
     );
+  compareLines(
+    [
+      ['the device', deviceType],
+      ['the shape', `[${shape.join(', ')}]`],
+      ['the list of names', `[${dimNames.join(', ')}]`],
+    ],
+    { where: 'initDeviceMesh', group: world, remedy: 'give all ranks the same' },
+  );
   const groups = shape.map((size, dim) => groupAlong(world, { shape, dim, size, name: dimNames[dim] as string }));
   return new DeviceMesh({ deviceType, shape, dimNames, rank: world.rank, groups });
 }

@@ -7,6 +7,7 @@ import { DType, type distributed, nn, noGrad, scope, type Tensor, toDType } from
 import { checkArgument, checkChoice, checkOptions, show } from '../base/checks.ts';
 import { PipelineError } from '../base/errors.ts';
 import { mapTensors } from '../base/tree.ts';
+import { compareLines, type Line } from './alike.ts';
 import { DeviceMesh } from './device-mesh.ts';
 import { shardOf } from './shard.ts';
 import { type Cut, type ShardLevel, ShardUnit, type UnitSettings } from './shard-unit.ts';
@@ -49,6 +50,8 @@ const optionNames = ['mesh', 'level', 'reshardAfterForward', 'mpPolicy', 'ignore
 const policyNames = ['paramDtype', 'reduceDtype', 'outputDtype', 'castForwardInputs'];
 
 const unitsOfParameters = new WeakMap<Tensor, ShardUnit>();
+/** Modules that `fullyShard` was called with, and the group of each. */
+const wrapped = new WeakMap<nn.Module, distributed.ProcessGroup>();
 const unitCounts = new WeakMap<distributed.ProcessGroup, number>();
 
 /**
@@ -79,9 +82,22 @@ export function fullyShard<Module extends nn.Module>(module: Module, options: Fu
     const name = names.get(parameter) as string;
     return { parameter, name, dim: dimOf(parameter, name, options) };
   });
+  if (cuts.length === 0 && wrapped.get(module)?.isOpen === true)
+    throw new PipelineError(
+      'BAD_INPUT',
+      'fullyShard: this module is sharded already, and a second call would change nothing; call it once for each module, with all options',
+    );
   const before = unitsOf(module).filter((unit) => !unit.settings.group.isOpen);
   checkPlaces(before, settings);
-  const continues = compare(descriptions(names, [...cuts, ...before.flatMap((unit) => unit.cuts)]), settings, before);
+  const groups = groupsOf(module, cuts, options.units ?? []);
+  const continues = compare(
+    [
+      ...descriptions(names, [...cuts, ...before.flatMap((unit) => unit.cuts)], settings),
+      ...groups.map((unit, i): Line => [`unit ${i}`, unit.map(({ name }) => name).join(', ')]),
+    ],
+    settings,
+    before,
+  );
   if (!continues)
     noGrad(() =>
       scope(() => {
@@ -90,7 +106,8 @@ export function fullyShard<Module extends nn.Module>(module: Module, options: Fu
       }),
     );
   for (const unit of before) unit.follow(settings, nextKey(settings));
-  for (const list of groupsOf(module, cuts, options.units ?? [])) makeUnit(settings, list);
+  for (const list of groups) makeUnit(settings, list);
+  wrapped.set(module, settings.group);
   if (before.length > 0) return module; // its hooks are there
   if (policy.paramDtype !== null && options.mpPolicy?.castForwardInputs !== false)
     module.registerForwardPreHook((_, inputs) => cast(inputs, policy.paramDtype as DType));
@@ -241,48 +258,44 @@ function checkPlaces(units: readonly ShardUnit[], { group, level }: UnitSettings
   }
 }
 
-/** What all ranks must have alike, in the order of the module. */
-function descriptions(names: ReadonlyMap<nn.Parameter, string>, cuts: readonly Cut[]): [string, string][] {
+/** What all ranks must have alike: options, then the parameters in the order of the module. */
+function descriptions(
+  names: ReadonlyMap<nn.Parameter, string>,
+  cuts: readonly Cut[],
+  { level, paramDtype, reduceDtype, reshardAfterForward }: UnitSettings,
+): Line[] {
   const dims = new Map(cuts.map(({ parameter, dim }) => [parameter, dim]));
-  return [...names].flatMap(([parameter, name]): [string, string][] => {
+  const parameters = [...names].flatMap(([parameter, name]): Line[] => {
     const dim = dims.get(parameter);
     if (dim === undefined) return [];
     const shape = shardOf(parameter)?.globalShape ?? parameter.shape;
     return [
-      [name, `${parameter.dtype.name}[${shape.join(', ')}] along ${dim}${parameter.requiresGrad ? '' : ', frozen'}`],
+      [
+        `the parameter '${name}'`,
+        `${parameter.dtype.name}[${shape.join(', ')}] along ${dim}${parameter.requiresGrad ? '' : ', frozen'}`,
+      ],
     ];
   });
+  return [
+    ['level', `'${level}'`],
+    ['mpPolicy.paramDtype', String(paramDtype?.name)],
+    ['mpPolicy.reduceDtype', String(reduceDtype?.name)],
+    ['reshardAfterForward', String(reshardAfterForward)],
+    ...parameters,
+  ];
 }
 
-/** Refuses modules that differ between ranks, naming the first parameter that does. Returns whether any rank goes on with shards. */
-function compare(
-  mine: [string, string][],
-  { group, replicas, level }: UnitSettings,
-  before: readonly ShardUnit[],
-): boolean {
+/** Refuses modules that differ between ranks, naming the first difference. Returns whether any rank goes on with shards. */
+function compare(lines: readonly Line[], { group, replicas }: UnitSettings, before: readonly ShardUnit[]): boolean {
   let continues = before.length > 0;
   // First along one dimension, then along the other: so all of both come to know.
   for (const each of [replicas, group]) {
     if (each === null || each.size === 1) continue;
-    const all = each.allGatherObject([level, mine, continues]) as [ShardLevel, [string, string][], boolean][];
-    const problem = firstDifference(all);
-    if (problem !== null) throw new PipelineError('NO_AGREEMENT', `fullyShard: ${problem}`, { group: each.name });
-    continues = all.some(([, , one]) => one);
+    const remedy = 'all ranks give the same options and shard modules of the same parameters';
+    compareLines(lines, { where: 'fullyShard', group: each, remedy });
+    continues = (each.allGatherObject(continues) as boolean[]).includes(true);
   }
   return continues;
-}
-
-function firstDifference(all: readonly [ShardLevel, [string, string][], boolean][]): string | null {
-  const [[level, list]] = all as [[ShardLevel, [string, string][], boolean]];
-  for (const [rank, [otherLevel, other]] of all.entries()) {
-    if (otherLevel !== level) return `rank ${rank} has level '${otherLevel}', rank 0 '${level}'; give all the same`;
-    for (let i = 0; i < Math.max(list.length, other.length); i++) {
-      const [here, there] = [list[i]?.join(' '), other[i]?.join(' ')];
-      if (here !== there)
-        return `parameter ${i} is ${there ?? 'missing'} on rank ${rank} and ${here ?? 'missing'} on rank 0; all ranks shard modules of the same parameters`;
-    }
-  }
-  return null;
 }
 
 function cast(value: unknown, dtype: DType): unknown {

@@ -8,7 +8,7 @@ import { addWaits, beginWait, type Waited } from '../base/waited.ts';
 import { type Bucket, bucketsOf, pack, unpack } from './buckets.ts';
 import type { DataParallel, ParallelStage, Readiness, StepEnd } from './data-parallel.ts';
 import { agreeOver } from './readiness.ts';
-import { equalize, equalizeBuffers, type Replication, replicationOf } from './replicate.ts';
+import { compareReplicas, equalize, equalizeBuffers, type Replication, replicationOf } from './replicate.ts';
 import { SharedParameters } from './shared-parameters.ts';
 
 /** A bucket on its way. */
@@ -51,6 +51,7 @@ export class GradientReduction implements DataParallel {
   prepare(tied: ReadonlySet<Tensor>): void {
     this.tied = tied;
     for (const { stage, replication } of this.replications.values()) {
+      compareReplicas(stage.module, replication);
       equalize(stage.module, replication);
       this.frozen.share(stage.module, replication.group);
     }

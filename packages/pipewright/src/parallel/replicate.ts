@@ -2,9 +2,10 @@
  * @file Replicas: several ranks hold the same module and train it on different rows. Their gradients are summed once per step,
  * where the schedule says REDUCE_GRAD; nothing is divided here, because losses are weighted by the rows of all replicas.
  */
-import { type distributed, nn, noGrad, scope } from '@pipewright/torch';
+import { type distributed, nn, noGrad, scope, type Tensor } from '@pipewright/torch';
 import { checkArgument, checkOptions, show } from '../base/checks.ts';
 import { PipelineError } from '../base/errors.ts';
+import { compareLines, type Line } from './alike.ts';
 import { DeviceMesh } from './device-mesh.ts';
 import { spread } from './spread.ts';
 
@@ -51,6 +52,14 @@ export function replicate<Module extends nn.Module>(module: Module, options: Rep
       'BAD_OPTION',
       `replicate: the mesh is ${mesh instanceof DeviceMesh ? String(mesh) : show(mesh)}; give one dimension of it, such as mesh.get('dp')`,
     );
+  if (
+    options.group !== undefined &&
+    typeof (options.group as distributed.ProcessGroup | null)?.allGatherObject !== 'function'
+  )
+    throw new PipelineError(
+      'BAD_OPTION',
+      `replicate: the group is ${show(options.group)}; give a process group, or { mesh: mesh.get('dp') }`,
+    );
   const group = options.group ?? mesh?.getGroup();
   if (group === undefined)
     throw new PipelineError('BAD_OPTION', "replicate: say which ranks are the replicas: { mesh: mesh.get('dp') }");
@@ -66,6 +75,36 @@ export const DistributedDataParallel: typeof replicate = replicate;
 /** How a module is replicated; null where it is not. */
 export function replicationOf(module: nn.Module): Replication | null {
   return replicated.get(module) ?? null;
+}
+
+/** The name of a module inside of another one that is replicated by itself; null where there is none. */
+export function replicatedInside(module: nn.Module): string | null {
+  for (const [name, inner] of module.namedModules())
+    if (inner !== module && (replicated.get(inner)?.group.size ?? 1) > 1) return name;
+  return null;
+}
+
+/** Refuses replicas that differ, naming the first difference. */
+export function compareReplicas(module: nn.Module, { group, bucketBytes, broadcastBuffers }: Replication): void {
+  const lines: Line[] = [
+    ['bucketCapMb', String(bucketBytes / 2 ** 20)],
+    ['broadcastBuffers', String(broadcastBuffers)],
+    ...module
+      .namedParameters()
+      .map(
+        ([name, each]): Line => [`the parameter '${name}'`, `${typeOf(each)}${each.requiresGrad ? '' : ', frozen'}`],
+      ),
+    ...module.namedBuffers().map(([name, each]): Line => [`the buffer '${name}'`, typeOf(each)]),
+  ];
+  compareLines(lines, {
+    where: 'replicate',
+    group,
+    remedy: 'replicas have the same options and modules of the same parameters',
+  });
+}
+
+function typeOf({ dtype, shape }: Tensor): string {
+  return `${dtype.name}[${shape.join(', ')}]`;
 }
 
 /** Gives all replicas the parameters and buffers of the first one. */

@@ -229,7 +229,7 @@ test('what cannot be sharded is refused by name, on all ranks', async () => {
     expect(errors?.map(({ code, message }) => `${code} ${message}`)).toMatchInlineSnapshot(`
       [
         "BAD_INPUT fullyShard: the parameter 'factor' has no dimension to cut along; give it the shape [1], or name it in ignoredParams",
-        "NO_AGREEMENT fullyShard: parameter 0 is weight float32[5, 4] along 0 on rank 1 and weight float32[4, 4] along 0 on rank 0; all ranks shard modules of the same parameters",
+        "NO_AGREEMENT fullyShard: the parameter 'weight' is float32[5, 4] along 0 on rank 1 and float32[4, 4] along 0 on rank 0; all ranks give the same options and shard modules of the same parameters",
         "BAD_OPTION fullyShard: level is 'everything'; give 'optimizer' or 'gradients' or 'parameters'",
         "UNKNOWN_OPTION fullyShard: unknown option 'shard'; it takes mesh, level, reshardAfterForward, mpPolicy, ignoredParams, units, shardPlacementFn",
         "BAD_OPTION fullyShard: shardPlacementFn gave 2 for 'weight' of shape [4, 4]; give a dimension from 0 to 1",

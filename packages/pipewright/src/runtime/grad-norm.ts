@@ -2,6 +2,7 @@
 import { callOp, type distributed, noGrad, scope, Tensor, tensor } from '@pipewright/torch';
 import { checkOptions, show } from '../base/checks.ts';
 import { PipelineError } from '../base/errors.ts';
+import { codeOf } from '../parallel/alike.ts';
 import { rankStatus } from '../status/rank-status.ts';
 
 /** How gradients are clipped. */
@@ -25,11 +26,33 @@ export interface RankGradients {
   readonly group: distributed.ProcessGroup | null;
 }
 
+/** How a norm is computed and what it is for. */
+export interface Clipping {
+  /** The function that was called. */
+  readonly where: string;
+  readonly maxNorm: number | undefined;
+  readonly normType: number | undefined;
+}
+
+/** A clipping in words; all ranks have the same. */
+export function clippingText({ where, maxNorm, normType = 2 }: Clipping): string {
+  return `${where} with maxNorm ${String(maxNorm)}, normType ${normType}`;
+}
+
+/** What a rank says where another one clips otherwise. */
+export function differentClipping(clipping: Clipping): PipelineError {
+  return new PipelineError(
+    'NO_AGREEMENT',
+    `${clipping.where}: this rank called ${clippingText(clipping)}, another one with something else; give all ranks the same`,
+  );
+}
+
 /** Scales all gradients so that their norm over all ranks is at most `maxNorm`; returns the norm before. */
 export function clipGradNorm(rank: RankGradients, maxNorm: number, options: ClipOptions = {}): number {
   checkOptions('clipGradNorm_', options, ['normType', 'errorIfNonfinite']);
   checkMaxNorm('clipGradNorm_', maxNorm);
-  const norm = gradNorm('clipGradNorm_', rank, options.normType);
+  const { normType } = options;
+  const norm = gradNorm(rank, { where: 'clipGradNorm_', maxNorm, normType });
   if (options.errorIfNonfinite === true && !Number.isFinite(norm))
     throw new PipelineError(
       'NOT_FINITE',
@@ -46,10 +69,11 @@ export function checkMaxNorm(where: string, maxNorm: unknown): void {
 }
 
 /** The norm of all gradients over all ranks. */
-export function gradNorm(where: string, rank: RankGradients, normType = 2): number {
+export function gradNorm(rank: RankGradients, clipping: Clipping): number {
+  const { where, normType = 2 } = clipping;
   if (!(typeof normType === 'number' && normType > 0))
     throw new PipelineError('BAD_OPTION', `${where}: normType is ${show(normType)}; give a number above 0`);
-  return noGrad(() => scope(() => totalNorm(rank, normType)));
+  return noGrad(() => scope(() => totalNorm(rank, { ...clipping, normType })));
 }
 
 /** Scales gradients of this norm so that it is at most `maxNorm`. */
@@ -64,7 +88,11 @@ export function scaleGrads({ parameters }: RankGradients, norm: number, maxNorm:
   );
 }
 
-function totalNorm({ parameters, duplicates, isSharded, shards, group }: RankGradients, order: number): number {
+function totalNorm(
+  { parameters, duplicates, isSharded, shards, group }: RankGradients,
+  clipping: Clipping & { readonly normType: number },
+): number {
+  const order = clipping.normType;
   const counted = parameters.filter((parameter) => !duplicates.has(parameter));
   const isLargest = order === Number.POSITIVE_INFINITY;
   const partial = (of: readonly Tensor[]): number => {
@@ -74,9 +102,9 @@ function totalNorm({ parameters, duplicates, isSharded, shards, group }: RankGra
     if (values.some(Number.isNaN)) return Number.NaN;
     return isLargest ? Math.max(0, ...values) : values.reduce((sum, value) => sum + value ** order, 0);
   };
-  const inShards = combine(shards, partial(counted.filter(isSharded)), isLargest);
+  const inShards = combine(shards, partial(counted.filter(isSharded)), clipping);
   const whole = partial(counted.filter((parameter) => !isSharded(parameter)));
-  const total = combine(group, isLargest ? larger(inShards, whole) : inShards + whole, isLargest);
+  const total = combine(group, isLargest ? larger(inShards, whole) : inShards + whole, clipping);
   return isLargest ? total : total ** (1 / order);
 }
 
@@ -85,18 +113,22 @@ function larger(a: number, b: number): number {
 }
 
 /** The sum or the largest of the values of all ranks. */
-function combine(group: distributed.ProcessGroup | null, mine: number, isLargest: boolean): number {
+function combine(group: distributed.ProcessGroup | null, mine: number, clipping: Clipping): number {
   if (group === null) return mine;
+  const isLargest = clipping.normType === Number.POSITIVE_INFINITY;
+  const code = codeOf(clippingText(clipping));
   const isNaNHere = Number.isNaN(mine);
   // Max hides NaN, so that it is asked for by itself.
-  const all = tensor([isNaNHere ? 0 : mine, isNaNHere ? 1 : 0], {
+  const all = tensor([isNaNHere ? 0 : mine, isNaNHere ? 1 : 0, code, isLargest ? -code : code * code], {
     dtype: 'float64',
     device: group.backend === 'nccl' ? 'cuda' : 'cpu',
   });
   rankStatus.set({ action: 'clipGradNorm_', waitingFor: 'all' });
   group.allReduce(all, { op: isLargest ? 'max' : 'sum' });
   rankStatus.set({ action: 'clipGradNorm_' });
-  const [total, isNaNs] = all.toArray() as [number, number];
+  const [total, isNaNs, codes, other] = all.toArray() as [number, number, number, number];
+  // Of the sum: numbers are equal where their mean square is the square of their mean.
+  if (isLargest ? codes !== -other : other * group.size !== codes * codes) throw differentClipping(clipping);
   return isNaNs > 0 ? Number.NaN : total;
 }
 

@@ -2,8 +2,17 @@
 import { callOp, distributed, type GradScaler, noGrad, scope, Tensor, tensor, unscoped } from '@pipewright/torch';
 import { checkOptions, show } from '../base/checks.ts';
 import { PipelineError } from '../base/errors.ts';
+import { codeOf } from '../parallel/alike.ts';
 import { rankStatus } from '../status/rank-status.ts';
-import { checkMaxNorm, gradNorm, type RankGradients, scaleGrads } from './grad-norm.ts';
+import {
+  type Clipping,
+  checkMaxNorm,
+  clippingText,
+  differentClipping,
+  gradNorm,
+  type RankGradients,
+  scaleGrads,
+} from './grad-norm.ts';
 
 type ScaledOptimizer = Parameters<GradScaler['settle']>[0];
 
@@ -87,10 +96,17 @@ export function stepOptimizers(
   if (maxNorm !== undefined) checkMaxNorm('stepOptimizer', maxNorm);
   for (const optimizer of optimizers) scaler?.unscaleOwn_(optimizer as ScaledOptimizer);
   const rank = distributed.isInitialized() ? distributed.getRank() : 0;
-  const norm = gradNorm('stepOptimizer', gradients, options.normType);
-  const bad = largest(groups, [losses.areFinite() ? -1 : rank, Number.isFinite(norm) ? -1 : rank]);
+  const clipping: Clipping = { where: 'stepOptimizer', maxNorm, normType: options.normType };
+  const norm = gradNorm(gradients, clipping);
+  const code = codeOf(clippingText(clipping));
+  const [loss, notFinite, codes, negative] = largest(groups, [
+    losses.areFinite() ? -1 : rank,
+    Number.isFinite(norm) ? -1 : rank,
+    ...[code, -code],
+  ]) as [number, number, number, number];
+  if (codes !== -negative) throw differentClipping(clipping);
   losses.clear();
-  const reason = reasonOf(bad);
+  const reason = reasonOf(loss, notFinite);
   if (reason === null) {
     if (maxNorm !== undefined) scaleGrads(gradients, norm, maxNorm);
     for (const optimizer of optimizers) optimizer.step();
@@ -99,19 +115,19 @@ export function stepOptimizers(
   return { norm, skipped: reason !== null, reason };
 }
 
-function reasonOf([loss, norm]: readonly [number, number]): string | null {
+function reasonOf(loss: number, norm: number): string | null {
   if (loss >= 0) return `a loss on rank ${loss} is not finite`;
   return norm >= 0 ? `the norm of the gradients on rank ${norm} is not finite` : null;
 }
 
 /** The largest of numbers of all ranks. */
-function largest(groups: readonly distributed.ProcessGroup[], mine: [number, number]): [number, number] {
+function largest(groups: readonly distributed.ProcessGroup[], mine: readonly number[]): readonly number[] {
   return groups.reduce((values, group) => {
     rankStatus.set({ action: 'stepOptimizer', waitingFor: 'all' });
     const found = scope(() => {
-      const all = tensor(values, { dtype: 'float64', device: group.backend === 'nccl' ? 'cuda' : 'cpu' });
+      const all = tensor([...values], { dtype: 'float64', device: group.backend === 'nccl' ? 'cuda' : 'cpu' });
       group.allReduce(all, { op: 'max' });
-      return all.toArray() as [number, number];
+      return all.toArray() as number[];
     });
     rankStatus.set({ action: 'stepOptimizer' });
     return found;

@@ -11,6 +11,7 @@ import { mergeChunks } from '../microbatch/index.ts';
 import { type DataParallel, dataParallelOf, type Readiness } from '../parallel/data-parallel.ts';
 import { shardOf } from '../parallel/shard.ts';
 import type { ShardLevel } from '../parallel/shard-unit.ts';
+import { stepKind } from '../parallel/step-kind.ts';
 import { isWatched } from '../recording/live-feed.ts';
 import { Recorder } from '../recording/recorder.ts';
 import type { PipelineStage } from '../stage/pipeline-stage.ts';
@@ -21,7 +22,7 @@ import { inputKey, StepCapture, type StepInput, type StepResult } from './captur
 import { customExecutor } from './custom.ts';
 import { debugHook } from './debug.ts';
 import { builtInExecutors } from './executors.ts';
-import { type ClipOptions, clipGradNorm, type RankGradients } from './grad-norm.ts';
+import { type ClipOptions, clipGradNorm, clippingText, type RankGradients } from './grad-norm.ts';
 import { checkBackwards, lowerFor, type ParallelDescription, resolveSchedule } from './lowering.ts';
 import {
   type AnyOptimizer,
@@ -103,6 +104,8 @@ export class PipelineRuntime<
   /** Losses of the steps since the last one of an optimizer. */
   private readonly lossLog = new LossLog();
   private skipped = 0;
+  /** How gradients were clipped since the last step. */
+  private readonly clips: string[] = [];
 
   constructor(
     stages: PipelineStage | readonly PipelineStage[],
@@ -244,7 +247,10 @@ export class PipelineRuntime<
    * @example runtime.step(x, { target }); runtime.clipGradNorm_(1); optimizer.step()
    */
   clipGradNorm_(maxNorm: number, options?: ClipOptions): number {
-    return clipGradNorm(this.gradients(), maxNorm, options);
+    const norm = clipGradNorm(this.gradients(), maxNorm, options);
+    if (maxNorm < Number.POSITIVE_INFINITY)
+      this.clips.push(clippingText({ where: 'clipGradNorm_', maxNorm, normType: options?.normType }));
+    return norm;
   }
 
   /**
@@ -429,7 +435,7 @@ export class PipelineRuntime<
   private agree(input: StepInput, training: boolean): Agreement | null {
     const { transport } = this;
     if (transport?.agree === undefined) return null;
-    const modules = this.stages.map(({ module }) => module);
+    const modules = modulesOf(this.stages);
     const kind = JSON.stringify([
       training,
       modules.map((module) => [module.training, module.parameters().map((parameter) => parameter.requiresGrad)]),
@@ -478,9 +484,21 @@ export class PipelineRuntime<
     this.overlap.reset?.();
     const { rank, stages, microbatches, options, loss, parallel } = this;
     let hasAgreed = parallel === null;
-    const agree = (ready: Readiness): Readiness => {
+    const { sync, divisor } = { ...input.options, sync: input.options.sync !== false };
+    const ofLast = stages.some((stage) => stage.isLast) ? divisor : undefined;
+    const making = { training, sync, divisor: ofLast, clips: this.clips };
+    const kind = parallel === null ? null : stepKind(modulesOf(stages), making);
+    const agree = (ready: Omit<Readiness, 'kind'>): Omit<Readiness, 'kind'> => {
       hasAgreed = true;
-      return parallel?.agree(ready, training) ?? ready;
+      if (parallel === null || kind === null) return ready;
+      try {
+        return parallel.agree({ ...ready, kind }, training);
+      } catch (error) {
+        this.giveUp(error); // nothing fits together any more
+        throw error;
+      } finally {
+        if (training) this.clips.length = 0;
+      }
     };
     // Replicas that cannot begin are known before anybody computes.
     const totalRows = (rows: number): number => {
@@ -497,7 +515,7 @@ export class PipelineRuntime<
       if (refused === null && !hasAgreed) totalRows(0);
     } catch (error) {
       if (this.transport?.agree !== undefined) this.giveUp(error);
-      if (!this.context.mayRefuse || !(error instanceof Error)) throw error;
+      if (this.broken !== null || !this.context.mayRefuse || !(error instanceof Error)) throw error;
       refused = error;
     }
     if (!hasAgreed) agree({ refusal: refused === null ? null : this.reasonOf(refused), rows: 0 });
@@ -583,6 +601,10 @@ function recorderOf(record: RuntimeOptions['record']): Recorder | null {
 function meanOf(losses: readonly (Tensor | undefined)[]): number | null {
   const known = losses.filter((loss) => loss !== undefined);
   return known.length === 0 ? null : known.reduce((sum, loss) => sum + Number(loss.item()), 0) / known.length;
+}
+
+function modulesOf(stages: readonly PipelineStage[]): nn.Module[] {
+  return stages.map(({ module }) => module);
 }
 
 /** Where stages compute: the GPU of their parameters, if they are on one. */

@@ -1,0 +1,47 @@
+/** @file What the replicas or shards of a stage must do alike in a step: else their collectives do not fit together, or they drift apart. */
+import type { nn } from '@pipewright/torch';
+import { codeOf, type Line } from './alike.ts';
+
+/** What a rank is about to do. */
+export interface StepKind {
+  /** A small number: different where what is done is, with all but certainty. */
+  readonly code: number;
+  /** The same in words. */
+  lines(): Line[];
+}
+
+/** How a step is made. */
+interface Making {
+  readonly training: boolean;
+  /** Whether gradients are summed. */
+  readonly sync: boolean;
+  /** What losses are divided by, where the last stage is and one was given. */
+  readonly divisor: number | undefined;
+  /** How gradients were clipped since the step before. */
+  readonly clips: readonly string[];
+}
+
+/** What a rank is about to do with its modules. */
+export function stepKind(modules: readonly nn.Module[], { training, sync, divisor, clips }: Making): StepKind {
+  const options = [...(sync ? [] : ['sync: false']), ...(divisor === undefined ? [] : [`divisor: ${divisor}`])];
+  const call = training ? ['a step', ...options].join(', ') : 'an evaluation';
+  const clipped = clips.length === 0 ? 'nothing' : clips.join(' and ');
+  const learned = modules.map((module) =>
+    module
+      .parameters()
+      .map(({ requiresGrad }) => (requiresGrad ? 1 : 0))
+      .join(''),
+  );
+  return {
+    code: codeOf(`${call}, ${clipped}, ${learned.join(' ')}`),
+    lines: () => [
+      ['the call', call],
+      ['what gradients were clipped by since the step before', clipped],
+      ...modules.flatMap((module) =>
+        module
+          .namedParameters()
+          .map(([name, { requiresGrad }]): Line => [`the parameter '${name}'`, requiresGrad ? 'learned' : 'frozen']),
+      ),
+    ],
+  };
+}
