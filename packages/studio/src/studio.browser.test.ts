@@ -298,6 +298,9 @@ describe.skipIf(chromiumPath === undefined)('studio', () => {
     // Far from what a quiet machine needs (bench/studio.mjs), near enough to see a loop over all actions.
     expect(Math.min(...times)).toBeLessThan(100);
     expect(await studio.page.textContent('.diagnosis')).toContain('261120 messages');
+    // The other schedules are offered, and the table does not say more than is known.
+    expect(await studio.text('.compare caption')).toContain('only those that are shown are worked out');
+    expect(await studio.text('.compare tr:has-text("GPipe")')).toBe('GPipenot worked out');
     expect(studio.problems).toEqual([]);
   });
 });

@@ -64,6 +64,8 @@ export class TimelineCanvas {
   private available = 300;
   private scale = 1;
   private queued = 0;
+  /** Widths of letters by font. */
+  private readonly letters: Map<string, Map<string, number>> = new Map();
   private spans: ReadonlyMap<string, readonly [number, number]>[] = [];
   /** Draws what stands below on the same time axis, in every frame. */
   below: (() => void) | null = null;
@@ -291,11 +293,25 @@ export class TimelineCanvas {
       if (x1 - x0 < 12) continue;
       const face = reader.face(at.rank, track.slot[i] as number);
       const room = x1 - x0 - 4;
-      const text = face.text.length * 6.4 <= room ? face.text : face.short.length * 6.4 <= room ? face.short : '';
+      const text = this.widthOf(face.text) <= room ? face.text : this.widthOf(face.short) <= room ? face.short : '';
       if (text === '') continue;
       context.fillStyle = inkOn(fillOf(track.kind[i] as number, track.chunk[i] as number, at.chunks));
       context.fillText(text, (x0 + x1) / 2, at.y + 0.5);
     }
+  }
+
+  /** Width of a text in the font in use, from the widths of its letters. */
+  private widthOf(text: string): number {
+    const { context } = this;
+    let known = this.letters.get(context.font);
+    if (known === undefined) this.letters.set(context.font, (known = new Map()));
+    let width = 0;
+    for (const letter of text) {
+      let own = known.get(letter);
+      if (own === undefined) known.set(letter, (own = context.measureText(letter).width));
+      width += own;
+    }
+    return width;
   }
 
   private drawOverlay(): void {

@@ -23,6 +23,8 @@ const titles: Readonly<Record<ColumnName, string>> = {
  */
 export function CompareTable(props: {
   readonly rows: readonly Explored[];
+  /** Schedules that are worked out only where they are shown: there are too many actions for all of them. */
+  readonly left: readonly string[];
   readonly main: string;
   /** The shortest that fits. */
   readonly best: string | null;
@@ -43,7 +45,11 @@ export function CompareTable(props: {
   });
   return (
     <table class="compare">
-      <caption>All schedules on the same work</caption>
+      <caption>
+        {props.left.length === 0
+          ? 'All schedules on the same work'
+          : 'Schedules on the same work; with so many actions, only those that are shown are worked out'}
+      </caption>
       <thead>
         <tr>
           <th>show</th>
@@ -97,6 +103,22 @@ export function CompareTable(props: {
             ) : (
               <td colSpan={6}>{row.problem}</td>
             )}
+          </tr>
+        ))}
+        {props.left.map((name) => (
+          <tr key={name} class="refused">
+            <td>
+              <input
+                type="checkbox"
+                aria-label={`show ${name} below`}
+                checked={false}
+                onChange={() => props.onCompare(name, true)}
+              />
+            </td>
+            <td>
+              <Button onClick={() => props.onMain(name)}>{name}</Button>
+            </td>
+            <td colSpan={6}>not worked out</td>
           </tr>
         ))}
       </tbody>

@@ -1,5 +1,5 @@
 /** @file Explore: choose a schedule, a shape and costs, and see at once what comes of it. */
-import { percent, renderSvg, scheduleNames, toChromeTrace } from '@pipewright/schedule';
+import { percent, renderSvg, scheduleDefinitions, scheduleNames, toChromeTrace } from '@pipewright/schedule';
 import type { JSX } from 'preact';
 import { useMemo, useState } from 'preact/hooks';
 import { bestOf, type Explored, explore, exploreAll, isLimited, recommend } from '../model/explore.ts';
@@ -19,6 +19,8 @@ import { savePng } from './save-png.ts';
 import { stepKey } from './step-key.ts';
 import type { ThemeName } from './theme.ts';
 import { Timeline, type TimelineProps } from './timeline.tsx';
+
+const backwardNames = scheduleDefinitions.filter(({ hasBackward }) => hasBackward).map(({ name }) => name);
 
 /** Cells up to which all is computed anew while a slider moves. */
 const lightCells = 60_000;
@@ -266,6 +268,7 @@ export function Explore(props: {
       </div>
       <CompareTable
         rows={table}
+        left={large ? backwardNames.filter((name) => table.every((row) => row.name !== name)) : []}
         main={main.name}
         best={best?.name ?? null}
         limited={isLimited(settings)}
