@@ -97,7 +97,15 @@ export { analyzePipelineActivationLiveness } from './pytorch/activation-liveness
 export { simulateSteps } from './pytorch/dry-run.ts';
 export type { ScheduleOpsOptions } from './pytorch/visualizer.ts';
 export { addScheduleOpSpacing, getScheduleOps, visualizeSchedule } from './pytorch/visualizer.ts';
-export type { LiveLine, LivePlace, LiveRun, LiveStatus, LiveStep, LiveStepSummary } from './recording/live.ts';
+export type {
+  LiveLine,
+  LivePlace,
+  LiveRun,
+  LiveStatus,
+  LiveStep,
+  LiveSteps,
+  LiveStepSummary,
+} from './recording/live.ts';
 export { LiveRunReader, liveFileOf, liveRankOf, parseLiveLine } from './recording/live.ts';
 export { meanCosts } from './recording/mean-costs.ts';
 export type {

@@ -1,10 +1,11 @@
 /**
  * @file What a rank tells while it runs: lines appended to a file of its own, which the studio follows. Written at once, not by
- * the event loop: a rank computes from step to step without turning to it.
+ * the event loop: a rank computes from step to step without turning to it. Where steps are short, several of them are written
+ * together, and fewer of them with the times of their actions, so that being watched takes a small share of the run's time.
  */
 import { closeSync, ftruncateSync, mkdirSync, openSync, writeSync } from 'node:fs';
 import { join } from 'node:path';
-import { type LiveRun, type LiveStep, liveFileOf } from '@pipewright/schedule';
+import { type LiveRun, type LiveStep, type LiveSteps, liveFileOf } from '@pipewright/schedule';
 
 /** The variable that names the folder of a live run. */
 export const LIVE_FOLDER = 'PIPEWRIGHT_LIVE';
@@ -14,57 +15,130 @@ export function isWatched(): boolean {
   return (process.env[LIVE_FOLDER] ?? '') !== '';
 }
 
-/** Times of actions are written about this often, in milliseconds; what a step took is always written. */
+/** What is known of every step that has ended. */
+export type EndedStep = Pick<LiveStep, 'step' | 'training' | 'begin' | 'end' | 'loss'>;
+
+/** What is found out about a step only where it is written by itself. */
+export type StepDetails = Pick<LiveStep, 'processBytes' | 'deviceBytes' | 'heldBytes' | 'actions'>;
+
+/** Steps are written this often at most, in milliseconds, and with the times of their actions this often. */
+const writeMs = 50;
 const detailMs = 200;
+/** Share of the time that writing may take, and as much again for the times of actions. */
+const share = 0.004;
+/** However long a line takes, there is one after so many milliseconds or steps. */
+const mostApartMs = 1000;
+const mostWaiting = 10_000;
+/** What it takes to time an action, in milliseconds, on the safe side. */
+const timingMs = 0.004;
 /** So many steps at the beginning always come with times: a short run is to be compared with its plan too. */
 const firstSteps = 8;
-/** Weight of the newest step in the mean time of steps. */
+/** Weight of the newest value in a mean. */
 const newest = 0.2;
 /** A file that has grown this large begins again. */
 const mostBytes = 64 * 1024 * 1024;
+
+/** Files that may still have steps to write. */
+const open = new Set<LiveFeed>();
+let listens = false;
 
 /** The file of one rank. */
 export class LiveFeed {
   private readonly handle: number;
   private readonly head: string;
+  private readonly now: () => number;
   private written = 0;
-  private meanMs = 0;
   private failed = false;
+  /** Steps that have ended since the last one that was written. */
+  private waiting: EndedStep[] = [];
+  /** End of the last step that was written by itself. */
+  private last = Number.NEGATIVE_INFINITY;
+  /** What a step takes, a line, and a line with the times of actions, in milliseconds. */
+  private readonly stepMs: Mean = new Mean();
+  private readonly lineMs: Mean = new Mean();
+  private readonly detailedMs: Mean = new Mean();
 
-  /** Begins a file in a folder; null where no folder is named or it cannot be written. */
-  static open(folder: string | undefined, run: Omit<LiveRun, 'kind' | 'version'>): LiveFeed | null {
+  /** Begins a file in a folder; null where no folder is named or it cannot be written. `now` is the clock for its own work. */
+  static open(
+    folder: string | undefined,
+    run: Omit<LiveRun, 'kind' | 'version'>,
+    now: () => number = () => performance.now(),
+  ): LiveFeed | null {
     if (folder === undefined || folder === '') return null;
     try {
       mkdirSync(folder, { recursive: true });
-      return new LiveFeed(openSync(join(folder, liveFileOf(run.rank)), 'w', 0o600), run);
+      return new LiveFeed(openSync(join(folder, liveFileOf(run.rank)), 'w', 0o600), run, now);
     } catch (error) {
       console.error(`pipewright: the run goes on unwatched: cannot write to ${folder} (${(error as Error).message})`);
       return null;
     }
   }
 
-  private constructor(handle: number, run: Omit<LiveRun, 'kind' | 'version'>) {
+  private constructor(handle: number, run: Omit<LiveRun, 'kind' | 'version'>, now: () => number) {
     this.handle = handle;
+    this.now = now;
     this.head = `${JSON.stringify({ kind: 'run', version: 1, ...run } satisfies LiveRun)}\n`;
     this.write(this.head);
+    open.add(this);
+    if (listens) return;
+    listens = true;
+    process.on('exit', () => {
+      for (const feed of open) feed.flush();
+    });
   }
 
   /**
-   * Whether a step should come with the times of its actions. A picture needs the same step of all ranks, so its number
-   * decides: the first ones, then every first, second, fourth, eighth one and so on, by the time that steps take.
+   * Whether a step that begins should come with the times of its actions, so many. A picture needs the same step of all ranks,
+   * so its number decides: the first ones, then every first, second, fourth, eighth one and so on, by the time that steps take.
    */
-  wantsActions(step: number, ms: number): boolean {
-    this.meanMs = this.meanMs === 0 ? ms : this.meanMs + newest * (ms - this.meanMs);
-    const every = 2 ** Math.max(0, Math.min(16, Math.round(Math.log2(detailMs / Math.max(1e-3, this.meanMs)))));
-    return step < firstSteps || step % every === 0;
+  wantsActions(step: number, actions: number): boolean {
+    if (step < firstSteps) return true;
+    const apart = Math.max(detailMs, (this.detailedMs.value + actions * timingMs) / share);
+    const every = Math.round(Math.log2(apart / Math.max(1e-3, this.stepMs.value)));
+    return step % 2 ** Math.max(0, Math.min(16, every)) === 0;
   }
 
-  /** A step that has ended. */
-  step(step: Omit<LiveStep, 'kind'>): void {
-    this.write(`${JSON.stringify({ kind: 'step', ...step } satisfies LiveStep)}\n`);
+  /** A step that has ended; it is written by itself where it comes with the times of its actions or the last line is a while ago. */
+  step(step: EndedStep, hasActions: boolean, details: () => StepDetails): void {
+    this.stepMs.add(step.end - step.begin);
+    const apart = Math.min(mostApartMs, Math.max(writeMs, this.lineMs.value / share));
+    if (!hasActions && step.end - this.last < apart && this.waiting.length < mostWaiting) {
+      this.waiting.push(step);
+      return;
+    }
+    const begin = this.now();
+    this.write(`${this.takeWaiting()}${JSON.stringify({ kind: 'step', ...step, ...details() } satisfies LiveStep)}\n`);
+    this.last = step.end;
+    (hasActions ? this.detailedMs : this.lineMs).add(this.now() - begin);
+  }
+
+  /** Writes the steps that wait: nobody knows whether there will be another one. */
+  flush(): void {
+    if (this.waiting.length > 0) this.write(this.takeWaiting());
   }
 
   close(): void {
+    this.flush();
+    this.giveUp();
+  }
+
+  /** The line of the steps that wait. */
+  private takeWaiting(): string {
+    const steps = this.waiting;
+    if (steps.length === 0) return '';
+    this.waiting = [];
+    const line: LiveSteps = {
+      kind: 'steps',
+      step: steps.map(({ step }) => step),
+      begin: steps.map(({ begin }) => begin),
+      end: steps.map(({ end }) => end),
+      loss: steps.map(({ loss }) => loss),
+    };
+    return `${JSON.stringify(line)}\n`;
+  }
+
+  private giveUp(): void {
+    open.delete(this);
     if (!this.failed) closeSync(this.handle);
     this.failed = true;
   }
@@ -79,8 +153,19 @@ export class LiveFeed {
       this.written += writeSync(this.handle, text, this.written);
     } catch (error) {
       // Training matters more than being watched.
-      this.close();
+      this.giveUp();
       console.error(`pipewright: the run goes on unwatched: ${(error as Error).message}`);
     }
+  }
+}
+
+/** A mean in which old values count less and less. */
+class Mean {
+  value = 0;
+  private count = 0;
+
+  add(value: number): void {
+    this.count++;
+    this.value += Math.max(newest, 1 / this.count) * (value - this.value);
   }
 }

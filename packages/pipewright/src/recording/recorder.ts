@@ -22,7 +22,7 @@ import { BusyTimes } from './busy-times.ts';
 import { clockOrigin, settleClocks } from './clock.ts';
 import { GpuClock } from './gpu-clock.ts';
 import { HeldBytes } from './held-bytes.ts';
-import { LIVE_FOLDER, LiveFeed } from './live-feed.ts';
+import { LIVE_FOLDER, LiveFeed, type StepDetails } from './live-feed.ts';
 import { COLUMNS, Column, gatherParts, processName, type RankPart, recordingOf, thisMachine } from './parts.ts';
 
 /** What a recorder keeps. */
@@ -84,6 +84,13 @@ export class Recorder {
   private live: LiveFeed | null = null;
   private held: HeldBytes | null = null;
   private busy: BusyTimes | null = null;
+  /** Whether steps are recorded only where whoever watches the run wants them. */
+  private onlyWatched = false;
+  /** Whether the actions of the step under way are recorded, and whether they are told to whoever watches. */
+  private isOn = true;
+  private tells = false;
+  private training = false;
+  private begun = 0;
   /** Kept steps; the oldest is overwritten once there are enough. */
   private readonly records: StepRecord[] = [];
   private steps = 0;
@@ -97,6 +104,13 @@ export class Recorder {
     this.limit = checkCount('Recorder', 'steps', options.steps ?? 100);
     this.tokensPerStep =
       options.tokensPerStep === undefined ? null : checkCount('Recorder', 'tokensPerStep', options.tokensPerStep);
+  }
+
+  /** The recorder of a run that is watched and otherwise not recorded: it leaves out what nobody would see. */
+  static forWatching(): Recorder {
+    const recorder = new Recorder({ steps: 2 });
+    recorder.onlyWatched = true;
+    return recorder;
   }
 
   // --- what the runtime calls ----------------------------------------------------------------------------------------
@@ -123,22 +137,36 @@ export class Recorder {
   /** A step begins. */
   beginStep(training: boolean): void {
     const { actions } = this.watched as RecordedRuntime;
+    const step = this.steps++;
+    this.training = training;
+    this.tells = this.live?.wantsActions(step, actions) ?? false;
+    // A GPU runs behind its host: only what is marked in its stream tells when a step has ended.
+    this.isOn = !this.onlyWatched || this.tells || (this.gpu !== null && this.live !== null);
+    const record = this.isOn ? this.openRecord(step) : null;
+    this.begun = performance.now();
+    if (record === null) return;
+    record.begin = this.begun;
+    this.busy?.beginStep(record.data);
+  }
+
+  private openRecord(step: number): StepRecord {
+    const { actions } = this.watched as RecordedRuntime;
     const full = this.records.length === this.limit;
     const record = full ? (this.records.shift() as StepRecord) : new StepRecord(actions);
     this.records.push(record);
     record.data.fill(-1);
-    record.step = this.steps++;
-    record.training = training;
+    record.step = step;
+    record.training = this.training;
     record.end = -1;
     this.record = record;
     this.data = record.data;
     this.held?.beginStep();
-    record.begin = performance.now();
-    this.busy?.beginStep(record.data);
+    return record;
   }
 
   /** An action begins. */
   begin(index: number): void {
+    if (!this.isOn) return;
     this.current = index;
     this.data[index * COLUMNS + Column.Bytes] = 0;
     this.held?.begin(index);
@@ -148,6 +176,10 @@ export class Recorder {
 
   /** An action that is done in the middle of another one. */
   within(index: number, work: () => void): void {
+    if (!this.isOn) {
+      work();
+      return;
+    }
     const outer = this.current;
     this.begin(index);
     work();
@@ -157,6 +189,7 @@ export class Recorder {
 
   /** The action under way has received something. */
   received(values: readonly unknown[]): void {
+    if (!this.isOn) return;
     this.mark(this.current * COLUMNS + Column.Ready);
     const bytes = bytesOf(values);
     this.data[this.current * COLUMNS + Column.Bytes]! += bytes;
@@ -166,16 +199,18 @@ export class Recorder {
 
   /** The action under way has sent something. */
   sent(values: readonly unknown[]): void {
+    if (!this.isOn) return;
     this.data[this.current * COLUMNS + Column.Bytes]! += bytesOf(values);
   }
 
   /** The action under way is about to send tensors; gives what to send in their place. */
   leaving(tensors: readonly (Tensor | null)[]): readonly (Tensor | null)[] {
-    return this.held?.leaving(tensors) ?? tensors;
+    return this.isOn && this.held !== null ? this.held.leaving(tensors) : tensors;
   }
 
   /** An action ends. */
   end(index: number): void {
+    if (!this.isOn) return;
     this.busy?.end(index);
     this.mark(index * COLUMNS + Column.Stop);
     this.data[index * COLUMNS + Column.Tensors] = liveTensors();
@@ -184,30 +219,46 @@ export class Recorder {
 
   /** A collective that was begun earlier took so much more: a reduction after the row, a gathering before its stage computed. */
   prolong(index: number, { time, busy }: Waited): void {
-    if (this.gpu !== null) return;
+    if (!this.isOn || this.gpu !== null) return;
     this.data[index * COLUMNS + Column.Stop]! += time;
     if (this.busy !== null) this.data[index * COLUMNS + Column.Busy]! += busy;
   }
 
   /** The step ends; `loss` is asked for where somebody watches. */
   endStep(loss: () => number | null = () => null): void {
-    const record = this.record as StepRecord;
+    if (this.isOn) this.closeRecord(this.record as StepRecord);
+    const { live } = this;
+    if (live === null) return;
+    const step = this.steps - 1;
+    const end = this.isOn ? (this.record as StepRecord).end : performance.now();
+    live.step({ step, training: this.training, begin: this.begun, end, loss: loss() }, this.tells, () =>
+      this.isOn
+        ? this.detailsOf(this.record as StepRecord)
+        : { ...nothingKnown, processBytes: process.memoryUsage.rss() },
+    );
+  }
+
+  /** The step under way has failed: steps that have ended before it are told now. */
+  failStep(): void {
+    this.live?.flush();
+  }
+
+  private closeRecord(record: StepRecord): void {
     this.gpu?.read(record.data);
     record.end = performance.now();
     record.processBytes = process.memoryUsage.rss();
     record.deviceBytes = this.gpu === null ? null : cuda.memoryAllocated(this.watched?.device);
     record.heldBytes = this.held?.peak ?? null;
-    if (this.live !== null) this.tell(this.live, record, loss());
   }
 
-  private tell(live: LiveFeed, record: StepRecord, loss: number | null): void {
-    const { step, training, begin, end, processBytes, deviceBytes, heldBytes, data } = record;
+  /** What whoever watches is told of a recorded step, beyond its time. */
+  private detailsOf({ processBytes, deviceBytes, heldBytes, data }: StepRecord): StepDetails {
     const column = (which: number): number[] =>
       Array.from(
         { length: data.length / COLUMNS },
         (_, i) => Math.round((data[i * COLUMNS + which] as number) * 1000) / 1000,
       );
-    const actions = !live.wantsActions(step, end - begin)
+    const actions = !this.tells
       ? null
       : {
           start: column(Column.Start),
@@ -216,7 +267,7 @@ export class Recorder {
           bytes: column(Column.Bytes),
           tensors: column(Column.Tensors),
         };
-    live.step({ step, training, begin, end, loss, processBytes, deviceBytes, heldBytes, actions });
+    return { processBytes, deviceBytes, heldBytes, actions };
   }
 
   private mark(at: number): void {
@@ -314,6 +365,9 @@ export class Recorder {
     };
   }
 }
+
+/** What is known of a step that was not recorded. */
+const nothingKnown = { deviceBytes: null, heldBytes: null, actions: null };
 
 /** Bytes of the tensors among values. */
 function bytesOf(values: readonly unknown[]): number {

@@ -389,6 +389,7 @@ export class PipelineRuntime<
           this.recorder?.endStep(() => meanOf(step.losses));
           if (training) this.lossLog.add(step.losses);
         } catch (error) {
+          this.recorder?.failStep();
           // A recording that fails is no step that fails: nothing of it was on its way.
           if (this.capture?.isRecording === true) this.abandon();
           else this.giveUp(error);
@@ -590,8 +591,7 @@ export class PipelineRuntime<
 
 /** The recorder that a user asked for. */
 function recorderOf(record: RuntimeOptions['record']): Recorder | null {
-  // A run that is watched is recorded: a few steps are enough for that.
-  if (record === undefined || record === false) return isWatched() ? new Recorder({ steps: 2 }) : null;
+  if (record === undefined || record === false) return isWatched() ? Recorder.forWatching() : null;
   if (record === true) return new Recorder();
   if (record instanceof Recorder) return record;
   throw new PipelineError('BAD_OPTION', `PipelineRuntime: record is ${show(record)}; give true or a Recorder`);

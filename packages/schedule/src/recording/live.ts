@@ -39,6 +39,15 @@ export interface LiveStep {
   readonly actions: Pick<RankRecord, 'start' | 'ready' | 'stop' | 'bytes' | 'tensors'> | null;
 }
 
+/** Steps that a rank has ended between two that are written by themselves: they follow each other faster than anybody looks. */
+export interface LiveSteps {
+  readonly kind: 'steps';
+  readonly step: readonly number[];
+  readonly begin: readonly number[];
+  readonly end: readonly number[];
+  readonly loss: readonly (number | null)[];
+}
+
 /** Where a rank is, as its launcher sees it. */
 export interface LivePlace {
   readonly rank: number;
@@ -63,7 +72,7 @@ export interface LiveStatus {
 }
 
 /** Any line. */
-export type LiveLine = LiveRun | LiveStep | LiveStatus;
+export type LiveLine = LiveRun | LiveStep | LiveSteps | LiveStatus;
 
 const mostRanks = 4096;
 const mostActions = 1_000_000;
@@ -83,6 +92,7 @@ export function parseLiveLine(text: string): LiveLine | null {
   const line = data as Record<string, unknown>;
   if (line['kind'] === 'run') return readRun(line);
   if (line['kind'] === 'step') return readStep(line);
+  if (line['kind'] === 'steps') return readSteps(line);
   return line['kind'] === 'status' ? readStatus(line) : null;
 }
 
@@ -124,6 +134,15 @@ function readStep(line: Record<string, unknown>): LiveStep | null {
     heldBytes: isNumber(heldBytes) ? heldBytes : null,
     actions: even ? { start, ready, stop, bytes, tensors } : null,
   };
+}
+
+function readSteps({ step, begin, end, loss }: Record<string, unknown>): LiveSteps | null {
+  const isColumn = (values: unknown): values is number[] =>
+    Array.isArray(values) && values.length <= mostActions && values.every(isNumber);
+  if (!isColumn(step) || !isColumn(begin) || !isColumn(end)) return null;
+  if (begin.length !== step.length || end.length !== step.length) return null;
+  const losses: readonly unknown[] = Array.isArray(loss) ? loss : [];
+  return { kind: 'steps', step, begin, end, loss: step.map((_, i) => (isNumber(losses[i]) ? losses[i] : null)) };
 }
 
 function readStatus(line: Record<string, unknown>): LiveStatus | null {
@@ -177,8 +196,13 @@ export interface LiveStepSummary {
   readonly loss: number | null;
   /** Share of the ranks' time in which they waited for messages; null where no action was timed. */
   readonly waiting: number | null;
-  /** Highest memory of any rank after the step. */
+  /** Highest memory of any rank, as each has told it last. */
   readonly memoryBytes: number;
+}
+
+/** What one rank tells of a step; `whole` is null where it tells no more. */
+interface RankStep extends Pick<LiveStep, 'step' | 'begin' | 'end' | 'loss'> {
+  readonly whole: LiveStep | null;
 }
 
 /**
@@ -195,7 +219,9 @@ export class LiveRunReader {
   private readonly kept: number;
   private readonly timed: number;
   private readonly runs: Map<number, LiveRun> = new Map();
-  private readonly pending: Map<number, Map<number, LiveStep>> = new Map();
+  private readonly pending: Map<number, Map<number, RankStep>> = new Map();
+  /** Memory of each rank after the last step that told it. */
+  private readonly memory: Map<number, number> = new Map();
   /** Steps whose actions were timed, and when the first of them began. */
   private recorded: RecordedStep[] = [];
   private zero: number | null = null;
@@ -215,7 +241,12 @@ export class LiveRunReader {
   add(rank: number, line: LiveLine): void {
     if (line.kind === 'status') this.status = line;
     else if (line.kind === 'run') this.begin(line);
-    else this.addStep(rank, line);
+    else if (line.kind === 'step') this.addStep(rank, { ...line, whole: line });
+    else
+      line.step.forEach((step, i) => {
+        const [begin, end] = [line.begin[i] as number, line.end[i] as number];
+        this.addStep(rank, { step, begin, end, loss: line.loss[i] ?? null, whole: null });
+      });
   }
 
   private begin(line: LiveRun): void {
@@ -230,7 +261,7 @@ export class LiveRunReader {
     this.tokensPerStep = line.tokensPerStep;
   }
 
-  private addStep(rank: number, line: LiveStep): void {
+  private addStep(rank: number, line: RankStep): void {
     if (this.schedule === null || rank >= this.ranks) return;
     let ranks = this.pending.get(line.step);
     if (ranks === undefined) this.pending.set(line.step, (ranks = new Map()));
@@ -241,27 +272,22 @@ export class LiveRunReader {
     this.finish(line.step, ranks);
   }
 
-  private finish(step: number, ranks: ReadonlyMap<number, LiveStep>): void {
+  private finish(step: number, ranks: ReadonlyMap<number, RankStep>): void {
     const at = (rank: number, time: number): number => (this.runs.get(rank)?.origin ?? 0) + time;
     const all = [...ranks];
     const begin = Math.min(...all.map(([rank, line]) => at(rank, line.begin)));
     const end = Math.max(...all.map(([rank, line]) => at(rank, line.end)));
-    const timed = all.every(([, line]) => line.actions !== null);
-    let waited = 0;
-    let time = 0;
-    for (const [, line] of all) {
-      time += line.end - line.begin;
-      line.actions?.ready.forEach((ready, i) => {
-        if (ready >= 0) waited += ready - (line.actions!.start[i] ?? ready);
-      });
-    }
+    const lines = all.toSorted(([a], [b]) => a - b).flatMap(([, { whole }]) => whole ?? []);
+    const timed = lines.length === all.length && lines.every(({ actions }) => actions !== null);
+    for (const [rank, { whole }] of all)
+      if (whole !== null) this.memory.set(rank, whole.deviceBytes ?? whole.processBytes);
     this.steps.push({
       step,
       begin,
       end,
       loss: all.find(([, line]) => line.loss !== null)?.[1].loss ?? null,
-      waiting: timed && time > 0 ? waited / time : null,
-      memoryBytes: Math.max(...all.map(([, line]) => line.deviceBytes ?? line.processBytes)),
+      waiting: timed ? waitingShare(lines) : null,
+      memoryBytes: Math.max(0, ...all.map(([rank]) => this.memory.get(rank) ?? 0)),
     });
     if (this.steps.length > this.kept) this.steps.shift();
     if (!timed) return;
@@ -269,25 +295,23 @@ export class LiveRunReader {
     const shift = (rank: number, value: number): number => (value < 0 ? -1 : at(rank, value) - zero);
     this.recorded.push({
       step,
-      training: all.every(([, line]) => line.training),
-      ranks: all
-        .toSorted(([a], [b]) => a - b)
-        .map(([rank, line]): RankRecord => {
-          const { start, ready, stop, bytes, tensors } = line.actions!;
-          const move = (values: readonly number[]): number[] => values.map((value) => shift(rank, value));
-          return {
-            begin: at(rank, line.begin) - zero,
-            end: at(rank, line.end) - zero,
-            start: move(start),
-            ready: move(ready),
-            stop: move(stop),
-            bytes,
-            tensors,
-            processBytes: line.processBytes,
-            deviceBytes: line.deviceBytes,
-            heldBytes: line.heldBytes,
-          };
-        }),
+      training: lines.every(({ training }) => training),
+      ranks: lines.map((line, rank): RankRecord => {
+        const { start, ready, stop, bytes, tensors } = line.actions!;
+        const move = (values: readonly number[]): number[] => values.map((value) => shift(rank, value));
+        return {
+          begin: at(rank, line.begin) - zero,
+          end: at(rank, line.end) - zero,
+          start: move(start),
+          ready: move(ready),
+          stop: move(stop),
+          bytes,
+          tensors,
+          processBytes: line.processBytes,
+          deviceBytes: line.deviceBytes,
+          heldBytes: line.heldBytes,
+        };
+      }),
     });
     if (this.recorded.length > this.timed) this.recorded.shift();
   }
@@ -311,6 +335,19 @@ export class LiveRunReader {
       steps: [...this.recorded],
     };
   }
+}
+
+/** Share of the ranks' time in which they waited; null where there is no time. */
+function waitingShare(lines: readonly LiveStep[]): number | null {
+  let waited = 0;
+  let time = 0;
+  for (const { begin, end, actions } of lines) {
+    time += end - begin;
+    actions?.ready.forEach((ready, i) => {
+      if (ready >= 0) waited += ready - (actions.start[i] ?? ready);
+    });
+  }
+  return time > 0 ? waited / time : null;
 }
 
 /** Refuses a name of a file that is not one of a live run. */

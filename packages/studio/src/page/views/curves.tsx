@@ -31,7 +31,7 @@ export function Curve(props: {
         legend: { show: false },
         cursor: { y: false },
         scales: { x: { time: false } },
-        series: [{}, { stroke: mark, width: 1.5, points: { show: false } }],
+        series: [{}, { stroke: mark, width: 1.5, points: { show: false }, spanGaps: true }],
         axes: [axis, { ...axis, size: 56 }],
       },
       [[], []],
