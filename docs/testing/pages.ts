@@ -19,9 +19,10 @@ export interface Block {
   readonly prints: string | undefined;
 }
 
-/** The pages, as paths from the root: all in docs/, and those of the root. */
+/** The pages, as paths from the root: all in docs/, those of the root, and those of the packages. */
 export const pages: readonly string[] = [
   ...['README.md', 'CONTRIBUTING.md', 'CHANGELOG.md', 'examples/README.md', 'bench/RESULTS.md'],
+  ...readdirSync(`${root}packages`).map((name) => `packages/${name}/README.md`),
   ...readdirSync(`${root}docs`, { recursive: true, encoding: 'utf8' })
     .map((path) => `docs/${path.replaceAll('\\', '/')}`)
     .filter((path) => path.endsWith('.md') && !path.startsWith('docs/reference/api/'))

@@ -28,10 +28,11 @@ for (const [name, { makespan, bubble, peakMemory }] of Object.entries(candidates
 
 // 3. A schedule is plain data: swap two actions of rank 1 and ask whether the result can still run.
 const order = oneFOneB.order.map((row) => row.filter((action) => action !== null));
-const [first, second] = [order[1]![0]!, order[1]![3]!];
 const swapped = Schedule.from({
   name: 'swapped',
-  order: order.map((row, rank) => (rank === 1 ? [second, ...row.slice(1, 3), first, ...row.slice(4)] : row)),
+  order: order.map((row, rank) =>
+    rank === 1 ? [...row.slice(3, 4), ...row.slice(1, 3), ...row.slice(0, 1), ...row.slice(4)] : row,
+  ),
 });
 for (const { rule, explanation } of validate(swapped)) console.log(`${rule}: ${explanation}`);
 

@@ -34,15 +34,11 @@ export class Block extends nn.Module {
   }
 
   forward(x: Tensor): Tensor {
-    const [batch, time, width] = x.shape as [number, number, number];
-    const [q, k, v] = this.qkv
-      .forward(this.ln1.forward(x))
-      .split(width, 2)
-      .map((part) => part.view([batch, time, this.heads, width / this.heads]).transpose(1, 2)) as [
-      Tensor,
-      Tensor,
-      Tensor,
-    ];
+    const [batch, time, width] = [x.size(0), x.size(1), x.size(2)];
+    const parts = this.qkv.forward(this.ln1.forward(x)).split(width, 2);
+    const [q, k, v] = three(
+      parts.map((part) => part.view([batch, time, this.heads, width / this.heads]).transpose(1, 2)),
+    );
     const seen = nn.functional.scaledDotProductAttention(q, k, v, { isCausal: true });
     const attended = this.proj.forward(seen.transpose(1, 2).reshape([batch, time, width]));
     const y = x.add(this.dropout.forward(attended));
@@ -76,4 +72,11 @@ export class Gpt extends nn.Module {
     for (const block of this.blocks) x = block.forward(x);
     return this.head.forward(this.norm.forward(x));
   }
+}
+
+/** The parts of a split into three. */
+function three([first, second, third]: readonly Tensor[]): [Tensor, Tensor, Tensor] {
+  if (first === undefined || second === undefined || third === undefined)
+    throw new Error('there are fewer than three parts');
+  return [first, second, third];
 }

@@ -4,7 +4,7 @@
  * Run: node examples/dist/01-train-gpt/train.js                (about a minute on two cores)
  *      node examples/dist/01-train-gpt/train.js --steps 500 --width 192
  */
-import { readFileSync, statSync } from 'node:fs';
+import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { parseArgs } from 'node:util';
 import {
@@ -22,38 +22,35 @@ import {
 } from '@pipewright/torch';
 import { Gpt } from './gpt.ts';
 
-const defaults = {
-  steps: '300',
-  layers: '4',
-  heads: '4',
-  width: '128',
-  context: '64',
-  batch: '16',
-  lr: '2e-3',
-  seed: '1',
-  sample: '400',
-};
-const names = Object.keys(defaults) as (keyof typeof defaults)[];
+const numbers = {
+  steps: { type: 'string', default: '300' },
+  layers: { type: 'string', default: '4' },
+  heads: { type: 'string', default: '4' },
+  width: { type: 'string', default: '128' },
+  context: { type: 'string', default: '64' },
+  batch: { type: 'string', default: '16' },
+  lr: { type: 'string', default: '2e-3' },
+  seed: { type: 'string', default: '1' },
+  sample: { type: 'string', default: '400' },
+} as const;
 const { values } = parseArgs({
   options: {
-    ...Object.fromEntries(names.map((name) => [name, { type: 'string' as const }])),
+    ...numbers,
     device: { type: 'string', default: 'cpu' },
     help: { type: 'boolean', short: 'h', default: false },
   },
 });
-if (values.help === true) {
-  console.log(
-    `node train.js [options]\n\n${names.map((name) => `  --${name.padEnd(8)} ${defaults[name]}`).join('\n')}\n  --device   cpu or cuda`,
-  );
+if (values.help) {
+  const lines = Object.entries(numbers).map(([name, option]) => `  --${name.padEnd(8)} ${option.default}`);
+  console.log(`node train.js [options]\n\n${lines.join('\n')}\n  --device   cpu or cuda`);
   process.exit(0);
 }
-const option = (name: keyof typeof defaults): number => {
-  const value = Number((values as Record<string, unknown>)[name] ?? defaults[name]);
-  if (!(value > 0))
-    throw new Error(`--${name} must be a number above 0, got ${(values as Record<string, unknown>)[name]}`);
+const option = (name: keyof typeof numbers): number => {
+  const value = Number(values[name]);
+  if (!(value > 0)) throw new Error(`--${name} must be a number above 0, got ${values[name]}`);
   return value;
 };
-const device = values.device as string;
+const { device } = values;
 const [steps, context, batch] = [option('steps'), option('context'), option('batch')];
 
 // The text as numbers: one per character.
@@ -120,7 +117,8 @@ console.log(
 
 /** Random pieces of the text, and the same moved on by one character. */
 function nextBatch(): [Tensor, Tensor] {
-  const starts = randint(0, data.numel() - context - 1, [batch]).toArray() as number[];
+  const random = randint(0, data.numel() - context - 1, [batch]);
+  const starts = Array.from({ length: batch }, (_, row) => random.at(row).item());
   const cut = (offset: number): Tensor =>
     stack(starts.map((start) => data.slice([start + offset, start + offset + context])));
   return [cut(0), cut(1)];
@@ -151,8 +149,8 @@ function report(step: number, loss: number): void {
   else if (step === 1 || step === steps || step % 50 === 0) console.log(line);
 }
 
-/** The text lies beside the sources; this file may run from dist. */
+/** The text is next to the sources; this file may run from dist. */
 function findText(): string {
-  const places = ['../data/fables.txt', '../../data/fables.txt'].map((path) => join(import.meta.dirname, path));
-  return places.find((place) => statSync(place, { throwIfNoEntry: false }) !== undefined) ?? (places[0] as string);
+  const path = join(import.meta.dirname, '../data/fables.txt');
+  return existsSync(path) ? path : join(import.meta.dirname, '../../data/fables.txt');
 }

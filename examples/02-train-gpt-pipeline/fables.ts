@@ -1,5 +1,5 @@
 /** @file The text in ../data as numbers, one per character, and pieces of it as samples. */
-import { readFileSync, statSync } from 'node:fs';
+import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { type Tensor, tensor } from '@pipewright/torch';
 import { Dataset } from 'pipewright';
@@ -36,8 +36,8 @@ export class Fables extends Dataset<[inputs: Tensor, targets: Tensor]> {
   }
 }
 
-/** The text lies beside the sources; this file may run from dist. */
+/** The text is next to the sources; this file may run from dist. */
 function findText(): string {
-  const places = ['../data/fables.txt', '../../data/fables.txt'].map((path) => join(import.meta.dirname, path));
-  return places.find((place) => statSync(place, { throwIfNoEntry: false }) !== undefined) ?? (places[0] as string);
+  const path = join(import.meta.dirname, '../data/fables.txt');
+  return existsSync(path) ? path : join(import.meta.dirname, '../../data/fables.txt');
 }

@@ -82,7 +82,7 @@ export function readOptions(args: readonly string[] = process.argv.slice(2)): Op
   try {
     return parseOptions(args);
   } catch (error) {
-    console.error(`pipewright: ${(error as Error).message}\n(--help lists the options)`);
+    console.error(`pipewright: ${error instanceof Error ? error.message : String(error)}\n(--help lists the options)`);
     process.exit(2);
   }
 }
@@ -92,13 +92,12 @@ export function parseOptions(args: readonly string[]): Options {
   const names = [...Object.keys(defaults), ...Object.keys(words)];
   const strings = Object.fromEntries(names.map((name) => [name, { type: 'string' as const }]));
   const known = { ...strings, resume: { type: 'boolean' as const, default: false } };
-  const values: Record<string, unknown> = parseArgs({ args: [...args], options: known }).values;
-  const numbers = Object.entries(defaults).map(([name, usual]): [string, number] => {
-    const value = values[name] === undefined ? usual : Number(values[name]);
-    if (value === usual || (value > 0 && (name === 'lr' || Number.isInteger(value)))) return [name, value];
-    throw new Error(`--${name} is ${String(values[name])}; give a ${name === 'lr' ? '' : 'whole '}number above 0`);
-  });
-  const given = { ...words, ...values, ...Object.fromEntries(numbers) } as Options;
+  const given = { ...defaults, ...words, resume: false };
+  for (const [name, value] of Object.entries(parseArgs({ args: [...args], options: known }).values)) {
+    if (isKey(defaults, name)) given[name] = numberOf(name, String(value));
+    else if (isKey(words, name)) given[name] = String(value);
+    else given.resume = value === true;
+  }
   const options = { ...given, ...fromPlan(given) };
   const size = sizes[options.size];
   if (size === undefined) throw new Error(`--size is ${options.size}; give ${Object.keys(sizes).join(', ')}`);
@@ -114,8 +113,19 @@ export function parseOptions(args: readonly string[]): Options {
   return { ...options, stages, layers: Math.max(layers, stages), heads, width, live: process.stdout.isTTY };
 }
 
+function isKey<T extends object>(object: T, name: PropertyKey): name is keyof T {
+  return Object.hasOwn(object, name);
+}
+
+/** The number that an option was given. */
+function numberOf(name: keyof typeof defaults, text: string): number {
+  const value = Number(text);
+  if (value === defaults[name] || (value > 0 && (name === 'lr' || Number.isInteger(value)))) return value;
+  throw new Error(`--${name} is ${text}; give a ${name === 'lr' ? '' : 'whole '}number above 0`);
+}
+
 /** What a plan says about a run; nothing without one. */
-function fromPlan({ plan, batch }: Options): Partial<Options> & Pick<Options, 'planned'> {
+function fromPlan({ plan, batch }: typeof words & typeof defaults): Partial<Options> & Pick<Options, 'planned'> {
   if (plan === '') return { planned: null };
   const planned = readPlan(readFileSync(plan, 'utf8'));
   const { schedule, ranks, stages, microbatches, rows } = planned;
@@ -125,7 +135,10 @@ function fromPlan({ plan, batch }: Options): Partial<Options> & Pick<Options, 'p
 }
 
 /** The schedule of a run. */
-export function scheduleOf({ planned, schedule, ranks, stages, microbatches }: Options): Schedule {
+export function scheduleOf(
+  options: Pick<Options, 'planned' | 'schedule' | 'ranks' | 'stages' | 'microbatches'>,
+): Schedule {
+  const { planned, schedule, ranks, stages, microbatches } = options;
   if (planned !== null) return planSchedule(planned);
   return buildSchedule(schedule, { ranks, microbatches, ...(stages === 0 ? {} : { stages }) });
 }

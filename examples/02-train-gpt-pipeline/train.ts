@@ -8,7 +8,7 @@
  */
 import { writeSync } from 'node:fs';
 import { isMainThread } from 'node:worker_threads';
-import { type Device, distributed, nn, optim, scope, softmax, stack, type Tensor, tensor } from '@pipewright/torch';
+import { distributed, nn, optim, scope, softmax, stack, type Tensor, tensor } from '@pipewright/torch';
 import {
   type CheckpointSave,
   comparePlan,
@@ -77,7 +77,8 @@ export function main(options: Options = readOptions()): void {
   const started = performance.now();
   for (let step = begin + 1; step <= steps; step++) {
     scope(() => {
-      const [inputs, targets] = loader.nextBatch().map((one) => one.to(device as Device)) as [Tensor, Tensor];
+      const [x, y] = loader.nextBatch();
+      const [inputs, targets] = [x.to({ device }), y.to({ device })];
       const losses: Tensor[] = [];
       optimizer.zeroGrad();
       runtime.step(inputs, { target: targets, losses, returnOutputs: false });
@@ -122,7 +123,7 @@ export function main(options: Options = readOptions()): void {
         const logits = runtime.eval(window); // where the last stage is
         return logits === undefined ? 0 : softmax(logits.at(0, -1).div(0.8), -1).multinomial(1).item();
       });
-      ids.push(group.broadcastObject<number>(next, schedule.stageToRank[schedule.stages - 1] as number));
+      ids.push(group.broadcastObject<number>(next, schedule.stageToRank.at(-1) ?? 0));
     }
     return fables.decode(ids);
   }

@@ -5,7 +5,7 @@
  * Run: node examples/dist/03-finetune-pt2/finetune.js            (half a minute on two cores)
  *      node examples/dist/03-finetune-pt2/finetune.js --ranks 2 --schedule GPipe --steps 50 --file model.pt2
  */
-import { statSync, writeSync } from 'node:fs';
+import { existsSync, writeSync } from 'node:fs';
 import { join } from 'node:path';
 import { parseArgs } from 'node:util';
 import { isMainThread } from 'node:worker_threads';
@@ -85,8 +85,8 @@ function sizesOf(model: ReturnType<typeof loadPt2>): { vocabulary: number; conte
 
 /** The small GPT-2 of the tests; this file may run from dist. */
 function findModel(): string {
-  const places = ['../..', '../../..'].map((up) => join(import.meta.dirname, up, 'testdata/models/gpt2_dyn.pt2'));
-  return places.find((place) => statSync(place, { throwIfNoEntry: false }) !== undefined) ?? (places[0] as string);
+  const path = join(import.meta.dirname, '../../testdata/models/gpt2_dyn.pt2');
+  return existsSync(path) ? path : join(import.meta.dirname, '../../../testdata/models/gpt2_dyn.pt2');
 }
 
 if (isMainThread) {

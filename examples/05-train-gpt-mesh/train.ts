@@ -92,13 +92,31 @@ type Options = typeof numbers & { schedule: string; shard: ShardLevel | 'none' }
 
 /** The options of the command line; plain data, because every rank gets a copy. */
 function readOptions(): Options {
-  const words = { schedule: '1F1B', shard: 'parameters' };
   const known = Object.fromEntries(
     [...Object.keys(numbers), 'schedule', 'shard'].map((name) => [name, { type: 'string' as const }]),
   );
-  const values: Record<string, unknown> = parseArgs({ options: known }).values;
-  const given = Object.entries(numbers).map(([name, usual]) => [name, Number(values[name] ?? usual)]);
-  return { ...words, ...values, ...Object.fromEntries(given) } as Options;
+  const options: Options = { ...numbers, schedule: '1F1B', shard: 'parameters' };
+  for (const [name, value] of Object.entries(parseArgs({ options: known }).values)) {
+    const text = String(value);
+    if (name === 'schedule') options.schedule = text;
+    else if (name === 'shard') options.shard = shardLevel(text);
+    else if (isNumber(name)) options[name] = positive(name, text);
+  }
+  return options;
+}
+
+function isNumber(name: string): name is keyof typeof numbers {
+  return Object.hasOwn(numbers, name);
+}
+
+function positive(name: string, text: string): number {
+  if (Number(text) > 0) return Number(text);
+  throw new Error(`--${name} is ${text}; give a number above 0`);
+}
+
+function shardLevel(text: string): Options['shard'] {
+  for (const level of ['none', 'optimizer', 'gradients', 'parameters'] as const) if (level === text) return level;
+  throw new Error(`--shard is ${text}; give none, optimizer, gradients or parameters`);
 }
 
 if (isMainThread) {
