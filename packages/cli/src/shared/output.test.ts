@@ -48,12 +48,15 @@ describe('what goes wrong is said in a line or two, without a stack', () => {
   });
 
   test('the way out is in the message', () => {
+    writeFileSync(join(folder, 'binary.pt2'), new Uint8Array([80, 75, 3, 4, 0, 0]));
     const said = (line: string): string => cli(line).err.split('\n')[0]!;
     expect(
       [
         'schedule',
         'schedule zbvv -p 2 -m 2',
         'schedule 1F1B -p 2',
+        'schedule 1F1B -p 4 -m 8 --F 1,2',
+        'studio binary.pt2 --export page.html',
         'schedule 1F1B -p 4 -m 8 --formt csv',
         'schedule 1F1B -p 4 -m 8 --format cvs',
         'simulat 1F1B',
@@ -62,7 +65,9 @@ describe('what goes wrong is said in a line or two, without a stack', () => {
       [
         "pipewright: which schedule? Name one, for example: pipewright schedule 1F1B --ranks 4 --microbatches 8; --list shows all",
         "pipewright: buildSchedule: there is no schedule 'zbvv'; did you mean 'ZBVZeroBubble'? Known schedules: ForwardOnly, GPipe, 1F1B, LoopedBFS, Interleaved1F1B, InterleavedZeroBubble, ZBVZeroBubble, DualPipeV, ZBH1, ZBH2, ZB1P, ZB2P, VHalf, VMin, AdaptiveV",
-        "pipewright: --microbatches missing; for example: pipewright schedule 1F1B --ranks 4 --microbatches 8",
+        "pipewright: --microbatches missing for 1F1B; give both, for example --ranks 4 --microbatches 8",
+        "pipewright: F has 2 values for 4 stages; give one number, or one per stage",
+        "pipewright: binary.pt2 is not text; give schedules, plans, recordings or traces as CSV or JSON",
         "pipewright: unknown option '--formt'",
         "pipewright: option '-f, --format <format>' argument 'cvs' is invalid. Allowed choices are table, timeline, csv, json, svg, trace.",
         "pipewright: unknown command 'simulat'",

@@ -28,7 +28,7 @@ export async function loadSchedule(name: string, flags: SourceFlags, costs?: Cos
       flags.microbatches === undefined ? '--microbatches' : '',
     ].filter((f) => f !== '');
     throw new UsageError(
-      `${missing.join(' and ')} missing; for example: pipewright schedule ${definition.name} --ranks 4 --microbatches 8`,
+      `${missing.join(' and ')} missing for ${definition.name}; give both, for example --ranks 4 --microbatches 8`,
     );
   }
   const options: BuildScheduleOptions = {

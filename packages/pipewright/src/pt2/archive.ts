@@ -123,7 +123,7 @@ export class Pt2Archive {
     if (found === undefined || !models.includes(found))
       throw this.error(
         'NO_MODEL',
-        `there is no model ${wanted === undefined ? 'called "model"' : shown(wanted)}; there are ${models.map(shown).join(', ')}; name one: { model }`,
+        `there is no model ${wanted === undefined ? 'called "model"' : shown(wanted)}; there are ${models.map(shown).join(', ')}; choose one with the option model`,
       );
     for (const kind of ['weights', 'constants'])
       if (this.zip.entries.has(`${this.root}data/${kind}/${found}.pt`))

@@ -132,7 +132,7 @@ describe('a file', () => {
       "loadPt2: unknown option 'modle' (did you mean 'model'?); it takes model, verify",
     );
     expect(() => loadPt2(testdata('exports/tied.pt2'), { model: 'other' })).toThrow(
-      'there is no model "other"; there are "model"; name one: { model }',
+      'there is no model "other"; there are "model"; choose one with the option model',
     );
   });
 });

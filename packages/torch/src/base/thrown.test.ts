@@ -14,6 +14,7 @@ test.each([
   ['a text', 'Error', 'a text'],
   [undefined, 'Error', 'undefined'],
   [Symbol('x'), 'Error', 'Symbol(x)'],
+  [{ reason: 'full', left: 3 }, 'Error', "{ reason: 'full', left: 3 }"],
   [Object.create(null), 'Error', 'something that cannot be shown was thrown'],
   [spoilt('message'), 'RangeError', 'an error whose message cannot be read'],
   [spoilt('name'), 'Error', 'fine'],

@@ -1,4 +1,5 @@
 /** @file Whatever was thrown, read with care: it need not be an error, and its fields may throw themselves. */
+import { inspect } from 'node:util';
 
 /** What can be told of it, in a form that travels between threads and processes. */
 export interface Thrown {
@@ -56,7 +57,8 @@ function field(from: object, name: string): string | undefined {
 
 function textOf(value: unknown): string {
   try {
-    return String(value);
+    const text = String(value);
+    return text === '[object Object]' ? inspect(value, { depth: 1, breakLength: Infinity, compact: true }) : text;
   } catch {
     return 'something that cannot be shown was thrown';
   }

@@ -47,8 +47,12 @@ test('show prints the checkpoints of a folder and what is in the latest', () => 
   const json = JSON.parse(cli('checkpoint show runs/step-00000010 --format json').out) as { latest: { step: number } };
   expect(json.latest.step).toBe(10);
   expect(cli('checkpoint show nothing')).toMatchObject({
+    code: 2,
+    err: 'pipewright: cannot read nothing: no such folder\n',
+  });
+  expect(cli('checkpoint verify .')).toMatchObject({
     code: 1,
-    err: expect.stringContaining('there is no complete checkpoint in nothing'),
+    err: 'pipewright: there is no complete checkpoint in .; check the path, or start a new run\n',
   });
 });
 

@@ -1,8 +1,10 @@
 /** @file `pipewright checkpoint`: what was saved, whether it is sound, and other forms of it. */
+import { statSync } from 'node:fs';
 import { basename } from 'node:path';
 import type { CheckpointSummary, Manifest } from 'pipewright';
 import { writeResult } from '../../shared/output.ts';
 import { colors, formatTable } from '../../shared/term.ts';
+import { UsageError } from '../../shared/usage-error.ts';
 
 /** The flags of `show`. */
 export interface ShowFlags {
@@ -24,8 +26,16 @@ export interface ExportFlags {
   readonly maxBytes?: number;
 }
 
+/** Refuses a path that is no folder, before anything is loaded. */
+function checkFolder(folder: string): void {
+  const entry = statSync(folder, { throwIfNoEntry: false });
+  if (entry?.isDirectory() === true) return;
+  throw new UsageError(`cannot read ${folder}: ${entry === undefined ? 'no such folder' : 'it is not a folder'}`);
+}
+
 /** Shows a folder of checkpoints, or one of them. */
 export async function showCheckpoints(folder: string, flags: ShowFlags): Promise<number> {
+  checkFolder(folder);
   const { findCheckpoint, listCheckpoints, summarizeCheckpoints } = await import('pipewright');
   const names = listCheckpoints(folder);
   const { path, manifest } = findCheckpoint(folder);
@@ -84,6 +94,7 @@ function describe(manifest: Manifest): string {
 
 /** Compares a checkpoint with its manifest; 1 where something differs. */
 export async function verify(folder: string): Promise<number> {
+  checkFolder(folder);
   const { findCheckpoint, verifyCheckpoint } = await import('pipewright');
   const { path, manifest } = findCheckpoint(folder);
   const problems = verifyCheckpoint(path);
@@ -96,6 +107,7 @@ export async function verify(folder: string): Promise<number> {
 
 /** Writes a checkpoint with whole tensors. */
 export async function convert(from: string, to: string, flags: ConvertFlags): Promise<number> {
+  checkFolder(from);
   const { convertCheckpoint } = await import('pipewright');
   process.stdout.write(`${convertCheckpoint(from, to, flags)}\n`);
   return 0;
@@ -103,6 +115,7 @@ export async function convert(from: string, to: string, flags: ConvertFlags): Pr
 
 /** Writes weights for Hugging Face tools. */
 export async function exportHf(from: string, to: string, flags: ExportFlags): Promise<number> {
+  checkFolder(from);
   const { exportWeights } = await import('pipewright');
   const { rename, transpose = [], dtype, maxBytes } = flags;
   const table = Object.entries(rename ?? {}).sort(([a], [b]) => b.length - a.length);

@@ -211,8 +211,8 @@ describe('what cannot be carried out is refused', () => {
     ['run -n 0 train.ts', 'It must be a whole number of at least 1.'],
     ['run -n 2 nothing.ts', 'there is no file '],
     ['run -n 2 --threads --processes train.ts', '--threads and --processes exclude each other'],
-    ['run -n 2 --nnodes 2 train.ts', 'nodeRank is missing; with 2 machines, give 0 to 1'],
-    ['run -n 2 --nnodes 2 --node-rank 1 train.ts', 'masterAddr is missing; give the address of machine 0'],
+    ['run -n 2 --nnodes 2 train.ts', '--node-rank is missing; with 2 machines, give 0 to 1'],
+    ['run -n 2 --nnodes 2 --node-rank 1 train.ts', '--master-addr is missing; give the address of machine 0'],
     [
       'run -n 2 --interface nosuch0 train.ts',
       'this machine has no network interface "nosuch0" with an address; it has ',

@@ -73,8 +73,25 @@ function start(body: () => Launched): Launched {
   } catch (error) {
     const { code, message } = error as { readonly code?: string; readonly message: string };
     if (code !== 'BAD_OPTION' && code !== 'NO_SCRIPT') throw error;
-    throw new UsageError(message.replace(/^launch: /, ''));
+    throw new UsageError(withFlags(message.replace(/^launch: /, '')));
   }
+}
+
+/** Options of `launch` as the flags that set them. */
+const flagNames: Readonly<Record<string, string>> = {
+  nnodes: '--nnodes',
+  nodeRank: '--node-rank',
+  masterAddr: '--master-addr',
+  masterPort: '--master-port',
+  networkInterface: '--interface',
+  secretFile: '--secret-file',
+  maxRestarts: '--max-restarts',
+  threadsPerRank: '--cores',
+};
+
+/** A message about options of `launch` in the words of the command line. */
+function withFlags(message: string): string {
+  return message.replace(/\b\w+\b/g, (word) => (Object.hasOwn(flagNames, word) ? `${flagNames[word]}` : word));
 }
 
 function launchOptions(script: string, args: readonly string[], flags: RunFlags): LaunchOptions {

@@ -27,6 +27,11 @@ export async function schedule(name: string | undefined, flags: ScheduleFlags): 
   const { lower, mergeBackward } = await import('@pipewright/schedule');
   const costs = readCosts(flags);
   let built = await loadSchedule(name, flags, costs);
+  for (const [cost, value] of Object.entries(costs ?? {}))
+    if (Array.isArray(value) && value.length !== built.stages)
+      throw new UsageError(
+        `${cost} has ${value.length} values for ${built.stages} stages; give one number, or one per stage`,
+      );
   if (flags.merge === true) built = mergeBackward(built);
   if (flags.lower === true) built = lower(built, flags.compat === undefined ? {} : { compat: flags.compat });
   await writeResult(await renderSchedule(chooseFormat<Format>(flags, 'table'), built, costs, flags), flags.out);

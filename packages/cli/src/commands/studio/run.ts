@@ -2,6 +2,7 @@
 import { existsSync, readFileSync, statSync } from 'node:fs';
 import { basename, join } from 'node:path';
 import { checkOutput, writeResult } from '../../shared/output.ts';
+import { readText } from '../../shared/source.ts';
 import { describeFileError, UsageError } from '../../shared/usage-error.ts';
 
 /** The flags of the command. */
@@ -49,11 +50,10 @@ function open(paths: readonly string[]): { files: { name: string; text: string }
     return { files, live: folder };
   }
   const files = paths.map((path) => {
-    try {
-      return { name: basename(path), text: readFileSync(path, 'utf8') };
-    } catch (error) {
-      throw new UsageError(`cannot read ${path}: ${describeFileError(error)}`);
-    }
+    const text = readText(path);
+    if (text.includes('\0'))
+      throw new UsageError(`${path} is not text; give schedules, plans, recordings or traces as CSV or JSON`);
+    return { name: basename(path), text };
   });
   return { files, live: undefined };
 }

@@ -80,7 +80,7 @@ export function findCheckpoint(folder: string): FoundCheckpoint {
   if (newest === undefined)
     throw new PipelineError(
       'NO_CHECKPOINT',
-      `loadCheckpoint: there is no complete checkpoint in ${folder}; check the path, or begin anew`,
+      `there is no complete checkpoint in ${folder}; check the path, or start a new run`,
       { folder },
     );
   return readCheckpoint(join(folder, newest));
