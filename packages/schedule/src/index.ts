@@ -103,8 +103,8 @@ export type {
   LiveRun,
   LiveStatus,
   LiveStep,
-  LiveSteps,
   LiveStepSummary,
+  LiveSteps,
 } from './recording/live.ts';
 export { LiveRunReader, liveFileOf, liveRankOf, parseLiveLine } from './recording/live.ts';
 export { meanCosts } from './recording/mean-costs.ts';

@@ -5,9 +5,8 @@
 import type { Action, PipelinePlan, Schedule, ScheduleAlias, ScheduleData, ScheduleName } from '@pipewright/schedule';
 import { distributed, isGradEnabled, type nn, noGrad, scope, type Tensor } from '@pipewright/torch';
 import { checkOptions, show } from '../base/checks.ts';
-import { PipelineError, type PipelineErrorCode } from '../base/errors.ts';
+import { PipelineError } from '../base/errors.ts';
 import type { Value } from '../base/value.ts';
-import { mergeChunks } from '../microbatch/index.ts';
 import { type DataParallel, dataParallelOf, type Readiness } from '../parallel/data-parallel.ts';
 import { shardOf } from '../parallel/shard.ts';
 import type { ShardLevel } from '../parallel/shard-unit.ts';
@@ -46,7 +45,7 @@ import {
   type StepArguments,
   splitInput,
 } from './options.ts';
-import { spreadOutputs } from './outputs.ts';
+import { mergeOutputs, spreadOutputs } from './outputs.ts';
 import type { Overlap } from './overlap/overlap.ts';
 import { StreamOverlap } from './overlap/stream.ts';
 import { ThreadOverlap } from './overlap/thread.ts';
@@ -555,7 +554,7 @@ export class PipelineRuntime<
         if (spreads) spreadOutputs(refusal(this.reasonOf(refused)), this.schedule, this.rank, transport);
         throw refused;
       }
-      const outputs = this.merge(where, step);
+      const outputs = mergeOutputs(where, step, this.options.outputMergeSpec);
       if (!spreads) return { outputs, losses };
       const [given] = noGrad(() => unpackValues(this.spread(packValues([outputs]))).values);
       return { outputs: given, losses };
@@ -571,21 +570,6 @@ export class PipelineRuntime<
     const refused = refusalIn(got);
     if (refused !== null && got !== payload) throw new StepRefused(this.rank, refused);
     return got;
-  }
-
-  private merge(where: string, { outputs, training }: StepState): unknown {
-    if (outputs.length === 0) return undefined;
-    try {
-      return mergeChunks(outputs, this.options.outputMergeSpec);
-    } catch (cause) {
-      if (!(cause instanceof PipelineError)) throw cause;
-      throw new PipelineError(
-        cause.code as PipelineErrorCode,
-        `${where}: ${cause.message}. Where they are not needed as one, say returnOutputs: false, or take each with onOutput${training ? '. All else of the step is done: gradients are there' : ''}`,
-        cause.details,
-        { cause },
-      );
-    }
   }
 }
 
