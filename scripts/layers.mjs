@@ -54,7 +54,7 @@ export const folders = {
     },
     plan: {
       holds: 'plans as data: order, costs, memory, comparison with a run',
-      imports: ['recording', 'draw', 'generate', 'simulate', 'costs', 'model'],
+      imports: ['recording', 'draw', 'generate', 'simulate', 'parallel', 'costs', 'model'],
     },
     pytorch: {
       holds: "PyTorch's names, text formats and unit-step simulation",
@@ -150,7 +150,7 @@ export const folders = {
     },
     plan: {
       holds: 'measures a model, partitions it, searches for a plan and tries it',
-      imports: ['runtime', 'recording', 'stage', 'pipe', 'trace', 'split', 'execute', 'graph', 'base'],
+      imports: ['parallel', 'runtime', 'recording', 'stage', 'pipe', 'trace', 'split', 'execute', 'graph', 'base'],
     },
     'checkpoint/format': { holds: 'files of a checkpoint: manifest, pieces, names', imports: ['parallel', 'base'] },
     'checkpoint/state': {

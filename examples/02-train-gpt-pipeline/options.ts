@@ -128,7 +128,11 @@ function numberOf(name: keyof typeof defaults, text: string): number {
 function fromPlan({ plan, batch }: typeof words & typeof defaults): Partial<Options> & Pick<Options, 'planned'> {
   if (plan === '') return { planned: null };
   const planned = readPlan(readFileSync(plan, 'utf8'));
-  const { schedule, ranks, stages, microbatches, rows } = planned;
+  const { schedule, ranks, stages, microbatches, rows, dataParallel } = planned;
+  if ((dataParallel?.replicas ?? 1) > 1)
+    throw new Error(
+      `--plan ${plan} has ${dataParallel?.replicas} pipelines beside each other, and this example trains one; plan with --dp 1`,
+    );
   if (batch !== microbatches * rows)
     throw new Error(`--batch is ${batch}; the plan is for ${microbatches * rows} rows`);
   return { planned, schedule, ranks, stages, microbatches };

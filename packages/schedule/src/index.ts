@@ -80,6 +80,7 @@ export type {
   HeldValues,
   PipelinePlan,
   PlanMachine,
+  PlanParallel,
   Prediction,
   StageCosts,
   StageInputMemory,

@@ -25,7 +25,9 @@ export {
 export { ScheduleBuilder } from './model/schedule-builder.ts';
 export { heldPeaks } from './plan/held-peaks.ts';
 export { checkPlan } from './plan/plan.ts';
+export { parallelOf, pipelineMachine, stateOf, withCollectives } from './plan/plan-parallel.ts';
 export type { CostSource } from './plan/plan-simulation.ts';
 export { stageCosts } from './plan/plan-simulation.ts';
 export { predictionOf } from './plan/refit.ts';
+export { rowPeak } from './plan/row-peak.ts';
 export { steadySteps } from './recording/recording.ts';

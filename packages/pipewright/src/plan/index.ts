@@ -5,6 +5,7 @@ export {
   formatComparison,
   type PipelinePlan,
   type PlanComparison,
+  type PlanParallel,
   type Prediction,
   readPlan,
   refitPlan,
@@ -15,6 +16,7 @@ export { type MeasuredLink, measureLink } from './link.ts';
 export { type MeasuredStage, type MeasureStagesOptions, measureStages } from './measure-stages.ts';
 export { type MeasureOptions, type MeasureUnitsOptions, measureUnits } from './measure-units.ts';
 export { type Partition, type PartitionProblem, partition } from './partition.ts';
+export { type PlannedStages, planStages } from './planned-stages.ts';
 export { formatPlans, type Sensitivity, sensitivities } from './report.ts';
 export {
   type Machine,

@@ -88,6 +88,11 @@ export class PartitionRules {
     };
   }
 
+  /** Seconds that a stage takes at least, whatever it sends; the more units, the more. */
+  leastSeconds(stage: number, from: number, to: number): number {
+    return this.sums.work(from, to) * (this.problem.slowness?.[stage] ?? 1);
+  }
+
   /** The faster way to run a stage that fits; null where none does. */
   best(stage: number, from: number, to: number): PlacedStage | null {
     const limit = this.limitOf(stage);
@@ -125,12 +130,18 @@ export function partition(problem: PartitionProblem): Partition {
       `partition: ${count} units make at most ${count} stages, but ${stages} were asked for`,
       { units: count, stages },
     );
-  const fastest = solve(rules, (end) => end.slowest);
+  const fastest = solve(
+    rules,
+    (end) => end.slowest,
+    (known) => known?.slowest ?? Number.POSITIVE_INFINITY,
+  );
   if (fastest === null) throw misfit(rules);
   // Of all that are as fast, the one that sends least: a second pass, in which no stage may be slower.
   const { slowest } = fastest;
-  const { begins, sent } = solve(rules, (end) =>
-    end.slowest > slowest ? Number.POSITIVE_INFINITY : end.sent,
+  const { begins, sent } = solve(
+    rules,
+    (end) => (end.slowest > slowest ? Number.POSITIVE_INFINITY : end.sent),
+    () => slowest,
   ) as Solution;
   const recompute = begins.map((from, i) => rules.best(i, from, begins[i + 1] ?? count)?.recompute === true);
   return { begins, recompute, slowest, sent };
@@ -140,8 +151,15 @@ interface Solution extends End {
   readonly begins: readonly number[];
 }
 
-/** The division whose value is least; null where none fits or all are worth infinitely much. */
-function solve(rules: PartitionRules, valueOf: (end: End) => number): Solution | null {
+/**
+ * The division whose value is least; null where none fits or all are worth infinitely much. Stages that must take longer than
+ * `mostSeconds` of what is known so far are not looked at: a stage only gets slower by more units.
+ */
+function solve(
+  rules: PartitionRules,
+  valueOf: (end: End) => number,
+  mostSeconds: (known: End | undefined) => number,
+): Solution | null {
   const { stages, sums } = rules;
   const count = sums.units.length;
   // rows[k][j]: stages 0 to k of units 0 to j - 1.
@@ -150,8 +168,9 @@ function solve(rules: PartitionRules, valueOf: (end: End) => number): Solution |
     const row: (Found | undefined)[] = [];
     const isLast = stage === stages - 1;
     for (let to = isLast ? count : stage + 1; to <= count - (stages - 1 - stage); to++)
-      for (let from = stage; from < (stage === 0 ? 1 : to); from++) {
+      for (let from = stage === 0 ? 0 : to - 1; from >= stage; from--) {
         const earlier = stage === 0 ? { slowest: 0, sent: 0 } : rows[stage - 1]?.[from];
+        if (from > 0 && rules.leastSeconds(stage, from, to) > mostSeconds(row[to])) break;
         const placed = earlier === undefined ? null : rules.best(stage, from, to);
         if (earlier === undefined || placed === null) continue;
         const slowest = Math.max(earlier.slowest, placed.seconds);

@@ -1,5 +1,16 @@
 /** @file The planner: never slower than any of our schedules, within the memory, exact about what it predicts. */
-import { buildSchedule, planCosts, scheduleDefinitions, simulate } from '@pipewright/schedule';
+import {
+  buildSchedule,
+  lower,
+  type PipelinePlan,
+  planCosts,
+  predictPlan,
+  readPlan,
+  type ShardingLevel,
+  scheduleDefinitions,
+  shardingLevels,
+  simulate,
+} from '@pipewright/schedule';
 import { describe, expect, test } from 'vitest';
 import type { PipelineError } from '../base/errors.ts';
 import { formatPlans, sensitivities } from './report.ts';
@@ -161,6 +172,135 @@ test('what would help: a faster stage never makes the step longer, and more memo
   const text = formatPlans(planPipeline(options), found);
   expect(text).toMatch(/^ {2}schedule +stages +microbatches +step +rows\/s +bubble +peak +why/m);
   expect(text).toMatch(/1F1B +4 +16 x 1/);
+});
+
+describe('pipelines beside each other', () => {
+  /** Few layers on eight ranks: little to divide into stages. */
+  const few = (machine: Partial<PlanOptions['machine']>, more: Partial<PlanOptions> = {}): PlanOptions => ({
+    machine: { ranks: 8, latency: 1e-6, ...machine },
+    tables: [{ rows: 1, units: units(9) }],
+    batch: 32,
+    replicas: 'all',
+    schedules: ['1F1B', 'GPipe', 'ZBH1'],
+    ...more,
+  });
+
+  test('a fast link makes replicas worth it, a slow one does not', () => {
+    const [fast] = planPipeline(few({ bandwidth: 1e12 })).plans;
+    const [slow] = planPipeline(few({ bandwidth: 2e7 })).plans;
+    expect(fast?.dataParallel?.replicas).toBeGreaterThan(1);
+    expect(slow?.dataParallel).toBeUndefined();
+    expect(fast?.ranks).toBe(8 / (fast?.dataParallel?.replicas ?? 1));
+    expect(fast?.microbatches).toBe(32 / (fast?.dataParallel?.replicas ?? 1));
+    expect(fast?.predicted.rowsPerSecond).toBeCloseTo(32 / (fast?.predicted.step ?? 1), 6);
+  });
+
+  test('the step counts the sum of gradients, as the simulator does it', () => {
+    const options = few({ ranks: 4, bandwidth: 1e9 }, { replicas: [2], schedules: ['1F1B'], mayRecompute: false });
+    for (const level of shardingLevels) {
+      const [plan] = planPipeline({ ...options, levels: [level] }).plans;
+      if (plan === undefined) expect.unreachable();
+      expect(plan.dataParallel).toEqual({ replicas: 2, level });
+      const order = buildSchedule('1F1B', { ranks: 2, microbatches: 16 });
+      const bytes = plan.costs.map(({ parameters }) => parameters);
+      const lowered = lower(order, { dataParallel: { level, shards: 2, parameters: bytes, memoryLimit: 'least' } });
+      const { F = 1, I = 1, W = 1, comm = 0 } = planCosts(plan);
+      const simulation = simulate(lowered, {
+        ...{ F, I, W, comm, overlap: 'parts' },
+        ...(level === 'replicate' ? { replicas: 2 } : { shards: 2, sharding: level }),
+        collective: { bandwidth: 1e9, latency: 1e-6, parameterBytes: bytes, gradientBytes: bytes },
+        parameters: bytes,
+      });
+      // What only gradients or optimizer states are divided of is gathered before the first action of a step.
+      const before = level === 'optimizer' || level === 'gradients' ? 1e-6 + (bytes[0] ?? 0) / 2 / 1e9 : 0;
+      expect(plan.predicted.step, level).toBeGreaterThanOrEqual(simulation.makespan * (1 - 1e-9));
+      expect(plan.predicted.step, level).toBeLessThanOrEqual((simulation.makespan + before) * (1 + 1e-9));
+      expect(plan.predicted.parameters, level).toEqual(level === 'parameters' ? [...simulation.parameterPeak] : bytes);
+    }
+  });
+
+  test('a limit that only shards can meet is met by shards, and what nothing meets is named', () => {
+    // Every rank holds the whole model, in one stage or in four; its state is four times its parameters.
+    const common = { replicas: [4], mayRecompute: false } as const;
+    const one = few({ bandwidth: 1e12, ranks: 4 }, { ...common, schedules: ['1F1B'] });
+    const four = few({ bandwidth: 1e12, ranks: 4 }, { ...common, schedules: ['LoopedBFS'], stagesPerRank: [4] });
+    const planFor = (options: PlanOptions, level: ShardingLevel): PipelinePlan | undefined =>
+      planPipeline({ ...options, levels: [level] }).plans[0];
+    const needs = (options: PlanOptions): number[] =>
+      shardingLevels.map((level) => planFor(options, level)?.predicted.peak[0] as number);
+    const whole = units(9).reduce((sum, { parameters }) => sum + parameters, 0);
+    const activations = units(9).reduce((sum, { activation }) => sum + activation, 0);
+    expect(needs(one)).toEqual([
+      4 * whole + activations,
+      2 * whole + (2 * whole) / 4 + activations,
+      2 * whole + (2 * whole) / 4 + activations, // gradients are whole until they are summed
+      (3 * whole) / 4 + 2 * whole + activations, // and so is the only stage, beside its shard
+    ]);
+    const [replicate, optimizer, gradients, parameters] = needs(four) as [number, number, number, number];
+    expect([replicate - optimizer > whole, gradients <= optimizer, parameters < gradients]).toEqual([true, true, true]);
+    const plan = planFor(four, 'parameters');
+    const largest = Math.max(...(plan?.costs.map((stage) => stage.parameters) ?? []));
+    expect(plan?.predicted.parameters).toEqual([whole / 4 + largest]);
+    const tight = { ...four, machine: { ...four.machine, memory: parameters } };
+    const limited = planPipeline(tight).plans[0];
+    expect(limited?.dataParallel?.level).toBe('parameters');
+    expect(Math.max(...(limited?.predicted.peak ?? []))).toBeLessThanOrEqual(parameters);
+    expect(() => planPipeline({ ...tight, levels: ['replicate', 'optimizer', 'gradients'] })).toThrow(
+      /nothing fits; nearest is LoopedBFS, 4 shards of (optimizer|gradients), 4 stages.*rank 0 lacks \d+ bytes/,
+    );
+    const missing = 1000;
+    try {
+      const machine = { ...one.machine, memory: [1e12, 1e12, (needs(one)[1] as number) - missing, 1e12] };
+      planPipeline({ ...one, machine });
+      expect.unreachable();
+    } catch (error) {
+      expect(error).toMatchObject({ code: 'MEMORY_LIMIT', details: { rank: 2, missingBytes: missing } });
+      expect((error as Error).message).toMatch(
+        /nearest is 1F1B, 4 shards of (optimizer|gradients), 1 stages.*rank 2 lacks 1000 bytes/,
+      );
+    }
+  });
+
+  test('a pipeline is as slow as the slowest of its ranks, and links are those between rows of a mesh', () => {
+    const links = [
+      { from: 0, to: 2, bandwidth: 1e6 },
+      { from: 0, to: 1, bandwidth: 5e6 },
+      { from: 1, to: 2, bandwidth: 1 }, // neither of a pipeline nor of replicas
+    ];
+    const machine = {
+      ranks: 4,
+      bandwidth: 1e9,
+      latency: 1e-6,
+      slowness: [1, 3, 1, 1],
+      memory: [4e9, 3e9, 2e9, 1e9],
+      links,
+    };
+    const [plan] = planPipeline({ ...base, machine, replicas: [2], levels: ['replicate'], schedules: ['1F1B'] }).plans;
+    if (plan === undefined) expect.unreachable();
+    const { F, comm, collective } = planCosts(plan);
+    expect((F as readonly number[])[0]).toBeCloseTo(3 * (plan.costs[0]?.F ?? 0), 12);
+    expect((F as readonly number[])[1]).toBeCloseTo(plan.costs[1]?.F ?? 0, 12);
+    expect(comm).toMatchObject({ bandwidth: 1e9, links: [{ from: 0, to: 1, bandwidth: 1e6, latency: 1e-6 }] });
+    expect(collective).toMatchObject({ bandwidth: 5e6, latency: 1e-6 });
+    expect(formatPlans({ plans: [plan], refused: [], simulated: 1 })).toMatch(/1F1B +2 x 2, replicas +2 +8 x 1/);
+    expect(predictPlan(plan).predicted).toEqual(plan.predicted);
+    const text = JSON.stringify(plan);
+    expect(readPlan(text)).toEqual(plan);
+    expect(() => readPlan(text.replace('"replicate"', '"everything"'))).toThrow(
+      /dataParallel is .* with a level of replicate/,
+    );
+  });
+
+  test('what is no number of pipelines is refused', () => {
+    expect(() => planPipeline({ ...base, replicas: [3] })).toThrow(/numbers that divide the 4 ranks/);
+    expect(() => planPipeline({ ...base, replicas: 2 as never })).toThrow(/replicas is 2/);
+    expect(() => planPipeline({ ...base, levels: ['all'] as never })).toThrow(/some of replicate, optimizer/);
+    const { refused } = planPipeline({ ...base, batch: 6, replicas: 'all', schedules: ['1F1B'] });
+    expect(refused).toContainEqual({
+      what: '4 replicas, microbatches of 1',
+      why: 'a batch of 6 rows is not divided evenly',
+    });
+  });
 });
 
 describe('speed and refusals', () => {

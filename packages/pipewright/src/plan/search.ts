@@ -1,6 +1,7 @@
 /**
- * @file The search for the best pipeline: partition, schedule, stages per rank, number and size of microbatches, and which
- * stages compute their forward again, each judged by simulating it with measured costs under the ranks' memory.
+ * @file The search for the best pipeline: partition, schedule, stages per rank, number and size of microbatches, which stages
+ * compute their forward again, and how many pipelines stand beside each other and what they divide; each judged by simulating it
+ * with measured costs under the ranks' memory.
  */
 import {
   improveSchedule,
@@ -8,7 +9,9 @@ import {
   type PlanMachine,
   ScheduleError,
   type ScheduleName,
+  type ShardingLevel,
   scheduleDefinitions,
+  shardingLevels,
 } from '@pipewright/schedule';
 import { checkArgument, checkCount, checkOptions, show } from '../base/checks.ts';
 import { PipelineError } from '../base/errors.ts';
@@ -38,6 +41,13 @@ export interface PlanOptions {
   readonly schedules?: readonly ScheduleName[] | undefined;
   /** Stages on each rank to try, where a schedule leaves the choice. Default 1, 2 and 4. */
   readonly stagesPerRank?: readonly number[] | undefined;
+  /**
+   * Pipelines beside each other to try, each with its part of the batch: numbers that divide the ranks, or `all` of these. Default: 1.
+   * Without a bandwidth of the machine, gradients are summed in no time.
+   */
+  readonly replicas?: readonly number[] | 'all' | undefined;
+  /** What such pipelines may divide among them. Default: all levels, from nothing (`replicate`) to parameters. */
+  readonly levels?: readonly ShardingLevel[] | undefined;
   /** Bytes of parameters, gradients and optimizer state for each byte of parameters. Default 4, as for Adam. */
   readonly stateFactor?: number | undefined;
   /** Whether stages may compute their forward again. Default true. */
@@ -64,6 +74,8 @@ const optionNames = [
     'batch',
     'schedules',
     'stagesPerRank',
+    'replicas',
+    'levels',
     'stateFactor',
     'mayRecompute',
     'searchOrders',
@@ -101,6 +113,15 @@ export function planPipeline(options: PlanOptions): PlanResult {
     const fits = !Array.isArray(list) || list.length === machine.ranks;
     checkArgument('planPipeline', fits, [`machine.${name}`, list], `one entry for each of the ${machine.ranks} ranks`);
   }
+  const isList = options.replicas === undefined || options.replicas === 'all' || Array.isArray(options.replicas);
+  checkArgument('planPipeline', isList, ['replicas', options.replicas], "numbers such as [1, 2], or 'all'");
+  for (const each of options.replicas === 'all' ? [] : (options.replicas ?? [])) {
+    checkCount('planPipeline', 'replicas', each);
+    const rule = `numbers that divide the ${machine.ranks} ranks`;
+    checkArgument('planPipeline', machine.ranks % each === 0, ['replicas', options.replicas], rule);
+  }
+  const areLevels = options.levels?.every((level) => shardingLevels.includes(level)) ?? true;
+  checkArgument('planPipeline', areLevels, ['levels', options.levels], `some of ${shardingLevels.join(', ')}`);
   return new PlanSearch(options).run();
 }
 
@@ -134,10 +155,9 @@ class PlanSearch {
     found.sort(shorter);
     const searched = this.searched(found[0] as Candidate);
     if (searched !== null) found.unshift(searched);
-    const { batch } = this.options;
     const plans = found
       .slice(0, most)
-      .map((each, i): PipelinePlan => planOf(each, { judge: this.judge, batch, why: why(each, found, i) }));
+      .map((each, i): PipelinePlan => planOf(each, { judge: this.judge, why: why(each, found, i) }));
     return {
       plans,
       refused: this.refused.map(({ what, why: reason }) => ({ what, why: reason })),
@@ -146,33 +166,68 @@ class PlanSearch {
   }
 
   private settings(): Setting[] {
-    const { tables, batch, schedules, stagesPerRank = [1, 2, 4] } = this.options;
-    const definitions = scheduleDefinitions.filter(
-      ({ name, hasBackward }) => hasBackward && (schedules === undefined || schedules.includes(name)),
+    const { tables, batch, machine, levels = shardingLevels } = this.options;
+    for (const { rows } of tables)
+      checkArgument('planPipeline', batch % rows === 0, ['batch', batch], `a multiple of ${rows} rows`);
+    return this.degrees().flatMap((replicas) =>
+      tables.flatMap((table) => {
+        const microbatches = batch / replicas / table.rows;
+        if (!Number.isInteger(microbatches)) {
+          const rows = `microbatches of ${table.rows}`;
+          this.note(`${replicas} replicas, ${rows}`, `a batch of ${batch} rows is not divided evenly`);
+          return [];
+        }
+        const ranks = machine.ranks / replicas;
+        return this.shapes(ranks, replicas).flatMap((shape) =>
+          (replicas === 1 ? (['replicate'] as const) : levels).map(
+            (level): Setting => ({ ...shape, table, microbatches, ranks, parallel: { replicas, level } }),
+          ),
+        );
+      }),
     );
-    return tables.flatMap((table) => {
-      checkArgument('planPipeline', batch % table.rows === 0, ['batch', batch], `a multiple of ${table.rows} rows`);
-      return definitions.flatMap((definition) =>
-        stagesPerRank
-          .filter((each) => each >= definition.stagesPerRank.least && each <= definition.stagesPerRank.most)
-          .map((each): Setting => ({ definition, table, microbatches: batch / table.rows, stagesPerRank: each })),
-      );
-    });
   }
 
-  private describe({ definition, table, microbatches, stagesPerRank }: Setting): string {
-    const stages = this.options.machine.ranks * stagesPerRank;
-    return `${definition.name}, ${stages} stages, ${microbatches} microbatches of ${table.rows}`;
+  /** How many pipelines may stand beside each other. */
+  private degrees(): readonly number[] {
+    const { replicas = [1], machine } = this.options;
+    if (replicas !== 'all') return [...new Set(replicas)];
+    return Array.from({ length: machine.ranks }, (_, i) => i + 1).filter((each) => machine.ranks % each === 0);
+  }
+
+  /** Schedules and stages per rank. */
+  private shapes(ranks: number, replicas: number): Pick<Setting, 'definition' | 'stagesPerRank'>[] {
+    const { schedules, stagesPerRank = [1, 2, 4] } = this.options;
+    // On one rank nothing waits: of all schedules, 1F1B holds least.
+    const isAlone = ranks === 1 && replicas > 1 && schedules === undefined;
+    return scheduleDefinitions
+      .filter(({ name, hasBackward }) => hasBackward && (schedules === undefined || schedules.includes(name)))
+      .filter(({ name }) => !isAlone || name === '1F1B')
+      .flatMap((definition) =>
+        stagesPerRank
+          .filter((each) => each >= definition.stagesPerRank.least && each <= definition.stagesPerRank.most)
+          .map((each) => ({ definition, stagesPerRank: each })),
+      );
+  }
+
+  private describe({ definition, table, microbatches, ranks, stagesPerRank, parallel }: Setting): string {
+    const { replicas, level } = parallel;
+    const beside = level === 'replicate' ? `${replicas} replicas, ` : `${replicas} shards of ${level}, `;
+    const shape = `${ranks * stagesPerRank} stages, ${microbatches} microbatches of ${table.rows}`;
+    return `${definition.name}, ${replicas === 1 ? '' : beside}${shape}`;
   }
 
   private refuse(setting: Setting, reason: string, place?: Pick<Refusal, 'missing' | 'rank'>): void {
+    this.note(this.describe(setting), reason, place);
+  }
+
+  private note(what: string, reason: string, place?: Pick<Refusal, 'missing' | 'rank'>): void {
     const { missing = Number.POSITIVE_INFINITY, rank = -1 } = place ?? {};
-    this.refused.push({ what: this.describe(setting), why: reason, missing, rank });
+    this.refused.push({ what, why: reason, missing, rank });
   }
 
   /** Where the search begins for a setting; null where it cannot be, with the reason noted. */
   private startOf(setting: Setting): Candidate | null {
-    const stages = this.options.machine.ranks * setting.stagesPerRank;
+    const stages = setting.ranks * setting.stagesPerRank;
     const { length } = setting.table.units;
     if (length < stages) {
       this.refuse(setting, `${length} units make fewer than ${stages} stages`);
@@ -188,34 +243,19 @@ class PlanSearch {
   }
 
   /** Whether a candidate fits; what one lacks is noted. */
-  private isIn({ setting, excess, excessRank: rank }: Candidate): boolean {
+  private isIn({ setting, excess, excessRank }: Candidate): boolean {
     if (excess === 0) return true;
     const missing = Math.ceil(excess);
+    const rank = this.judge.worldRank(setting, excessRank);
     this.refuse(setting, `rank ${rank} lacks ${missing} bytes`, { missing, rank });
     return false;
   }
 
-  /** Lets stages of ranks that hold too much compute their forward again: those that free most for a second first. */
+  /** Plans the order for the memory where it can be, then lets stages of ranks that hold too much compute their forward again. */
   private fit(start: Candidate): Candidate {
     let best = start;
     if (best.excess > 0) best = this.better(best, this.judge.withinMemory(best));
-    if (this.options.mayRecompute === false) return best;
-    while (best.excess > 0) {
-      const { begins, recompute, excessRank, schedule } = best;
-      const stages = begins.flatMap((_, stage) =>
-        recompute[stage] === false && schedule.stageToRank[stage] === excessRank ? [stage] : [],
-      );
-      const tried = stages.map((stage) =>
-        this.judge.judge(
-          best.setting,
-          begins,
-          recompute.map((each, i) => each || i === stage),
-        ),
-      );
-      const next = tried.reduce<Candidate | null>((a, b) => (a === null || isBetter(b, a) ? b : a), null);
-      if (next === null) return best;
-      best = next;
-    }
+    if (best.excess > 0 && this.options.mayRecompute !== false) best = this.better(best, this.judge.recomputed(best));
     return best;
   }
 
@@ -263,7 +303,10 @@ class PlanSearch {
 
   /** All schedules on the partition of the best one of their shape as well: none may be faster than what is chosen. */
   private withOthers(candidates: readonly Candidate[]): Candidate[] {
-    const shape = ({ setting }: Candidate): string => `${setting.stagesPerRank} ${setting.table.rows}`;
+    const shape = ({ setting: { ranks, stagesPerRank, table, parallel } }: Candidate): string =>
+      `${ranks} ${stagesPerRank} ${table.rows} ${parallel.level}`;
+    const first = candidates.reduce<Candidate | null>((a, b) => (a === null || isBetter(b, a) ? b : a), null);
+    const fastest = first === null || first.excess > 0 ? Number.POSITIVE_INFINITY : first.simulation.makespan;
     const best = new Map<string, Candidate>();
     for (const each of candidates) {
       const known = best.get(shape(each));
@@ -272,8 +315,10 @@ class PlanSearch {
     return candidates.map((each) => {
       const model = best.get(shape(each)) as Candidate;
       if (model === each || String(model.begins) === String(each.begins)) return each;
+      const moved = { ...each, begins: model.begins, recompute: model.recompute };
+      if (this.judge.bound(moved) >= fastest) return each; // it cannot become the best
       try {
-        return this.better(each, this.judge.anew({ ...each, begins: model.begins, recompute: model.recompute }));
+        return this.better(each, this.judge.anew(moved));
       } catch (error) {
         if (error instanceof ScheduleError) return each;
         throw error;

@@ -65,6 +65,17 @@ export class UnitSums {
     };
   }
 
+  /** Seconds of the forwards and of both halves of the backwards of units `from` to `to`, the last one not included. */
+  work(from: number, to: number): number {
+    const { F, I, W } = this.sums;
+    return (
+      (F[to] as number) -
+      (F[from] as number) +
+      ((I[to] as number) - (I[from] as number)) +
+      ((W[to] as number) - (W[from] as number))
+    );
+  }
+
   /** The costs of units `from` to `to`, the last one not included; computed again, only the input is kept. */
   stage(from: number, to: number, recompute = false): StageCosts {
     const sum = (key: SumKey): number => (this.sums[key][to] as number) - (this.sums[key][from] as number);

@@ -43,6 +43,8 @@ export interface RecordedRuntime {
   readonly actions: number;
   /** Whether there are replicas or shards beside the pipeline. */
   readonly isParallel?: boolean;
+  /** Whether others follow this rank while it runs: of several replicas, the first. Default true. */
+  readonly isFollowed?: boolean;
 }
 
 /** This rank's part of a step, in short. */
@@ -124,7 +126,7 @@ export class Recorder {
     const rank = runtime.group?.rank ?? 0;
     this.held = HeldBytes.of(runtime.schedule.order[rank] ?? [], runtime);
     this.busy = this.gpu === null ? BusyTimes.of(runtime) : null;
-    this.live = LiveFeed.open(process.env[LIVE_FOLDER], {
+    this.live = LiveFeed.open(runtime.isFollowed === false ? undefined : process.env[LIVE_FOLDER], {
       rank,
       device: runtime.device,
       process: processName(),

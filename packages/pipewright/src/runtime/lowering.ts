@@ -17,6 +17,7 @@ import { PipelineError } from '../base/errors.ts';
 import type { StageSharding } from '../parallel/data-parallel.ts';
 import { edgesOf, isChain, type StageDescription } from '../stage/wiring.ts';
 import type { AnyRuntimeOptions } from './options.ts';
+import { meshHint } from './planned.ts';
 
 /** What ranks tell each other of a stage: its wiring, and how it is sharded. */
 export interface ParallelDescription extends StageDescription {
@@ -117,7 +118,7 @@ export function resolveSchedule(schedule: Schedule | ScheduleData | PipelinePlan
     if (given.ranks !== ranks)
       throw new PipelineError(
         'BAD_OPTION',
-        `PipelineRuntime: the schedule is for ${given.ranks} ranks, the group has ${ranks}`,
+        `PipelineRuntime: the schedule is for ${given.ranks} ranks, the group has ${ranks}${meshHint(schedule)}`,
       );
     if (isPlan(schedule) && given.stages !== stages)
       throw new PipelineError(

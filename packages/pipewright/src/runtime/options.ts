@@ -295,3 +295,9 @@ export function splitInput(where: string, input: readonly Value[]): [readonly Va
     );
   return [args, options];
 }
+
+/** Where stages compute: the GPU of their parameters, if they are on one. */
+export function deviceOf(stages: readonly PipelineStage[]): string {
+  const devices = stages.flatMap(({ module }) => module.parameters().map((parameter) => String(parameter.device)));
+  return devices.find((device) => device.startsWith('cuda')) ?? 'cpu';
+}

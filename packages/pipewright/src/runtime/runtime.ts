@@ -37,6 +37,7 @@ import {
   checkHook,
   checkStages,
   customKinds,
+  deviceOf,
   type Loss,
   type LossCaller,
   lossCaller,
@@ -49,6 +50,7 @@ import { mergeOutputs, spreadOutputs } from './outputs.ts';
 import type { Overlap } from './overlap/overlap.ts';
 import { StreamOverlap } from './overlap/stream.ts';
 import { ThreadOverlap } from './overlap/thread.ts';
+import { checkPlanned, placeOf } from './planned.ts';
 import { namedRandom } from './random.ts';
 import { LossGrads } from './row/loss-grads.ts';
 import { walk } from './row/perform.ts';
@@ -126,7 +128,7 @@ export class PipelineRuntime<
       device: deviceOf(this.stages),
       messageShapes: options.messageShapes,
     });
-    this.parallel = dataParallelOf(this.stages);
+    this.parallel = checkPlanned(schedule, dataParallelOf(this.stages), this.stages);
     const { loss, transport, parallel, recorder, hooks, lossGrads, overlap } = this;
     const received = (): void => overlap.received?.();
     // A lane carries what its receiver expects and nothing else.
@@ -324,7 +326,7 @@ export class PipelineRuntime<
     const { lowered: schedule, group, plan, device, rank, stages, transport } = this;
     this.ties = new Ties({ rank, stages, descriptions, schedule, transport });
     this.parallel?.prepare(this.ties.parameters());
-    this.recorder?.attach({ schedule, group, device, actions: plan.count, isParallel: this.parallel !== null });
+    this.recorder?.attach({ schedule, group, device, actions: plan.count, ...placeOf(this.parallel) });
     return this.plan;
   }
 
@@ -589,10 +591,4 @@ function meanOf(losses: readonly (Tensor | undefined)[]): number | null {
 
 function modulesOf(stages: readonly PipelineStage[]): nn.Module[] {
   return stages.map(({ module }) => module);
-}
-
-/** Where stages compute: the GPU of their parameters, if they are on one. */
-function deviceOf(stages: readonly PipelineStage[]): string {
-  const devices = stages.flatMap(({ module }) => module.parameters().map((parameter) => String(parameter.device)));
-  return devices.find((device) => device.startsWith('cuda')) ?? 'cpu';
 }

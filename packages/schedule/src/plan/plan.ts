@@ -2,6 +2,7 @@
 
 import { ScheduleError, show } from '../model/errors.ts';
 import type { ScheduleJson } from '../model/schedule.ts';
+import { type ShardingLevel, shardingLevels } from '../parallel/data-parallel.ts';
 
 /** A stage's costs for one microbatch. Seconds and bytes. */
 export interface StageCosts {
@@ -70,6 +71,17 @@ export interface PlanMachine {
     | undefined;
 }
 
+/** Copies of a pipeline that train on different rows, each rank of one beside the same rank of the others. */
+export interface PlanParallel {
+  /** How many pipelines there are. */
+  readonly replicas: number;
+  /**
+   * What they divide among them: nothing (`replicate`), the optimizer's states, also gradients, also parameters. These are then whole
+   * only while no other stage of the rank is needed.
+   */
+  readonly level: ShardingLevel;
+}
+
 /** What is predicted of a plan. */
 export interface Prediction {
   /** Seconds of a step, without the optimizer. */
@@ -81,7 +93,9 @@ export interface Prediction {
   readonly peak: readonly number[];
   /** Of these, the most that is held for backwards at the end of an action. */
   readonly held: readonly number[];
-  /** Messages of a step, and their bytes. */
+  /** Highest bytes of the parameters of each rank: its shards and gathered stages, or its whole stages. */
+  readonly parameters?: readonly number[];
+  /** Messages of a step, and their bytes, of one pipeline. */
   readonly messages: number;
   readonly messageBytes: number;
 }
@@ -93,9 +107,13 @@ export interface PipelinePlan {
   readonly schedule: string;
   /** The order, where the name does not say it: found by search, or dependent on costs. */
   readonly order?: ScheduleJson;
+  /** Ranks of a pipeline; there are `replicas` times as many where the plan has `dataParallel`. */
   readonly ranks: number;
+  /** Copies of the pipeline: a mesh of `ranks` x `replicas`, the pipeline outermost. Absent: one. */
+  readonly dataParallel?: PlanParallel;
   readonly stages: number;
   readonly stageToRank: readonly number[];
+  /** Microbatches of each pipeline. */
   readonly microbatches: number;
   /** Rows of a microbatch. */
   readonly rows: number;
@@ -201,6 +219,9 @@ function problemOf(data: unknown): string | null {
     const wrong = memory.findIndex((value) => !isStageMemory(value));
     if (wrong >= 0) return `memory[${wrong}] is ${show(memory[wrong])}, not what a stage holds`;
   }
+  const parallel = plan['dataParallel'];
+  if (parallel !== undefined && !isParallel(parallel))
+    return `dataParallel is ${show(parallel)}, not { replicas, level } with a level of ${shardingLevels.join(', ')}`;
   if (!isAmount(plan['stateFactor'])) return `stateFactor is ${show(plan['stateFactor'])}, not a number`;
   return null;
 }
@@ -217,6 +238,12 @@ function predictionProblemOf(plan: Record<string, unknown>): string | null {
       return `predicted.${name} has not a number for each of the ${String(plan['ranks'])} ranks`;
   if (typeof plan['why'] !== 'string') return 'why is not a text';
   return null;
+}
+
+function isParallel(value: unknown): boolean {
+  if (typeof value !== 'object' || value === null) return false;
+  const { replicas, level } = value as Record<string, unknown>;
+  return isCount(replicas) && replicas >= 1 && replicas <= most && shardingLevels.includes(level as ShardingLevel);
 }
 
 function isAmount(value: unknown): value is number {

@@ -8,7 +8,7 @@ export function registerPlanCommand(program: Command): void {
   const command = program
     .command('plan <model>')
     .description(
-      'find the best pipeline for a model on this machine or another one: measures layers and links, searches splits, schedules, microbatches and recomputation under memory limits, and writes plan.json',
+      'find the best pipeline for a model on this machine or another one: measures layers and links, searches splits, schedules, microbatches, recomputation, replicas and shards under memory limits, and writes plan.json',
     )
     .requiredOption('-n, --ranks <n>', 'ranks to plan for; they need not exist', count)
     .requiredOption('-b, --batch <rows>', 'rows of a whole batch', count)
@@ -19,6 +19,11 @@ export function registerPlanCommand(program: Command): void {
       'the machine as JSON: { "memory": [8e9, 4e9], "slowness": [1, 1.5], "bandwidth": 1e10, "latency": 1e-5 }',
     )
     .option('--schedules <name...>', 'schedules to try (default: all)')
+    .option('--dp <n...>', 'pipelines beside each other to try (default: all numbers that divide the ranks)', counts)
+    .option(
+      '--shards <level...>',
+      'what they may divide: replicate (nothing), optimizer, gradients, parameters (default: all)',
+    )
     .option('--no-recompute', 'no stage may compute its forward again')
     .option(
       '--state-factor <n>',
@@ -45,6 +50,7 @@ The model is a .pt2 file, or a JavaScript or TypeScript module that exports
 Examples:
   pipewright plan model.ts --ranks 4 --batch 32 --memory 8GB
   pipewright plan llama.pt2 --ranks 8 --batch 64 --machine cluster.json --out cluster-plan.json
+  pipewright plan model.ts --ranks 4 --batch 32 --dp 1       one pipeline, for programs that make no mesh
   pipewright run --plan plan.json train.ts                   runs it, and compares it with the prediction
 `,
     );

@@ -9,6 +9,7 @@ import { environment, folder, type Result, run } from '../../../testing/run-cli.
 
 const model = join(folder, 'model.mjs');
 const train = join(folder, 'train.mjs');
+const meshTrain = join(folder, 'mesh-train.mjs');
 const torch = new URL('../../../../torch/dist/index.js', import.meta.url).href;
 const pipewright = new URL('../../../../pipewright/dist/index.js', import.meta.url).href;
 
@@ -56,13 +57,19 @@ export function main() {
 }
 `,
   );
+  writeFileSync(
+    meshTrain,
+    readFileSync(train, 'utf8')
+      .replace('PipelineRuntime }', 'PipelineRuntime, planStages }')
+      .replace(/const stages = .*/, 'const { stages } = planStages(pipe, plan);'),
+  );
 });
 
 const planOf = (file: string): PipelinePlan => readPlan(readFileSync(join(folder, file), 'utf8'));
 
 test('a model is planned, run as planned, compared with the prediction, and refitted', () => {
   const made = cli(
-    `plan ${model} --ranks 2 --batch 16 --rows 2,4 --rounds 1 --memory 1GB --no-cache --out ${join(folder, 'plan.json')} --picture ${join(folder, 'plan.svg')}`,
+    `plan ${model} --ranks 2 --batch 16 --rows 2,4 --rounds 1 --memory 1GB --dp 1 --no-cache --out ${join(folder, 'plan.json')} --picture ${join(folder, 'plan.svg')}`,
   );
   expect(made.err).toBe('');
   expect(made.code).toBe(0);
@@ -94,7 +101,7 @@ test('a machine that one does not have: unequal ranks from a file; a limit that 
     machine,
     JSON.stringify({ memory: [1e9, 1e9, 1e9], slowness: [1, 1, 4], bandwidth: 1e9, latency: 1e-5 }),
   );
-  const flags = `--ranks 3 --batch 8 --rows 2 --rounds 1 --no-cache --fast --schedules 1F1B --out ${join(folder, 'three.json')}`;
+  const flags = `--ranks 3 --dp 1 --batch 8 --rows 2 --rounds 1 --no-cache --fast --schedules 1F1B --out ${join(folder, 'three.json')}`;
   const made = cli(`plan ${model} ${flags} --machine ${machine}`);
   expect({ code: made.code, err: made.err }).toEqual({ code: 0, err: '' });
   const { units, machine: planned } = planOf('three.json');
@@ -103,6 +110,25 @@ test('a machine that one does not have: unequal ranks from a file; a limit that 
   const small = cli(`plan ${model} ${flags} --memory 2KB`);
   expect(small.code).toBe(1);
   expect(small.err).toMatch(/nothing fits; nearest is 1F1B, 3 stages.*rank \d lacks \d+ bytes/);
+}, 240_000);
+
+test('two pipelines beside each other are planned, run on a mesh and compared; a program without a mesh is told how', () => {
+  const file = join(folder, 'mesh.json');
+  const made = cli(
+    `plan ${model} --ranks 2 --dp 2 --shards gradients --batch 16 --rows 2 --rounds 1 --no-cache --fast --out ${file}`,
+  );
+  expect({ code: made.code, err: made.err }).toEqual({ code: 0, err: '' });
+  expect(made.out).toMatch(/1F1B +1 x 2, shards of gradients +1 +4 x 2/);
+  expect(planOf('mesh.json')).toMatchObject({ ranks: 1, dataParallel: { replicas: 2, level: 'gradients' } });
+  const ran = cli(`run --plan ${file} --cores 1 ${meshTrain}`);
+  expect({ code: ran.code, err: ran.err }).toEqual({ code: 0, err: '' });
+  expect(ran.out).toMatch(/The plan against the run, \d+ steps?/);
+  expect(ran.out).toMatch(/stage 0 F +\d/);
+  const refused = cli(`run --plan ${file} --cores 1 ${train}`);
+  expect(refused.code).not.toBe(0);
+  expect(refused.err).toMatch(
+    /the schedule is for 1 ranks, the group has 2; the plan has 2 pipelines.*planStages\(pipe, plan\)/s,
+  );
 }, 240_000);
 
 test('measurements of the same model on the same machine are kept', () => {
@@ -118,6 +144,8 @@ test.each([
   ['plan nosuch.mjs --ranks 2 --batch 4', /cannot load nosuch.mjs: there is no such file/],
   [`plan ${train} --ranks 2 --batch 4`, /exports no model/],
   [`plan ${model} --ranks 2 --batch 4 --rows 3`, /--rows 3: a batch of 4 rows is no multiple of it/],
+  [`plan ${model} --ranks 2 --batch 4 --dp 3`, /--dp 3: 2 ranks are no multiple of it/],
+  [`plan ${model} --ranks 2 --batch 4 --shards all`, /--shards all is not one of replicate, optimizer/],
   [`plan ${model} --ranks 2 --batch 4 --memory much`, /Write bytes, such as 8e9, 20GB/],
   [`plan ${model} --ranks 2 --batch 4 --machine ${model}`, /is not JSON/],
   [`run --plan ${model} ${train}`, /readPlan: not JSON/],

@@ -2,7 +2,7 @@
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { availableParallelism, tmpdir } from 'node:os';
 import { join } from 'node:path';
-import type { PipelinePlan, PlanMachine, ScheduleName } from '@pipewright/schedule';
+import type { PipelinePlan, PlanMachine, ScheduleName, ShardingLevel } from '@pipewright/schedule';
 import type { GraphProgram, PlanOptions, PlanResult } from 'pipewright';
 import { checkOutput, writeResult } from '../../shared/output.ts';
 import { readText } from '../../shared/source.ts';
@@ -20,6 +20,8 @@ export interface PlanFlags {
   readonly memory?: number | readonly number[];
   readonly machine?: string;
   readonly schedules?: readonly string[];
+  readonly dp?: readonly number[];
+  readonly shards?: readonly string[];
   readonly recompute: boolean;
   readonly stateFactor?: number;
   readonly cores?: number;
@@ -59,6 +61,8 @@ export async function plan(file: string, flags: PlanFlags): Promise<number> {
     tables,
     batch: flags.batch,
     schedules: flags.schedules?.map((name) => findSchedule(name).name as ScheduleName),
+    replicas: degreesOf(flags),
+    levels: levelsOf(flags),
     stateFactor: flags.stateFactor,
     mayRecompute: flags.recompute,
     most: Math.max(flags.top ?? 5, settled.usual),
@@ -141,6 +145,20 @@ function machineOf(flags: PlanFlags): PlanMachine {
   }
   const { ranks: _, ...machine } = file;
   return { ...(machine as PlanMachine), ...(flags.memory === undefined ? {} : { memory: flags.memory }) };
+}
+
+/** How many pipelines stand beside each other. */
+function degreesOf({ dp, ranks }: PlanFlags): PlanOptions['replicas'] {
+  const wrong = dp?.find((each) => ranks % each !== 0);
+  if (wrong !== undefined) throw new UsageError(`--dp ${wrong}: ${ranks} ranks are no multiple of it`);
+  return dp ?? 'all';
+}
+
+function levelsOf({ shards }: PlanFlags): ShardingLevel[] | undefined {
+  const known: readonly string[] = ['replicate', 'optimizer', 'gradients', 'parameters'];
+  const wrong = shards?.find((level) => !known.includes(level));
+  if (wrong !== undefined) throw new UsageError(`--shards ${wrong} is not one of ${known.join(', ')}`);
+  return shards as ShardingLevel[] | undefined;
 }
 
 /** Sizes of microbatches: those named, or powers of two that leave at least as many microbatches as ranks. */

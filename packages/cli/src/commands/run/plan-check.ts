@@ -34,10 +34,16 @@ export function openPlan(flags: PlanRunFlags): PipelinePlan | null {
     return null;
   }
   const plan = readPlan(readText(flags.plan));
-  if (flags.ranks !== undefined && flags.ranks !== plan.ranks)
-    throw new UsageError(`--ranks is ${flags.ranks}, but ${flags.plan} is for ${plan.ranks} ranks; leave --ranks out`);
+  const ranks = ranksOf(plan);
+  if (flags.ranks !== undefined && flags.ranks !== ranks)
+    throw new UsageError(`--ranks is ${flags.ranks}, but ${flags.plan} is for ${ranks} ranks; leave --ranks out`);
   process.env['PIPEWRIGHT_PLAN'] = resolve(flags.plan);
   return plan;
+}
+
+/** All ranks of a plan: those of every pipeline. */
+export function ranksOf({ ranks, dataParallel }: PipelinePlan): number {
+  return ranks * (dataParallel?.replicas ?? 1);
 }
 
 /** What a run wrote into its folder, as a recording; null where no step was timed on all ranks. */

@@ -2,7 +2,7 @@
 import { constants } from 'node:os';
 import type { Launched, LaunchOptions } from 'pipewright/launch';
 import { UsageError } from '../../shared/usage-error.ts';
-import { openPlan, type PlanRunFlags } from './plan-check.ts';
+import { openPlan, type PlanRunFlags, ranksOf } from './plan-check.ts';
 import { openWatch, type WatchFlags } from './watch.ts';
 
 /** The flags of the command. */
@@ -38,7 +38,7 @@ export async function run(script: string, args: readonly string[], flags: RunFla
   };
   const onRecovery: LaunchOptions['onRecovery'] = (recovery) =>
     console.error(`pipewright: ${formatRecovery(recovery)}`);
-  const all = { ...flags, ranks: flags.ranks ?? plan?.ranks ?? 1 };
+  const all = { ...flags, ranks: flags.ranks ?? (plan === null ? 1 : ranksOf(plan)) };
   const options = { ...launchOptions(script, args, all), onRestart, onRecovery };
   const watch = await openWatch(flags, plan);
   const ranks = start(() => launch(options));

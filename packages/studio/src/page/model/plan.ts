@@ -1,6 +1,7 @@
 /** @file A plan of `pipewright plan` as settings: its shape, its costs and its limits. */
 import {
   type Costs,
+  type MessageCosts,
   type PipelinePlan,
   planCosts,
   planSchedule,
@@ -43,10 +44,10 @@ export function planAmong(files: readonly { readonly name: string; readonly text
 
 /** Settings that show a plan: seconds become milliseconds, bytes become GB. */
 export function planSettings({ plan }: OpenedPlan, before: Settings = defaults): Settings {
-  const { costs, machine, stageToRank, stateFactor, ranks, stages, microbatches } = plan;
-  const slow = (stage: number): number => machine.slowness?.[stageToRank[stage] as number] ?? 1;
-  const time = (of: (stage: (typeof costs)[number]) => number): number[] =>
-    costs.map((stage, at) => short(of(stage) * slow(at) * 1e3));
+  const { costs, machine, ranks, stages, microbatches, dataParallel } = plan;
+  const simulated = planCosts(plan);
+  const time = (list: Costs['F']): number[] => ((list ?? []) as readonly number[]).map((value) => short(value * 1e3));
+  const bytes = (list: Costs['F']): number[] => ((list ?? []) as readonly number[]).map((value) => short(value / 1e9));
   const memory = (of: (stage: (typeof costs)[number]) => number): number[] =>
     costs.map((stage) => short(of(stage) / 1e9));
   const { memory: limit = 0 } = machine;
@@ -58,49 +59,67 @@ export function planSettings({ plan }: OpenedPlan, before: Settings = defaults):
     stagesPerRank: Math.max(1, Math.round(stages / ranks)),
     microbatches,
     costs: {
-      F: time(({ F }) => F),
-      I: time(({ I }) => I),
-      W: time(({ W }) => W),
-      B: costs.some(({ B }) => B !== undefined) ? time(({ B, I, W }) => B ?? I + W) : [],
+      F: time(simulated.F),
+      I: time(simulated.I),
+      W: time(simulated.W),
+      B: time(simulated.B),
       comm: costs.map((_, stage) => short(messageTime(plan, stage) * 1e3)),
       activation: memory(({ activation }) => activation),
       retained: costs.map(({ activation, retained }) =>
         short(activation === 0 ? 0 : Math.min(1, retained / activation)),
       ),
-      parameters: memory(({ parameters }) => parameters * Math.max(0, stateFactor - 1)),
-      gradients: memory(({ parameters }) => (stateFactor >= 1 ? parameters : 0)),
+      parameters: bytes(simulated.parameters),
+      gradients: bytes(simulated.weightGradient),
     },
-    limit: (typeof limit === 'number' ? [limit] : [...limit]).map((bytes) => short(bytes / 1e9)),
+    limit: limitsOf(limit, dataParallel?.replicas ?? 1).map((most) => short(most / 1e9)),
   };
+}
+
+/** Limits of the ranks of a pipeline: of ranks that hold the same stages, the lowest. */
+function limitsOf(limit: number | readonly number[], replicas: number): number[] {
+  if (typeof limit === 'number') return [limit];
+  return Array.from({ length: limit.length / replicas }, (_, rank) =>
+    Math.min(...limit.slice(rank * replicas, (rank + 1) * replicas)),
+  );
 }
 
 /** The costs of a plan in milliseconds, as recordings count. */
 export function planCostsInMs(plan: PipelinePlan): Costs {
   const costs = planCosts(plan);
   const times = (values: Costs['F']): number[] => (values as readonly number[]).map((value) => value * 1e3);
-  const { bandwidth, latency, links } = plan.machine;
+  const { collective } = costs;
+  const { bandwidth, latency, links } = costs.comm as MessageCosts;
   return {
     ...costs,
+    ...(collective === undefined ? {} : { collective: { ...collective, ...inMs(collective) } }),
     F: times(costs.F),
     I: times(costs.I),
     W: times(costs.W),
     ...(costs.B === undefined ? {} : { B: times(costs.B) }),
+    ...(costs.inputGradient === undefined ? {} : { inputGradient: times(costs.inputGradient) }),
     comm: {
       bytes: plan.costs.map((_, stage) => plan.costs[stage + 1]?.input ?? 0),
-      ...(bandwidth === undefined ? {} : { bandwidth: bandwidth / 1e3 }),
-      ...(latency === undefined ? {} : { latency: latency * 1e3 }),
-      links: (links ?? []).map((link) => ({
-        from: link.from,
-        to: link.to,
-        ...(link.bandwidth === undefined ? {} : { bandwidth: link.bandwidth / 1e3 }),
-        ...(link.latency === undefined ? {} : { latency: link.latency * 1e3 }),
-      })),
+      ...inMs({ ...(bandwidth === undefined ? {} : { bandwidth }), ...(latency === undefined ? {} : { latency }) }),
+      links: (links ?? []).map((link) => ({ from: link.from, to: link.to, ...inMs(link) })),
     },
   };
 }
 
+/** Bandwidth and latency by milliseconds instead of seconds. */
+function inMs({
+  bandwidth,
+  latency,
+}: Pick<MessageCosts, 'bandwidth' | 'latency'>): Pick<MessageCosts, 'bandwidth' | 'latency'> {
+  return {
+    ...(bandwidth === undefined ? {} : { bandwidth: bandwidth / 1e3 }),
+    ...(latency === undefined ? {} : { latency: latency * 1e3 }),
+  };
+}
+
 /** Seconds that what a stage sends is under way; of the last stage, what it sends back. */
-function messageTime({ costs, machine, stageToRank }: PipelinePlan, at: number): number {
+function messageTime(plan: PipelinePlan, at: number): number {
+  const { costs, stageToRank } = plan;
+  const machine = planCosts(plan).comm as MessageCosts;
   const stage = Math.max(0, Math.min(at, costs.length - 2));
   const [from, to] = [stageToRank[stage], stageToRank[stage + 1]];
   const link = machine.links?.find((one) => one.from === from && one.to === to);

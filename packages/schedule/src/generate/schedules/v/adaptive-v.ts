@@ -8,7 +8,7 @@ import type { Layout } from '../../../model/packed.ts';
 import type { Schedule } from '../../../model/schedule.ts';
 import type { ScheduleDefinition, ScheduleShape } from '../definition.ts';
 import { zbv } from '../zero-bubble/zbv.ts';
-import { buildingBlocks, type MeasuredBlock } from './blocks.ts';
+import { buildingBlocks, type ChunkSizes, type MeasuredBlock, repeatedPeak } from './blocks.ts';
 import type { VGrid } from './grid.ts';
 import { pulledPlan, shapedPlan } from './plan.ts';
 import { vHalf } from './v-half.ts';
@@ -90,6 +90,7 @@ class BlockSearch {
       for (const block of buildingBlocks(ranks)) {
         if (block.peak !== peak) continue;
         if (ranks > manyRanks && actions > mostActions && tried.length >= finalists) break;
+        if (ranks > manyRanks && !this.mayFit(block)) continue;
         actions += 6 * ranks * short;
         const scored = this.score(this.shaped(block), short) ?? this.score(this.pulled(block), short);
         if (scored !== null) tried.push({ block, scored });
@@ -97,6 +98,18 @@ class BlockSearch {
       if (tried.length > before) levels++;
     }
     return tried.sort((a, b) => compare(a.scored, b.scored)).map(({ block }) => block);
+  }
+
+  /** Whether all ranks keep their limits while a block repeats: plans hold about as much, and are not made where that is too much. */
+  private mayFit({ block }: MeasuredBlock): boolean {
+    const { activation, retained } = this.costs;
+    const { ranks, stages } = this.shape;
+    return block.every((starts, rank) => {
+      const takes = [activation[rank]!, activation[stages - 1 - rank]!] as const;
+      const gives = [takes[0] * (1 - retained[rank]!), takes[1] * (1 - retained[stages - 1 - rank]!)] as const;
+      const sizes: ChunkSizes = { takes, gives };
+      return fits(repeatedPeak([...starts], 2 * ranks + 2, sizes), this.limits[rank]!);
+    });
   }
 
   /** The best of some plans of the whole step, or the best so far. */

@@ -1,6 +1,6 @@
 /** @file All building blocks of the V family: how a microbatch may run down and up the ranks so that blocks repeat without collision. */
 
-import { type BuildingBlock, VGrid } from './grid.ts';
+import type { BuildingBlock } from './grid.ts';
 import { period } from './row.ts';
 
 /** A building block and the chunks its fullest rank holds when repeated. */
@@ -38,7 +38,8 @@ function findBlocks(ranks: number): MeasuredBlock[] {
       if (!found.has(key)) found.set(key, fromResidues(residues));
     }
   }
-  return [...found.values()].map((block) => ({ block, peak: steadyPeak(block) }));
+  const peaks = new Map<number, number>();
+  return [...found.values()].map((block) => ({ block, peak: steadyPeak(block, peaks) }));
 }
 
 function startResidues(): Residues[] {
@@ -74,7 +75,8 @@ function residuesOf(start: Residues, steps: readonly number[]): Residues[] | nul
       (c + step) % period,
       (d + period - 1) % period,
     ];
-    if (new Set(next).size < 4) return null;
+    const [p, q, r, s] = next;
+    if (p === q || p === r || p === s || q === r || q === s || r === s) return null;
     rows.push(next);
   }
   return rows;
@@ -95,8 +97,65 @@ function fromResidues(residues: readonly Residues[]): BuildingBlock {
   return block;
 }
 
-function steadyPeak(block: BuildingBlock): number {
-  const grid = VGrid.repeat(block, 2 * block.length + 2);
-  grid.addWeights();
-  return grid.peak;
+/** Most chunks that a rank holds when the block is repeated; rows that differ by a shift hold the same, and are kept in `peaks`. */
+function steadyPeak(block: BuildingBlock, peaks: Map<number, number>): number {
+  const microbatches = 2 * block.length + 2;
+  const base = 2 * period * (microbatches + block.length);
+  let most = 0;
+  for (const [a, b, c, d] of block) {
+    const key = ((b - a) * base + (c - a)) * base + (d - a);
+    let peak = peaks.get(key);
+    if (peak === undefined) peaks.set(key, (peak = repeatedPeak([a, b, c, d], microbatches)));
+    if (peak > most) most = peak;
+  }
+  return most;
+}
+
+/** What the stages of a rank on the way down and on the way up take at F, and give back at I; the rest goes at W. */
+export interface ChunkSizes {
+  readonly takes: readonly [number, number];
+  readonly gives: readonly [number, number];
+}
+
+const alike: ChunkSizes = { takes: [1, 1], gives: [0, 0] };
+
+/** The most held, from F until W, in a row that repeats four cells; weight work is done in its empty slots, the way up's first. */
+export function repeatedPeak(
+  starts: readonly [number, number, number, number],
+  microbatches: number,
+  { takes, gives }: ChunkSizes = alike,
+): number {
+  const [a, b, , d] = starts;
+  const kinds = new Int8Array(period).fill(-1);
+  starts.forEach((start, kind) => {
+    kinds[start % period] = kind;
+  });
+  // From the first DownI on, a few periods show all: as much weight work is done as there is to do.
+  const end = Math.min(b + period * (microbatches - 1), d + 4 * period);
+  let held = 0;
+  let [pendingDown, pendingUp] = [0, 0];
+  let peak = 0;
+  for (let slot = a; slot <= end; slot++) {
+    const kind = kinds[slot % period]!;
+    const start = kind < 0 ? -1 : starts[kind]!;
+    if (kind < 0 || slot < start || slot >= start + period * microbatches) {
+      if (pendingUp > 0) {
+        pendingUp--;
+        held -= takes[1] - gives[1];
+      } else if (pendingDown > 0) {
+        pendingDown--;
+        held -= takes[0] - gives[0];
+      }
+    } else if (kind < 2) {
+      held += takes[kind as 0 | 1];
+      if (held > peak) peak = held;
+    } else if (kind === 2) {
+      pendingUp++;
+      held -= gives[1];
+    } else {
+      pendingDown++;
+      held -= gives[0];
+    }
+  }
+  return peak;
 }

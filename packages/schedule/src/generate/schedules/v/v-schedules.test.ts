@@ -5,7 +5,8 @@ import { lower } from '../../../lower/lower.ts';
 import { simulate } from '../../../simulate/simulate.ts';
 import { validate } from '../../../validate/validate.ts';
 import { buildSchedule } from '../../build-schedule.ts';
-import { buildingBlocks } from './blocks.ts';
+import { buildingBlocks, repeatedPeak } from './blocks.ts';
+import { VGrid } from './grid.ts';
 
 describe('V-Min, V-Half and ZBV', () => {
   const table = [
@@ -142,6 +143,17 @@ describe('AdaptiveV', () => {
     for (const { block } of buildingBlocks(5)) {
       for (const starts of block) expect(new Set(starts.map((slot) => slot % 6)).size).toBe(4);
     }
+  });
+
+  it('knows what blocks hold when they repeat, without laying them out', () => {
+    for (const ranks of [1, 2, 5, 9])
+      for (const { block, peak } of buildingBlocks(ranks)) {
+        const grid = VGrid.repeat(block, 2 * ranks + 2);
+        grid.addWeights();
+        expect(peak).toBe(grid.peak);
+        const alike = block.map((starts) => repeatedPeak([...starts], 2 * ranks + 2, { takes: [3, 3], gives: [0, 0] }));
+        expect(Math.max(...alike)).toBe(3 * peak);
+      }
   });
 });
 
