@@ -20,14 +20,22 @@ test('a test file that blocks is ended, with what it started', () => {
   const { status, stdout, stderr } = spawnSync(
     process.execPath,
     [
-      ...[join(root, 'node_modules/vitest/vitest.mjs'), 'run', '--root', folder, '--pool=forks'],
+      // One file at a time: a process of another file that is as old would be ended too.
+      ...[
+        join(root, 'node_modules/vitest/vitest.mjs'),
+        'run',
+        '--root',
+        folder,
+        '--pool=forks',
+        '--no-file-parallelism',
+      ],
       ...['--reporter=default', `--reporter=${join(root, 'scripts/vitest-hang.mjs')}`],
     ],
-    { encoding: 'utf8', env: { ...process.env, PIPEWRIGHT_TEST_FILE_MINUTES: '0.1' } },
+    { encoding: 'utf8', env: { ...process.env, PIPEWRIGHT_TEST_FILE_MINUTES: '0.2' } },
   );
   rmSync(folder, { recursive: true });
   expect(status).toBe(1);
-  expect(stderr).toMatch(/hangs since 0\.1 minutes: .*blocked\.test\.mjs/);
+  expect(stderr).toMatch(/hangs since 0\.2 minutes: .*blocked\.test\.mjs/);
   expect(stderr).toMatch(/\n {2}\d+ \(of \d+\) S \w+ sleep 543/);
   expect(stdout).toMatch(/fine\.test\.mjs/);
 });

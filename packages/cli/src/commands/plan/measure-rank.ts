@@ -38,14 +38,15 @@ export async function main(task: MeasureTask): Promise<void> {
     return measureUnits(model.program(rows), args, { lossFn, target, rounds: task.rounds, beforeUnit: together });
   });
   // All are tried or none is: what a trial shows must not be compared with what was only measured.
-  const tries = task.mayTry && task.plans.every(({ ranks }) => ranks === group.size);
+  const tries =
+    task.mayTry && task.plans.every(({ ranks, dataParallel }) => ranks === group.size && dataParallel === undefined);
   const plans = task.plans.map((plan) => {
     const { args, target } = model.microbatch(plan.rows);
     const pipe = pipeline(model.program(plan.rows), { plan });
     const { rounds } = task;
     const options = { lossFn, target, rounds, schedule: planSchedule(plan), group };
     const settled = settlePlan(plan, measureStages(pipe, args, options));
-    if (!task.mayTry || group.size !== plan.ranks || plan.dataParallel !== undefined) return settled;
+    if (!tries) return settled;
     return tryPlan(pipe, settled, args as Tensor[], { lossFn, target: target as Tensor });
   });
   const mine: Measured = { tables, plans, link: measureLink(group) };
