@@ -93,7 +93,9 @@ export function fullyShard<Module extends nn.Module>(module: Module, options: Fu
   const continues = compare(
     [
       ...descriptions(names, [...cuts, ...before.flatMap((unit) => unit.cuts)], settings),
-      ...groups.map((unit, i): Line => [`unit ${i}`, unit.map(({ name }) => name).join(', ')]),
+      ...[...before.map((unit) => unit.cuts), ...groups].map(
+        (unit, i): Line => [`unit ${i}`, unit.map(({ name }) => name).join(', ')],
+      ),
     ],
     settings,
     before,

@@ -156,7 +156,7 @@ export async function main(life) {
   const end = (/** @type {number} */ slot) => endHere(life, rank, now, slot);
   const checkpoints = join(life.folder, 'checkpoints');
   const whole = (/** @type {PipelineRuntime} */ { stages: own }) => ({
-    ...{ stages: own, optimizer, scheduler, loader, generators: { noise }, user: { ...counters } },
+    ...{ stages: own, optimizer, scheduler, loader, generators: { noise } },
   });
   await trainLoop({
     steps,
@@ -170,12 +170,17 @@ export async function main(life) {
             every: life.saveEvery,
             save: (runtime, step) => {
               end(-5);
-              if (life.shards) lastSave = saveCheckpoint(checkpoints, { ...whole(runtime), step });
+              if (life.shards)
+                lastSave = saveCheckpoint(checkpoints, { ...whole(runtime), step, user: { ...counters } });
               else saveSafetensors(join(life.folder, `saved-${rank}`), module.stateDict());
               end(-4);
             },
-            load: (runtime) =>
-              life.shards && hasCheckpoint(checkpoints) ? loadCheckpoint(checkpoints, whole(runtime)).step : undefined,
+            load: (runtime) => {
+              if (!life.shards || !hasCheckpoint(checkpoints)) return undefined;
+              const { step, user } = loadCheckpoint(checkpoints, whole(runtime));
+              Object.assign(counters, user);
+              return step;
+            },
           },
     connect: () => {
       end(-3);
