@@ -176,8 +176,9 @@ struct DroppedHooks final : SavedVariableHooks {
 struct RecordingHooks final : SavedVariableHooks {
   explicit RecordingHooks(Frame& owner) : frame(&owner) {}
   void call_pack_hook(const at::Tensor& tensor) override {
-    kept = tensor;
-    frame->record(tensor);
+    // A node that saves its own result would otherwise hold itself: result, node, what it saved, result.
+    kept = tensor.detach();
+    frame->record(kept);
   }
   at::Tensor call_unpack_hook() override { return kept; }  // a backward inside the function
 

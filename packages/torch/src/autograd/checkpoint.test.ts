@@ -10,6 +10,7 @@ import {
   grad,
   inputBackward,
   linear,
+  liveBytes,
   manualSeed,
   noGrad,
   rand,
@@ -269,6 +270,20 @@ test('without gradients, or with none needed, it is a plain call', () =>
     expect(checkpoint(f, [x]).requiresGrad).toBe(false);
     expect(runs).toBe(2);
   }));
+
+test('operators that save their own results keep no memory after the backward', () => {
+  const x = randn([64, 64]).requiresGrad_();
+  const run = (): void =>
+    scope(() => {
+      const y = checkpoint((a: Tensor) => a.tanh().mul(2).sigmoid().relu().exp(), [x]);
+      y.sum().backward();
+    });
+  run(); // the gradient is there from now on
+  const before = liveBytes();
+  for (let i = 0; i < 4; i++) run();
+  expect(liveBytes()).toBe(before);
+  x.grad = null;
+});
 
 test('a tensor of the closure that is gone is explained', () =>
   leakFree(() => {
