@@ -1,7 +1,5 @@
-/** @file Starts the ranks of `ranks/training.mjs` as threads or processes, for tests. */
-import { spawn } from 'node:child_process';
-import { fileURLToPath } from 'node:url';
-import { freePort } from '@pipewright/torch/environment';
+/** @file Starts programs of ranks as threads or processes, for tests; that of most is `ranks/training.mjs`. */
+import { rankEnvironments, runProgram } from '../../torch/testing/rank-process.ts';
 
 /** A training run of `ranks/training.mjs`. */
 export interface TrainingCase {
@@ -49,41 +47,51 @@ export async function trainPlainly(cases: readonly TrainingCase[]): Promise<Trai
 }
 
 /** Runs cases on thread ranks, in a process of their own; `results[rank][case]`. */
-export async function trainOnThreads(count: number, cases: readonly TrainingCase[]): Promise<TrainingResult[][]> {
-  return (await runRanks(ranks, [String(count), JSON.stringify(cases)])) as TrainingResult[][];
+export function trainOnThreads(count: number, cases: readonly TrainingCase[]): Promise<TrainingResult[][]> {
+  return casesOnThreads(ranks, count, cases);
 }
 
 /** Runs cases on process ranks; `results[rank][case]`. */
-export async function trainOnProcesses(count: number, cases: readonly TrainingCase[]): Promise<TrainingResult[][]> {
-  const place = { WORLD_SIZE: String(count), MASTER_ADDR: '127.0.0.1', MASTER_PORT: String(await freePort()) };
-  return (await Promise.all(
-    Array.from({ length: count }, (_, rank) =>
-      runRanks(ranks, ['0', JSON.stringify(cases)], { ...place, RANK: String(rank), PIPEWRIGHT_THREADS: '1' }),
-    ),
-  )) as TrainingResult[][];
+export function trainOnProcesses(count: number, cases: readonly TrainingCase[]): Promise<TrainingResult[][]> {
+  return casesOnProcesses(ranks, count, cases);
 }
 
-/** How long a program of ranks may take: less than a test, so that nothing is left of it. */
-const LIMIT_MS = 540_000;
+/** Runs the cases of a program on thread ranks, in a process of their own; `results[rank][case]`. */
+export async function casesOnThreads<Result>(
+  program: URL,
+  count: number,
+  cases: readonly unknown[],
+): Promise<Result[][]> {
+  return (await runRanks(program, [String(count), JSON.stringify(cases)])) as Result[][];
+}
+
+/** Runs the cases of a program on process ranks; `results[rank][case]`. */
+export async function casesOnProcesses<Result>(
+  program: URL,
+  count: number,
+  cases: readonly unknown[],
+): Promise<Result[][]> {
+  return (await Promise.all(await startProcesses(program, count, cases))) as Result[][];
+}
+
+/** Starts a process for each rank of a program; `more` adds to the environment of a rank. */
+export async function startProcesses(
+  program: URL,
+  count: number,
+  cases: readonly unknown[],
+  more: (rank: number) => Record<string, string> = () => ({}),
+): Promise<Promise<unknown>[]> {
+  const args = ['0', JSON.stringify(cases)];
+  return (await rankEnvironments(count)).map((env, rank) => runRanks(program, args, { ...env, ...more(rank) }));
+}
 
 /** Runs a program of ranks and returns the result it prints. */
-export function runRanks(script: URL, args: readonly string[], env: Record<string, string> = {}): Promise<unknown> {
-  return new Promise((resolve, reject) => {
-    const child = spawn(process.execPath, [fileURLToPath(script), ...args], {
-      env: { ...process.env, NODE_OPTIONS: '', ...env },
-      stdio: ['ignore', 'pipe', 'pipe'],
-      timeout: LIMIT_MS,
-      killSignal: 'SIGKILL',
-    });
-    let stdout = '';
-    let stderr = '';
-    child.stdout.on('data', (chunk: Buffer) => (stdout += chunk.toString()));
-    child.stderr.on('data', (chunk: Buffer) => (stderr += chunk.toString()));
-    child.on('error', reject);
-    child.on('close', (code, signal) => {
-      const line = stdout.split('\n').find((text) => text.startsWith('result '));
-      if (code === 0 && line !== undefined) resolve(JSON.parse(line.slice(7)));
-      else reject(new Error(`rank ${env['RANK'] ?? ''} ended with ${code ?? signal}: ${stderr}`));
-    });
-  });
+export async function runRanks(
+  program: URL,
+  args: readonly string[],
+  env: Record<string, string> = {},
+): Promise<unknown> {
+  const { result, code, signal, stderr } = await runProgram(program, args, env);
+  if (code === 0 && result !== undefined) return result;
+  throw new Error(`rank ${env['RANK'] ?? ''} ended with ${code ?? signal}: ${stderr}`);
 }

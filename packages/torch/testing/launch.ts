@@ -1,10 +1,8 @@
 /** @file Starts the ranks of `ranks.mjs` as threads or processes, for tests. */
-import { spawn } from 'node:child_process';
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { fileURLToPath } from 'node:url';
-import { freePort } from '../src/distributed/free-port.ts';
+import { type RankEnd, rankEnvironments, runProgram } from './rank-process.ts';
 
 const ranks = new URL('./ranks.mjs', import.meta.url);
 
@@ -14,14 +12,6 @@ export interface RankData {
   /** Several in one go; the result is then an object by name. */
   readonly scenarios?: readonly string[];
   readonly [key: string]: unknown;
-}
-
-/** How a process ended. */
-export interface RankEnd {
-  readonly result: unknown;
-  readonly code: number | null;
-  readonly signal: string | null;
-  readonly stderr: string;
 }
 
 type Distributed = typeof import('../src/distributed/index.ts');
@@ -54,17 +44,10 @@ export async function runProcesses(
   rendezvous: 'tcp' | 'file' = 'tcp',
 ): Promise<RankEnd[]> {
   const folder = mkdtempSync(join(tmpdir(), 'pipewright-'));
-  const port = await freePort();
   try {
     const file = rendezvous === 'file' ? { file: join(folder, 'store') } : {};
-    return await Promise.all(
-      Array.from({ length: count }, (_, rank) =>
-        runProcess(
-          { ...data, ...file },
-          { RANK: String(rank), WORLD_SIZE: String(count), MASTER_ADDR: '127.0.0.1', MASTER_PORT: String(port) },
-        ),
-      ),
-    );
+    const args = [JSON.stringify({ ...data, ...file })];
+    return await Promise.all((await rankEnvironments(count)).map((env) => runProgram(ranks, args, env)));
   } finally {
     rmSync(folder, { recursive: true, force: true });
   }
@@ -81,22 +64,4 @@ export async function processResults(
   if (failed >= 0)
     throw new Error(`rank ${failed} ended with ${ends[failed]?.code ?? ends[failed]?.signal}: ${ends[failed]?.stderr}`);
   return ends.map((end) => end.result);
-}
-
-function runProcess(data: RankData, env: Record<string, string>): Promise<RankEnd> {
-  return new Promise((resolve, reject) => {
-    const child = spawn(process.execPath, [fileURLToPath(ranks), JSON.stringify(data)], {
-      env: { ...process.env, ...env, NODE_OPTIONS: '', PIPEWRIGHT_THREADS: '1' },
-      stdio: ['ignore', 'pipe', 'pipe'],
-    });
-    let stdout = '';
-    let stderr = '';
-    child.stdout.on('data', (chunk: Buffer) => (stdout += chunk.toString()));
-    child.stderr.on('data', (chunk: Buffer) => (stderr += chunk.toString()));
-    child.on('error', reject);
-    child.on('close', (code, signal) => {
-      const line = stdout.split('\n').find((text) => text.startsWith('result '));
-      resolve({ result: line === undefined ? undefined : JSON.parse(line.slice(7) || 'null'), code, signal, stderr });
-    });
-  });
 }

@@ -23,10 +23,20 @@ export function compareLines(lines: readonly Line[], { where, group, remedy }: C
     for (let i = 0; i < Math.max(first.length, other.length); i++) {
       const [here, there] = [first[i], other[i]];
       if (here?.[0] === there?.[0] && here?.[1] === there?.[1]) continue;
+      waitForVerdicts(group);
       throw new PipelineError('NO_AGREEMENT', `${where}: ${difference(there, here, rank)}; ${remedy}`, {
         group: group.name,
       });
     }
+  }
+}
+
+/** Until all ranks have compared: one that gives up earlier would end the exchange under the others. */
+function waitForVerdicts(group: distributed.ProcessGroup): void {
+  try {
+    group.barrier();
+  } catch {
+    // Another rank has seen this one here, and has given up already.
   }
 }
 

@@ -1,7 +1,6 @@
 /** @file Ranks that do not do the same are told so, all of them, in words; on threads and processes alike. */
-import { freePort } from '@pipewright/torch/environment';
 import { expect, test } from 'vitest';
-import { runRanks } from '../../testing/launch.ts';
+import { casesOnProcesses, casesOnThreads } from '../../testing/launch.ts';
 
 const program = new URL('../../testing/ranks/disagreeing.mjs', import.meta.url);
 const { scenarios, ends } = (await import(program.href)) as Record<'scenarios' | 'ends', Record<string, unknown>>;
@@ -34,19 +33,12 @@ const expected: Record<string, RegExp> = {
   'a step and an evaluation': /^NO_AGREEMENT step: the call is an evaluation on rank 1 and a step on rank 0; replicas/,
   'a step without the sum': /^NO_AGREEMENT step: the call is a step on rank 1 and a step, sync: false on rank 0/,
   'frozen later': /^NO_AGREEMENT step: the parameter '2.bias' is frozen on rank 1 and learned on rank 0/,
+  'frozen later, and slow to compare':
+    /^NO_AGREEMENT step: the parameter '2.bias' is frozen on rank 1 and learned on rank 0/,
   'divided by other numbers': /^NO_AGREEMENT step: the call is a step, divisor: 8 on rank 1 and a step, divisor: 16 on/,
   'clipped otherwise':
     /^NO_AGREEMENT step: what gradients were clipped by .* is clipGradNorm_ with maxNorm 1, normType 2/,
 };
-
-async function onProcesses(names: readonly string[]): Promise<string[][]> {
-  const place = { WORLD_SIZE: '2', MASTER_ADDR: '127.0.0.1', MASTER_PORT: String(await freePort()) };
-  return (await Promise.all(
-    [0, 1].map((rank) =>
-      runRanks(program, ['0', JSON.stringify(names)], { ...place, RANK: String(rank), PIPEWRIGHT_THREADS: '1' }),
-    ),
-  )) as string[][];
-}
 
 function check(names: readonly string[], [first, second]: readonly string[][]): void {
   names.forEach((name, i) => {
@@ -62,14 +54,15 @@ test('every scenario is there', () => {
 
 test('before anything is on its way, on threads and on processes: the groups can be used on', async () => {
   const names = Object.keys(scenarios);
-  check(names, (await runRanks(program, ['2', JSON.stringify(names)])) as string[][]);
-  check(names, await onProcesses(names));
+  check(names, await casesOnThreads(program, 2, names));
+  check(names, await casesOnProcesses(program, 2, names));
 });
 
 test.each(Object.keys(ends))('%s: the run ends on both ranks', async (name) => {
-  check([name], (await runRanks(program, ['2', JSON.stringify([name])])) as string[][]);
+  check([name], await casesOnThreads(program, 2, [name]));
 });
 
 test('a step and an evaluation on processes, where gloo would end the program', async () => {
-  check(['a step and an evaluation'], await onProcesses(['a step and an evaluation']));
+  const names = ['a step and an evaluation'];
+  check(names, await casesOnProcesses(program, 2, names));
 });

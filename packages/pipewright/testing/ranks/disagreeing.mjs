@@ -42,6 +42,15 @@ function sharded(module, options = {}) {
   return runtime;
 }
 
+/** The other rank has compared long before this one. @param {distributed.ProcessGroup} group */
+function pauseBeforeMessagesToItself(group) {
+  const channel = group.channel.bind(group);
+  group.channel = (peer) => {
+    if (peer === group.rank) Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 300);
+    return channel(peer);
+  };
+}
+
 /** Scenarios after which the groups can go on, and then those that end them. @type {Record<string, () => unknown>} */
 export const scenarios = {
   'shapes of a mesh': () => initDeviceMesh('cpu', isOdd() ? [2, 1] : [1, 2], ['pp', 'dp']),
@@ -97,6 +106,16 @@ export const ends = {
     const net = makeNet();
     const runtime = replicated(net);
     if (isOdd()) net.getParameter('2.bias').requiresGrad_(false);
+    runtime.step(...makeBatch());
+  },
+  'frozen later, and slow to compare': () => {
+    const [net, mesh] = [makeNet(), makeMesh()];
+    const runtime = makeRuntime(replicate(net, { mesh: mesh.get('dp') }), mesh);
+    runtime.step(...makeBatch());
+    if (isOdd()) {
+      net.getParameter('2.bias').requiresGrad_(false);
+      pauseBeforeMessagesToItself(mesh.getGroup('dp'));
+    }
     runtime.step(...makeBatch());
   },
   'divided by other numbers': () => {
