@@ -1,10 +1,10 @@
 /** @file Everything `@pipewright/schedule` offers. */
 
+export type { CostTable } from './costs/cost-table.ts';
 export type {
   CollectiveCosts,
   CoreCosts,
   Costs,
-  CostTable,
   LinkCosts,
   MessageCosts,
   OverheadCosts,
@@ -108,6 +108,7 @@ export type {
   LiveSteps,
 } from './recording/live.ts';
 export { LiveRunReader, liveFileOf, liveRankOf, parseLiveLine } from './recording/live.ts';
+export type { LiveProgress } from './recording/live-progress.ts';
 export { meanCosts } from './recording/mean-costs.ts';
 export type {
   RankRecord,

@@ -30,4 +30,14 @@ export type { CostSource } from './plan/plan-simulation.ts';
 export { stageCosts } from './plan/plan-simulation.ts';
 export { predictionOf } from './plan/refit.ts';
 export { rowPeak } from './plan/row-peak.ts';
-export { steadySteps } from './recording/recording.ts';
+export {
+  PROGRESS_ENTRY,
+  PROGRESS_HEAD,
+  PROGRESS_VERSION,
+  ProgressHead,
+  progressFileOf,
+  progressRankOf,
+  readProgress,
+} from './recording/live-progress.ts';
+export type { RecordedPlace } from './recording/recording.ts';
+export { actionsOfRank, recordedPlaces, steadySteps } from './recording/recording.ts';

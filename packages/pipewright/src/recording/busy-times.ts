@@ -1,6 +1,7 @@
 /**
  * @file What a processor works for each action: the time of a rank's thread without its waiting, for messages, for other ranks,
- * and for a core that another rank has. What the runtime does between two actions belongs to the second one.
+ * and for a core that another rank has. Taking a message is work of the action that needs it. What the runtime does between two
+ * actions belongs to the second one, what it does after the last one to that.
  */
 import type { distributed } from '@pipewright/torch';
 import { threadTime } from '@pipewright/torch/internal';
@@ -19,12 +20,15 @@ export class BusyTimes {
 
   private data: Float64Array = new Float64Array(0);
   private last = 0;
+  /** The action that ended last; -1: none. */
+  private ended = -1;
   /** Actions under way, the innermost last. */
   private readonly under: number[] = [];
 
   beginStep(data: Float64Array): void {
     this.data = data;
     this.under.length = 0;
+    this.ended = -1;
     this.last = threadTime();
   }
 
@@ -35,15 +39,22 @@ export class BusyTimes {
     this.under.push(index);
   }
 
-  /** What the action under way has waited for is there. */
-  received(): void {
-    this.last = threadTime();
-  }
-
   /** An action ends; the one around it goes on. */
   end(index: number): void {
     this.charge(index);
+    this.ended = index;
     while (this.under.length > 0 && this.under.pop() !== index);
+  }
+
+  /** An action that ended earlier has worked so much more, since the last time that was read: nothing else has. */
+  prolong(index: number, busy: number): void {
+    this.data[index * COLUMNS + Column.Busy]! += busy;
+    this.last += busy;
+  }
+
+  /** The step ends. */
+  endStep(): void {
+    if (this.ended >= 0) this.charge(this.ended);
   }
 
   private charge(index: number): void {

@@ -52,15 +52,15 @@ export function settleClocks(recording: Recording): Recording {
   const shifts = new Array<number>(recording.ranks.length).fill(0);
   for (const _ of recording.ranks) {
     for (const { from, to, slack } of ways) {
-      const needed = (shifts[from] as number) - slack;
+      const needed = shifts[from]! - slack;
       // A nanosecond more: what is added to large numbers is rounded.
-      if (needed > (shifts[to] as number)) shifts[to] = needed + NANOSECOND;
+      if (needed > shifts[to]!) shifts[to] = needed + NANOSECOND;
     }
   }
   if (shifts.every((shift) => shift === 0)) return recording;
   const steps = recording.steps.map((step) => ({
     ...step,
-    ranks: step.ranks.map((record, rank) => shiftRecord(record, shifts[rank] as number)),
+    ranks: step.ranks.map((record, rank) => shiftRecord(record, shifts[rank]!)),
   }));
   return { ...recording, steps };
 }

@@ -40,7 +40,7 @@ export class GpuClock {
     this.last.record(cuda.currentStream(this.device));
     this.last.synchronize();
     const now = performance.now();
-    for (const at of this.marked) into[at] = now - (this.events[at] as cuda.Event).elapsedTime(this.last);
+    for (const at of this.marked) into[at] = now - this.events[at]!.elapsedTime(this.last);
     this.marked = [];
   }
 }

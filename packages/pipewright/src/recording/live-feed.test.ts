@@ -22,7 +22,7 @@ function linesOf(name: string): LiveLine[] {
   const texts = readFileSync(join(folder, name, 'rank-0.jsonl'), 'utf8')
     .trim()
     .split('\n');
-  return texts.map((text) => parseLiveLine(text) as LiveLine);
+  return texts.map((text) => parseLiveLine(text)!);
 }
 
 /** A rank with steps of one length, and lines that take `lineMs` each: what it writes, and what a reader makes of it. */

@@ -1,7 +1,7 @@
 /** @file The records of all ranks, brought to rank 0 and onto one clock. */
 import { availableParallelism, hostname } from 'node:os';
 import type { RankRecord, RecordedMachine, RecordedStep, Recording, Schedule } from '@pipewright/schedule';
-import { type distributed, scope, type Tensor, tensor } from '@pipewright/torch';
+import { type distributed, scope, tensor } from '@pipewright/torch';
 import { RECORDING_TAG as TAG } from '../base/tags.ts';
 import { clockOffset, clockOrigin, serveClock } from './clock.ts';
 
@@ -53,7 +53,7 @@ export function gatherParts(group: distributed.ProcessGroup | null, mine: RankPa
   if (group === null) return [mine];
   const own = clockOrigin();
   const clocks = group.allGatherObject([mine.process, own]) as [string, number][];
-  const [host, origin] = clocks[0] as [string, number];
+  const [host, origin] = clocks[0]!;
   const sharesClock = (rank: number): boolean => clocks[rank]?.[0] === host;
   if (group.rank !== 0) {
     const channel = group.channel(0);
@@ -96,7 +96,7 @@ function recvPart(channel: distributed.Channel): RankPart {
     const part = header as unknown as RankPart;
     const steps = part.steps.map((step, i) => ({
       ...step,
-      data: Float64Array.from((tensors[i] as Tensor).toTypedArray() as Float64Array),
+      data: Float64Array.from(tensors[i]!.toTypedArray() as Float64Array),
     }));
     return { ...part, steps };
   });
@@ -106,7 +106,7 @@ function recvPart(channel: distributed.Channel): RankPart {
 export function recordingOf(schedule: Schedule, parts: readonly RankPart[], tokensPerStep: number | null): Recording {
   const byStep = parts.map((part) => new Map(part.steps.map((step) => [step.step, step])));
   const common = [...(byStep[0]?.keys() ?? [])].filter((step) => byStep.every((steps) => steps.has(step)));
-  const all = common.map((step) => byStep.map((steps) => steps.get(step) as StepPart));
+  const all = common.map((step) => byStep.map((steps) => steps.get(step)!));
   const zero = Math.min(...(all[0] ?? []).map(({ begin }) => begin));
   const steps = all.map((ranks): RecordedStep => {
     const [{ step, training }] = ranks as [StepPart];
@@ -125,7 +125,7 @@ export function recordingOf(schedule: Schedule, parts: readonly RankPart[], toke
 
 function recordOf(part: StepPart, zero: number): RankRecord {
   const column = (which: number): number[] =>
-    Array.from({ length: part.data.length / COLUMNS }, (_, i) => part.data[i * COLUMNS + which] as number);
+    Array.from({ length: part.data.length / COLUMNS }, (_, i) => part.data[i * COLUMNS + which]!);
   const times = (which: number): number[] => column(which).map((time) => (time < 0 ? -1 : round(time - zero)));
   return {
     begin: round(part.begin - zero),

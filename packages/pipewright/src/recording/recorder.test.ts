@@ -49,7 +49,7 @@ async function run(one: Case, env: Record<string, string> = {}): Promise<{ ranks
     env: { ...process.env, NODE_OPTIONS: '', ...env },
     maxBuffer: 1e8,
   });
-  const line = stdout.split('\n').find((text) => text.startsWith('result ')) as string;
+  const line = stdout.split('\n').find((text) => text.startsWith('result '))!;
   return { ranks: JSON.parse(line.slice(7)) as RankResult[], stderr };
 }
 
@@ -80,7 +80,7 @@ const cases: Case[] = [
 
 describe.each(cases)('$schedule of $model on $ranks $mode', (one) => {
   let results: RankResult[] = [];
-  const recorded = (): Recording => results[0]?.recording as Recording;
+  const recorded = (): Recording => results[0]!.recording!;
   beforeAll(async () => {
     results = (await run(one)).ranks;
   });
@@ -145,7 +145,7 @@ describe.each(cases)('$schedule of $model on $ranks $mode', (one) => {
       const events = byText(recordedActions(recording, at));
       const messages = messagesOf(schedule).filter(([send]) => training || send.includes('SEND_F'));
       for (const [send, receive] of messages) {
-        const [from, to] = [events.get(send) as RecordedAction, events.get(receive) as RecordedAction];
+        const [from, to] = [events.get(send)!, events.get(receive)!];
         expect(to.end).toBeGreaterThanOrEqual(from.start);
         expect(from.bytes).toBeGreaterThan(0);
         if (schedule.edges === null) expect(to.bytes).toBe(from.bytes);
@@ -190,8 +190,8 @@ describe.each(cases)('$schedule of $model on $ranks $mode', (one) => {
     const steps = kept.length - 1;
     const arrows = trace.traceEvents.filter(({ ph }) => ph === 's');
     expect(arrows.length).toBe(steps * messages.length + forwards);
-    const ends = new Map(trace.traceEvents.filter(({ ph }) => ph === 'f').map(({ id, ts }) => [id, ts as number]));
-    for (const { id, ts } of arrows) expect(ends.get(id)).toBeGreaterThanOrEqual(ts as number);
+    const ends = new Map(trace.traceEvents.filter(({ ph }) => ph === 'f').map(({ id, ts }) => [id, ts!]));
+    for (const { id, ts } of arrows) expect(ends.get(id)).toBeGreaterThanOrEqual(ts!);
   });
 
   test('the shares of a rank are no more than the whole', () => {
@@ -203,7 +203,7 @@ describe.each(cases)('$schedule of $model on $ranks $mode', (one) => {
   });
 
   test('the report names the schedule, plan and recording, and all ranks', () => {
-    const report = results[0]?.report as string;
+    const report = results[0]!.report!;
     expect(report).toContain(`${one.schedule}: ${one.ranks} rank`);
     expect(report).toMatch(/planned\s+recorded\n\s+one step\s+[\d.]+\s+[\d.]+\n\s+bubble\s+[\d.]+%\s+[\d.]+%/);
     expect(report.match(/^rank \d+ │/gm)?.length).toBe(2 * one.ranks);
@@ -222,7 +222,7 @@ describe('clocks', () => {
 
   test('what was moved once need not be moved again', async () => {
     const { ranks } = await run({ mode: 'threads', schedule: '1F1B', model: 'mlp', ranks: 3, microbatches: 4 });
-    const right = ranks[0]?.recording as Recording;
+    const right = ranks[0]!.recording!;
     const messages = messagesOf(Schedule.fromJSON(right.schedule));
     for (let i = 1; i < 100; i++) {
       const late = (times: readonly number[]): number[] =>
@@ -238,13 +238,13 @@ describe('clocks', () => {
       expect(settleClocks(settled)).toBe(settled);
       const events = byText(recordedActions(settled));
       for (const [send, receive] of messages)
-        expect(events.get(receive)?.end).toBeGreaterThanOrEqual(events.get(send)?.start as number);
+        expect(events.get(receive)?.end).toBeGreaterThanOrEqual(events.get(send)!.start);
     }
   });
 
   test('what is left of a difference is taken out: no message comes before it was sent', async () => {
     const { ranks } = await run({ mode: 'threads', schedule: '1F1B', model: 'mlp', ranks: 2, microbatches: 4 });
-    const right = ranks[0]?.recording as Recording;
+    const right = ranks[0]!.recording!;
     expect(settleClocks(right)).toBe(right);
     const late = (times: readonly number[]): number[] => times.map((time) => (time < 0 ? time : time + 50));
     const steps = right.steps.map((step) => ({
@@ -293,7 +293,7 @@ describe('in this process', () => {
     scope(() => void runtime.step(zeros([4, 2])));
     const folder = mkdtempSync(join(tmpdir(), 'recorder-'));
     try {
-      const path = runtime.recorder?.writeTrace(join(folder, 'trace.json')) as string;
+      const path = runtime.recorder!.writeTrace(join(folder, 'trace.json'))!;
       const trace = JSON.parse(readFileSync(path, 'utf8')) as ChromeTrace;
       expect(trace.traceEvents.filter(({ ph }) => ph === 'X').length).toBe(4);
     } finally {

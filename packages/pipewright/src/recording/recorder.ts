@@ -24,6 +24,7 @@ import { GpuClock } from './gpu-clock.ts';
 import { HeldBytes } from './held-bytes.ts';
 import { LIVE_FOLDER, LiveFeed, type StepDetails } from './live-feed.ts';
 import { COLUMNS, Column, gatherParts, processName, type RankPart, recordingOf, thisMachine } from './parts.ts';
+import { StepProgress } from './step-progress.ts';
 
 /** What a recorder keeps. */
 export interface RecorderOptions {
@@ -84,6 +85,7 @@ export class Recorder {
   private watched: RecordedRuntime | null = null;
   private gpu: GpuClock | null = null;
   private live: LiveFeed | null = null;
+  private progress: StepProgress | null = null;
   private held: HeldBytes | null = null;
   private busy: BusyTimes | null = null;
   /** Whether steps are recorded only where whoever watches the run wants them. */
@@ -126,19 +128,23 @@ export class Recorder {
     const rank = runtime.group?.rank ?? 0;
     this.held = HeldBytes.of(runtime.schedule.order[rank] ?? [], runtime);
     this.busy = this.gpu === null ? BusyTimes.of(runtime) : null;
-    this.live = LiveFeed.open(runtime.isFollowed === false ? undefined : process.env[LIVE_FOLDER], {
+    const folder = runtime.isFollowed === false ? undefined : process.env[LIVE_FOLDER];
+    const origin = clockOrigin();
+    this.live = LiveFeed.open(folder, {
       rank,
       device: runtime.device,
       process: processName(),
-      origin: clockOrigin(),
+      origin,
       tokensPerStep: this.tokensPerStep,
       schedule: rank === 0 ? runtime.schedule.toJSON() : null,
     });
+    if (this.live !== null && folder !== undefined)
+      this.progress = StepProgress.open(folder, { rank, origin, actions: runtime.actions });
   }
 
   /** A step begins. */
   beginStep(training: boolean): void {
-    const { actions } = this.watched as RecordedRuntime;
+    const { actions } = this.watched!;
     const step = this.steps++;
     this.training = training;
     this.tells = this.live?.wantsActions(step, actions) ?? false;
@@ -146,15 +152,16 @@ export class Recorder {
     this.isOn = !this.onlyWatched || this.tells || (this.gpu !== null && this.live !== null);
     const record = this.isOn ? this.openRecord(step) : null;
     this.begun = performance.now();
+    this.progress?.beginStep(step, training, this.begun);
     if (record === null) return;
     record.begin = this.begun;
     this.busy?.beginStep(record.data);
   }
 
   private openRecord(step: number): StepRecord {
-    const { actions } = this.watched as RecordedRuntime;
+    const { actions } = this.watched!;
     const full = this.records.length === this.limit;
-    const record = full ? (this.records.shift() as StepRecord) : new StepRecord(actions);
+    const record = full ? this.records.shift()! : new StepRecord(actions);
     this.records.push(record);
     record.data.fill(-1);
     record.step = step;
@@ -168,6 +175,7 @@ export class Recorder {
 
   /** An action begins. */
   begin(index: number): void {
+    this.progress?.begin(index);
     if (!this.isOn) return;
     this.current = index;
     this.data[index * COLUMNS + Column.Bytes] = 0;
@@ -176,27 +184,14 @@ export class Recorder {
     this.busy?.begin(index); // a thread may lose its core in it: within the action
   }
 
-  /** An action that is done in the middle of another one. */
-  within(index: number, work: () => void): void {
-    if (!this.isOn) {
-      work();
-      return;
-    }
-    const outer = this.current;
-    this.begin(index);
-    work();
-    this.end(index);
-    this.current = outer;
-  }
-
   /** The action under way has received something. */
   received(values: readonly unknown[]): void {
+    this.progress?.received();
     if (!this.isOn) return;
     this.mark(this.current * COLUMNS + Column.Ready);
     const bytes = bytesOf(values);
     this.data[this.current * COLUMNS + Column.Bytes]! += bytes;
     this.held?.received(bytes);
-    this.busy?.received();
   }
 
   /** The action under way has sent something. */
@@ -212,6 +207,7 @@ export class Recorder {
 
   /** An action ends. */
   end(index: number): void {
+    this.progress?.end(index);
     if (!this.isOn) return;
     this.busy?.end(index);
     this.mark(index * COLUMNS + Column.Stop);
@@ -223,30 +219,31 @@ export class Recorder {
   prolong(index: number, { time, busy }: Waited): void {
     if (!this.isOn || this.gpu !== null) return;
     this.data[index * COLUMNS + Column.Stop]! += time;
-    if (this.busy !== null) this.data[index * COLUMNS + Column.Busy]! += busy;
+    this.busy?.prolong(index, busy);
   }
 
   /** The step ends; `loss` is asked for where somebody watches. */
   endStep(loss: () => number | null = () => null): void {
-    if (this.isOn) this.closeRecord(this.record as StepRecord);
+    if (this.isOn) this.closeRecord(this.record!);
     const { live } = this;
     if (live === null) return;
     const step = this.steps - 1;
-    const end = this.isOn ? (this.record as StepRecord).end : performance.now();
+    const end = this.isOn ? this.record!.end : performance.now();
+    this.progress?.endStep(end);
     live.step({ step, training: this.training, begin: this.begun, end, loss: loss() }, this.tells, () =>
-      this.isOn
-        ? this.detailsOf(this.record as StepRecord)
-        : { ...nothingKnown, processBytes: process.memoryUsage.rss() },
+      this.isOn ? this.detailsOf(this.record!) : { ...nothingKnown, processBytes: process.memoryUsage.rss() },
     );
   }
 
-  /** The step under way has failed: steps that have ended before it are told now. */
+  /** The step under way has failed: steps that have ended before it are told now; how far it came is told by the launcher. */
   failStep(): void {
+    this.progress?.failStep();
     this.live?.flush();
   }
 
   private closeRecord(record: StepRecord): void {
     this.gpu?.read(record.data);
+    this.busy?.endStep();
     record.end = performance.now();
     record.processBytes = process.memoryUsage.rss();
     record.deviceBytes = this.gpu === null ? null : cuda.memoryAllocated(this.watched?.device);
@@ -256,10 +253,7 @@ export class Recorder {
   /** What whoever watches is told of a recorded step, beyond its time. */
   private detailsOf({ processBytes, deviceBytes, heldBytes, data }: StepRecord): StepDetails {
     const column = (which: number): number[] =>
-      Array.from(
-        { length: data.length / COLUMNS },
-        (_, i) => Math.round((data[i * COLUMNS + which] as number) * 1000) / 1000,
-      );
+      Array.from({ length: data.length / COLUMNS }, (_, i) => Math.round(data[i * COLUMNS + which]! * 1000) / 1000);
     const actions = !this.tells
       ? null
       : {
@@ -290,8 +284,8 @@ export class Recorder {
     if (record === undefined) return null;
     let waited = 0;
     for (let at = 0; at < record.data.length; at += COLUMNS) {
-      const ready = record.data[at + Column.Ready] as number;
-      if (ready >= 0) waited += ready - (record.data[at + Column.Start] as number);
+      const ready = record.data[at + Column.Ready]!;
+      if (ready >= 0) waited += ready - record.data[at + Column.Start]!;
     }
     const time = record.end - record.begin;
     return { step: record.step, seconds: time / 1000, waiting: time > 0 ? waited / time : 0 };
@@ -355,7 +349,7 @@ export class Recorder {
 
   /** What this rank contributes: its steps that have ended. */
   private part(): RankPart {
-    const { group, device } = this.watched as RecordedRuntime;
+    const { group, device } = this.watched!;
     return {
       rank: group?.rank ?? 0,
       process: processName(),

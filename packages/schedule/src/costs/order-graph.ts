@@ -3,7 +3,8 @@
 import { ScheduleError } from '../model/errors.ts';
 import { Code, isComposite, type Layout, wordCode } from '../model/packed.ts';
 import type { Schedule } from '../model/schedule.ts';
-import { type CostTable, compositeDuration, computeCost, edgeCosts } from './costs.ts';
+import { type CostTable, compositeDuration, computeCost } from './cost-table.ts';
+import { edgeCosts } from './edge-costs.ts';
 
 /** Rows of operation numbers, one per rank. */
 export type OrderRows = readonly Int32Array[];

@@ -5,6 +5,7 @@
 
 import { ScheduleError, show } from '../model/errors.ts';
 import { Schedule, type ScheduleJson } from '../model/schedule.ts';
+import { checkProgress, type LiveProgress } from './live-progress.ts';
 import type { RankRecord, RecordedStep, Recording } from './recording.ts';
 
 /** The first line of a rank's file. */
@@ -69,6 +70,10 @@ export interface LiveStatus {
   readonly ended: { readonly failed: boolean; readonly message: string } | null;
   /** Milliseconds since 1970. */
   readonly time: number;
+  /** The same moment on the clock that the ranks of this machine share, in milliseconds. */
+  readonly clock?: number;
+  /** How far each rank is in its step: where the job failed, or the step takes long; left out elsewhere. */
+  readonly progress?: readonly LiveProgress[];
 }
 
 /** Any line. */
@@ -146,7 +151,7 @@ function readSteps({ step, begin, end, loss }: Record<string, unknown>): LiveSte
 }
 
 function readStatus(line: Record<string, unknown>): LiveStatus | null {
-  const { places, ended, time } = line;
+  const { places, ended, time, clock, progress } = line;
   if (!Array.isArray(places) || places.length > mostRanks || !isNumber(time)) return null;
   const end = ended as Record<string, unknown> | null | undefined;
   return {
@@ -172,6 +177,10 @@ function readStatus(line: Record<string, unknown>): LiveStatus | null {
       typeof end === 'object' && end !== null
         ? { failed: end['failed'] === true, message: textOf(end['message']) }
         : null,
+    ...(isNumber(clock) ? { clock } : {}),
+    ...(Array.isArray(progress) && progress.length <= mostRanks
+      ? { progress: progress.flatMap((one: unknown) => checkProgress(one) ?? []) }
+      : {}),
   };
 }
 
@@ -244,7 +253,7 @@ export class LiveRunReader {
     else if (line.kind === 'step') this.addStep(rank, { ...line, whole: line });
     else
       line.step.forEach((step, i) => {
-        const [begin, end] = [line.begin[i] as number, line.end[i] as number];
+        const [begin, end] = [line.begin[i]!, line.end[i]!];
         this.addStep(rank, { step, begin, end, loss: line.loss[i] ?? null, whole: null });
       });
   }

@@ -22,7 +22,8 @@ const durations = new WeakMap<Recording, Map<Action['kind'], readonly (number | 
 /**
  * What actions cost on average, by kind and stage, in milliseconds: the costs to simulate the same or another schedule with.
  * Messages are there at once. Where ranks shared too few cores, computing counts by the processor's time, and `cores` says how
- * many there were. What collectives waited is the least of all steps: the rest was waiting for ranks that came later.
+ * many there were. What collectives waited is the least of all steps: the rest was waiting for ranks that came later. On shared
+ * cores, waiting counts only as far as it is longer than equal parts of the cores explain.
  * @example simulate(buildSchedule('ZBVZeroBubble', shape), meanCosts(recording)).makespan
  */
 export function meanCosts(recording: Recording): Costs {
@@ -42,8 +43,9 @@ export function meanDurations(recording: Recording, kind: Action['kind']): reado
 }
 
 function findCosts(recording: Recording): Costs {
-  const measured = new Measured(recording);
-  const cores = measured.hasBusy ? sharedCores(recording) : null;
+  const shared = sharedCores(recording);
+  const measured = new Measured(recording, shared?.ranksPerCore);
+  const cores = measured.hasBusy ? (shared?.costs ?? null) : null;
   const own = (kind: Action['kind']): Means => (cores === null ? measured.durations(kind) : measured.work(kind));
   const costOf = (kind: 'F' | 'B' | 'I' | 'W'): Means => {
     const means = own(kind);
@@ -100,11 +102,16 @@ function numbers(name: string, values: Means): Record<string, readonly number[]>
   return values.every((value) => value === null) ? {} : { [name]: values.map((value) => value ?? 0) };
 }
 
-/**
- * The cores that the ranks of the pipeline had to themselves, where they were too few: pipelines beside it had their part. Null
- * where every rank had one, where it is not known, and where machines were not alike.
- */
-function sharedCores({ ranks }: Recording): CoreCosts | null {
+/** Too few cores. */
+interface Shared {
+  /** Those that the ranks of the pipeline had to themselves: pipelines beside it had their part. */
+  readonly costs: CoreCosts;
+  /** How many times as long as with a core of its own a rank takes while all of them work. */
+  readonly ranksPerCore: number;
+}
+
+/** The cores that ranks shared; null where every rank had one, where it is not known, and where machines were not alike. */
+function sharedCores({ ranks }: Recording): Shared | null {
   const machines = ranks.map(({ machine }) => machine);
   const [first] = machines;
   if (first === undefined || first.cores >= first.ranks) return null;
@@ -116,7 +123,10 @@ function sharedCores({ ranks }: Recording): CoreCosts | null {
       machine.name === machines[rank - (rank % here)]?.name,
   );
   if (!isAlike) return null;
-  return { count: (first.cores * here) / first.ranks, ...(here === ranks.length ? {} : { ranks: here }) };
+  return {
+    costs: { count: (first.cores * here) / first.ranks, ...(here === ranks.length ? {} : { ranks: here }) },
+    ranksPerCore: first.ranks / first.cores,
+  };
 }
 
 /** An entry of a row, with what it took in a record. */
@@ -165,8 +175,10 @@ class Measured {
   }[] = [];
   /** Whether it is known how much of the time was work. */
   readonly hasBusy: boolean;
+  private readonly ranksPerCore: number;
 
-  constructor(recording: Recording) {
+  constructor(recording: Recording, ranksPerCore = 1) {
+    this.ranksPerCore = ranksPerCore;
     this.schedule = recordedSchedule(recording);
     const rows = this.schedule.order.map((row) => recordedPlaces(row));
     const measured = rows.map(measuredPlaces);
@@ -194,14 +206,15 @@ class Measured {
     return this.mean([kind], (record, place) => place.duration(record));
   }
 
-  /** The least that actions of a kind waited for anything. */
+  /** The least that actions of a kind waited for anything but a core: long work never has one to itself while all ranks work. */
   waits(kind: Action['kind']): (number | null)[] {
-    const waited: Quantity = (record, place) => Math.max(0, place.duration(record) - place.busy(record));
+    const waited: Quantity = (record, place) =>
+      Math.max(0, place.duration(record) - this.ranksPerCore * place.busy(record));
     const found = this.byStage([kind], Math.min, Number.POSITIVE_INFINITY, waited);
     return found.map((value) => (value === Number.POSITIVE_INFINITY ? null : value));
   }
 
-  /** What actions take with a core at hand: a processor's work, and the least that they waited. */
+  /** What actions take with a core at hand: a processor's work, and the least that they waited for anything else. */
   work(kind: Action['kind']): (number | null)[] {
     const busy = this.mean([kind], (record, place) => place.busy(record));
     const waits = this.waits(kind);

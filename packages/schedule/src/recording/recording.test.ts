@@ -100,6 +100,25 @@ describe.each(cases)('%s', (_name, schedule) => {
     expect([...recorded.peakMemory]).toEqual([...simulation.peakMemory]);
   });
 
+  test('ranks that come earlier, while the first one is busy with the step before, do not make the step longer', () => {
+    const steps = recording.steps.map((step) => ({
+      ...step,
+      ranks: step.ranks.map((record, rank): RankRecord => {
+        if (rank === 0) return record;
+        // Up to the first message that they wait for, all began 5 earlier.
+        const begin = record.begin - 5;
+        return { ...record, begin, start: record.start.map((at) => (at === record.begin ? begin : at)) };
+      }),
+    }));
+    const early = { ...recording, steps };
+    expect(recordedSimulation(early).makespan).toBe(simulation.makespan);
+    expect(recordedSimulation(early).bubble).toEqual(simulation.bubble);
+    expect(renderTimeline(recordedSimulation(early))).toBe(renderTimeline(simulation));
+    const waiting = (of: Recording): number[] => recordingSummary(of).ranks.map((rank) => rank.waiting);
+    expect(waiting(early)).toEqual(waiting(recording));
+    expect(recordingSummary(early).recorded).toEqual(recordingSummary(recording).recorded);
+  });
+
   test('it draws as the simulated one does', () => {
     expect(renderTimeline(recordedSimulation(recording))).toBe(renderTimeline(simulation));
     expect(renderSvg(recordedSimulation(recording))).toContain('<svg');
@@ -359,14 +378,27 @@ describe('a recording that says what a processor worked', () => {
 
   test('with too few cores: the work of all actions, what receives took included, and the cores of this pipeline', () => {
     const found = meanCosts(recorded({}));
-    // F0 of rank 0 worked 2.5 of 3 and waited half of one in every step; its receive of the gradient took a quarter.
+    // Four ranks on two cores: F0 of rank 0 worked 2.5 of 3, which is no more than sharing a core takes; posting a receive is work.
     expect(found).toMatchObject({
-      F: [3, 4.125],
-      B: [2.25, 8],
-      reshard: [1, 0],
+      F: [2.5, 3.125],
+      B: [2.25, 5],
+      unshard: [0, 0],
+      reshard: [0.5, 0],
+      reduceGrad: [0, 0],
       overhead: { send: [0.75, 0.5], unshard: [2, 0], reduceGrad: [6, 0] },
       cores: { count: 1 },
     });
+  });
+
+  test('with too few cores: waiting beyond what sharing them takes counts', () => {
+    const { steps, ...rest } = recorded({});
+    const asleep = (record: RankRecord): RankRecord => ({
+      ...record,
+      busy: record.busy!.map((busy, index) => (index === 1 ? 0.5 : busy)),
+    });
+    const found = meanCosts({ ...rest, steps: steps.map((each) => ({ ...each, ranks: each.ranks.map(asleep) })) });
+    // F0 of rank 0 took 3, that of rank 1 took 4; sharing a core makes 1 of the half that was work.
+    expect(found.F).toEqual([0.5 + 2, 0.5 + 3 + 0.125]);
   });
 
   test('machines of their own are told by how many ranks of the pipeline each has; such that differ are left out', () => {

@@ -43,7 +43,7 @@ export interface RankRecord {
   readonly bytes: readonly number[];
   /** Tensors alive after the action. */
   readonly tensors: readonly number[];
-  /** Milliseconds that a processor worked for the action on the rank's thread, waits left out; -1 or left out where unknown. */
+  /** Milliseconds that a processor worked for the action on the rank's thread, taking its message included, waits left out; -1 or left out where unknown. */
   readonly busy?: readonly number[];
   /** Memory of the process after the step. */
   readonly processBytes: number;
@@ -189,6 +189,18 @@ export function actionsOfRank(places: readonly RecordedPlace[], record: RankReco
     });
   }
   return found.sort((a, b) => a.start - b.start || a.end - b.end);
+}
+
+/**
+ * When a step begins: on the rank that computes first, with what it does first, collectives included. Other ranks may have come
+ * earlier, while this one was still busy with the step before, and wait; undefined where nothing was computed.
+ */
+export function workBegin(events: readonly RecordedAction[]): number | undefined {
+  let first: RecordedAction | undefined;
+  for (const event of events)
+    if (isComputeOp(event.action.kind) && (first === undefined || event.start < first.start)) first = event;
+  const own = events.filter(({ rank, action }) => rank === first?.rank && !action.kind.startsWith('RECV'));
+  return own.reduce<number | undefined>((least, { start }) => Math.min(least ?? start, start), undefined);
 }
 
 /** The text of the receive that an action waits for, if it is one that can wait. */

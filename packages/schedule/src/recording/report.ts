@@ -14,6 +14,7 @@ import {
   recordedPlaces,
   recordedSchedule,
   steadySteps,
+  workBegin,
 } from './recording.ts';
 import { recordedSimulation } from './simulation.ts';
 
@@ -54,7 +55,14 @@ export function recordingSummary(recording: Recording): RecordingSummary {
   const steps = steadySteps(recording);
   const planned = simulate(schedule, meanCosts(recording));
   const recorded = steps.map((step) => recordedSimulation(recording, recording.steps.indexOf(step)));
-  const events = steps.map((step) => step.ranks.map((record, rank) => actionsOfRank(places[rank]!, record, rank)));
+  const events = steps.map((step) => {
+    const ofRanks = step.ranks.map((record, rank) => actionsOfRank(places[rank]!, record, rank));
+    const begin = workBegin(ofRanks.flat()) ?? Number.NEGATIVE_INFINITY;
+    // What a rank waited before the step began, while another was busy with the one before, is no part of it.
+    const later = (event: RecordedAction): RecordedAction =>
+      event.start < begin ? { ...event, start: begin, end: Math.max(begin, event.end) } : event;
+    return ofRanks.map((ofRank) => ofRank.map(later));
+  });
   const perStep = 1 / Math.max(1, steps.length);
   const total = (which: (event: RecordedAction) => boolean, of: (event: RecordedAction) => number): number =>
     events

@@ -7,18 +7,27 @@ import { simulate } from '../simulate/simulate.ts';
 import { Simulation } from '../simulate/simulation.ts';
 import type { Messages, Timing } from '../simulate/timing.ts';
 import { meanCosts } from './mean-costs.ts';
-import { type RecordedAction, type Recording, recordedActions, recordedSchedule, recordedStepAt } from './recording.ts';
+import {
+  type RecordedAction,
+  type Recording,
+  recordedActions,
+  recordedSchedule,
+  recordedStepAt,
+  workBegin,
+} from './recording.ts';
 
 /**
  * A recorded step with its times, in milliseconds from its beginning: it draws, and has a bubble rate and a critical path,
- * like a simulated step. Waiting is idle time. Of an evaluation there are only the forwards.
+ * like a simulated step. It begins with its first computation: ranks that came earlier, because the step before had ended for
+ * them, waited. Waiting is idle time. Of an evaluation there are only the forwards.
  * @example console.log(renderTimeline(recordedSimulation(recording)))
  */
 export function recordedSimulation(recording: Recording, at: number = -1): Simulation {
   const whole = recordedSchedule(recording);
   const step = recordedStepAt(recording, at);
   const recorded = new Map<string, RecordedAction[]>();
-  for (const event of recordedActions(recording, at)) {
+  const events = recordedActions(recording, at);
+  for (const event of events) {
     const events = recorded.get(formatAction(event.action));
     if (events === undefined) recorded.set(formatAction(event.action), [event]);
     else events.push(event);
@@ -27,7 +36,7 @@ export function recordedSimulation(recording: Recording, at: number = -1): Simul
     !step.training && whole.order.some((row) => row.some((cell) => cell?.kind === 'B' || cell?.kind === 'W'));
   const schedule = isForward ? forwardsOf(whole) : whole;
   const planned = simulate(schedule, meanCosts(recording));
-  const zero = Math.min(...step.ranks.map((record) => record.begin));
+  const zero = workBegin(events) ?? Math.min(...step.ranks.map((record) => record.begin));
   return new Simulation(schedule, planned.costs, new RecordedTimes(planned, recorded, zero).timing());
 }
 
@@ -86,7 +95,12 @@ class RecordedTimes {
     const placed = this.placed.get(text) ?? 0;
     this.placed.set(text, placed + 1);
     const event = this.recorded.get(text)?.[placed];
-    return event === undefined ? undefined : [event.start - this.zero, event.end - this.zero];
+    return event === undefined ? undefined : [this.time(event.start), this.time(event.end)];
+  }
+
+  /** From the beginning of the step; a rank that came earlier only waited until then. */
+  private time(recorded: number): number {
+    return Math.max(0, recorded - this.zero);
   }
 
   /** Messages leave when their send begins and are there when they are taken. */
@@ -102,7 +116,7 @@ class RecordedTimes {
       const receiver = backward ? graph.from[edge]! : graph.to[edge]!;
       const received = this.recorded.get(`${receiver}${backward ? 'RECV_B' : 'RECV_F'}${key % microbatches}`)?.[0];
       departures[key] = this.start[sender]!;
-      arrivals[key] = received === undefined ? this.end[sender]! : received.end - this.zero;
+      arrivals[key] = received === undefined ? this.end[sender]! : this.time(received.end);
     });
     return { graph, departures, arrivals, senders };
   }

@@ -1,6 +1,6 @@
 /** @file Memory of each rank over a simulated step. */
 
-import type { CostTable } from '../costs/costs.ts';
+import type { CostTable } from '../costs/cost-table.ts';
 import { Code, isCollectiveCode, wordCode } from '../model/packed.ts';
 import type { Schedule } from '../model/schedule.ts';
 import type { Timing } from './timing.ts';

@@ -1,13 +1,17 @@
 /** @file The replay of a schedule in time: when each action starts and ends, given costs. Every action starts as early as its row and its inputs let it. */
 
-import { type CostTable, compositeDuration, type EdgeCosts, edgeCosts, partScale } from '../costs/costs.ts';
+import { type CostTable, compositeDuration, partScale } from '../costs/cost-table.ts';
+import { edgeCosts } from '../costs/edge-costs.ts';
 import { bits, hasMessages, type Layout, samePair } from '../model/packed.ts';
 import type { Schedule } from '../model/schedule.ts';
 import { StageGraph } from '../model/stage-graph.ts';
 import { checkCell, checkedLeaves } from './cells.ts';
 import { deadlockError, Why, type WhyCode } from './deadlock.ts';
+import { Lanes } from './lanes.ts';
+import { MessageTimes } from './message-times.ts';
 import { SharedCores } from './shared-cores.ts';
 import type { Timing } from './timing.ts';
+import { WaitingRanks } from './waiting-ranks.ts';
 
 // Constants of this module: an import is looked up at every use.
 const { Code, wordCode } = bits;
@@ -26,16 +30,13 @@ class Replay {
   readonly schedule: Schedule;
   private readonly costs: CostTable;
   private readonly graph: StageGraph;
-  private readonly edges: EdgeCosts;
   private readonly explicit: boolean;
   private readonly offsets: Int32Array;
   private readonly start: Float64Array;
   private readonly end: Float64Array;
   private readonly cause: Int32Array;
-  // Per (edge, microbatch): when the activation, then the gradient, is there (NaN: not yet), and the cell that sent it.
-  private readonly departures: Float64Array;
-  private readonly arrivals: Float64Array;
-  private readonly senders: Int32Array;
+  private readonly messages: MessageTimes;
+  private readonly lanes: Lanes;
   // Per (stage, microbatch).
   private readonly done: Uint8Array;
   private readonly receives: Int32Array;
@@ -43,22 +44,10 @@ class Replay {
   private readonly cursor: Int32Array;
   private readonly free: Float64Array;
   private readonly last: Int32Array;
-  private readonly laneFree: Float64Array;
-  private readonly laneLast: Int32Array;
-  private readonly blockedWhy: Uint8Array;
-  private readonly blockedKey: Int32Array;
-  /** The message whose arrival wakes a rank; -1: none. */
-  private readonly blockedOn: Int32Array;
-  // Per stage and per link.
-  private readonly gathered: Float64Array;
-  private readonly gatheredBy: Int32Array;
-  private readonly linkFree: Float64Array;
-  private readonly linkLast: Int32Array;
-  private readonly ready: number[] = [];
+  private readonly waiting: WaitingRanks;
   // Composites whose parts release separately: parts done of the one a rank stands at, start and end of every part.
   private readonly partsDone: Int32Array;
   private readonly partTimes: Map<number, Float64Array> = new Map();
-  private readonly issued: Map<number, number> = new Map();
   // Columns of the schedule at hand, for the inner loops.
   private readonly layout: Layout;
   private readonly microbatches: number;
@@ -87,7 +76,6 @@ class Replay {
     this.schedule = schedule;
     this.costs = costs;
     this.graph = new StageGraph(schedule);
-    this.edges = edgeCosts(caller, costs, { edges: schedule.stageEdges, stageToRank: schedule.stageToRank });
     this.explicit = hasMessages(schedule.rows);
     this.offsets = new Int32Array(ranks + 1);
     for (let rank = 0; rank < ranks; rank++)
@@ -96,23 +84,15 @@ class Replay {
     this.start = new Float64Array(cells);
     this.end = new Float64Array(cells);
     this.cause = new Int32Array(cells).fill(-1);
-    this.arrivals = new Float64Array(2 * this.graph.edgeCount * microbatches).fill(Number.NaN);
-    this.departures = new Float64Array(this.arrivals.length).fill(Number.NaN);
-    this.senders = new Int32Array(this.arrivals.length).fill(-1);
+    const edges = edgeCosts(caller, costs, { edges: schedule.stageEdges, stageToRank: schedule.stageToRank });
+    this.messages = new MessageTimes(this.graph, edges, microbatches);
+    this.lanes = new Lanes(ranks, stages);
     this.done = new Uint8Array(stages * microbatches);
     this.receives = new Int32Array(this.explicit ? 2 * stages * microbatches : 0).fill(-1);
     this.cursor = new Int32Array(ranks);
     this.free = new Float64Array(ranks);
     this.last = new Int32Array(ranks).fill(-1);
-    this.laneFree = new Float64Array(ranks);
-    this.laneLast = new Int32Array(ranks).fill(-1);
-    this.blockedWhy = new Uint8Array(ranks);
-    this.blockedKey = new Int32Array(ranks).fill(-1);
-    this.blockedOn = new Int32Array(ranks).fill(-1);
-    this.gathered = new Float64Array(stages);
-    this.gatheredBy = new Int32Array(stages).fill(-1);
-    this.linkFree = new Float64Array(this.edges.links);
-    this.linkLast = new Int32Array(this.edges.links).fill(-1);
+    this.waiting = new WaitingRanks(ranks);
     this.partsDone = new Int32Array(ranks);
     this.receivesOf = new Uint8Array(2 * stages);
     this.graph.crosses.forEach((crosses, edge) => {
@@ -127,8 +107,8 @@ class Replay {
   }
 
   run(): Timing {
-    const { ready, graph, departures, arrivals, senders } = this;
-    for (let rank = this.schedule.rows.length - 1; rank >= 0; rank--) ready.push(rank);
+    const { waiting, messages } = this;
+    const { ready } = waiting;
     do while (ready.length > 0) this.advance(ready.pop()!);
     while (this.workNext());
     this.finishReceives();
@@ -140,8 +120,8 @@ class Replay {
         Array.from(this.cursor, (slot, rank) => ({
           rank,
           slot,
-          why: this.blockedWhy[rank]! as WhyCode,
-          key: this.blockedKey[rank]!,
+          why: waiting.why[rank]! as WhyCode,
+          key: waiting.key[rank]!,
         })),
       );
     }
@@ -151,8 +131,8 @@ class Replay {
       end: this.end,
       cause: this.cause,
       partTimes: this.partTimes,
-      issued: this.issued,
-      messages: { graph, departures, arrivals, senders },
+      issued: this.lanes.issued,
+      messages,
     };
   }
 
@@ -161,7 +141,7 @@ class Replay {
     const done = this.cores?.next() ?? null;
     if (done === null) return false;
     if (this.following[done.rank]!(done.end)) this.cursor[done.rank]!++;
-    this.ready.push(done.rank);
+    this.waiting.ready.push(done.rank);
     return true;
   }
 
@@ -234,23 +214,26 @@ class Replay {
 
   /** Raises `readyAt` to the latest input of an F, I, W or B; false when one is not there yet. */
   private inputsOf(rank: number, word: number): boolean {
-    const { graph, arrivals, explicit } = this;
+    const { graph, explicit } = this;
+    const { arrivals, senders } = this.messages;
     const code = wordCode(word);
     const stage = this.layout.stage(word);
     const microbatch = this.layout.microbatch(word);
-    const gathered = this.gathered[stage]!;
+    const gathered = this.lanes.gathered[stage]!;
     if (gathered > this.readyAt) {
       this.readyAt = gathered;
-      this.readyBy = this.gatheredBy[stage]!;
+      this.readyBy = this.lanes.gatheredBy[stage]!;
     }
     const pair = stage * this.microbatches + microbatch;
     if (code === Code.W)
       return (
-        (this.done[pair]! & doneI) !== 0 || this.isInside(stage, microbatch, true) || this.block(rank, Why.OwnInput, -1)
+        (this.done[pair]! & doneI) !== 0 ||
+        this.isInside(stage, microbatch, true) ||
+        this.waiting.block(rank, Why.OwnInput, -1)
       );
     const backward = code !== Code.F;
     if (backward && (this.done[pair]! & doneF) === 0 && !this.isInside(stage, microbatch, false))
-      return this.block(rank, Why.OwnForward, -1);
+      return this.waiting.block(rank, Why.OwnForward, -1);
     const starts = backward ? graph.outputStart : graph.inputStart;
     const list = backward ? graph.outEdges : graph.inEdges;
     const base = backward ? this.gradients + microbatch : microbatch;
@@ -262,17 +245,17 @@ class Replay {
       const key = base + edge * this.microbatches;
       if (explicit && graph.crosses[edge] === 1) {
         received = this.receives[(backward ? this.done.length : 0) + pair]!;
-        if (received < 0) return this.block(rank, Why.NotReceived, key);
+        if (received < 0) return this.waiting.block(rank, Why.NotReceived, key);
       }
       const at = arrivals[key]!;
       if (Number.isNaN(at)) {
         if (this.isInside((backward ? graph.to : graph.from)[edge]!, microbatch, backward)) continue;
-        return this.block(rank, Why.Arrival, key);
+        return this.waiting.block(rank, Why.Arrival, key);
       }
       if (explicit && graph.crosses[edge] === 1 && at > arrived) arrived = at;
       if (at > this.readyAt) {
         this.readyAt = at;
-        this.readyBy = this.senders[key]!;
+        this.readyBy = senders[key]!;
       }
     }
     if (received >= 0 && arrived > this.end[received]!) this.end[received] = arrived;
@@ -297,48 +280,18 @@ class Replay {
       const edge = list[i]!;
       const key = base + edge * this.microbatches;
       if (graph.crosses[edge] === 0) {
-        this.departures[key] = this.arrivals[key] = finish;
-        this.senders[key] = index;
+        this.messages.handOver(key, finish, index);
       } else if (!this.explicit) {
-        const at = this.transfer(edge, key, finish, index);
+        const at = this.messages.transfer(edge, key, finish, index);
         if (this.costs.blocking && at > this.free[rank]!) this.free[rank] = at;
         this.wake(edge, key);
       }
     }
   }
 
-  /** Sends a message that is ready at `from`, taking its link for as long as it needs; returns when it has arrived. */
-  private transfer(edge: number, key: number, from: number, index: number): number {
-    const { edges, linkFree, linkLast } = this;
-    const backward = key >= this.gradients;
-    const occupancy = (backward ? edges.backwardOccupancy : edges.forwardOccupancy)[edge]!;
-    const latency = (backward ? edges.backwardLatency : edges.forwardLatency)[edge]!;
-    this.senders[key] = index;
-    if (occupancy === 0) {
-      this.departures[key] = from;
-      return (this.arrivals[key] = from + latency);
-    }
-    const link = (backward ? edges.backwardLink : edges.forwardLink)[edge]!;
-    const leave = Math.max(from, linkFree[link]!);
-    linkFree[link] = leave + occupancy;
-    linkLast[link] = index;
-    this.departures[key] = leave;
-    return (this.arrivals[key] = leave + occupancy + latency);
-  }
-
   private wake(edge: number, key: number): void {
     const rank = this.rankOf[(key >= this.gradients ? this.graph.from : this.graph.to)[edge]!]!;
-    if (rank < 0 || this.blockedOn[rank] !== key) return;
-    this.blockedOn[rank] = -1;
-    this.ready.push(rank);
-  }
-
-  /** Notes what a rank waits for (`key` of the message, or -1); always false. */
-  private block(rank: number, why: WhyCode, key: number): false {
-    this.blockedWhy[rank] = why;
-    this.blockedKey[rank] = key;
-    if (why === Why.Arrival) this.blockedOn[rank] = key;
-    return false;
+    if (rank >= 0) this.waiting.wake(rank, key);
   }
 
   /** An overlapped composite as one block: starts with all inputs, gives all results at its end. */
@@ -424,23 +377,21 @@ class Replay {
 
   /** What an UNSHARD or REDUCE_GRAD takes beside computing, once the rank has begun it. */
   private runLane(rank: number, index: number, code: number, stage: number): void {
+    const { lanes } = this;
     const duration = (code === Code.Unshard ? this.costs.unshard : this.costs.reduceGrad)[stage]!;
     const begun = this.free[rank]!;
-    const from = Math.max(begun, this.laneFree[rank]!);
+    const from = Math.max(begun, lanes.free[rank]!);
     if (from > begun && this.last[rank] !== index) {
       // Nothing of it has been done: it starts with its lane.
-      this.issued.set(index, begun);
+      lanes.issued.set(index, begun);
       this.start[index] = from;
-      this.cause[index] = this.laneLast[rank]!;
+      this.cause[index] = lanes.last[rank]!;
     }
     const end = from + duration;
-    this.end[index] = this.laneFree[rank] = end;
-    this.laneLast[rank] = index;
+    this.end[index] = end;
+    lanes.take(rank, index, end);
     if (this.costs.blocking) this.take(rank, index, end);
-    if (code === Code.Unshard) {
-      this.gathered[stage] = end;
-      this.gatheredBy[stage] = index;
-    }
+    if (code === Code.Unshard) lanes.gather(stage, index, end);
   }
 
   private send(rank: number, index: number, word: number): boolean {
@@ -448,7 +399,7 @@ class Replay {
     const microbatch = this.layout.microbatch(word);
     const backward = wordCode(word) === Code.SendB;
     const made = this.done[stage * this.microbatches + microbatch]! & (backward ? doneI | doneB : doneF);
-    if (made === 0) return this.block(rank, Why.NotMade, -1);
+    if (made === 0) return this.waiting.block(rank, Why.NotMade, -1);
     const from = this.departureOf(rank, word);
     const own = this.costs.overhead.send[stage]!;
     if (own === 0) return this.transferAll(rank, index, word, from);
@@ -464,13 +415,12 @@ class Replay {
 
   /** The messages of a send leave, as soon as their links are free. */
   private transferAll(rank: number, index: number, word: number, from: number): true {
-    const { graph } = this;
+    const { graph, messages } = this;
     const stage = this.layout.stage(word);
     const microbatch = this.layout.microbatch(word);
     const backward = wordCode(word) === Code.SendB;
     const starts = backward ? graph.inputStart : graph.outputStart;
     const list = backward ? graph.inEdges : graph.outEdges;
-    const links = backward ? this.edges.backwardLink : this.edges.forwardLink;
     const stop = starts[stage + 1]!;
     let begin = Number.POSITIVE_INFINITY;
     let finish = from;
@@ -479,10 +429,11 @@ class Replay {
       const edge = list[i]!;
       if (graph.crosses[edge] === 0) continue;
       const key = (backward ? this.gradients : 0) + edge * this.microbatches + microbatch;
-      const free = this.linkFree[links[edge]!]!;
-      if (free > from) by = this.linkLast[links[edge]!]!;
+      const link = messages.linkOf(edge, backward);
+      const free = messages.linkFree[link]!;
+      if (free > from) by = messages.linkLast[link]!;
       begin = Math.min(begin, Math.max(from, free));
-      finish = Math.max(finish, this.transfer(edge, key, from, index));
+      finish = Math.max(finish, messages.transfer(edge, key, from, index));
       this.wake(edge, key);
     }
     this.start[index] = begin === Number.POSITIVE_INFINITY ? from : begin;
@@ -532,24 +483,12 @@ class Replay {
 
   /** When all messages of a receive are there; NaN, and the rank blocked, when one is not sent yet. */
   private arrivalFor(rank: number, word: number): number {
-    const { graph } = this;
-    const backward = wordCode(word) === Code.RecvB;
-    const stage = this.layout.stage(word);
-    const base = (backward ? this.gradients : 0) + this.layout.microbatch(word);
-    const starts = backward ? graph.outputStart : graph.inputStart;
-    const list = backward ? graph.outEdges : graph.inEdges;
-    let arrived = 0;
-    for (let i = starts[stage]!; i < starts[stage + 1]!; i++) {
-      const edge = list[i]!;
-      if (graph.crosses[edge] === 0) continue;
-      const key = base + edge * this.microbatches;
-      const at = this.arrivals[key]!;
-      if (Number.isNaN(at)) {
-        this.block(rank, Why.Arrival, key);
-        return Number.NaN;
-      }
-      arrived = Math.max(arrived, at);
-    }
+    const arrived = this.messages.allArrived(
+      this.layout.stage(word),
+      this.layout.microbatch(word),
+      wordCode(word) === Code.RecvB,
+    );
+    if (Number.isNaN(arrived)) this.waiting.block(rank, Why.Arrival, this.messages.missing);
     return arrived;
   }
 

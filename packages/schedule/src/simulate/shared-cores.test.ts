@@ -93,7 +93,8 @@ describe('cores', () => {
         const costs: Costs = { ...times, overhead, overlap, communication };
         const alone = simulate(schedule, costs);
         const shared = simulate(schedule, { ...costs, cores: 4 - 1e-9 });
-        shared.end.forEach((end, i) => expect(Math.abs(end - alone.end[i]!)).toBeLessThan(1e-6));
+        // Each action takes at most 1e-9 / 4 of its time longer, and so does the step until its end; the rest is rounding.
+        shared.end.forEach((end, i) => expect(Math.abs(end - alone.end[i]!)).toBeLessThanOrEqual(1e-9 * alone.end[i]!));
       }
   });
 

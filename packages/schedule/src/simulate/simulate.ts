@@ -1,6 +1,7 @@
 /** @file `simulate`: a schedule and costs in, the times of every action out. */
 
-import { type Costs, resolveCosts } from '../costs/costs.ts';
+import { resolveCosts } from '../costs/cost-table.ts';
+import type { Costs } from '../costs/costs.ts';
 import { Schedule, type ScheduleData } from '../model/schedule.ts';
 import { replay } from './replay.ts';
 import { Simulation } from './simulation.ts';

@@ -1,12 +1,12 @@
 /** @file What a simulated step looked like: times of every action, idle shares, memory, critical path. */
 
-import type { CostTable } from '../costs/costs.ts';
+import type { CostTable } from '../costs/cost-table.ts';
 import type { Action } from '../model/action.ts';
 import { checkCount, ScheduleError } from '../model/errors.ts';
 import { Code, hasMessages, wordCode } from '../model/packed.ts';
 import type { Schedule } from '../model/schedule.ts';
 import { type RankMemory, rankMemory } from './rank-memory.ts';
-import type { Messages, Timing } from './timing.ts';
+import { type Messages, Timing } from './timing.ts';
 
 /** One action with its times. */
 export interface SimulatedAction {
@@ -50,18 +50,9 @@ export interface BubbleRates {
  * The result of `simulate`. Columns hold one number per cell, rows one after the other; bubbles take no time.
  * @example const s = simulate(schedule, { F: 1, I: 1, W: 1 }); s.startOf(1, 0) // when rank 1 starts
  */
-export class Simulation implements Timing {
+export class Simulation extends Timing {
   readonly schedule: Schedule;
   readonly costs: CostTable;
-  /** The cell of a rank and slot is at `offsets[rank] + slot` of the columns. */
-  readonly offsets: Int32Array;
-  readonly start: Float64Array;
-  readonly end: Float64Array;
-  /** The cell whose end decided the start of a cell; -1: it started at once. */
-  readonly cause: Int32Array;
-  readonly messages: Messages;
-  readonly partTimes: ReadonlyMap<number, Float64Array>;
-  readonly issued: ReadonlyMap<number, number>;
   /** Per stage how often its parameters are gathered (UNSHARD), and how often its gradients are reduced (REDUCE_GRAD). */
   readonly allGathers: Int32Array;
   readonly reductions: Int32Array;
@@ -83,15 +74,9 @@ export class Simulation implements Timing {
   constructor(schedule: Schedule, costs: CostTable, timing: Timing) {
     if (!(timing?.start instanceof Float64Array) || typeof costs?.shards !== 'number' || !Array.isArray(schedule?.rows))
       throw new ScheduleError('BAD_OPTION', 'Simulation: made by simulate(schedule, costs); call that instead');
+    super(timing);
     this.schedule = schedule;
     this.costs = costs;
-    this.offsets = timing.offsets;
-    this.start = timing.start;
-    this.end = timing.end;
-    this.cause = timing.cause;
-    this.messages = timing.messages;
-    this.partTimes = timing.partTimes;
-    this.issued = timing.issued;
     this.allGathers = countByStage(schedule, Code.Unshard);
     this.reductions = countByStage(schedule, Code.ReduceGrad);
     const totals = addUp(schedule, timing);

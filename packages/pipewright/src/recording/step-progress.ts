@@ -1,0 +1,98 @@
+/**
+ * @file How far this rank is in its step, in a file that is mapped into memory: whoever watches the run can see it while the rank
+ * is blocked, and after it was killed. It takes one look at the clock for each action, in every step.
+ */
+import { renameSync, rmSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import {
+  PROGRESS_ENTRY,
+  PROGRESS_HEAD,
+  PROGRESS_VERSION,
+  ProgressHead,
+  progressFileOf,
+} from '@pipewright/schedule/internal';
+import { callOp, type Tensor, unscoped } from '@pipewright/torch';
+
+/** Whose progress it is. */
+export interface ProgressOf {
+  readonly rank: number;
+  /** What has to be added to this rank's times, for the clock that all ranks of a machine share. */
+  readonly origin: number;
+  /** Number of entries: actions, and parts of overlapped ones. */
+  readonly actions: number;
+}
+
+/** The progress of one rank. */
+export class StepProgress {
+  /** Keeps the memory mapped. */
+  readonly mapped: Tensor;
+  private readonly numbers: Float64Array;
+  /** The entry under way, those around it while it is performed inside of another, and the last look at the clock. */
+  private current = -1;
+  private readonly outer: number[] = [];
+  private last = 0;
+
+  /** Makes the file; null where that is impossible: the run goes on. */
+  static open(folder: string, of: ProgressOf): StepProgress | null {
+    const file = join(folder, progressFileOf(of.rank));
+    const count = PROGRESS_HEAD + of.actions * PROGRESS_ENTRY;
+    try {
+      // A new file each time, and all of it written: a mapped file that is cut off or finds no room would end the process.
+      writeFileSync(`${file}.new`, new Uint8Array(count * 8), { mode: 0o600 });
+      renameSync(`${file}.new`, file);
+      const mapped = unscoped(() => callOp('aten::from_file', [file, true, count], { dtype: 'float64' }) as Tensor);
+      return new StepProgress(mapped, of.origin);
+    } catch {
+      rmSync(`${file}.new`, { force: true });
+      return null;
+    }
+  }
+
+  private constructor(mapped: Tensor, origin: number) {
+    this.mapped = mapped;
+    this.numbers = mapped.sharedArray() as Float64Array;
+    this.numbers[ProgressHead.Begin] = Number.POSITIVE_INFINITY;
+    this.numbers[ProgressHead.Origin] = origin;
+  }
+
+  beginStep(step: number, training: boolean, now: number): void {
+    const { numbers } = this;
+    numbers[ProgressHead.Begin] = now;
+    numbers[ProgressHead.Step] = step;
+    numbers[ProgressHead.Training] = training ? 1 : 0;
+    numbers[ProgressHead.Version] = PROGRESS_VERSION;
+    this.last = now;
+    this.current = -1;
+    this.outer.length = 0;
+  }
+
+  /** An action begins: where the last one ended, unless it is performed inside of another. */
+  begin(index: number): void {
+    if (this.current >= 0) {
+      this.outer.push(this.current);
+      this.last = performance.now();
+    }
+    this.current = index;
+    this.numbers[PROGRESS_HEAD + index * PROGRESS_ENTRY] = this.last;
+  }
+
+  /** What the action under way has waited for is there. */
+  received(): void {
+    if (this.current >= 0)
+      this.numbers[PROGRESS_HEAD + this.current * PROGRESS_ENTRY + 1] = this.last = performance.now();
+  }
+
+  end(index: number): void {
+    this.numbers[PROGRESS_HEAD + index * PROGRESS_ENTRY + 2] = this.last = performance.now();
+    this.current = this.outer.pop() ?? -1;
+  }
+
+  endStep(now: number): void {
+    this.numbers[ProgressHead.Before] = now - this.numbers[ProgressHead.Begin]!;
+    this.numbers[ProgressHead.End] = now;
+  }
+
+  failStep(): void {
+    this.numbers[ProgressHead.Failed] = performance.now();
+  }
+}
