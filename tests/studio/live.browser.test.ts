@@ -1,43 +1,12 @@
 /** @file A run of example 02 in the studio, from its first step to the death of a rank, in a real browser. */
-import { type ChildProcess, spawn } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { fileURLToPath } from 'node:url';
 import { serveStudio } from '@pipewright/studio';
 import { afterEach, describe, expect, test } from 'vitest';
 import { BrowserPage, chromiumPath } from '../../packages/studio/testing/browser-page.ts';
+import { Job, mostMs, path } from './job.ts';
 
-const path = (name: string): string => fileURLToPath(new URL(`../../${name}`, import.meta.url));
-const bin = path('packages/cli/bin/pipewright.js');
 const example = path('examples/dist/02-train-gpt-pipeline/train.js');
-/** Longest life of a job, in milliseconds. */
-const mostMs = 240_000;
-
-/** A job with all its processes, which end with it or after a while. */
-class Job {
-  errors = '';
-  code: number | null = null;
-  private readonly child: ChildProcess;
-  private readonly timer: NodeJS.Timeout;
-
-  constructor(args: readonly string[]) {
-    this.child = spawn(process.execPath, [bin, ...args], { detached: true, stdio: ['ignore', 'ignore', 'pipe'] });
-    this.child.stderr?.on('data', (text: Buffer) => (this.errors += text.toString()));
-    this.child.on('exit', (code) => (this.code = code ?? -1));
-    this.timer = setTimeout(() => this.end(), mostMs);
-  }
-
-  /** Ends all processes of the job. */
-  end(): void {
-    clearTimeout(this.timer);
-    try {
-      process.kill(-(this.child.pid as number), 'SIGKILL');
-    } catch {
-      // they have ended
-    }
-  }
-}
-
 describe.skipIf(chromiumPath === undefined)('a live run', () => {
   const studio = new BrowserPage();
   let job: Job | null = null;
@@ -90,20 +59,24 @@ describe.skipIf(chromiumPath === undefined)('a live run', () => {
       if (process.env['PIPEWRIGHT_PICTURES'] !== undefined)
         await page.screenshot({ path: join(process.env['PIPEWRIGHT_PICTURES'], 'studio-live.png') });
 
-      const head = readFileSync(join(live, 'rank-1.jsonl'), 'utf8').split('\n', 1)[0] as string;
+      const head = readFileSync(join(live, 'rank-1.jsonl'), 'utf8').split('\n', 1)[0]!;
       const pid = Number(/:(\d+)$/.exec((JSON.parse(head) as { process: string }).process)?.[1]);
       expect(pid).toBeGreaterThan(1);
       process.kill(pid, 'SIGKILL');
 
       for (const each of [page, second]) {
         await expect.poll(() => each.textContent('.problem'), wait).toMatch(/The job failed: .*[Rr]ank 1.*SIGKILL/s);
+        for (const rank of [0, 1])
+          expect(await each.textContent('.problem')).toMatch(
+            new RegExp(`Rank ${rank} had (ended|done \\d+ of 16 actions of) step \\d+`),
+          );
         const rows = await each.$$eval('.places tbody tr', (all) => all.map((row) => row.textContent ?? ''));
         expect(rows).toHaveLength(2);
         expect(rows[1]).toMatch(/^1(failed|ended|killed|gone|lost|exited)/);
         expect(rows[0]).toMatch(/^0(working|waiting|stopped|failed)\d+[a-zA-Z]/); // its state, its step, and where in it
         // The last step is still there: bars in the colours of forwards.
         const blue = await each.evaluate(() => {
-          const canvas = document.querySelector('canvas.lanes') as HTMLCanvasElement;
+          const canvas = document.querySelector<HTMLCanvasElement>('canvas.lanes')!;
           const { data } = canvas.getContext('2d')!.getImageData(90, 0, canvas.width - 90, canvas.height);
           let found = 0;
           for (let i = 0; i < data.length; i += 4)

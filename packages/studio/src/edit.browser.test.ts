@@ -40,13 +40,41 @@ describe.skipIf(chromiumPath === undefined)('edit', () => {
     expect(simulate(Schedule.fromJSON(json.bytes.toString())).makespan).toBeGreaterThan(0);
   });
 
+  test('keys reach every rank; what was pasted can be undone; the pointer names an action', async () => {
+    const { page } = studio;
+    await studio.open('view=edit&ranks=3&microbatches=3');
+    await page.focus('canvas.lanes');
+    await page.keyboard.press('ArrowRight');
+    await page.keyboard.press('ArrowDown');
+    await page.keyboard.press('ArrowDown');
+    await page.keyboard.press('ArrowDown'); // there is no rank below
+    await page.keyboard.press('Delete');
+    await expect.poll(said).toContain('2F0 deleted on rank 2');
+    await page.click('summary');
+    await page.fill('textarea', '0F0,0B0');
+    await page.click('.paste button');
+    await expect.poll(said).toMatch(/Every rule is kept\..*pasted/);
+    await page.click('button:text-is("undo")');
+    await expect.poll(said).toContain('2F0 deleted on rank 2');
+    await page.click('button:text-is("undo")');
+    await expect.poll(said).toMatch(/Every rule is kept\..*opened/);
+    await page.click('button:text-is("redo")');
+    await page.click('button:text-is("redo")');
+    await expect.poll(said).toContain('pasted');
+    const box = (await page.locator('canvas.lanes').boundingBox())!;
+    await page.mouse.move(box.x + 100, box.y + 35);
+    await expect
+      .poll(() => page.locator('canvas.lanes').getAttribute('title'))
+      .toMatch(/^0F0 on rank 0: 0 to [\d.]+ ms$/);
+  });
+
   test('a deadlock is drawn as a cycle between the ranks', async () => {
     const { page } = studio;
     await studio.open('view=edit');
     await page.click('summary');
     const red = (): Promise<number> =>
       page.evaluate(() => {
-        const canvas = document.querySelector('canvas.lanes') as HTMLCanvasElement;
+        const canvas = document.querySelector<HTMLCanvasElement>('canvas.lanes')!;
         const { data } = canvas.getContext('2d')!.getImageData(90, 0, canvas.width - 90, canvas.height);
         let found = 0;
         for (let i = 0; i < data.length; i += 4)

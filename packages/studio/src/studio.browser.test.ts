@@ -13,7 +13,7 @@ describe.skipIf(chromiumPath === undefined)('studio', () => {
       /^Shortest for 4 ranks and 8 microbatches: ZBVZeroBubble.*1F1B: step time 33 ms, 27\.3% idle/,
     );
     const filled = await studio.page.evaluate(() => {
-      const canvas = document.querySelector('canvas.lanes') as HTMLCanvasElement;
+      const canvas = document.querySelector<HTMLCanvasElement>('canvas.lanes')!;
       const { data } = canvas.getContext('2d')!.getImageData(90, 30, canvas.width - 100, 120);
       let blue = 0;
       for (let i = 0; i < data.length; i += 4)
@@ -111,6 +111,7 @@ describe.skipIf(chromiumPath === undefined)('studio', () => {
     await expect.poll(() => studio.page.textContent('.details h2')).toBe('1F0');
     expect(await studio.page.textContent('.details')).toMatch(/waits for.*0F0 on rank 0.*activation/);
     expect(await studio.page.textContent('.details')).toContain('critical: no slack');
+    expect(await studio.page.textContent('.details')).toContain('1 ms to 2 ms (1 ms)');
     const box = (await studio.page.locator('canvas.lanes').boundingBox())!;
     await studio.page.mouse.click(box.x + 86 + 8, box.y + 40);
     await expect.poll(() => studio.page.textContent('.details h2')).toBe('0F0');

@@ -24,7 +24,7 @@ export class BrowserPage {
   constructor() {
     beforeAll(async () => {
       this.browser = await chromium.launch({
-        executablePath: chromiumPath as string,
+        executablePath: chromiumPath!,
         args: ['--no-sandbox', '--disable-gpu', '--disable-background-networking'],
         timeout: 60_000,
       });

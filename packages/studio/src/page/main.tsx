@@ -8,4 +8,4 @@ const data: StudioData = {
   files: Array.isArray(given.files) ? given.files : [],
   events: typeof given.events === 'string' ? given.events : null,
 };
-render(<App data={data} />, document.getElementById('app') as HTMLElement);
+render(<App data={data} />, document.getElementById('app')!);

@@ -21,7 +21,7 @@ async function serve(
   const studio = await serveStudio(options);
   opened.push(studio);
   const url = new URL(studio.url);
-  return { studio, port: Number(url.port), token: url.searchParams.get('token') as string };
+  return { studio, port: Number(url.port), token: url.searchParams.get('token')! };
 }
 
 function ask(

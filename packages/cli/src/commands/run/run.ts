@@ -99,7 +99,7 @@ function launchOptions(script: string, args: readonly string[], flags: RunFlags)
     throw new UsageError('--threads and --processes exclude each other; give one of them');
   const { nnodes = 1, timeout, grace, cores } = flags;
   return {
-    ranks: flags.ranks as number,
+    ranks: flags.ranks!,
     script,
     args,
     mode: flags.threads === true ? 'threads' : 'processes',

@@ -4,6 +4,7 @@ import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
 import type { PipelinePlan } from '@pipewright/schedule';
 import type { LaunchError, Launched } from 'pipewright/launch';
+import { removeProgress } from './live-progress.ts';
 import { LiveStatusWriter } from './live-status.ts';
 import { type PlanRunFlags, reportPlan } from './plan-check.ts';
 
@@ -34,6 +35,7 @@ export async function openWatch(flags: WatchFlags & PlanRunFlags, plan: Pipeline
   process.env['PIPEWRIGHT_LIVE'] = folder;
   const files = plan === null ? [] : [{ name: livePlan, text: JSON.stringify(plan) }];
   keepPlan(folder, files[0]?.text ?? null);
+  removeProgress(folder);
   const studio =
     flags.studio === true ? await (await import('@pipewright/studio')).serveStudio({ live: folder, files }) : null;
   if (studio !== null) console.error(`pipewright: the studio is at ${studio.url}`);

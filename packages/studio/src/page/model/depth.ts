@@ -19,7 +19,7 @@ export function recut(costs: CostSettings, from: number, to: number): CostSettin
   };
   const sampled = (values: readonly number[], at: (stage: number) => number): number[] => {
     const given = forStages(values, from);
-    return Array.from({ length: to }, (_, stage) => given[Math.max(0, Math.min(from - 1, at(stage)))] as number);
+    return Array.from({ length: to }, (_, stage) => given[Math.max(0, Math.min(from - 1, at(stage)))]!);
   };
   return {
     F: amounts(costs.F),
@@ -40,6 +40,6 @@ function amountWithin(given: readonly number[], begin: number, end: number): num
   const count = given.length;
   let sum = 0;
   for (let stage = Math.floor(begin * count + 1e-9); stage < Math.min(count, end * count - 1e-9); stage++)
-    sum += (given[stage] as number) * (Math.min(end * count, stage + 1) - Math.max(begin * count, stage));
+    sum += given[stage]! * (Math.min(end * count, stage + 1) - Math.max(begin * count, stage));
   return sum;
 }

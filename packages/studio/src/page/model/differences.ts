@@ -56,14 +56,14 @@ export function differencesOf({ recorded, planned }: RecordedView): Differences 
 /** Actions of a rank that are in both, in the order in which they ran. */
 function pairsOf(lane: Lane, plan: Track): Difference[] {
   const at = new Map<number, number>();
-  for (let i = 0; i < plan.count; i++) at.set(plan.slot[i] as number, i);
+  for (let i = 0; i < plan.count; i++) at.set(plan.slot[i]!, i);
   const { main } = lane;
   return Array.from({ length: main.count }, (_, i) => i).flatMap((i) => {
-    const slot = main.slot[i] as number;
+    const slot = main.slot[i]!;
     const other = at.get(slot);
     if (other === undefined) return [];
-    const planned = [plan.start[other] as number, plan.end[other] as number] as const;
-    const recorded = [main.start[i] as number, main.end[i] as number] as const;
+    const planned = [plan.start[other]!, plan.end[other]!] as const;
+    const recorded = [main.start[i]!, main.end[i]!] as const;
     const longer = lengthOf(planned) === 0 ? 0 : lengthOf(recorded) / lengthOf(planned) - 1;
     return [{ rank: lane.rank, slot, planned, recorded, longer }];
   });
@@ -107,7 +107,7 @@ export function sayOne(view: RecordedView, place: CellPlace): string | null {
     const other = beside?.slot.indexOf(place.slot) ?? -1;
     return other < 0 || beside === null ? null : `${name}: ${span(beside.start[other]!, beside.end[other]!)}.`;
   }
-  const now = span(main.start[at] as number, main.end[at] as number);
+  const now = span(main.start[at]!, main.end[at]!);
   const found = plan === undefined ? undefined : pairsOf(lane, plan.main).find(({ slot }) => slot === place.slot);
   if (found === undefined) return `${name}: ${now}.`;
   const shift = found.recorded[0] - found.planned[0];

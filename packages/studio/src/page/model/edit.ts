@@ -25,6 +25,20 @@ export interface Judged {
 /** Rows of texts; an empty text is a bubble. */
 type Rows = readonly (readonly string[])[];
 
+/** One state of a schedule under edit. */
+interface State {
+  /** What was opened: names and places that changes leave alone. */
+  readonly base: Schedule;
+  readonly rows: Rows;
+  readonly what: string;
+  /** Whether nothing was changed since it was opened. */
+  readonly isOpened: boolean;
+}
+
+function opened(schedule: Schedule, what: string): State {
+  return { base: schedule, rows: rowsOf(schedule), what, isOpened: true };
+}
+
 /** Largest file that is opened for editing, in cells. */
 const mostCells = 2_000_000;
 
@@ -51,20 +65,25 @@ export function readSchedule(text: string): Schedule {
 
 /** A history of one schedule: every change makes a new state, and states can be gone back to. */
 export class Editor {
-  private readonly states: { rows: Rows; what: string }[] = [];
+  private readonly states: State[] = [];
   private position = 0;
-  private readonly base: Schedule;
 
   constructor(schedule: Schedule) {
-    this.base = schedule;
-    this.states.push({ rows: rowsOf(schedule), what: 'opened' });
+    this.states.push(opened(schedule, 'opened'));
+  }
+
+  /** Goes on with another schedule; undo comes back to this one. */
+  open(schedule: Schedule): boolean {
+    this.push(opened(schedule, `${schedule.name} pasted`));
+    return true;
   }
 
   /** The schedule as it is now. */
   get schedule(): Schedule {
-    const { name, stages, microbatches, stageToRank, edges, ranks } = this.base;
+    const { base, isOpened } = this.state;
+    const { name, stages, microbatches, stageToRank, edges, ranks } = base;
     return Schedule.from({
-      name: this.position === 0 ? name : `${name.replace(/ \(edited\)$/, '')} (edited)`,
+      name: isOpened ? name : `${name.replace(/ \(edited\)$/, '')} (edited)`,
       ranks,
       stages,
       microbatches,
@@ -84,7 +103,7 @@ export class Editor {
 
   /** What the last change was. */
   get lastChange(): string {
-    return (this.states[this.position] as { what: string }).what;
+    return this.state.what;
   }
 
   /** Moves a cell of a row to before another position of the same row; no change where it stands there already. */
@@ -135,12 +154,20 @@ export class Editor {
   }
 
   private get rows(): Rows {
-    return (this.states[this.position] as { rows: Rows }).rows;
+    return this.state.rows;
+  }
+
+  private get state(): State {
+    return this.states[this.position]!;
   }
 
   private change(rank: number, row: readonly string[], what: string): void {
+    this.push({ base: this.state.base, rows: this.rows.with(rank, row), what, isOpened: false });
+  }
+
+  private push(state: State): void {
     this.states.length = this.position + 1;
-    this.states.push({ rows: this.rows.with(rank, row), what });
+    this.states.push(state);
     this.position++;
   }
 }

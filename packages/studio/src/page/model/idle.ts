@@ -1,6 +1,6 @@
 /** @file Why ranks are idle: the idle time of a step by cause, and the sentence that says what matters most. */
 import { percent, type Simulation } from '@pipewright/schedule';
-import { Code, wordCode } from '@pipewright/schedule/internal';
+import { Code, isSendCode, wordCode } from '@pipewright/schedule/internal';
 
 /** Idle time of one rank, by cause; the sum with `busy` is the makespan. */
 export interface RankIdle {
@@ -32,30 +32,33 @@ export function idleByCause(simulation: Simulation): readonly RankIdle[] {
 function addUpIdle(simulation: Simulation): RankIdle[] {
   const { schedule, offsets, start, end, cause, makespan } = simulation;
   return schedule.rows.map((row, rank) => {
-    const offset = offsets[rank] as number;
+    const offset = offsets[rank]!;
     let free = 0;
     let first = true;
     let busy = 0;
     const sums = { fill: 0, activation: 0, gradient: 0, message: 0 };
     const waitsFor = new Map<number, number>();
     for (let slot = 0; slot < row.length; slot++) {
-      if (row[slot] === 0 || (end[offset + slot] as number) <= (start[offset + slot] as number)) continue;
-      const code = wordCode(row[slot] as number);
+      if (row[slot] === 0 || end[offset + slot]! <= start[offset + slot]!) continue;
+      const code = wordCode(row[slot]!);
       if (code > Code.B && code < Code.OverlapFB) continue; // runs beside
-      const begin = start[offset + slot] as number;
+      const begin = start[offset + slot]!;
       const gap = begin - free;
       if (gap > 0 && first) sums.fill += gap;
       else if (gap > 0) {
-        const by = cause[offset + slot] as number;
+        const by = cause[offset + slot]!;
         const other = by < 0 ? rank : rankOf(offsets, by);
-        const underWay = by < 0 ? 0 : Math.min(gap, Math.max(0, begin - (end[by] as number)));
+        // A message is under way from the end of what made it, or from the beginning of its send.
+        const sends = by >= 0 && isSendCode(wordCode(schedule.rows[other]![by - offsets[other]!]!));
+        const left = by < 0 ? begin : sends ? start[by]! : end[by]!;
+        const underWay = Math.min(gap, Math.max(0, begin - left));
         sums.message += underWay;
         sums[code === Code.F ? 'activation' : 'gradient'] += gap - underWay;
         if (other !== rank) waitsFor.set(other, (waitsFor.get(other) ?? 0) + gap);
       }
       first = false;
-      busy += (end[offset + slot] as number) - begin;
-      free = end[offset + slot] as number;
+      busy += end[offset + slot]! - begin;
+      free = end[offset + slot]!;
     }
     return { rank, busy, ...sums, drain: makespan - free, waitsFor };
   });
@@ -86,7 +89,7 @@ function rankOf(offsets: Int32Array, cell: number): number {
   let high = offsets.length - 2;
   while (low < high) {
     const middle = (low + high + 1) >> 1;
-    if ((offsets[middle] as number) <= cell) low = middle;
+    if (offsets[middle]! <= cell) low = middle;
     else high = middle - 1;
   }
   return low;

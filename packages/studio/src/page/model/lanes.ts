@@ -40,8 +40,8 @@ export class Track {
     });
     const sums = new Float64Array((count + 1) * width);
     for (let i = 0, at = 0; i < count; i++) {
-      for (let k = 0; k < width; k++, at++) sums[at + width] = sums[at] as number;
-      (sums[at + (place[kind[i] as number] as number)] as number) += (end[i] as number) - (start[i] as number);
+      for (let k = 0; k < width; k++, at++) sums[at + width] = sums[at]!;
+      sums[at + place[kind[i]!]!]! += end[i]! - start[i]!;
     }
     return sums;
   }
@@ -122,18 +122,16 @@ class RankBars {
     this.faces = new FaceReader(schedule);
     const offsets = new Int32Array(schedule.rows.length * 2 + 1);
     const present = new Uint8Array(visualOrder.length);
-    const isShown = (i: number): boolean =>
-      (end[i] as number) > (start[i] as number) && schedule.rows[rank[i] as number] !== undefined;
+    const isShown = (i: number): boolean => end[i]! > start[i]! && schedule.rows[rank[i]!] !== undefined;
     for (let i = 0; i < count; i++) {
       if (!isShown(i)) continue;
-      (offsets[(rank[i] as number) * 2 + (beside[i] as number) + 1] as number)++;
+      offsets[rank[i]! * 2 + beside[i]! + 1]!++;
       present[this.kind(i)] = 1;
     }
-    for (let i = 1; i < offsets.length; i++) (offsets[i] as number) += offsets[i - 1] as number;
-    const order = new Int32Array(offsets.at(-1) as number);
+    for (let i = 1; i < offsets.length; i++) offsets[i]! += offsets[i - 1]!;
+    const order = new Int32Array(offsets.at(-1)!);
     const next = offsets.slice();
-    for (let i = 0; i < count; i++)
-      if (isShown(i)) order[(next[(rank[i] as number) * 2 + (beside[i] as number)] as number)++] = i;
+    for (let i = 0; i < count; i++) if (isShown(i)) order[next[rank[i]! * 2 + beside[i]!]!++] = i;
     this.order = order;
     this.offsets = offsets;
     this.kinds = indicesOf(present);
@@ -144,7 +142,7 @@ class RankBars {
     const { bars } = this.picture;
     const at = rank * 2 + side;
     const order = this.order.subarray(this.offsets[at], this.offsets[at + 1]);
-    if (!isSorted(order, bars.start)) order.sort((a, b) => (bars.start[a] as number) - (bars.start[b] as number));
+    if (!isSorted(order, bars.start)) order.sort((a, b) => bars.start[a]! - bars.start[b]!);
     const count = order.length;
     const start = new Float64Array(count);
     const end = new Float64Array(count);
@@ -154,31 +152,30 @@ class RankBars {
     const present = new Uint8Array(visualOrder.length);
     let free = Number.NEGATIVE_INFINITY;
     for (let i = 0; i < count; i++) {
-      const bar = order[i] as number;
+      const bar = order[i]!;
       // Bars beside compute may overlap each other: what is hidden below an earlier one is not counted twice.
-      const begin = Math.max(bars.start[bar] as number, free);
-      free = Math.max(begin, bars.end[bar] as number);
+      const begin = Math.max(bars.start[bar]!, free);
+      free = Math.max(begin, bars.end[bar]!);
       start[i] = begin;
       end[i] = free;
-      slot[i] = bars.slot[bar] as number;
+      slot[i] = bars.slot[bar]!;
       kind[i] = this.kind(bar);
-      chunk[i] = Math.min(255, this.faces.chunk(rank, slot[i] as number));
-      present[kind[i] as number] = 1;
+      chunk[i] = Math.min(255, this.faces.chunk(rank, slot[i]!));
+      present[kind[i]!] = 1;
     }
     return new Track({ start, end, kind, chunk, slot, kinds: indicesOf(present) });
   }
 
   private kind(bar: number): number {
     const { bars, schedule } = this.picture;
-    const word = (schedule.rows[bars.rank[bar] as number] as Int32Array)[bars.slot[bar] as number] as number;
+    const word = schedule.rows[bars.rank[bar]!]![bars.slot[bar]!]!;
     const code = wordCode(word);
-    return kindOfCode[code === Code.Composite ? schedule.composites.codeOf(word) : code] as number;
+    return kindOfCode[code === Code.Composite ? schedule.composites.codeOf(word) : code]!;
   }
 }
 
 function isSorted(order: Int32Array, by: Float64Array): boolean {
-  for (let i = 1; i < order.length; i++)
-    if ((by[order[i] as number] as number) < (by[order[i - 1] as number] as number)) return false;
+  for (let i = 1; i < order.length; i++) if (by[order[i]!]! < by[order[i - 1]!]!) return false;
   return true;
 }
 
@@ -189,17 +186,17 @@ function indicesOf(marks: Uint8Array): Uint8Array {
 
 /** The last bar that starts at or before a time, from a first guess; -1 where there is none. */
 export function barAt({ start, count }: Track, time: number, from = 0): number {
-  let low = from < 0 || from >= count || (start[from] as number) > time ? -1 : from;
+  let low = from < 0 || from >= count || start[from]! > time ? -1 : from;
   // Near the guess first, in growing steps.
   let step = 1;
-  while (low + step < count && (start[low + step] as number) <= time) {
+  while (low + step < count && start[low + step]! <= time) {
     low += step;
     step *= 2;
   }
   let high = Math.min(count, low + step);
   while (high - low > 1) {
     const middle = (low + high) >> 1;
-    if ((start[middle] as number) <= time) low = middle;
+    if (start[middle]! <= time) low = middle;
     else high = middle;
   }
   return low;
@@ -211,11 +208,11 @@ export function busyUntil(track: Track, time: number, at: number, into: Float64A
   const width = into.length;
   // Before the first bar, the sums before it: none.
   const row = Math.max(0, at) * width;
-  for (let k = 0; k < width; k++) into[k] = sums[row + k] as number;
+  for (let k = 0; k < width; k++) into[k] = sums[row + k]!;
   if (at < 0) return;
-  const own = Math.min(time, track.end[at] as number) - (track.start[at] as number);
-  const kind = track.kind[at] as number;
-  for (let k = 0; k < width; k++) if (kinds[k] === kind) (into[k] as number) += own;
+  const own = Math.min(time, track.end[at]!) - track.start[at]!;
+  const kind = track.kind[at]!;
+  for (let k = 0; k < width; k++) if (kinds[k] === kind) into[k]! += own;
 }
 
 /** The shares of every kind in a stretch of time, in the order of `track.kinds`; what is missing to 1 is idle. */
@@ -224,15 +221,15 @@ export function sharesOf(track: Track, from: number, to: number): Float64Array {
   const at = barAt(track, from);
   busyUntil(track, from, at, before);
   busyUntil(track, to, barAt(track, to, at), until);
-  return until.map((time, k) => (to > from ? (time - (before[k] as number)) / (to - from) : 0));
+  return until.map((time, k) => (to > from ? (time - before[k]!) / (to - from) : 0));
 }
 
 /** Fill of a bar as `#rrggbb`. */
 export function fillOf(kind: number, chunk: number, chunks: number): string {
-  return toneOf(visualOrder[kind] as (typeof visualOrder)[number], chunk, chunks);
+  return toneOf(visualOrder[kind]!, chunk, chunks);
 }
 
 /** Fill of a kind as `#rrggbb`. */
 export function fillOfKind(kind: number): string {
-  return computationVisuals[visualOrder[kind] as (typeof visualOrder)[number]].color;
+  return computationVisuals[visualOrder[kind]!].color;
 }

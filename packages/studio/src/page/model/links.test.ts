@@ -1,7 +1,7 @@
 /** @file Slack is what it says: an action that ends that much later leaves the step as long as it is, more makes it longer. */
 
 import { fc, test } from '@fast-check/vitest';
-import { buildSchedule, type Simulation, simulate } from '@pipewright/schedule';
+import { buildSchedule, lower, type Simulation, simulate } from '@pipewright/schedule';
 import { expect } from 'vitest';
 import { idleByCause } from './idle.ts';
 import { Links } from './links.ts';
@@ -13,7 +13,7 @@ function delayed(simulation: Simulation, links: Links, cell: { rank: number; slo
   for (const event of simulation.events().toSorted((a, b) => a.start - b.start || a.end - b.end)) {
     const begin = links
       .before(event)
-      .reduce((latest, { from, delay }) => Math.max(latest, (ends.get(key(from)) as number) + delay), event.start);
+      .reduce((latest, { from, delay }) => Math.max(latest, ends.get(key(from))! + delay), event.start);
     const longer = key(event) === key(cell) ? by : 0;
     ends.set(key(event), begin + (event.end - event.start) + longer);
   }
@@ -40,6 +40,18 @@ test.prop(
   expect(delayed(simulation, links, cell, slack * 0.999)).toBeLessThanOrEqual(makespan * (1 + 1e-9));
   expect(delayed(simulation, links, cell, slack + makespan * 0.01)).toBeGreaterThan(makespan);
   for (const step of simulation.criticalPath) expect(links.slack(step)).toBeLessThanOrEqual(makespan * 1e-9);
+});
+
+test('the time of a message under way is its own cause, whether sends are actions or not', () => {
+  const plain = buildSchedule('1F1B', { ranks: 4, microbatches: 8 });
+  const costs = { F: 1, I: 1, W: 1, comm: 0.3 };
+  const [first] = idleByCause(simulate(plain, costs));
+  // Before 0B0 and 0B2 to 0B7 rank 0 waits for a gradient; each is 0.3 under way.
+  expect(first!.message).toBeCloseTo(7 * 0.3, 9);
+  expect(first!.gradient).toBeGreaterThan(5);
+  const [lowered] = idleByCause(simulate(lower(plain), costs));
+  expect(lowered!.message).toBeCloseTo(first!.message, 9);
+  expect(lowered!.gradient).toBeCloseTo(first!.gradient, 9);
 });
 
 test.prop([fc.constantFrom('1F1B', 'ZB1P', 'VHalf', 'LoopedBFS'), fc.integer({ min: 2, max: 5 })], { numRuns: 30 })(

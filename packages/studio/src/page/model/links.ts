@@ -37,7 +37,7 @@ export class Links {
     }
     this.out = out;
     this.into = into;
-    const cells = simulation.offsets[simulation.offsets.length - 1] as number;
+    const cells = simulation.offsets[simulation.offsets.length - 1]!;
     this.next = new Int32Array(cells).fill(-1);
     this.previous = new Int32Array(cells).fill(-1);
     simulation.schedule.rows.forEach((row, rank) => {
@@ -56,7 +56,7 @@ export class Links {
   before(place: CellPlace): WaitLink[] {
     const at = this.cell(place);
     const links = (this.into.get(at) ?? []).map((message) => linkOf(message));
-    const previous = this.previous[at] as number;
+    const previous = this.previous[at]!;
     if (previous >= 0) links.push(rowLink(this.placeOf(previous), place));
     return links;
   }
@@ -65,14 +65,14 @@ export class Links {
   after(place: CellPlace): WaitLink[] {
     const at = this.cell(place);
     const links = (this.out.get(at) ?? []).map((message) => linkOf(message));
-    const next = this.next[at] as number;
+    const next = this.next[at]!;
     if (next >= 0) links.push(rowLink(place, this.placeOf(next)));
     return links;
   }
 
   /** How much later a cell could end without making the step longer; 0: it is critical. */
   slack(place: CellPlace): number {
-    return this.slacks()[this.cell(place)] as number;
+    return this.slacks()[this.cell(place)]!;
   }
 
   /** The slack of every cell, in the order of the simulation's columns; bubbles have none. */
@@ -81,14 +81,11 @@ export class Links {
     const { start, end, makespan } = this.simulation;
     const latest = new Float64Array(end.length).fill(makespan); // latest end
     // A cell never starts before what it waits for, so cells in the reverse order of their starts are in dependency order.
-    const order = Array.from(end.keys()).sort(
-      (a, b) => (start[b] as number) - (start[a] as number) || (end[b] as number) - (end[a] as number),
-    );
+    const order = Array.from(end.keys()).sort((a, b) => start[b]! - start[a]! || end[b]! - end[a]!);
     for (const at of order) {
       let limit = makespan;
-      const next = this.next[at] as number;
-      const begin = (cell: number): number =>
-        (latest[cell] as number) - ((end[cell] as number) - (start[cell] as number));
+      const next = this.next[at]!;
+      const begin = (cell: number): number => latest[cell]! - (end[cell]! - start[cell]!);
       if (next >= 0) limit = Math.min(limit, begin(next));
       for (const message of this.out.get(at) ?? [])
         limit = Math.min(
@@ -97,19 +94,19 @@ export class Links {
         );
       latest[at] = limit;
     }
-    this.slackCache = latest.map((value, at) => clean(value - (end[at] as number), makespan));
+    this.slackCache = latest.map((value, at) => clean(value - end[at]!, makespan));
     return this.slackCache;
   }
 
   private cell({ rank, slot }: CellPlace): number {
-    return (this.simulation.offsets[rank] as number) + slot;
+    return this.simulation.offsets[rank]! + slot;
   }
 
   private placeOf(cell: number): CellPlace {
     const { offsets } = this.simulation;
     let rank = 0;
-    while ((offsets[rank + 1] as number) <= cell) rank++;
-    return { rank, slot: cell - (offsets[rank] as number) };
+    while (offsets[rank + 1]! <= cell) rank++;
+    return { rank, slot: cell - offsets[rank]! };
   }
 }
 

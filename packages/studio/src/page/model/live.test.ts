@@ -35,7 +35,7 @@ function recordingOf(simulation: Simulation): Recording {
 }
 
 const state = (recording: Recording, fields: Partial<LiveState> = {}): LiveState => ({
-  ...{ schedule, steps: [], recording, status: null, tokensPerStep: null, now: 10_000 },
+  ...{ schedule, steps: [], recording, status: null, unfinished: null, tokensPerStep: null, now: 10_000 },
   ...fields,
 });
 

@@ -1,6 +1,7 @@
 /** @file What a running job tells, put into words: who is slower than planned, who waits for whom and since when. */
 import {
   formatAction,
+  type LivePlace,
   type LiveStatus,
   type LiveStepSummary,
   percent,
@@ -10,6 +11,7 @@ import {
   type Schedule,
 } from '@pipewright/schedule';
 import { type Differences, saySlowRanks } from './differences.ts';
+import { sayUnfinished, type UnfinishedStep } from './unfinished.ts';
 
 /** What the page knows of a running job. */
 export interface LiveState {
@@ -17,6 +19,8 @@ export interface LiveState {
   readonly steps: readonly LiveStepSummary[];
   readonly recording: Recording | null;
   readonly status: LiveStatus | null;
+  /** The step under way, where the job failed in it or it takes long. */
+  readonly unfinished: UnfinishedStep | null;
   readonly tokensPerStep: number | null;
   /** Milliseconds since 1970, on the clock of the job. */
   readonly now: number;
@@ -33,18 +37,27 @@ function computeTimes(recording: Recording): number[] {
 /** Share by which a rank must be above the others to be named. */
 const notable = 0.1;
 
+/** Milliseconds from which on a wait is told. */
+const longWaitMs = 2000;
+
+function isLongWait(now: number): (place: LivePlace) => boolean {
+  return ({ waitingFor, since }) => waitingFor !== null && now - since >= longWaitMs;
+}
+
 /** Sentences about a running job, the most important first; `differences` from the plan that the run follows, null without one. */
 export function sayLive(state: LiveState, differences: Differences | null): string[] {
   const { status, recording } = state;
   const said: string[] = [];
   if (status?.ended?.failed === true) said.push(`The job failed: ${status.ended.message}`);
   else if (status?.ended) said.push('The job has ended.');
-  for (const place of status?.places ?? []) {
+  if (status?.ended?.failed === true && state.unfinished !== null) said.push(...sayUnfinished(state.unfinished, true));
+  const waits = status?.ended ? [] : (status?.places ?? []).filter(isLongWait(state.now));
+  for (const place of waits) {
     const seconds = (state.now - place.since) / 1000;
-    if (place.waitingFor === null || seconds < 2 || status?.ended) continue;
     const whom = place.waitingFor === 'all' ? 'all others' : `rank ${place.waitingFor}`;
     said.push(`Rank ${place.rank} has waited ${quantity(Math.round(seconds))} s for ${whom} (${place.action}).`);
   }
+  if (waits.length > 0 && state.unfinished !== null) said.push(...sayUnfinished(state.unfinished, false));
   if (recording !== null && !status?.ended)
     said.push(...(differences === null ? sayStragglers(recording) : saySlowRanks(differences)));
   return said;

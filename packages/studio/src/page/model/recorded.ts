@@ -79,7 +79,7 @@ function openTrace(name: string, trace: ReadTrace): OpenedRun {
     stepCount: trace.steps.length,
     stepNumber: (at) => at,
     view: (at) => ({
-      recorded: lanesOf(pictureOfActions(trace.schedule, trace.steps[at] as readonly TracedAction[])),
+      recorded: lanesOf(pictureOfActions(trace.schedule, trace.steps[at]!)),
       planned: null,
     }),
     recording: null,
@@ -89,29 +89,30 @@ function openTrace(name: string, trace: ReadTrace): OpenedRun {
   };
 }
 
-/** A picture of actions whose times are known. */
-function pictureOfActions(schedule: Schedule, actions: readonly TracedAction[]): Picture {
+/** A picture of actions whose times are known, `until` at least; its zero is the first start unless `until` is given. */
+export function pictureOfActions(schedule: Schedule, actions: readonly TracedAction[], until?: number): Picture {
   const place = new Map<string, number>();
   schedule.order.forEach((row, rank) =>
     row.forEach((action, slot) => {
       if (action !== null) place.set(keyOf(rank, action), slot);
     }),
   );
-  const known = actions.filter(({ rank, action }) => place.has(keyOf(rank, action)));
-  const begin = known.reduce((least, { start }) => Math.min(least, start), Number.POSITIVE_INFINITY);
+  const slotOf = ({ rank, action, slot }: TracedAction): number | undefined => slot ?? place.get(keyOf(rank, action));
+  const known = actions.filter((one) => slotOf(one) !== undefined);
+  const first = known.reduce((least, { start }) => Math.min(least, start), Number.POSITIVE_INFINITY);
+  const begin = until === undefined ? first : 0;
   const count = known.length;
   const busy = new Float64Array(schedule.ranks);
   const bars: Bars = {
     count,
     rank: Int32Array.from(known, ({ rank }) => rank),
-    slot: Int32Array.from(known, ({ rank, action }) => place.get(keyOf(rank, action)) as number),
+    slot: Int32Array.from(known, (one) => slotOf(one)!),
     start: Float64Array.from(known, ({ start }) => start - begin),
     end: Float64Array.from(known, ({ end }) => end - begin),
     beside: Uint8Array.from(known, ({ action }) => (computationVisuals[action.kind].role === 'compute' ? 0 : 1)),
   };
-  for (let i = 0; i < count; i++)
-    if (bars.beside[i] === 0) busy[bars.rank[i] as number]! += (bars.end[i] as number) - (bars.start[i] as number);
-  const makespan = bars.end.reduce((most, end) => Math.max(most, end), 0);
+  for (let i = 0; i < count; i++) if (bars.beside[i] === 0) busy[bars.rank[i]!]! += bars.end[i]! - bars.start[i]!;
+  const makespan = bars.end.reduce((most, end) => Math.max(most, end), until ?? 0);
   const mean = busy.reduce((sum, value) => sum + value, 0) / Math.max(1, schedule.ranks);
   const idle = makespan > 0 ? 1 - mean / makespan : 0;
   return {

@@ -8,6 +8,8 @@ import { type Action, formatAction, isComputeOp, parseAction, Schedule, Schedule
 export interface TracedAction {
   readonly rank: number;
   readonly action: Action;
+  /** Where it is in the rank's row, if that is known. */
+  readonly slot?: number;
   /** Milliseconds from the first action of its file. */
   readonly start: number;
   readonly end: number;

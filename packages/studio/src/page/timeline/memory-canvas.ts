@@ -26,7 +26,7 @@ export class MemoryCanvas {
 
   constructor(canvas: HTMLCanvasElement) {
     this.canvas = canvas;
-    this.context = canvas.getContext('2d', { alpha: false, willReadFrequently: true }) as CanvasRenderingContext2D;
+    this.context = canvas.getContext('2d', { alpha: false, willReadFrequently: true })!;
   }
 
   /** Shows other curves, or others of them in front. */

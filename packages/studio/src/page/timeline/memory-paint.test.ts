@@ -22,7 +22,7 @@ describe('memory curves', () => {
   test.prop([curves, share, share, fc.integer({ min: 1, max: 200 })], { numRuns: 200 })(
     'columns tell what a look at every entry tells',
     (curve, a, b, width) => {
-      const end = curve.time.at(-1) as number;
+      const end = curve.time.at(-1)!;
       const view = { from: Math.min(a, b) * end, to: Math.max(a, b) * end + 0.001 };
       const perPixel = (view.to - view.from) / width;
       const valueAt = (time: number): number => curve.amount[curve.time.findLastIndex((one) => one <= time)] ?? 0;

@@ -22,7 +22,7 @@ export class MaxCurve {
     this.curve = curve;
     this.highest = new Float64Array(Math.ceil(curve.amount.length / block)).fill(Number.NEGATIVE_INFINITY);
     for (let i = 0; i < curve.amount.length; i++)
-      this.highest[i >> blockBits] = Math.max(this.highest[i >> blockBits] as number, curve.amount[i] as number);
+      this.highest[i >> blockBits] = Math.max(this.highest[i >> blockBits]!, curve.amount[i]!);
   }
 
   /** Tells of every column the value at its left edge, the highest one in it, and the one at its right edge. */
@@ -33,22 +33,22 @@ export class MaxCurve {
     if (count === 0) return;
     const perPixel = (view.to - view.from) / width;
     let at = lastAtOrBefore(time, view.from);
-    let value = at < 0 ? 0 : (amount[at] as number);
+    let value = at < 0 ? 0 : amount[at]!;
     for (let x = 0; x < width; x++) {
       const to = view.from + (x + 1) * perPixel;
       let most = value;
-      while (at + 1 < count && (time[at + 1] as number) <= to) {
+      while (at + 1 < count && time[at + 1]! <= to) {
         const next = at + 1;
         const end = next + block - 1;
-        if ((next & (block - 1)) === 0 && end < count && (time[end] as number) <= to) {
-          most = Math.max(most, highest[next >> blockBits] as number);
+        if ((next & (block - 1)) === 0 && end < count && time[end]! <= to) {
+          most = Math.max(most, highest[next >> blockBits]!);
           at = end;
         } else {
-          most = Math.max(most, amount[next] as number);
+          most = Math.max(most, amount[next]!);
           at = next;
         }
       }
-      const last = at < 0 ? 0 : (amount[at] as number);
+      const last = at < 0 ? 0 : amount[at]!;
       tell(x, value, most, last);
       value = last;
     }
@@ -94,7 +94,7 @@ export class CurveField {
       }
       value = last;
       const end = Math.min(height, foot + thick);
-      for (let at = Math.max(0, top) * width + x; at < end * width; at += width) (covered[at] as number)++;
+      for (let at = Math.max(0, top) * width + x; at < end * width; at += width) covered[at]!++;
     });
   }
 
@@ -113,7 +113,7 @@ export class CurveField {
     );
     const words = new Uint32Array(this.data.buffer);
     const { covered } = this;
-    for (let i = 0; i < words.length; i++) words[i] = shades[covered[i] as number] as number;
+    for (let i = 0; i < words.length; i++) words[i] = shades[covered[i]!]!;
     return this.data;
   }
 }
@@ -123,7 +123,7 @@ function lastAtOrBefore(times: ArrayLike<number>, time: number): number {
   let high = times.length;
   while (high - low > 1) {
     const middle = (low + high) >> 1;
-    if ((times[middle] as number) <= time) low = middle;
+    if (times[middle]! <= time) low = middle;
     else high = middle;
   }
   return low;

@@ -118,7 +118,7 @@ class TrackPainter {
     this.top = box.top * pixels.width;
     this.bottom = (box.bottom - 1) * pixels.width;
     this.track = track;
-    this.colors = Uint32Array.from(track.kinds, (kind) => kindWords[kind] as number);
+    this.colors = Uint32Array.from(track.kinds, (kind) => kindWords[kind]!);
     this.before = new Float64Array(track.kinds.length);
     this.until = new Float64Array(track.kinds.length);
   }
@@ -135,14 +135,14 @@ class TrackPainter {
     while (x < width) {
       const from = view.from + x * perPixel;
       if (known !== x) at = barAt(track, from, at);
-      const inside = at >= 0 && from < (end[at] as number);
-      const next = at + 1 < count ? (start[at + 1] as number) : Number.POSITIVE_INFINITY;
-      const until = inside ? (end[at] as number) : next;
+      const inside = at >= 0 && from < end[at]!;
+      const next = at + 1 < count ? start[at + 1]! : Number.POSITIVE_INFINITY;
+      const until = inside ? end[at]! : next;
       const columns = Math.min(width - x, Math.floor((until - from) / perPixel + 1e-9));
       if (columns >= 1) {
         if (inside) {
-          const meets = at > 0 && (start[at] as number) >= from && this.isLine(at - 1, from, perPixel) ? 1 : 0;
-          const tone = tones[(kind[at] as number) * chunks + Math.min(chunks - 1, chunk[at] as number)] as number;
+          const meets = at > 0 && start[at]! >= from && this.isLine(at - 1, from, perPixel) ? 1 : 0;
+          const tone = tones[kind[at]! * chunks + Math.min(chunks - 1, chunk[at]!)]!;
           this.fill(x + meets, x + columns, tone);
         }
         x += columns;
@@ -152,10 +152,10 @@ class TrackPainter {
       // Wide bars end in columns of one tone; where they meet, the column is a line between them.
       const first = inside ? at : at + 1;
       if (first < count && this.isWide(first, perPixel)) {
-        const isAlone = first + 1 >= count || (start[first + 1] as number) >= to;
+        const isAlone = first + 1 >= count || start[first + 1]! >= to;
         if (isAlone) {
-          const share = Math.min(to, end[first] as number) - Math.max(from, start[first] as number);
-          const tone = tones[(kind[first] as number) * chunks + Math.min(chunks - 1, chunk[first] as number)] as number;
+          const share = Math.min(to, end[first]!) - Math.max(from, start[first]!);
+          const tone = tones[kind[first]! * chunks + Math.min(chunks - 1, chunk[first]!)]!;
           this.tint(x++, share / perPixel, tone);
           continue;
         }
@@ -173,15 +173,13 @@ class TrackPainter {
   }
 
   private isWide(bar: number, perPixel: number): boolean {
-    return (this.track.end[bar] as number) - (this.track.start[bar] as number) >= 3 * perPixel;
+    return this.track.end[bar]! - this.track.start[bar]! >= 3 * perPixel;
   }
 
   /** Whether a bar and the one after it are wide and meet in the column that begins at a time, or at its edge. */
   private isLine(bar: number, from: number, perPixel: number): boolean {
     return (
-      (this.track.end[bar] as number) >= from - perPixel * 1e-6 &&
-      this.isWide(bar, perPixel) &&
-      this.isWide(bar + 1, perPixel)
+      this.track.end[bar]! >= from - perPixel * 1e-6 && this.isWide(bar, perPixel) && this.isWide(bar + 1, perPixel)
     );
   }
 
@@ -198,7 +196,7 @@ class TrackPainter {
     const { words, width, top, bottom } = this;
     const free = 1 - share;
     for (let at = top + x; at <= bottom + x; at += width) {
-      const under = words[at] as number;
+      const under = words[at]!;
       words[at] = wordOf(
         share * (color & 255) + free * (under & 255),
         share * ((color >> 8) & 255) + free * ((under >> 8) & 255),
@@ -217,10 +215,10 @@ class TrackPainter {
     let green = 0;
     let blue = 0;
     for (let k = 0; k < colors.length; k++) {
-      let rest = ((until[k] as number) - (before[k] as number)) * perTime;
-      before[k] = until[k] as number;
+      let rest = (until[k]! - before[k]!) * perTime;
+      before[k] = until[k]!;
       if (rest < nothing) continue;
-      const color = colors[k] as number;
+      const color = colors[k]!;
       if (covered > 0) {
         const part = Math.min(rest, 1 - covered);
         red += part * (color & 255);
@@ -241,7 +239,7 @@ class TrackPainter {
       blue = rest * ((color >> 16) & 255);
     }
     if (covered === 0 || place < top) return;
-    const under = words[place] as number;
+    const under = words[place]!;
     const free = 1 - covered;
     red += free * (under & 255);
     green += free * ((under >> 8) & 255);

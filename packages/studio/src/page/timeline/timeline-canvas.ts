@@ -1,5 +1,5 @@
 /** @file The timeline on a canvas: paints lanes, writes texts, draws what is selected, and turns the pointer into places. */
-import { FaceReader, inkOn, quantity } from '@pipewright/schedule';
+import { FaceReader, formatAction, inkOn, quantity } from '@pipewright/schedule';
 import { barAt, fillOf, type Track } from '../model/lanes.ts';
 import type { CellPlace } from '../model/links.ts';
 import { axisHeight, type LaneGroup, type LaneLayout, layOut, type PlacedLane } from './layout.ts';
@@ -25,6 +25,8 @@ export interface Arrow {
   readonly from: CellPlace;
   readonly to: CellPlace;
   readonly warn?: boolean;
+  /** Whether it leads from the middle of the one to the middle of the other: times do not say which is first. */
+  readonly betweenMiddles?: boolean;
 }
 
 /** What is drawn over the bars. */
@@ -41,6 +43,8 @@ export interface Overlay {
   readonly critical: readonly GroupCell[];
   /** A thin line across a lane: where a dragged cell would go. */
   readonly drop: { readonly group: number; readonly rank: number; readonly time: number } | null;
+  /** Ranks that have failed. */
+  readonly failed?: readonly number[];
 }
 
 /** Width of the labels on the left, in pixels. */
@@ -75,7 +79,7 @@ export class TimelineCanvas {
   constructor(canvas: HTMLCanvasElement, theme: TimelineTheme) {
     this.canvas = canvas;
     this.theme = theme;
-    this.context = canvas.getContext('2d', { alpha: false, willReadFrequently: true }) as CanvasRenderingContext2D;
+    this.context = canvas.getContext('2d', { alpha: false, willReadFrequently: true })!;
   }
 
   /** The longest step of all groups. */
@@ -174,8 +178,17 @@ export class TimelineCanvas {
     const low = y >= placed.bottom - stripOf(placed.lane, height * this.scale) / this.scale;
     const track = (low ? placed.lane.beside : null) ?? placed.lane.main;
     const at = barAt(track, time);
-    if (at < 0 || time > (track.end[at] as number)) return null;
-    return { group: placed.group, rank: placed.lane.rank, slot: track.slot[at] as number };
+    if (at < 0 || time > track.end[at]!) return null;
+    return { group: placed.group, rank: placed.lane.rank, slot: track.slot[at]! };
+  }
+
+  /** A cell in words. */
+  textOf(cell: GroupCell): string {
+    const action = this.groups[cell.group]?.lanes.picture.schedule.at(cell.rank, cell.slot) ?? null;
+    const span = this.spanOf(cell);
+    if (action === null || span === null) return '';
+    const [start, end] = span;
+    return `${formatAction(action)} on rank ${cell.rank}: ${quantity(start)} to ${quantity(end)} ms`;
   }
 
   private get plotWidth(): number {
@@ -236,19 +249,24 @@ export class TimelineCanvas {
     context.font = '11px system-ui, sans-serif';
     context.textBaseline = 'middle';
     context.textAlign = 'left';
-    context.fillStyle = theme.text;
     let last = Number.NEGATIVE_INFINITY;
     for (const { lane, top, bottom } of layout.lanes) {
       const middle = (top + bottom) / 2;
       if (middle - last < 12) continue;
       last = middle;
-      context.fillText(`rank ${lane.rank}`, 6, middle);
+      const failed = this.overlay.failed?.includes(lane.rank) === true;
+      context.fillStyle = failed ? theme.warn : theme.text;
+      context.fillText(`rank ${lane.rank}${failed ? ' failed' : ''}`, 6, middle);
     }
+    context.fillStyle = theme.text;
     context.font = '600 11px system-ui, sans-serif';
     for (const { text, top } of layout.titles) context.fillText(text, 6, top + 11, this.width - 12);
     context.font = '11px system-ui, sans-serif';
     context.textAlign = 'center';
     context.fillStyle = theme.faint;
+    context.textAlign = 'right';
+    context.fillText('ms', gutter - 6, 9);
+    context.textAlign = 'center';
     for (const tick of axisTicks(view, this.plotWidth)) {
       const x = gutter + ((tick - view.from) / (view.to - view.from)) * this.plotWidth;
       context.fillRect(Math.round(x), axisHeight - 5, 1, 4);
@@ -286,16 +304,16 @@ export class TimelineCanvas {
     const first = Math.max(0, barAt(track, view.from));
     const last = barAt(track, view.to, first);
     if ((last - first) * 12 > this.plotWidth) return; // no room on average
-    const reader = this.readers[at.group] as FaceReader;
+    const reader = this.readers[at.group]!;
     for (let i = first; i <= last; i++) {
-      const x0 = Math.max(gutter, gutter + ((track.start[i] as number) - view.from) * at.perTime);
-      const x1 = Math.min(this.width, gutter + ((track.end[i] as number) - view.from) * at.perTime);
+      const x0 = Math.max(gutter, gutter + (track.start[i]! - view.from) * at.perTime);
+      const x1 = Math.min(this.width, gutter + (track.end[i]! - view.from) * at.perTime);
       if (x1 - x0 < 12) continue;
-      const face = reader.face(at.rank, track.slot[i] as number);
+      const face = reader.face(at.rank, track.slot[i]!);
       const room = x1 - x0 - 4;
       const text = this.widthOf(face.text) <= room ? face.text : this.widthOf(face.short) <= room ? face.short : '';
       if (text === '') continue;
-      context.fillStyle = inkOn(fillOf(track.kind[i] as number, track.chunk[i] as number, at.chunks));
+      context.fillStyle = inkOn(fillOf(track.kind[i]!, track.chunk[i]!, at.chunks));
       context.fillText(text, (x0 + x1) / 2, at.y + 0.5);
     }
   }
@@ -369,31 +387,38 @@ export class TimelineCanvas {
     const at = track?.slot.indexOf(cell.slot) ?? -1;
     const placed = this.layout.lanes.find((one) => one.group === cell.group && one.lane.rank === cell.rank);
     if (track === undefined || at < 0 || placed === undefined) return;
-    const x = this.xOf(track.start[at] as number);
+    const x = this.xOf(track.start[at]!);
     this.context.strokeStyle = color;
     this.context.lineWidth = 1.5;
-    const width = Math.max(2, this.xOf(track.end[at] as number) - x);
+    const width = Math.max(2, this.xOf(track.end[at]!) - x);
     this.context.strokeRect(x, placed.top, width, (placed.bottom - placed.top) / 3);
   }
 
-  private drawArrow({ group, from, to, warn }: Arrow): void {
+  private drawArrow({ group, from, to, warn, betweenMiddles }: Arrow): void {
     const a = this.boxOf({ group, ...from });
     const b = this.boxOf({ group, ...to });
     if (a === null || b === null) return;
     const { context, theme } = this;
-    const [x0, y0, x1, y1] = [a.x + a.width, a.y + a.height / 2, b.x, b.y + b.height / 2];
+    const [x0, y0] = [a.x + a.width / (betweenMiddles === true ? 2 : 1), a.y + a.height / 2];
+    const [x1, y1] = [b.x + (betweenMiddles === true ? b.width / 2 : 0), b.y + b.height / 2];
     context.strokeStyle = warn === true ? theme.warn : theme.text;
     context.fillStyle = context.strokeStyle;
     context.lineWidth = warn === true ? 2 : 1.2;
+    const angle = betweenMiddles === true ? Math.atan2(y1 - y0, x1 - x0) : 0;
     context.beginPath();
     context.moveTo(x0, y0);
-    context.bezierCurveTo(x0 + 14, y0, x1 - 14, y1, x1, y1);
+    if (betweenMiddles === true) context.lineTo(x1, y1);
+    else context.bezierCurveTo(x0 + 14, y0, x1 - 14, y1, x1, y1);
     context.stroke();
+    context.save();
+    context.translate(x1, y1);
+    context.rotate(angle);
     context.beginPath();
-    context.moveTo(x1, y1);
-    context.lineTo(x1 - 6, y1 - 3.5);
-    context.lineTo(x1 - 6, y1 + 3.5);
+    context.moveTo(0, 0);
+    context.lineTo(-7, -4);
+    context.lineTo(-7, 4);
     context.fill();
+    context.restore();
   }
 
   private xOf(time: number): number {
@@ -411,7 +436,7 @@ export class TimelineCanvas {
     for (const track of [lane.main, lane.beside]) {
       const at = track?.slot.indexOf(slot) ?? -1;
       if (track === null || at < 0) continue;
-      const span = [track.start[at] as number, track.end[at] as number] as const;
+      const span = [track.start[at]!, track.end[at]!] as const;
       if (known.size < 10_000) known.set(key, span);
       return span;
     }

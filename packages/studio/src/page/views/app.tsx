@@ -136,7 +136,7 @@ function Help(): JSX.Element {
     ['drag, A and D, Shift with the wheel', 'pan'],
     ['0', 'the whole step'],
     ['left and right arrow', 'the action before and after in the row'],
-    ['up and down arrow', 'what it waits for, what waits for it'],
+    ['up and down arrow', 'what it waits for, what waits for it; in Edit, Live and Files the rank above and below'],
     ['Ctrl-Z, Ctrl-Shift-Z', 'undo and redo in Edit'],
     ['Delete, Alt with an arrow', 'delete or move the selected action in Edit'],
     ['Escape', 'select nothing'],

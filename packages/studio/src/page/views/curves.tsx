@@ -15,7 +15,7 @@ export function Curve(props: {
   const box = useRef<HTMLDivElement>(null);
   const plot = useRef<UPlot | null>(null);
   useEffect(() => {
-    const element = box.current as HTMLDivElement;
+    const element = box.current!;
     const { text, faint, mark } = themes[props.theme];
     const axis = {
       stroke: faint,
@@ -26,20 +26,23 @@ export function Curve(props: {
     plot.current = new UPlot(
       {
         width: Math.max(120, element.clientWidth),
-        height: 120,
+        height: 110,
         title: props.title,
         legend: { show: false },
         cursor: { y: false },
         scales: { x: { time: false } },
         series: [{}, { stroke: mark, width: 1.5, points: { show: false }, spanGaps: true }],
-        axes: [axis, { ...axis, size: 56 }],
+        axes: [
+          { ...axis, size: 28, space: 40 },
+          { ...axis, size: 56 },
+        ],
       },
       [[], []],
       element,
     );
     element.querySelector<HTMLElement>('.u-title')?.style.setProperty('color', text);
     const observer = new ResizeObserver(() =>
-      plot.current?.setSize({ width: Math.max(120, element.clientWidth), height: 120 }),
+      plot.current?.setSize({ width: Math.max(120, element.clientWidth), height: 110 }),
     );
     observer.observe(element);
     return () => {

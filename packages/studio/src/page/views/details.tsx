@@ -1,7 +1,8 @@
 /** @file What is known of one action: times, what it waits for, what waits for it, slack. */
-import { formatAction, quantity, type Simulation } from '@pipewright/schedule';
+import { formatAction, type Simulation } from '@pipewright/schedule';
 import type { JSX } from 'preact';
 import type { CellPlace, Links } from '../model/links.ts';
+import { showTime } from '../model/units.ts';
 import { Button } from './controls.tsx';
 
 /** The panel beside the timeline. */
@@ -31,9 +32,9 @@ export function Details(props: {
       <p>
         rank {cell.rank}, slot {cell.slot}
         <br />
-        {quantity(event.start)} to {quantity(event.end)} ({quantity(event.end - event.start)})
+        {showTime(event.start)} to {showTime(event.end)} ({showTime(event.end - event.start)})
         <br />
-        <strong>{slack === 0 ? 'critical: no slack' : `slack ${quantity(slack)}`}</strong>
+        <strong>{slack === 0 ? 'critical: no slack' : `slack ${showTime(slack)}`}</strong>
       </p>
       <h3>waits for</h3>
       {list(links.before(cell).map((link) => ({ place: link.from, note: noteOf(link) })))}
@@ -50,5 +51,5 @@ function textOf(simulation: Simulation, place: CellPlace): string {
 
 function noteOf({ message, delay, backward }: { message: boolean; delay: number; backward: boolean }): string {
   if (!message) return 'in the same row';
-  return `${backward ? 'gradient' : 'activation'}${delay > 0 ? `, ${quantity(delay)} under way` : ''}`;
+  return `${backward ? 'gradient' : 'activation'}${delay > 0 ? `, ${showTime(delay)} under way` : ''}`;
 }

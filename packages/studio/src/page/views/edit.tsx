@@ -23,7 +23,7 @@ export function Edit(props: {
   readonly given: Schedule | null;
 }): JSX.Element {
   const { settings } = props;
-  const [editor, setEditor] = useState(() => new Editor(props.given ?? startOf(settings)));
+  const [editor] = useState(() => new Editor(props.given ?? startOf(settings)));
   const [version, setVersion] = useState(0);
   const [selected, select] = useState<GroupCell | null>(null);
   const [hovered, hover] = useState<GroupCell | null>(null);
@@ -54,14 +54,23 @@ export function Edit(props: {
   );
   const groups = useMemo(() => [{ key: 'edit', title: judged.schedule.name, lanes }], [lanes]);
   const overlay = useMemo((): Overlay => {
-    const marks = judged.violations.flatMap(({ rank, slot }) =>
-      rank === null || slot === null ? [] : [{ group: 0, rank, slot }],
-    );
+    const marks = judged.violations.flatMap(({ rank, slot, cycle }) => [
+      ...(rank === null || slot === null ? [] : [{ group: 0, rank, slot }]),
+      ...(cycle ?? []).map((place) => ({ group: 0, rank: place.rank, slot: place.slot })),
+    ]);
     const arrows: Arrow[] = judged.violations.flatMap(({ cycle }) =>
       (cycle ?? []).flatMap(({ rank, slot, waitsFor }) =>
         waitsFor.slot === null
           ? []
-          : [{ group: 0, from: { rank: waitsFor.rank, slot: waitsFor.slot }, to: { rank, slot }, warn: true }],
+          : [
+              {
+                group: 0,
+                from: { rank: waitsFor.rank, slot: waitsFor.slot },
+                to: { rank, slot },
+                warn: true,
+                betweenMiddles: true,
+              },
+            ],
       ),
     );
     return { selected, hovered, arrows, marks, critical: [], drop };
@@ -76,11 +85,9 @@ export function Edit(props: {
     if (lane === undefined) return;
     const { start, end, slot, count } = lane.main;
     let at = 0;
-    while (at < count && ((start[at] as number) + (end[at] as number)) / 2 < time) at++;
-    const to = at < count ? (slot[at] as number) : (judged.schedule.rows[cell.rank]?.length ?? 0);
-    setDrop(
-      done ? null : { group: 0, rank: cell.rank, time: at < count ? (start[at] as number) : (end[count - 1] ?? 0) },
-    );
+    while (at < count && (start[at]! + end[at]!) / 2 < time) at++;
+    const to = at < count ? slot[at]! : (judged.schedule.rows[cell.rank]?.length ?? 0);
+    setDrop(done ? null : { group: 0, rank: cell.rank, time: at < count ? start[at]! : (end[count - 1] ?? 0) });
     if (done && editor.move(cell.rank, cell.slot, to)) {
       select(null);
       changed(true);
@@ -138,8 +145,14 @@ export function Edit(props: {
           insert
         </Button>
         <span class="spring" />
-        <Button onClick={() => download(`${judged.schedule.name}.csv`, 'text/csv', editor.toCsv())}>save CSV</Button>
         <Button
+          title="A file for --schedule and for PyTorch"
+          onClick={() => download(`${judged.schedule.name}.csv`, 'text/csv', editor.toCsv())}
+        >
+          save CSV
+        </Button>
+        <Button
+          title="A file for --schedule"
           onClick={() => download(`${judged.schedule.name}.json`, 'application/json', JSON.stringify(judged.schedule))}
         >
           save JSON
@@ -157,7 +170,9 @@ export function Edit(props: {
             : `${violations.length} ${violations.length === 1 ? 'rule is' : 'rules are'} broken.`}
         </strong>{' '}
         {simulation === null
-          ? judged.problem
+          ? violations.length === 0
+            ? `${judged.problem}. `
+            : 'There are no times: the ranks cannot go on to their ends. '
           : `Step time ${showTime(simulation.makespan)}, ${percent(simulation.bubble.makespan)} idle, peak ${showMemory(peak)}. `}
         Last change: {editor.lastChange}.
       </p>
@@ -210,9 +225,9 @@ export function Edit(props: {
         <Button
           onClick={() =>
             attempt(() => {
-              setEditor(new Editor(readSchedule(pasted)));
+              const read = readSchedule(pasted);
               select(null);
-              return true;
+              return editor.open(read);
             })
           }
         >

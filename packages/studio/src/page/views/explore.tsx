@@ -248,11 +248,16 @@ export function Explore(props: {
         <span class="spring" />
         <Button
           disabled={main.simulation === null}
+          title="Save the step as a drawing"
           onClick={() => main.simulation && download(`${main.name}.svg`, 'image/svg+xml', renderSvg(main.simulation))}
         >
           SVG
         </Button>
-        <Button disabled={main.simulation === null} onClick={() => savePng(main.name)}>
+        <Button
+          disabled={main.simulation === null}
+          title="Save what the timeline shows as a picture"
+          onClick={() => savePng(main.name)}
+        >
           PNG
         </Button>
         <Button

@@ -132,6 +132,7 @@ export function Files(props: {
         {run === null || view === null ? null : (
           <>
             <Button
+              title="Save the step as a drawing"
               onClick={() =>
                 download(
                   `${stem(run.name)}.svg`,
@@ -145,7 +146,9 @@ export function Files(props: {
             >
               SVG
             </Button>
-            <Button onClick={() => savePng(stem(run.name))}>PNG</Button>
+            <Button title="Save what the timeline shows as a picture" onClick={() => savePng(stem(run.name))}>
+              PNG
+            </Button>
             <Button
               title="A trace for ui.perfetto.dev"
               onClick={() =>

@@ -19,8 +19,8 @@ export function IdleTable({ simulation }: { readonly simulation: Simulation }): 
           <tr>
             <th>rank</th>
             <th title="Before the first and after the last action of the rank">ends</th>
-            <th title="Waiting for an activation that is not computed yet">F</th>
-            <th title="Waiting for a gradient that is not computed yet">B</th>
+            <th title="Waiting for an activation that is not computed yet">act.</th>
+            <th title="Waiting for a gradient that is not computed yet">grad.</th>
             <th title="Waiting for a message under way">msg</th>
           </tr>
         </thead>
@@ -37,6 +37,10 @@ export function IdleTable({ simulation }: { readonly simulation: Simulation }): 
         </tbody>
       </table>
       {rows.length > most ? <p>and {rows.length - most} more ranks</p> : null}
+      <p class="hint">
+        ends: before the first and after the last action; act., grad.: an activation or gradient that is not computed
+        yet; msg: one under way.
+      </p>
       <p class="hint">Click an action to see what it waits for.</p>
     </section>
   );

@@ -6,6 +6,7 @@ import { differencesOf, sayDifferences, sayOne } from '../model/differences.ts';
 import { actionAt, type LiveState, sayLive } from '../model/live.ts';
 import type { OpenedPlan } from '../model/plan.ts';
 import { openRecording, type RecordedView } from '../model/recorded.ts';
+import { sayUnfinishedAction, unfinishedStep } from '../model/unfinished.ts';
 import type { GroupCell, Overlay } from '../timeline/timeline-canvas.ts';
 import { Button } from './controls.tsx';
 import { Curve } from './curves.tsx';
@@ -31,6 +32,7 @@ export function Live(props: {
   const [paused, setPaused] = useState(false);
   const [connected, setConnected] = useState(false);
   const [selected, select] = useState<GroupCell | null>(null);
+  const [showsWhole, setShowsWhole] = useState(false);
   const changed = useRef(false);
   const skew = useRef(0);
   useEffect(() => {
@@ -60,9 +62,10 @@ export function Live(props: {
         schedule,
         steps: changed.current ? [...steps] : (before?.steps ?? []),
         status,
+        unfinished: before?.status === status ? before.unfinished : unfinishedStep(schedule, status),
         tokensPerStep,
         recording: recording ?? before?.recording ?? null,
-        now: Date.now() + skew.current,
+        now: status?.ended ? status.time : Date.now() + skew.current, // what has ended does not wait any longer
       }));
       changed.current = false;
     }, refreshMs);
@@ -70,18 +73,34 @@ export function Live(props: {
   }, [paused]);
 
   const recording = state?.recording ?? null;
-  const view = useMemo(
+  const whole = useMemo(
     (): RecordedView | null =>
       recording === null
         ? null
         : openRecording('live', recording, props.plan?.plan ?? null).view(recording.steps.length - 1),
     [recording, props.plan],
   );
-  const differences = useMemo(() => (view === null ? null : differencesOf(view)), [view]);
+  const differences = useMemo(() => (whole === null ? null : differencesOf(whole)), [whole]);
+  const unfinished = state?.unfinished ?? null;
+  const shown = showsWhole && whole !== null ? null : unfinished;
+  const view = useMemo(
+    (): RecordedView | null => (shown === null ? whole : { recorded: shown.lanes, planned: whole?.planned ?? null }),
+    [shown, whole],
+  );
   const places = state?.status?.places ?? [];
   const overlay = useMemo((): Overlay => {
-    // Where every rank is now, on the picture of the last step: it moves along its lane.
     const critical: GroupCell[] = [];
+    const failed = places.flatMap(({ rank, state: how }) => (how === 'failed' ? [rank] : []));
+    if (shown !== null) {
+      const marks = shown.standings.flatMap(({ cell }) => (cell === null ? [] : [{ group: 0, ...cell }]));
+      // From where the one is to the wait of the other.
+      const arrows = shown.standings.flatMap(({ cell, waitingFor }) => {
+        const from = shown.standings.find(({ rank }) => rank === waitingFor)?.cell;
+        return cell === null || !from ? [] : [{ group: 0, from, to: cell, warn: true, betweenMiddles: true }];
+      });
+      return { selected, hovered: null, arrows, marks, critical, drop: null, failed };
+    }
+    // Where every rank is now, on the picture of the last step: it moves along its lane.
     const marks = places.flatMap(({ rank, slot }) => (slot === null ? [] : [{ group: 0, rank, slot }]));
     // Who waits for whom, from where the one stands to where the other does.
     const arrows = places.flatMap(({ rank, slot, waitingFor }) => {
@@ -90,8 +109,8 @@ export function Live(props: {
       return [{ group: 0, from: { rank: other.rank, slot: other.slot }, to: { rank, slot }, warn: true }];
     });
     const { longer = [], late = [] } = differences ?? {};
-    return { selected, hovered: null, arrows, marks, longer, late, critical, drop: null };
-  }, [places, selected, differences]);
+    return { selected, hovered: null, arrows, marks, longer, late, critical, drop: null, failed };
+  }, [places, selected, differences, shown]);
   if (props.events === null)
     return (
       <div class="view">
@@ -107,7 +126,12 @@ export function Live(props: {
   const numbers = recent.map(({ step }) => step);
   const seconds = recent.map(({ begin, end }) => (end - begin) / 1000);
   const said = state === null ? [] : sayLive(state, props.plan === null ? null : differences);
-  const one = view === null || selected === null ? null : sayOne(view, selected);
+  const one =
+    view === null || selected === null
+      ? null
+      : shown === null
+        ? sayOne(view, selected)
+        : sayUnfinishedAction(shown, selected);
   return (
     <div class="view">
       <div class="bar">
@@ -118,6 +142,18 @@ export function Live(props: {
         <Button pressed={paused} onClick={() => setPaused(!paused)} title="Freezes the view, not the run">
           {paused ? 'go on' : 'pause'}
         </Button>
+        {unfinished === null || whole === null ? null : (
+          <Button
+            pressed={showsWhole}
+            onClick={() => {
+              setShowsWhole(!showsWhole);
+              select(null);
+            }}
+            title="Shows the last step that all ranks have ended, in the place of the one under way"
+          >
+            last finished step
+          </Button>
+        )}
       </div>
       <div class={state?.status?.ended?.failed === true ? 'problem' : 'diagnosis'} aria-live="polite">
         {said.length === 0 ? (
@@ -133,12 +169,12 @@ export function Live(props: {
             </p>
           ))
         )}
-        {view?.planned && differences ? (
+        {(shown === null || !state?.status?.ended) && whole?.planned && differences ? (
           <p>
-            Last step: recorded {quantity(view.recorded.makespan)} ms,{' '}
+            Last step: recorded {quantity(whole.recorded.makespan)} ms,{' '}
             {props.plan === null ? 'with the mean durations of the last steps' : `planned in ${props.plan.name}`}{' '}
-            {quantity(view.planned.makespan)} ms ({change(view.recorded.makespan / view.planned.makespan - 1)}).{' '}
-            {sayDifferences(differences, view, props.plan === null ? 'on average' : 'planned')}
+            {quantity(whole.planned.makespan)} ms ({change(whole.recorded.makespan / whole.planned.makespan - 1)}).{' '}
+            {sayDifferences(differences, whole, props.plan === null ? 'on average' : 'planned')}
           </p>
         ) : null}
         {one === null ? null : <p class="chosen">{one}</p>}
@@ -174,10 +210,15 @@ export function Live(props: {
           <RunTimeline
             view={view}
             plan={props.plan === null ? 'mean of the last steps' : 'planned'}
+            isUnfinished={shown !== null}
             overlay={overlay}
             theme={props.theme}
             height={Math.max(200, props.height - 200)}
-            label="Last recorded step; the outlined action is where each rank is now"
+            label={
+              shown === null
+                ? 'Last recorded step; the outlined action is where each rank is now'
+                : 'The step under way; the outlined action is the one that each rank has not finished'
+            }
             onSelect={select}
           />
           <Legend groups={[{ key: 'live', title: '', lanes: view.recorded }]} />

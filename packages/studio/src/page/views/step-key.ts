@@ -1,4 +1,4 @@
-/** @file Keys that move the selection: left and right within a row, up and down along dependencies. */
+/** @file Keys that move the selection: left and right within a row, up and down along dependencies, or from rank to rank. */
 import type { Schedule } from '@pipewright/schedule';
 import type { Links } from '../model/links.ts';
 import type { GroupCell } from '../timeline/timeline-canvas.ts';
@@ -24,8 +24,16 @@ export function stepKey(
       if (row[slot] !== 0) return { ...selected, slot };
     return selected;
   }
-  const found = event.key === 'ArrowUp' ? links?.before(selected) : links?.after(selected);
-  const link = found?.find(({ message }) => message) ?? found?.[0];
+  if (links === null) {
+    // Without dependencies, to the rank above or below.
+    const rank = selected.rank + (event.key === 'ArrowUp' ? -1 : 1);
+    const other = schedule.rows[rank] ?? new Int32Array(0);
+    const slot = other.subarray(0, selected.slot + 1).findLastIndex((word) => word !== 0);
+    const near = slot >= 0 ? slot : other.findIndex((word) => word !== 0);
+    return near < 0 ? selected : { group: selected.group, rank, slot: near };
+  }
+  const found = event.key === 'ArrowUp' ? links.before(selected) : links.after(selected);
+  const link = found.find(({ message }) => message) ?? found[0];
   if (link === undefined) return selected;
   return { group: selected.group, ...(event.key === 'ArrowUp' ? link.from : link.to) };
 }

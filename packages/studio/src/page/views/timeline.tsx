@@ -52,15 +52,15 @@ export function Timeline(props: TimelineProps): JSX.Element {
   };
 
   useEffect(() => {
-    const made = new TimelineCanvas(canvas.current as HTMLCanvasElement, themes[latest.current.theme]);
+    const made = new TimelineCanvas(canvas.current!, themes[latest.current.theme]);
     made.below = drawMemory;
     timeline.current = made;
     latest.current.onReady?.(made);
-    const remove = listen(made, canvas.current as HTMLCanvasElement, latest);
+    const remove = listen(made, canvas.current!, latest);
     const observer = new ResizeObserver(() => {
       if (box.current !== null) made.resize(box.current.clientWidth, latest.current.height); // else the view was left
     });
-    observer.observe(box.current as HTMLDivElement);
+    observer.observe(box.current!);
     return () => {
       observer.disconnect();
       remove();
@@ -119,6 +119,7 @@ function listen(
   const hover = (cell: GroupCell | null): void => {
     if (cell?.group === hovered?.group && cell?.rank === hovered?.rank && cell?.slot === hovered?.slot) return;
     hovered = cell;
+    canvas.title = cell === null ? '' : timeline.textOf(cell);
     latest.current.onHover(cell);
   };
   let drag: { x: number; cell: GroupCell | null; far: boolean } | null = null;

@@ -1,0 +1,117 @@
+/** @file Exploring in a real browser: sliders, messages, the critical path, idle time by cause, several schedules, zoom, memory curves. */
+import { describe, expect, test } from 'vitest';
+import { BrowserPage, chromiumPath } from '../testing/browser-page.ts';
+
+describe.skipIf(chromiumPath === undefined)('explore', () => {
+  const studio = new BrowserPage();
+  const view = (): Promise<{ from: number; to: number }> =>
+    studio.page.evaluate(() => {
+      const { from, to } = (globalThis as unknown as { pipewrightTimeline: { view: { from: number; to: number } } })
+        .pipewrightTimeline.view;
+      return { from, to };
+    });
+  /** Pixels of a colour on a canvas, right of its labels. */
+  const pixels = (canvas: string, color: number): Promise<number> =>
+    studio.page.evaluate(
+      ([selector, wanted]) => {
+        const element = document.querySelector<HTMLCanvasElement>(selector)!;
+        const { data } = element.getContext('2d')!.getImageData(90, 0, element.width - 90, element.height);
+        let found = 0;
+        for (let i = 0; i < data.length; i += 4)
+          if (((data[i]! << 16) | (data[i + 1]! << 8) | data[i + 2]!) === wanted) found++;
+        return found;
+      },
+      [canvas, color] as const,
+    );
+
+  test('a slider changes times, memory and address while it is dragged, and can be moved by keys', async () => {
+    const { page } = studio;
+    await studio.open('ranks=4&microbatches=8');
+    const slider = page.getByLabel('Time of a forward, ms, slider');
+    const box = (await slider.boundingBox())!;
+    await page.mouse.move(box.x + 2, box.y + box.height / 2);
+    await page.mouse.down();
+    const seen = new Set<string>();
+    for (const share of [0.3, 0.6, 0.9]) {
+      await page.mouse.move(box.x + box.width * share, box.y + box.height / 2, { steps: 2 });
+      await expect.poll(async () => seen.has((await studio.text('.diagnosis')) ?? '')).toBe(false);
+      seen.add((await studio.text('.diagnosis')) ?? '');
+    }
+    await page.mouse.up();
+    expect(seen.size).toBe(3);
+    await expect.poll(() => page.url()).toMatch(/[#&]F=[\d.]+/);
+    const before = await studio.text('.diagnosis');
+    await page.getByLabel('Memory of one microbatch on one stage, GB, slider').press('ArrowRight');
+    await expect.poll(() => studio.text('.diagnosis')).not.toBe(before);
+    await expect.poll(() => page.url()).toContain('activation=');
+  });
+
+  test('messages, critical path, idle time by cause, memory curves', async () => {
+    const { page } = studio;
+    await studio.open('ranks=4&microbatches=8&comm=0.3');
+    expect(await studio.text('.legend')).not.toContain('Send forward');
+    await page.click('button:text-is("messages")');
+    await expect.poll(() => studio.text('.legend')).toContain('Send forward');
+    await expect.poll(() => page.url()).toContain('lowered=1');
+    await page.click('button:text-is("messages")');
+
+    const dark = 0x1c2733;
+    const plain = await pixels('canvas.lanes', dark);
+    await page.click('button:text-is("critical path")');
+    expect(await page.getAttribute('button:text-is("critical path")', 'aria-pressed')).toBe('true');
+    await expect.poll(() => pixels('canvas.lanes', dark)).not.toBe(plain);
+
+    // Rank 0 of 1F1B waits for gradients, the last one for activations; both for messages under way.
+    const rows = await page.$$eval('.details tbody tr', (all) =>
+      all.map((row) => [...row.children].map((cell) => cell.textContent)),
+    );
+    expect(rows.map(([rank]) => rank)).toEqual(['0', '1', '2', '3']);
+    for (const row of rows) for (const share of row.slice(1)) expect(share).toMatch(/^\d+%$/);
+    expect(Number.parseInt(rows[0]![3]!, 10)).toBeGreaterThan(0);
+    expect(Number.parseInt(rows[0]![2]!, 10)).toBe(0);
+    expect(await pixels('canvas.memory', 0xc0186b)).toBeGreaterThan(100);
+  });
+
+  test('several schedules one below the other on one time axis; an action of the second is explained too', async () => {
+    const { page } = studio;
+    await studio.open('ranks=4&microbatches=8');
+    const height = async (): Promise<number> => (await page.locator('canvas.lanes').boundingBox())!.height;
+    const alone = await height();
+    await page.check('input[aria-label="show GPipe below"]');
+    await page.check('input[aria-label="show ZB1P below"]');
+    await expect.poll(height).toBeGreaterThan(alone);
+    expect(await page.getAttribute('canvas.lanes', 'aria-label')).toBe('Timeline of 1F1B, GPipe, ZB1P');
+    await page.evaluate(() => scrollTo(0, 0)); // the boxes are below
+    const box = (await page.locator('canvas.lanes').boundingBox())!;
+    const [axis, title, rest] = [22, 20, 6];
+    const group = (box.height - axis - rest) / 3;
+    await page.mouse.click(box.x + 92, box.y + axis + group + title + 6); // the first lane of the second
+    await expect.poll(() => studio.text('.details h2')).toMatch(/^\dF0$/);
+    expect(await studio.text('.details')).toContain('is waited for by');
+  });
+
+  test('wheel and keys zoom and pan, 0 shows the whole step', async () => {
+    const { page } = studio;
+    await studio.open('ranks=4&microbatches=8');
+    const whole = await view();
+    const box = (await page.locator('canvas.lanes').boundingBox())!;
+    await page.mouse.move(box.x + 400, box.y + 60);
+    await page.mouse.wheel(0, -400);
+    await expect.poll(async () => (await view()).to - (await view()).from).toBeLessThan(whole.to * 0.7);
+    const zoomed = await view();
+    await page.mouse.down();
+    await page.mouse.move(box.x + 300, box.y + 60, { steps: 3 });
+    await page.mouse.up();
+    expect((await view()).from).toBeGreaterThan(zoomed.from);
+    await page.focus('canvas.lanes');
+    await page.keyboard.press('0');
+    await expect.poll(view).toEqual(whole);
+    await page.keyboard.press('+');
+    await page.keyboard.press('d');
+    const moved = await view();
+    expect(moved.from).toBeGreaterThan(0);
+    await page.keyboard.press('a');
+    await page.keyboard.press('-');
+    await expect.poll(async () => (await view()).to - (await view()).from).toBeGreaterThan(moved.to - moved.from);
+  });
+});
