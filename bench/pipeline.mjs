@@ -3,7 +3,7 @@
  * @file Training steps under schedules, here and in PyTorch's torch.distributed.pipelining on the same libtorch:
  * `node bench/pipeline.mjs`. All schedules of both sides are started together and take turns step by step, so that what else the
  * machine does meets all of them; medians, and the ratio turn by turn. PIPEWRIGHT_PYTHON names an interpreter with torch (none: only our
- * side). --only cpu-small,h200-large, --turns 20. --before FOLDER: another built clone, of an earlier commit, takes turns too.
+ * side). --only cpu-small,h200-large, --schedules 1F1B,ZB1P, --turns 20. --before FOLDER: another built clone, of an earlier commit, takes turns too.
  */
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -75,6 +75,7 @@ async function compare() {
   const { values: flags } = parseArgs({
     options: {
       only: { type: 'string', default: Object.keys(all).join(',') },
+      schedules: { type: 'string' },
       turns: { type: 'string' },
       before: { type: 'string' },
       run: { type: 'string' },
@@ -88,13 +89,17 @@ async function compare() {
   for (const name of flags.only.split(',')) {
     const entry = all[name];
     if (entry === undefined) throw new Error(`no setting '${name}'; there are ${Object.keys(all).join(', ')}`);
+    const wanted = flags.schedules?.split(',');
+    const runs = entry.runs.filter((run) => wanted?.includes(labelOf(run)) ?? true);
+    if (runs.length === 0)
+      throw new Error(`no schedule of ${flags.schedules}; there are ${entry.runs.map(labelOf).join(', ')}`);
     const onGpu = entry.setting.device === 'cuda';
     if (onGpu && !cuda.isAvailable()) continue;
     const { burst, turns: usual } = entry;
     const turns = Number(flags.turns ?? usual);
     /** @type {Record<string, Program>} */
     const programs = {};
-    for (const run of entry.runs) {
+    for (const run of runs) {
       const { inTorch, ...how } = run;
       const setting = { ...entry.setting, warmup: WARMUP * burst, steps: turns * burst, ...how };
       programs[`${labelOf(run)} ours`] = (pipe) => mine({ ...setting, pace: { pipe, burst } });
@@ -110,7 +115,7 @@ async function compare() {
       }
     }
     const sides = await inTurns(turns, burst, programs);
-    for (const label of entry.runs.map(labelOf)) {
+    for (const label of runs.map(labelOf)) {
       const [our, captured, other, before] = ['ours', 'captured', 'python', 'before'].map(
         (side) => sides[`${label} ${side}`],
       );

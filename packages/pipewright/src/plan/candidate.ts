@@ -101,7 +101,7 @@ export class Judge {
           (most, each, stage) => (schedule.stageToRank[stage] === rank ? Math.max(most, each.again ?? 0) : most),
           0,
         );
-        const over = peak + again - (limits[rank] as number);
+        const over = peak + again - limits[rank]!;
         if (over > excess) [excess, excessRank] = [over, rank];
       });
     }
@@ -178,12 +178,12 @@ export class Judge {
     ];
     let before = 0;
     placement.forEach((rank, stage) => {
-      starts[rank] = Math.min(starts[rank] as number, before);
-      const halves = (I[stage] as number) + (W[stage] as number);
-      work[rank] = (work[rank] as number) + (F[stage] as number) + Math.min(halves, B?.[stage] ?? halves);
-      before += F[stage] as number;
+      starts[rank] = Math.min(starts[rank]!, before);
+      const halves = I[stage]! + W[stage]!;
+      work[rank] = work[rank]! + F[stage]! + Math.min(halves, B?.[stage] ?? halves);
+      before += F[stage]!;
     });
-    return work.reduce((most, each, rank) => Math.max(most, (starts[rank] as number) + setting.microbatches * each), 0);
+    return work.reduce((most, each, rank) => Math.max(most, starts[rank]! + setting.microbatches * each), 0);
   }
 
   stagesOf({ table }: Pick<Setting, 'table'>, begins: readonly number[], recompute: readonly boolean[]): StageCosts[] {
@@ -196,7 +196,7 @@ export class Judge {
   worldRank({ parallel: { replicas } }: Setting, rank: number): number {
     const { memory } = this.options.machine;
     const all = Array.from({ length: replicas }, (_, i) => rank * replicas + i);
-    const bytes = (at: number): number => (typeof memory === 'object' ? (memory[at] as number) : 0);
+    const bytes = (at: number): number => (typeof memory === 'object' ? memory[at]! : 0);
     return all.reduce((least, at) => (bytes(at) < bytes(least) ? at : least), rank * replicas);
   }
 
@@ -211,11 +211,11 @@ export class Judge {
     const { ranks, parallel } = setting;
     const { memory } = pipelineMachine(machine, ranks, parallel.replicas);
     const limits = Array.from({ length: ranks }, (_, rank) =>
-      memory === undefined ? Number.POSITIVE_INFINITY : typeof memory === 'number' ? memory : (memory[rank] as number),
+      memory === undefined ? Number.POSITIVE_INFINITY : typeof memory === 'number' ? memory : memory[rank]!,
     );
     stages.forEach((stage, at) => {
-      const rank = placement[at] as number;
-      limits[rank] = (limits[rank] as number) - stateOf(stage, stateFactor, parallel).beside;
+      const rank = placement[at]!;
+      limits[rank] = limits[rank]! - stateOf(stage, stateFactor, parallel).beside;
     });
     return limits;
   }

@@ -46,7 +46,7 @@ export function fittingStages(problem: FitProblem): boolean[] {
     for (let subset = 0; subset < 2 ** own.length; subset++) {
       const stages = own.filter((_, i) => (subset >> i) % 2 === 1);
       const extra = [...stages, ...before].reduce((most, stage) => Math.max(most, again[stage]?.again ?? 0), 0);
-      const over = Math.max(0, rowPeak(order, rank, mixed(costs, leanest, stages)) + extra - (limits[rank] as number));
+      const over = Math.max(0, rowPeak(order, rank, mixed(costs, leanest, stages)) + extra - limits[rank]!);
       const seconds = stages.reduce((sum, stage) => sum + (kept[stage]?.F ?? 0), 0);
       if (best === null || over < best.over || (over === best.over && seconds < best.seconds))
         best = { over, seconds, stages };
@@ -72,8 +72,8 @@ function mixed(kept: HeldLists, again: HeldLists, stages: readonly number[]): He
   if (stages.length === 0) return kept;
   const [activation, retained] = [[...kept.activation], [...kept.retained]];
   for (const stage of stages) {
-    activation[stage] = again.activation[stage] as number;
-    retained[stage] = again.retained[stage] as number;
+    activation[stage] = again.activation[stage]!;
+    retained[stage] = again.retained[stage]!;
   }
   return { ...kept, activation, retained };
 }

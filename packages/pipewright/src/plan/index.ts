@@ -25,6 +25,6 @@ export {
   planPipeline,
   type UnitTable,
 } from './search.ts';
-export { rankPlans, settlePlan } from './settle.ts';
-export { type TryPlanOptions, tryPlan } from './trial.ts';
+export { rankPlans, settlePlan, worthTrying } from './settle.ts';
+export { type PlanTrial, type TryPlanOptions, type TryPlansOptions, tryPlan, tryPlans } from './trial.ts';
 export type { UnitCosts } from './unit-costs.ts';

@@ -49,7 +49,7 @@ function exchange(group: distributed.ProcessGroup): MeasuredLink {
       });
       if (round > 0) times.push(Math.max(0, (performance.now() - start) / 2 - computing) / 1000);
     }
-    return times.sort((a, b) => a - b)[rounds >> 2] as number; // other work on the machine only adds
+    return times.sort((a, b) => a - b)[rounds >> 2]!; // other work on the machine only adds
   };
   const latency = timeOf(64);
   const whole = timeOf(large);

@@ -107,7 +107,7 @@ export function lossOf<Output, Target>({
 
 /** The sum of all that a model returns: a loss where none is given. */
 export function sumOf(output: unknown): Tensor {
-  return tensorsIn(output).reduce<Tensor | null>((sum, each) => sum?.add(each.sum()) ?? each.sum(), null) as Tensor;
+  return tensorsIn(output).reduce<Tensor | null>((sum, each) => sum?.add(each.sum()) ?? each.sum(), null)!;
 }
 
 /** The module that a unit is, and the first of its nodes. */
@@ -120,13 +120,13 @@ function placeOf(
   const nodes = flattenRegions(part?.graph ?? { nodes: [] })
     .map(({ node }) => node)
     .filter(({ name, kind }) => order.has(name) && kind !== 'placeholder' && kind !== 'attribute' && kind !== 'output')
-    .sort((a, b) => (order.get(a.name) as number) - (order.get(b.name) as number));
+    .sort((a, b) => order.get(a.name)! - order.get(b.name)!);
   const paths = nodes.flatMap(
     ({ modules = [] }) => modules.map(({ path }) => path).find((path) => /(^|\.)\d+(@\d+)?$/.test(path)) ?? [],
   );
   // Flags of the whole model stand before all layers, and belong to the units that read them: no unit begins there.
   const inLayer = nodes.find(({ modules = [] }) => modules.some(({ path }) => path === paths[0]));
-  const first = inLayer ?? nodes.find(({ name }) => (order.get(name) as number) > after) ?? nodes[0];
+  const first = inLayer ?? nodes.find(({ name }) => order.get(name)! > after) ?? nodes[0];
   return {
     name: paths[0] ?? (first?.modules?.at(-1)?.path || (first?.name ?? `unit ${unit}`)),
     begins: first?.name ?? '',
@@ -286,5 +286,5 @@ interface Whole {
 /** The value in the middle. */
 export function median(values: readonly number[]): number {
   const sorted = values.toSorted((a, b) => a - b);
-  return sorted[Math.floor(sorted.length / 2)] as number;
+  return sorted[Math.floor(sorted.length / 2)]!;
 }

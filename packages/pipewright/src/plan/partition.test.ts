@@ -50,7 +50,7 @@ function bruteForce(problem: PartitionProblem): { slowest: number; sent: number 
   let best: { slowest: number; sent: number } | null = null;
   const visit = (begins: readonly number[]): void => {
     if (begins.length < problem.stages) {
-      for (let at = (begins.at(-1) as number) + 1; at < count; at++) visit([...begins, at]);
+      for (let at = begins.at(-1)! + 1; at < count; at++) visit([...begins, at]);
       return;
     }
     let [slowest, sent] = [0, 0];

@@ -78,7 +78,7 @@ export class PartitionRules {
   place(stage: number, from: number, to: number, recompute: boolean): PlacedStage {
     const { inFlight, slowness, stateFactor = 4, secondsPerByte = 0 } = this.problem;
     const costs = this.sums.stage(from, to, recompute);
-    const next = to < this.sums.units.length ? (this.sums.units[to] as UnitCosts).input : 0;
+    const next = to < this.sums.units.length ? this.sums.units[to]!.input : 0;
     // While it is computed again, one microbatch is there in full.
     const whole = recompute ? this.sums.stage(from, to).activation - costs.activation : 0;
     return {
@@ -142,7 +142,7 @@ export function partition(problem: PartitionProblem): Partition {
     rules,
     (end) => (end.slowest > slowest ? Number.POSITIVE_INFINITY : end.sent),
     () => slowest,
-  ) as Solution;
+  )!;
   const recompute = begins.map((from, i) => rules.best(i, from, begins[i + 1] ?? count)?.recompute === true);
   return { begins, recompute, slowest, sent };
 }
@@ -185,7 +185,7 @@ function solve(
   if (end === undefined) return null;
   const begins: number[] = [];
   for (let stage = stages - 1, to = count; stage >= 0; stage--) {
-    to = (rows[stage] as (Found | undefined)[])[to]?.from ?? 0;
+    to = rows[stage]![to]?.from ?? 0;
     begins.unshift(to);
   }
   return { begins, slowest: end.slowest, sent: end.sent };
@@ -211,15 +211,15 @@ function misfit(rules: PartitionRules): PipelineError {
           rules.best(stage, from, to)?.bytes ?? Number.POSITIVE_INFINITY,
         );
         const own = Math.max(0, needed - rules.limitOf(stage));
-        const lacks = Math.max(missing[from] as number, own);
-        if (lacks >= (next[to] as number)) continue;
+        const lacks = Math.max(missing[from]!, own);
+        if (lacks >= next[to]!) continue;
         next[to] = lacks;
-        where[to] = own >= (missing[from] as number) ? stage : (worst[from] as number);
+        where[to] = own >= missing[from]! ? stage : worst[from]!;
       }
     missing = next;
     worst = where;
   }
-  const [stage, bytes] = [worst[count] as number, Math.ceil(missing[count] as number)];
+  const [stage, bytes] = [worst[count]!, Math.ceil(missing[count]!)];
   return new PipelineError(
     'MEMORY_LIMIT',
     `partition: no division into ${stages} stages fits: stage ${stage} lacks ${bytes} bytes at least; give more memory there, more stages, fewer microbatches in flight, or let forwards be computed again`,

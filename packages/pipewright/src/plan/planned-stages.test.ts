@@ -2,7 +2,7 @@
 import { type PipelinePlan, shardingLevels } from '@pipewright/schedule';
 import { nn, randn } from '@pipewright/torch';
 import { expect, test } from 'vitest';
-import { runRanks } from '../../testing/launch.ts';
+import { casesOnThreads } from '../../testing/launch.ts';
 import { measureUnits, PipelineRuntime, pipeline, planPipeline, planStages, type UnitCosts } from '../index.ts';
 
 const program = new URL('../../testing/ranks/planned.mjs', import.meta.url);
@@ -39,7 +39,7 @@ test('a plan of 2 x 2 computes what plain training does at every level, and hold
     return plan as PipelinePlan;
   });
   const cases = [{ plan: plans[0], plain: true }, ...plans.map((plan) => ({ plan }))];
-  const results = (await runRanks(program, ['4', JSON.stringify(cases)])) as Outcome[][];
+  const results = await casesOnThreads<Outcome>(program, 4, cases);
   const meshes = new Set<string>();
   for (const [plain, ...planned] of results as [Outcome, ...Outcome[]][])
     planned.forEach(({ weights, mesh, counted, rank }, i) => {
@@ -52,7 +52,7 @@ test('a plan of 2 x 2 computes what plain training does at every level, and hold
           expect(Math.abs(value - (want[at] as number)), `${dataParallel?.level} ${name}`).toBeLessThan(1e-12);
         });
       }
-      if (dataParallel?.level === 'parameters') expect(counted).toBe(predicted.parameters?.[rank as number]);
+      if (dataParallel?.level === 'parameters') expect(counted).toBe(predicted.parameters?.[rank!]);
     });
   expect([...meshes].sort()).toEqual(['0,0', '0,1', '1,0', '1,1']);
 }, 120_000);

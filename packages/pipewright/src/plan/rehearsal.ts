@@ -109,7 +109,7 @@ class Row {
     scope(() => {
       const gradients = new Map<string, Tensor[][]>();
       for (const { stage, kind, microbatch } of this.actions) {
-        const run = this.runs[stage] as StageRun;
+        const run = this.runs[stage]!;
         if (kind === 'F') run.arrive(microbatch);
         // The first round does not know yet what gradients will be for.
         else if (kind !== 'W' && this.isWarm) gradients.set(`${stage} ${microbatch}`, run.gradients());
@@ -121,7 +121,7 @@ class Row {
   }
 
   private perform({ stage, kind, microbatch: m }: RowAction, i: number, known: ReadonlyMap<string, Tensor[][]>): void {
-    const run = this.runs[stage] as StageRun;
+    const run = this.runs[stage]!;
     const grads = kind === 'B' || kind === 'I' ? (known.get(`${stage} ${m}`) ?? run.gradients()) : [];
     let ready = Number.NaN;
     const begin = run.now();
@@ -139,14 +139,12 @@ class Row {
   /** The stages of the row and what was found. */
   times(): Map<number, StageTimes> {
     const found = new Map<number, StageTimes>();
-    const lengths = (this.taken[0] ?? []).map((_, round) =>
-      this.taken.reduce((sum, times) => sum + (times[round] as number), 0),
-    );
+    const lengths = (this.taken[0] ?? []).map((_, round) => this.taken.reduce((sum, times) => sum + times[round]!, 0));
     const rounds = usual(lengths);
     for (const stage of new Set(this.actions.map((action) => action.stage))) {
       const of = (kind: TimedKind, values: readonly (readonly number[])[]): number | undefined => {
         const all = this.actions.flatMap((action, i) =>
-          action.stage === stage && action.kind === kind ? rounds.map((round) => values[i]?.[round] as number) : [],
+          action.stage === stage && action.kind === kind ? rounds.map((round) => values[i]![round]!) : [],
         );
         return all.length === 0 ? undefined : all.reduce((sum, each) => sum + each, 0) / all.length;
       };

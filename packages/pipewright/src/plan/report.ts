@@ -66,12 +66,12 @@ function stageGains(plan: PipelinePlan): Sensitivity[] {
   const share = new Array<number>(plan.stages).fill(0);
   for (const { action, start, end } of base.criticalPath) {
     const stages = new Set((action.parts ?? [action]).map(({ stage }) => stage));
-    for (const stage of stages) share[stage] = (share[stage] as number) + end - start;
+    for (const stage of stages) share[stage] = share[stage]! + end - start;
   }
   const found: Sensitivity[] = [];
-  const order = share.map((_, stage) => stage).sort((a, b) => (share[b] as number) - (share[a] as number));
+  const order = share.map((_, stage) => stage).sort((a, b) => share[b]! - share[a]!);
   for (const stage of order) {
-    const most = (FASTER * (share[stage] as number)) / base.makespan;
+    const most = (FASTER * share[stage]!) / base.makespan;
     const least = found.map(({ gain }) => gain).sort((a, b) => b - a)[shown - 1] ?? 0;
     if (most <= least) break;
     const costs = plan.costs.map((each, i) => (i === stage ? faster(each) : each));
@@ -91,10 +91,9 @@ function memoryGains(options: PlanOptions, plan: PipelinePlan): Sensitivity[] {
   if (1 - stepOf({ ...options, machine: unlimited }) / before <= 1e-6) return [];
   const { replicas } = parallelOf(plan);
   const limits = Array.from({ length: machine.ranks }, (__, rank) =>
-    typeof memory === 'number' ? memory : (memory[rank] as number),
+    typeof memory === 'number' ? memory : memory[rank]!,
   );
-  const left = (rank: number): number =>
-    (limits[rank] as number) - (plan.predicted.peak[Math.floor(rank / replicas)] ?? 0);
+  const left = (rank: number): number => limits[rank]! - (plan.predicted.peak[Math.floor(rank / replicas)] ?? 0);
   return limits
     .map((__, rank) => rank)
     .sort((a, b) => left(a) - left(b) || a - b)
@@ -144,9 +143,9 @@ export function formatPlans(result: PlanResult, help: readonly Sensitivity[] = [
     formatBytes(Math.max(...predicted.peak)),
     why,
   ]);
-  const widths = head.map((title, i) => Math.max(title.length, ...rows.map((row) => (row[i] as string).length)));
+  const widths = head.map((title, i) => Math.max(title.length, ...rows.map((row) => row[i]!.length)));
   const line = (cells: readonly string[]): string =>
-    `  ${cells.map((cell, i) => (i === cells.length - 1 ? cell : cell.padEnd(widths[i] as number))).join('  ')}`;
+    `  ${cells.map((cell, i) => (i === cells.length - 1 ? cell : cell.padEnd(widths[i]!))).join('  ')}`;
   const lines = [line(head), ...rows.map(line)];
   if (help.length > 0) {
     lines.push('', '  what would help most:');

@@ -227,7 +227,7 @@ describe('pipelines beside each other', () => {
     const planFor = (options: PlanOptions, level: ShardingLevel): PipelinePlan | undefined =>
       planPipeline({ ...options, levels: [level] }).plans[0];
     const needs = (options: PlanOptions): number[] =>
-      shardingLevels.map((level) => planFor(options, level)?.predicted.peak[0] as number);
+      shardingLevels.map((level) => planFor(options, level)!.predicted.peak[0]!);
     const whole = units(9).reduce((sum, { parameters }) => sum + parameters, 0);
     const activations = units(9).reduce((sum, { activation }) => sum + activation, 0);
     expect(needs(one)).toEqual([

@@ -153,7 +153,7 @@ class PlanSearch {
     const found = this.withOthers(improved).filter((each) => this.isIn(each));
     if (found.length === 0) throw this.nothingFits();
     found.sort(shorter);
-    const searched = this.searched(found[0] as Candidate);
+    const searched = this.searched(found[0]!);
     if (searched !== null) found.unshift(searched);
     const plans = found
       .slice(0, most)
@@ -293,7 +293,7 @@ class PlanSearch {
 
   /** Borders in the order of the busiest rank beside them: moving those is most likely to help. */
   private worstFirst({ begins, schedule, simulation }: Candidate): number[] {
-    const busy = (stage: number): number => simulation.busy[schedule.stageToRank[stage] as number] as number;
+    const busy = (stage: number): number => simulation.busy[schedule.stageToRank[stage]!]!;
     const weight = (stage: number): number => Math.max(busy(stage), busy(stage - 1));
     return begins
       .map((_, stage) => stage)
@@ -313,7 +313,7 @@ class PlanSearch {
       if (known === undefined || isBetter(each, known)) best.set(shape(each), each);
     }
     return candidates.map((each) => {
-      const model = best.get(shape(each)) as Candidate;
+      const model = best.get(shape(each))!;
       if (model === each || String(model.begins) === String(each.begins)) return each;
       const moved = { ...each, begins: model.begins, recompute: model.recompute };
       if (this.judge.bound(moved) >= fastest) return each; // it cannot become the best
@@ -382,5 +382,5 @@ function shorter(a: Candidate, b: Candidate): number {
 }
 
 function isPartition(begins: readonly number[], units: number): boolean {
-  return begins.every((at, i) => (i === 0 ? at === 0 : at > (begins[i - 1] as number)) && at < units);
+  return begins.every((at, i) => (i === 0 ? at === 0 : at > begins[i - 1]!) && at < units);
 }

@@ -1,7 +1,7 @@
 /** @file Plans whose stages were measured themselves: their costs and bytes take the place of sums over units. */
-import { type PipelinePlan, predictPlan } from '@pipewright/schedule';
+import { type PipelinePlan, planSchedule, predictPlan } from '@pipewright/schedule';
 import { checkPlan } from '@pipewright/schedule/internal';
-import { checkArgument } from '../base/checks.ts';
+import { checkArgument, checkCount } from '../base/checks.ts';
 import { PipelineError } from '../base/errors.ts';
 import type { MeasuredStage } from './measure-stages.ts';
 
@@ -32,7 +32,7 @@ function lackOf(plan: PipelinePlan): { readonly rank: number; readonly missingBy
   if (memory === undefined) return null;
   let worst: { rank: number; missingBytes: number } | null = null;
   plan.predicted.peak.forEach((peak, rank) => {
-    const over = Math.ceil(peak - (typeof memory === 'number' ? memory : (memory[rank] as number)));
+    const over = Math.ceil(peak - (typeof memory === 'number' ? memory : memory[rank]!));
     if (over > (worst?.missingBytes ?? 0)) worst = { rank, missingBytes: over };
   });
   return worst;
@@ -53,4 +53,31 @@ export function rankPlans(plans: readonly PipelinePlan[]): PipelinePlan[] {
       : `rankPlans: nothing fits: rank ${least.rank} lacks ${least.missingBytes} bytes at least; give more memory, more ranks or smaller microbatches`,
     { ...least },
   );
+}
+
+/**
+ * Plans to measure and try, out of more that a search found: half of them the best, then the best of each other kind, by the size of its
+ * microbatches and by whether backwards are split. What a prediction from units gets wrong is often the same for all of a kind.
+ *
+ * @example worthTrying(planPipeline({ machine, tables, batch, most: 16 }).plans, 8)
+ */
+export function worthTrying(plans: readonly PipelinePlan[], most: number): PipelinePlan[] {
+  checkArgument('worthTrying', Array.isArray(plans), ['the argument', plans], 'an array of plans');
+  checkCount('worthTrying', 'most', most);
+  const chosen = new Set(plans.slice(0, Math.ceil(most / 2)));
+  const kinds = new Set([...chosen].map(kindOf));
+  for (const plan of plans) {
+    if (chosen.size === most || kinds.has(kindOf(plan))) continue;
+    kinds.add(kindOf(plan));
+    chosen.add(plan);
+  }
+  for (const plan of plans) if (chosen.size < most) chosen.add(plan);
+  return plans.filter((plan) => chosen.has(plan));
+}
+
+function kindOf(plan: PipelinePlan): string {
+  const isSplit = planSchedule(plan).order.some((row) =>
+    row.some((cell) => (cell?.parts ?? [cell]).some((action) => action?.kind === 'W')),
+  );
+  return `${plan.rows} ${isSplit}`;
 }

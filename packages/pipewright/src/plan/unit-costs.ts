@@ -49,7 +49,7 @@ export class UnitSums {
         const value = key === 'B' ? whole : key === 'inputGradient' ? Math.min(unit[key] ?? whole, whole) : unit[key];
         const isNumber = Number.isFinite(value) && value >= 0;
         checkArgument(where, isNumber, [`${key} of unit ${i} (${unit.name})`, value], 'a number from 0 on');
-        sums[i + 1] = (sums[i] as number) + value;
+        sums[i + 1] = sums[i]! + value;
       });
       return sums;
     };
@@ -68,18 +68,13 @@ export class UnitSums {
   /** Seconds of the forwards and of both halves of the backwards of units `from` to `to`, the last one not included. */
   work(from: number, to: number): number {
     const { F, I, W } = this.sums;
-    return (
-      (F[to] as number) -
-      (F[from] as number) +
-      ((I[to] as number) - (I[from] as number)) +
-      ((W[to] as number) - (W[from] as number))
-    );
+    return F[to]! - F[from]! + (I[to]! - I[from]!) + (W[to]! - W[from]!);
   }
 
   /** The costs of units `from` to `to`, the last one not included; computed again, only the input is kept. */
   stage(from: number, to: number, recompute = false): StageCosts {
-    const sum = (key: SumKey): number => (this.sums[key][to] as number) - (this.sums[key][from] as number);
-    const { input } = this.units[from] as UnitCosts;
+    const sum = (key: SumKey): number => this.sums[key][to]! - this.sums[key][from]!;
+    const { input } = this.units[from]!;
     const [F, kept] = [sum('F'), sum('activation')];
     // No gradient goes back from the first stage: it has no input half, and all of its backward is in the weight half.
     const [I, W] = from === 0 ? [0, sum('B')] : [sum('I'), sum('W')];

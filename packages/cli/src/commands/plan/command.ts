@@ -19,7 +19,11 @@ export function registerPlanCommand(program: Command): void {
       'the machine as JSON: { "memory": [8e9, 4e9], "slowness": [1, 1.5], "bandwidth": 1e10, "latency": 1e-5 }',
     )
     .option('--schedules <name...>', 'schedules to try (default: all)')
-    .option('--dp <n...>', 'pipelines beside each other to try (default: all numbers that divide the ranks)', counts)
+    .option(
+      '--dp <n...>',
+      'pipelines beside each other to try, or all: every number that divides the ranks (default 1, which every program can run; the best of the others is named)',
+      degrees,
+    )
     .option(
       '--shards <level...>',
       'what they may divide: replicate (nothing), optimizer, gradients, parameters (default: all)',
@@ -50,7 +54,7 @@ The model is a .pt2 file, or a JavaScript or TypeScript module that exports
 Examples:
   pipewright plan model.ts --ranks 4 --batch 32 --memory 8GB
   pipewright plan llama.pt2 --ranks 8 --batch 64 --machine cluster.json --out cluster-plan.json
-  pipewright plan model.ts --ranks 4 --batch 32 --dp 1       one pipeline, for programs that make no mesh
+  pipewright plan model.ts --ranks 4 --batch 32 --dp all     also several pipelines, for programs that call planStages
   pipewright run --plan plan.json train.ts                   runs it, and compares it with the prediction
 `,
     );
@@ -62,6 +66,11 @@ Examples:
 
 function counts(text: string, earlier: readonly number[] = []): number[] {
   return [...earlier, ...text.split(',').map(count)];
+}
+
+/** Numbers of pipelines, or `all`. */
+function degrees(text: string, earlier: readonly number[] | 'all' = []): number[] | 'all' {
+  return text === 'all' || earlier === 'all' ? 'all' : counts(text, earlier);
 }
 
 const units: Readonly<Record<string, number>> = {
@@ -83,5 +92,5 @@ function amounts(text: string): number | number[] {
       throw new InvalidArgumentError('Write bytes, such as 8e9, 20GB or 16GiB, or one per rank with commas.');
     return value;
   });
-  return values.length === 1 ? (values[0] as number) : values;
+  return values.length === 1 ? values[0]! : values;
 }

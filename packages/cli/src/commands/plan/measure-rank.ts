@@ -27,7 +27,7 @@ export interface Measured {
 /** The program of every rank. */
 export async function main(task: MeasureTask): Promise<void> {
   const { distributed } = await import('@pipewright/torch');
-  const { measureLink, measureStages, measureUnits, pipeline, settlePlan, tryPlan } = await import('pipewright');
+  const { measureLink, measureStages, measureUnits, pipeline, settlePlan, tryPlans } = await import('pipewright');
   const { planSchedule } = await import('@pipewright/schedule');
   const group = distributed.initProcessGroup();
   const model = await openModel(task.source);
@@ -40,15 +40,15 @@ export async function main(task: MeasureTask): Promise<void> {
   // All are tried or none is: what a trial shows must not be compared with what was only measured.
   const tries =
     task.mayTry && task.plans.every(({ ranks, dataParallel }) => ranks === group.size && dataParallel === undefined);
-  const plans = task.plans.map((plan) => {
+  const trials = task.plans.map((plan) => {
     const { args, target } = model.microbatch(plan.rows);
     const pipe = pipeline(model.program(plan.rows), { plan });
     const { rounds } = task;
     const options = { lossFn, target, rounds, schedule: planSchedule(plan), group };
     const settled = settlePlan(plan, measureStages(pipe, args, options));
-    if (!tries) return settled;
-    return tryPlan(pipe, settled, args as Tensor[], { lossFn, target: target as Tensor });
+    return { pipe, plan: settled, mbArgs: args as Tensor[], target: target as Tensor };
   });
+  const plans = tries ? tryPlans(trials, { lossFn }) : trials.map(({ plan }) => plan);
   const mine: Measured = { tables, plans, link: measureLink(group) };
   const all = group.allGatherObject<Measured>(mine as unknown as torchDistributed.Json);
   if (group.rank === 0) writeFileSync(task.out, JSON.stringify(meanOf(all)));
@@ -58,7 +58,7 @@ export async function main(task: MeasureTask): Promise<void> {
 function meanOf(all: readonly Measured[]): Measured {
   const [first] = all as [Measured];
   const mean = <T extends object>(values: readonly T[], names: readonly (keyof T)[]): T => ({
-    ...(values[0] as T),
+    ...values[0]!,
     ...Object.fromEntries(
       names.flatMap((name) => {
         const numbers = values.map((value) => value[name]).filter((value) => typeof value === 'number');

@@ -69,7 +69,7 @@ const planOf = (file: string): PipelinePlan => readPlan(readFileSync(join(folder
 
 test('a model is planned, run as planned, compared with the prediction, and refitted', () => {
   const made = cli(
-    `plan ${model} --ranks 2 --batch 16 --rows 2,4 --rounds 1 --memory 1GB --dp 1 --no-cache --out ${join(folder, 'plan.json')} --picture ${join(folder, 'plan.svg')}`,
+    `plan ${model} --ranks 2 --batch 16 --rows 2,4 --rounds 1 --memory 1GB --no-cache --out ${join(folder, 'plan.json')} --picture ${join(folder, 'plan.svg')}`,
   );
   expect(made.err).toBe('');
   expect(made.code).toBe(0);
@@ -80,6 +80,8 @@ test('a model is planned, run as planned, compared with the prediction, and refi
   );
   expect(made.out).toMatch(/stage 0 on rank 0: layers\.0/);
   const plan = planOf('plan.json');
+  expect(plan).toMatchObject({ ranks: 2 }); // one pipeline, which the program can run
+  expect(plan.dataParallel).toBeUndefined();
   expect(plan.memory?.length).toBe(plan.stages);
   expect(plan.machine).toMatchObject({ memory: 1e9 });
   expect(plan.machine.latency).toBeGreaterThan(0);
@@ -129,6 +131,26 @@ test('two pipelines beside each other are planned, run on a mesh and compared; a
   expect(refused.err).toMatch(
     /the schedule is for 1 ranks, the group has 2; the plan has 2 pipelines.*planStages\(pipe, plan\)/s,
   );
+}, 240_000);
+
+test('one pipeline is planned unless --dp says otherwise, and several are named where they look better or where only they fit', () => {
+  const file = join(folder, 'open.json');
+  const machine = join(folder, 'fast-links.json');
+  writeFileSync(machine, JSON.stringify({ bandwidth: 1e15, latency: 1e-9 }));
+  const flags = `--ranks 2 --batch 4 --rows 2 --rounds 1 --no-cache --fast --schedules 1F1B --machine ${machine} --out ${file}`;
+  const made = cli(`plan ${model} ${flags}`);
+  expect({ code: made.code, err: made.err }).toEqual({ code: 0, err: '' });
+  expect(planOf('open.json').dataParallel).toBeUndefined();
+  // Two microbatches on two ranks leave a third of the step idle, and two replicas nothing.
+  expect(made.out).toMatch(
+    /2 (replicas|shards of \w+) of one stage \(1F1B\) look \d+\.\d% shorter, from units alone: --dp 2 plans/,
+  );
+  expect(cli(`plan ${model} ${flags} --dp all`).code).toBe(0);
+  expect(planOf('open.json').dataParallel?.replicas).toBe(2);
+  expect(cli(`plan ${model} ${flags} --dp 1`).out).not.toMatch(/--dp 2/);
+  const many = cli(`plan ${model} ${flags.replace('--ranks 2 --batch 4', '--ranks 32 --batch 64')}`);
+  expect(many.code).toBe(1);
+  expect(many.err).toMatch(/make fewer than 32 stages; \d+ pipelines beside each other fit: --dp \d+/);
 }, 240_000);
 
 test('measurements of the same model on the same machine are kept', () => {

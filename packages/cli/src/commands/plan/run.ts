@@ -20,7 +20,7 @@ export interface PlanFlags {
   readonly memory?: number | readonly number[];
   readonly machine?: string;
   readonly schedules?: readonly string[];
-  readonly dp?: readonly number[];
+  readonly dp?: readonly number[] | 'all';
   readonly shards?: readonly string[];
   readonly recompute: boolean;
   readonly stateFactor?: number;
@@ -37,8 +37,8 @@ export interface PlanFlags {
   readonly color?: boolean;
 }
 
-/** Plans whose stages are measured themselves; fewer of many ranks, which take turns on the cores. */
-const settled = { usual: 6, many: 3, manyRanks: 8 };
+/** Plans whose stages are measured themselves, out of how many; fewer of many ranks, which take turns on the cores. */
+const settled = { usual: 8, outOf: 16, many: 3, manyRanks: 8 };
 /** Sizes of microbatches that are measured, at most, where none are named. */
 const mostSizes = 4;
 
@@ -53,7 +53,7 @@ export async function plan(file: string, flags: PlanFlags): Promise<number> {
   const given = machineOf(flags);
   const model = await openModel(source);
   const rows = rowsOf(flags, model.fixedRows);
-  const meter = new Meter(source, flags, model.program(rows[0] as number));
+  const meter = new Meter(source, flags, model.program(rows[0]!));
   const { tables, link } = await meter.units(rows);
   const machine: PlanOptions['machine'] = { ...(link ?? {}), ...given, ranks: flags.ranks };
   const options: PlanOptions = {
@@ -65,9 +65,13 @@ export async function plan(file: string, flags: PlanFlags): Promise<number> {
     levels: levelsOf(flags),
     stateFactor: flags.stateFactor,
     mayRecompute: flags.recompute,
-    most: Math.max(flags.top ?? 5, settled.usual),
+    most: Math.max(
+      flags.top ?? 5,
+      flags.fast === true || flags.ranks > settled.manyRanks ? settled.many : settled.outOf,
+    ),
   };
-  const result = planPipeline(options);
+  const isOpen = flags.dp === undefined && flags.ranks > 1;
+  const result = isOpen ? onePipeline(planPipeline, options) : planPipeline(options);
   const plans = flags.fast === true ? result.plans : await settleBest(result, meter);
   const [best] = plans as [PipelinePlan];
   const shown = { ...result, plans: plans.slice(0, flags.top ?? 5) };
@@ -84,6 +88,7 @@ export async function plan(file: string, flags: PlanFlags): Promise<number> {
     ),
     '',
     renderTimeline(planSimulation(best), { color: flags.color === true }),
+    ...(isOpen ? besideOf(severalPipelines(planPipeline, options), result) : []),
   ].join('\n');
   process.stdout.write(`${text}\n`);
   await writeResult(`${JSON.stringify(best, null, 2)}\n`, out);
@@ -94,9 +99,10 @@ export async function plan(file: string, flags: PlanFlags): Promise<number> {
 
 /** The best plans with the costs of their own stages, in the order that these give. */
 async function settleBest(result: PlanResult, meter: Meter): Promise<PipelinePlan[]> {
-  const { rankPlans } = await import('pipewright');
+  const { rankPlans, worthTrying } = await import('pipewright');
   const [{ ranks }] = result.plans as [PipelinePlan];
-  const best = result.plans.slice(0, ranks > settled.manyRanks ? settled.many : settled.usual);
+  const best =
+    ranks > settled.manyRanks ? result.plans.slice(0, settled.many) : worthTrying(result.plans, settled.usual);
   const found = rankPlans(await meter.plans(best));
   const [first] = found as [PipelinePlan];
   return found.map((one, i) => {
@@ -147,11 +153,50 @@ function machineOf(flags: PlanFlags): PlanMachine {
   return { ...(machine as PlanMachine), ...(flags.memory === undefined ? {} : { memory: flags.memory }) };
 }
 
-/** How many pipelines stand beside each other. */
-function degreesOf({ dp, ranks }: PlanFlags): PlanOptions['replicas'] {
-  const wrong = dp?.find((each) => ranks % each !== 0);
+/** How many pipelines stand beside each other: one where nothing is said, because every program can run that. */
+function degreesOf({ dp = [1], ranks }: PlanFlags): PlanOptions['replicas'] {
+  if (dp === 'all') return dp;
+  const wrong = dp.find((each) => ranks % each !== 0);
   if (wrong !== undefined) throw new UsageError(`--dp ${wrong}: ${ranks} ranks are no multiple of it`);
-  return dp ?? 'all';
+  return dp;
+}
+
+type Plan = (options: PlanOptions) => PlanResult;
+
+/** The plans of one pipeline; where none fits, the error says which number of pipelines does. */
+function onePipeline(planPipeline: Plan, options: PlanOptions): PlanResult {
+  try {
+    return planPipeline(options);
+  } catch (error) {
+    const replicas = severalPipelines(planPipeline, options)?.dataParallel?.replicas;
+    if (replicas !== undefined)
+      (error as Error).message += `; ${replicas} pipelines beside each other fit: --dp ${replicas}`;
+    throw error;
+  }
+}
+
+/** The best plan of several pipelines beside each other; null where there is none. */
+function severalPipelines(planPipeline: Plan, options: PlanOptions): PipelinePlan | null {
+  const { ranks } = options.machine;
+  const replicas = Array.from({ length: ranks - 1 }, (_, i) => i + 2).filter((each) => ranks % each === 0);
+  try {
+    return planPipeline({ ...options, replicas, most: 1 }).plans[0] ?? null;
+  } catch {
+    return null;
+  }
+}
+
+/** A line on several pipelines where they look better than one; both as the units predict them. */
+function besideOf(several: PipelinePlan | null, { plans: [one] }: PlanResult): string[] {
+  const { replicas = 1, level } = several?.dataParallel ?? {};
+  if (several === null || one === undefined) return [];
+  const share = 1 - several.predicted.step / one.predicted.step;
+  if (share <= 0) return [];
+  const what = level === 'replicate' ? `${replicas} replicas` : `${replicas} shards of ${level}`;
+  return [
+    '',
+    `${what} of ${several.ranks === 1 ? 'one stage' : `a pipeline of ${several.ranks} ranks`} (${several.schedule}) look ${(100 * share).toFixed(1)}% shorter, from units alone: --dp ${replicas} plans that, for programs that build their stages with planStages`,
+  ];
 }
 
 function levelsOf({ shards }: PlanFlags): ShardingLevel[] | undefined {
