@@ -7,8 +7,9 @@
 import { spawn } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
-import { cuda, distributed } from '@pipewright/torch';
+import { distributed } from '@pipewright/torch';
 import { casesFor, differences, title, variationsFor } from '../../packages/pipewright/testing/conformance.mjs';
+import { rankEnvironment } from './rank-environment.mjs';
 
 /** @typedef {import('../../packages/pipewright/testing/launch.ts').TrainingResult} TrainingResult */
 
@@ -44,28 +45,16 @@ function run(args, env) {
   });
 }
 
-/** What makes NCCL take the ranks on one GPU for several hosts, with queues for all their streams. @param {number} rank */
-function sharedGpu(rank) {
-  const CUDA_DEVICE_MAX_CONNECTIONS = String(Math.min(32, Math.floor(64 / ranks)));
-  return { NCCL_HOSTID: `host${rank}`, NCCL_SOCKET_IFNAME: 'lo', NCCL_IB_DISABLE: '1', CUDA_DEVICE_MAX_CONNECTIONS };
-}
-
 /** @param {string} text @returns {Promise<TrainingResult[][]>} */
 async function runAll(text) {
   if (flags.kind === 'threads') return /** @type {any} */ (run([String(ranks), text], {}));
   const port = await distributed.freePort();
-  const shared = ranks > cuda.deviceCount();
   return /** @type {any} */ (
     Promise.all(
       Array.from({ length: ranks }, (_, rank) =>
         run(['0', text], {
-          RANK: String(rank),
-          LOCAL_RANK: String(rank),
-          WORLD_SIZE: String(ranks),
-          MASTER_ADDR: '127.0.0.1',
-          MASTER_PORT: String(port),
+          ...rankEnvironment(rank, ranks, port),
           ...(flags.kind === 'gloo' ? { PIPEWRIGHT_TEST_BACKEND: 'gloo' } : {}),
-          ...(shared ? sharedGpu(rank) : {}),
         }),
       ),
     )

@@ -10,6 +10,7 @@ import { parseArgs } from 'node:util';
 import { buildSchedule } from '@pipewright/schedule';
 import { cat, cuda, distributed, nn, randn, scope } from '@pipewright/torch';
 import { PipelineRuntime, PipelineStage } from 'pipewright';
+import { rankEnvironment } from './rank-environment.mjs';
 
 const LIMIT_MS = 4000;
 const WIDTH = 64;
@@ -81,20 +82,11 @@ function main(setting) {
 
 /** @param {Setting} setting */
 async function run(setting) {
-  const port = String(await distributed.freePort());
-  const shared = setting.ranks > cuda.deviceCount();
+  const port = await distributed.freePort();
   const children = Array.from({ length: setting.ranks }, (_, rank) =>
     spawn(process.execPath, [fileURLToPath(import.meta.url), '--rank', JSON.stringify(setting)], {
       stdio: ['ignore', 'pipe', 'pipe'],
-      env: {
-        ...process.env,
-        RANK: String(rank),
-        LOCAL_RANK: String(rank),
-        WORLD_SIZE: String(setting.ranks),
-        MASTER_ADDR: '127.0.0.1',
-        MASTER_PORT: port,
-        ...(shared ? { NCCL_HOSTID: `host${rank}`, NCCL_SOCKET_IFNAME: 'lo', NCCL_IB_DISABLE: '1' } : {}),
-      },
+      env: { ...process.env, ...rankEnvironment(rank, setting.ranks, port) },
     }),
   );
   const outputs = children.map(() => '');

@@ -4,6 +4,7 @@ import { strict as assert } from 'node:assert';
 import { spawn } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
 import { cuda, distributed, full, scope, tensor } from '@pipewright/torch';
+import { rankEnvironment } from './rank-environment.mjs';
 
 const RANKS = 2;
 
@@ -115,23 +116,14 @@ function main(rank) {
 }
 
 if (process.argv[2] === undefined) {
-  const port = String(await distributed.freePort());
-  const shared = cuda.deviceCount() < RANKS;
+  const port = await distributed.freePort();
   const codes = await Promise.all(
     Array.from({ length: RANKS }, (_, rank) => {
       const child = spawn(process.execPath, [fileURLToPath(import.meta.url), String(rank)], {
         stdio: 'inherit',
         timeout: 45_000,
         killSignal: 'SIGKILL',
-        env: {
-          ...process.env,
-          RANK: String(rank),
-          LOCAL_RANK: String(rank),
-          WORLD_SIZE: String(RANKS),
-          MASTER_ADDR: '127.0.0.1',
-          MASTER_PORT: port,
-          ...(shared ? { NCCL_HOSTID: `host${rank}`, NCCL_SOCKET_IFNAME: 'lo', NCCL_IB_DISABLE: '1' } : {}),
-        },
+        env: { ...process.env, ...rankEnvironment(rank, RANKS, port) },
       });
       return new Promise((resolve) => child.on('close', resolve));
     }),

@@ -8,6 +8,7 @@ import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
 import { cuda, distributed, nn, optim, randn, scope } from '@pipewright/torch';
 import { PipelineRuntime, PipelineStage } from 'pipewright';
+import { rankEnvironment } from './rank-environment.mjs';
 
 const RANKS = 2;
 const WIDTH = 256;
@@ -54,22 +55,13 @@ function main(steps) {
 
 if (flags.rank !== undefined) main(Number(flags.steps));
 else {
-  const port = String(await distributed.freePort());
-  const shared = cuda.deviceCount() < RANKS;
+  const port = await distributed.freePort();
   const codes = await Promise.all(
     Array.from({ length: RANKS }, (_, rank) => {
       const args = [fileURLToPath(import.meta.url), '--rank', String(rank), '--steps', flags.steps];
       const child = spawn(process.execPath, args, {
         stdio: 'inherit',
-        env: {
-          ...process.env,
-          RANK: String(rank),
-          LOCAL_RANK: String(rank),
-          WORLD_SIZE: String(RANKS),
-          MASTER_ADDR: '127.0.0.1',
-          MASTER_PORT: port,
-          ...(shared ? { NCCL_HOSTID: `host${rank}`, NCCL_SOCKET_IFNAME: 'lo', NCCL_IB_DISABLE: '1' } : {}),
-        },
+        env: { ...process.env, ...rankEnvironment(rank, RANKS, port) },
       });
       return new Promise((resolve) => child.on('close', resolve));
     }),

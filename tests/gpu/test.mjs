@@ -31,6 +31,15 @@ const parts = [
       nccl: kind === 'nccl',
     })),
   ),
+  { name: 'graph', file: 'graph-test.mjs', ranks: 2, nccl: true },
+  { name: 'parallel-threads', file: '../parallel/conformance.mjs', args: ['threads', '--device', 'cuda'] },
+  {
+    name: 'parallel',
+    file: '../parallel/conformance.mjs',
+    args: ['processes', '--device', 'cuda'],
+    ranks: 8,
+    nccl: true,
+  },
   { name: 'long', file: 'long-test.mjs', ranks: 2, nccl: true },
 ];
 

@@ -23,6 +23,7 @@ import { runAsProgram } from './program.mjs';
  * @property {number} stages
  * @property {number} microbatches
  * @property {'replicate' | 'transmit'} [multiUse]
+ * @property {'cpu' | 'cuda'} [device]
  */
 
 const STEPS = 2;
@@ -33,13 +34,13 @@ const file = (/** @type {string} */ name) =>
 /** @param {Tensor | null} value */
 function numbersOf(value) {
   if (value === null) throw new Error('a parameter has no gradient');
-  return Array.from(value.detach().flatten().toTypedArray(), Number);
+  return Array.from(value.detach().cpu().flatten().toTypedArray(), Number);
 }
 
 const lossFn = (/** @type {Tensor} */ output) => output.square().mean();
 
-/** An exported model in float64; what is cast to float32 inside is cast to float64. @param {string} name */
-function load(name) {
+/** An exported model in float64; what is cast to float32 inside is cast to float64. @param {Case} one */
+function load({ model: name, device = 'cpu' }) {
   const model = loadPt2(file(name));
   const graph = JSON.parse(JSON.stringify(model.graph).replaceAll('"float32"', '"float64"'));
   /** @type {Map<Tensor, import('@pipewright/torch').nn.Parameter | import('@pipewright/torch').nn.Buffer>} */
@@ -48,7 +49,7 @@ function load(name) {
   /** @type {State} */
   const state = new Map();
   for (const [path, one] of [...model.namedParameters(all), ...model.namedBuffers(all)]) {
-    const wide = made.get(one) ?? (one.isFloatingPoint() ? one.detach().double() : one.detach().clone());
+    const wide = made.get(one) ?? (one.isFloatingPoint() ? one.detach().double() : one.detach().clone()).to({ device });
     const member =
       wide instanceof nn.Parameter || wide instanceof nn.Buffer
         ? wide
@@ -67,8 +68,9 @@ function tensorMeta(meta) {
   return /** @type {{ dtype: import('@pipewright/torch').DTypeName, shape: (number | string)[] }} */ (meta);
 }
 
-/** The inputs of one step, other numbers in every step. @param {Graph} graph @param {number} rows @param {number} step */
-function makeInputs(graph, rows, step) {
+/** The inputs of one step, other numbers in every step. @param {Graph} graph @param {Case} one @param {number} step */
+function makeInputs(graph, { microbatches, device = 'cpu' }, step) {
+  const rows = rowsOf(graph) * microbatches;
   return graph.nodes
     .filter((node) => node.kind === 'placeholder')
     .map(({ meta }, input) => {
@@ -79,7 +81,7 @@ function makeInputs(graph, rows, step) {
         dtype === 'int64' ? (7 * i + 3 * step + input) % 90 : Math.sin(0.1 * i + step + 2 * input);
       return tensor(
         Array.from({ length: count }, (_, i) => value(i)),
-        { dtype },
+        { dtype, device },
       ).reshape(shape);
     });
 }
@@ -98,7 +100,7 @@ function rowsOf(graph) {
 /** @param {Case} one */
 export function plain(one) {
   return scope(() => {
-    const { graph, state } = load(one.model);
+    const { graph, state } = load(one);
     const model = new GraphModule(graph, state);
     const rows = rowsOf(graph);
     const optimizer = new optim.SGD(model.parameters(), { lr: RATE });
@@ -112,7 +114,7 @@ export function plain(one) {
       );
     for (let step = 0; step < STEPS; step++) {
       optimizer.zeroGrad();
-      const inputs = makeInputs(graph, rows * one.microbatches, step);
+      const inputs = makeInputs(graph, one, step);
       for (let m = 0; m < one.microbatches; m++) {
         const loss = lossFn(
           /** @type {Tensor} */ (model.forward(...inputs.map((each) => each.narrow(0, m * rows, rows)))),
@@ -136,7 +138,7 @@ export function plain(one) {
  */
 export function train(group, one) {
   return scope(() => {
-    const program = load(one.model);
+    const program = load(one);
     const isMarked = one.model.startsWith('split');
     const pipe = pipeline(program, { ...(isMarked ? {} : { stages: one.stages }), multiUse: one.multiUse });
     if (pipe.numStages !== one.stages) throw new Error(`${one.model} has ${pipe.numStages} stages, not ${one.stages}`);
@@ -145,7 +147,6 @@ export function train(group, one) {
     const runtime = new PipelineRuntime(stages, one.schedule, { microbatches: one.microbatches, lossFn, group });
     const parameters = stages.flatMap(({ module }) => module.parameters());
     const optimizer = parameters.length > 0 ? new optim.SGD(parameters, { lr: RATE }) : null;
-    const rows = rowsOf(program.graph);
     /** @type {Found & { live: number[] }} */
     const found = { losses: [], grads: {}, weights: {}, live: [] };
     const collect = (/** @type {'grad' | 'weight'} */ what) => {
@@ -160,7 +161,7 @@ export function train(group, one) {
     for (let step = 0; step < STEPS; step++) {
       scope(() => {
         optimizer?.zeroGrad();
-        const inputs = own.includes(0) ? makeInputs(program.graph, rows * one.microbatches, step) : [];
+        const inputs = own.includes(0) ? makeInputs(program.graph, one, step) : [];
         /** @type {Tensor[]} */
         const losses = [];
         runtime.step(...inputs, { losses, returnOutputs: false });
