@@ -90,7 +90,7 @@ async function run(block: Block): Promise<string> {
 function starter(file: string): string {
   const compile = (path: string): string => {
     const options = { target: ts.ScriptTarget.ES2022, module: ts.ModuleKind.ESNext };
-    const source = ts.sys.readFile(path) as string;
+    const source = ts.sys.readFile(path)!;
     return ts.transpileModule(source, { compilerOptions: options }).outputText;
   };
   const target = file.replace(/\.ts$/, '.mjs');

@@ -84,5 +84,11 @@ async function addPrebuilt(packageDir) {
   writeFileSync(join(dir, 'stamp.json'), `${JSON.stringify({ ...stamp, key, withoutCuda }, null, 2)}\n`);
 }
 
-if (process.argv[1] === fileURLToPath(import.meta.url))
-  for (const file of await packAll(resolve(process.argv[2] ?? join(root, 'out')))) console.log(file);
+if (process.argv[1] === fileURLToPath(import.meta.url)) {
+  const [folder = join(root, 'out'), ...more] = process.argv.slice(2);
+  if (folder.startsWith('-') || more.length > 0) {
+    console.error(`pack: '${[folder, ...more].join(' ')}' is not a folder; use: npm run pack [-- FOLDER]`);
+    process.exit(2);
+  }
+  for (const file of await packAll(resolve(folder))) console.log(file);
+}

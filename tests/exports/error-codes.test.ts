@@ -43,7 +43,10 @@ test('torch, in TypeScript and in C++', () => {
 });
 
 test('pipewright', () => {
-  const direct = codesIn('pipewright/src', /(?:new PipelineError|super|this\.wrong)\(\s*([^,`]*),/g);
+  const direct = codesIn(
+    'pipewright/src',
+    /(?:new PipelineError|super|this\.wrong|passedCode|failedSave|found)\(\s*([^,`]*),/g,
+  );
   const ofFiles = codesIn('pipewright/src/pt2', /(?:pt2Error|this\.error)\(\s*([^,`]*),/g);
   const ofSteps = codesIn('pipewright/src/runtime', /const code = ([^;]*);/g);
   expect(direct.length).toBeGreaterThan(300);

@@ -20,7 +20,7 @@ function meaningOf(symbol: ts.Symbol): ts.Symbol {
 test('no name of the public API has two meanings', () => {
   const meanings = new Map<string, Set<ts.Symbol>>();
   for (const file of files) {
-    const module = checker.getSymbolAtLocation(program.getSourceFile(file) as ts.SourceFile) as ts.Symbol;
+    const module = checker.getSymbolAtLocation(program.getSourceFile(file)!)!;
     const names = checker.getExportsOfModule(module);
     expect(names.length).toBeGreaterThan(100);
     for (const symbol of names) {
@@ -54,7 +54,7 @@ test('every name of the public API has a doc comment', () => {
     }
   };
   for (const [i, file] of files.entries())
-    visit(checker.getSymbolAtLocation(program.getSourceFile(file) as ts.SourceFile) as ts.Symbol, `${packages[i]}: `);
+    visit(checker.getSymbolAtLocation(program.getSourceFile(file)!)!, `${packages[i]}: `);
   expect(count).toBeGreaterThan(900);
   expect([...undocumented]).toEqual([]);
 });

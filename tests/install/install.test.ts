@@ -96,25 +96,36 @@ test('every package has what a reader looks for, and no tests or leftovers of th
 });
 
 test('install, doctor, types, training', () => {
+  const times: string[] = [];
   const started = performance.now();
+  let last = started;
+  const phase = (name: string): void => {
+    const now = performance.now();
+    times.push(`${name} ${((now - last) / 1000).toFixed(1)}`);
+    last = now;
+  };
   const typescript = join(root, 'node_modules/typescript');
   writeFileSync(join(project, 'package.json'), '{ "private": true, "type": "module" }\n');
   const installed = run('npm', 'install', '--prefer-offline', '--no-audit', '--no-fund', ...files, typescript);
   expect(installed.status, installed.stderr).toBe(0);
+  phase('npm install');
 
   const before = run('npx', 'pipewright', 'doctor');
   expect(before.status, before.stderr).toBe(1);
   expect(before.stdout).toMatch(/missing +libtorch +not found[^]*npx pipewright setup/);
   expect(before.stdout).toMatch(/absent +C\+\+ compiler/);
   expect(before.stdout).toMatch(/ok +addon +came with the package/);
+  phase('doctor');
 
   const setup = run('npx', 'pipewright', 'setup');
   expect(setup.status, setup.stderr).toBe(0);
   expect(setup.stderr).not.toContain('compile');
+  phase('setup');
   const doctor = run('npx', 'pipewright', 'doctor');
   expect(doctor.stdout + doctor.stderr).toContain('Nothing that is needed is missing.');
   expect(doctor.stdout).toMatch(/CUDA addon +none came with the package; built by: npx pipewright setup --cuda/);
   expect(doctor.status).toBe(0);
+  phase('doctor');
 
   copyFileSync(join(here, 'train.ts'), join(project, 'train.ts'));
   const options = {
@@ -133,14 +144,18 @@ test('install, doctor, types, training', () => {
   const checked = run('npx', 'tsc', '-p', '.');
   expect(checked.stdout).toBe('');
   expect(checked.status).toBe(0);
+  phase('tsc');
 
   const results = ['--threads', '--processes'].map((mode) => {
     const trained = run('npx', 'pipewright', 'run', '-n', '3', mode, 'train.ts');
     expect(trained.status, trained.stderr).toBe(0);
-    const [, first, last] = /first ([\d.]+) last ([\d.]+)/.exec(trained.stdout) ?? [];
-    expect(Number(last)).toBeLessThan(Number(first) / 2);
-    return [first, last];
+    const [, first, end] = /first ([\d.]+) last ([\d.]+)/.exec(trained.stdout) ?? [];
+    expect(Number(end)).toBeLessThan(Number(first) / 2);
+    phase(`run ${mode}`);
+    return [first, end];
   });
   expect(results[0]).toEqual(results[1]);
-  console.log(`from npm install to trained twice: ${((performance.now() - started) / 1000).toFixed(1)} s`);
+  console.log(
+    `from npm install to trained twice: ${((performance.now() - started) / 1000).toFixed(1)} s (${times.join(', ')})`,
+  );
 });

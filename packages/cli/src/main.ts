@@ -1,6 +1,8 @@
 /** @file The command line: registers the commands. Each one's code is imported when it runs, so `--help` is quick. */
 import { readFileSync } from 'node:fs';
+import type { ScheduleErrorCode } from '@pipewright/schedule';
 import { Command, CommanderError } from 'commander';
+import type { PipelineErrorCode } from 'pipewright';
 import { registerCheckCommand } from './commands/check/command.ts';
 import { registerCheckpointCommand } from './commands/checkpoint/command.ts';
 import { registerCompareCommand } from './commands/compare/command.ts';
@@ -14,6 +16,7 @@ import { registerSimulateCommand } from './commands/simulate/command.ts';
 import { registerSplitCommand } from './commands/split/command.ts';
 import { registerStudioCommand } from './commands/studio/command.ts';
 import { checkOutput, watchStream } from './shared/output.ts';
+import type { cliErrorCodes } from './shared/usage-error.ts';
 
 /** The program with all its commands. */
 export function createProgram(): Command {
@@ -71,21 +74,25 @@ function messageOf(error: unknown): string {
 }
 
 /** Codes of errors that say the command line, or a file it names, cannot be carried out as written. */
-const usageCodes = [
-  ...[
-    'USAGE',
-    'BAD_PLAN',
-    'BAD_ACTION',
-    'BAD_CSV',
-    'BAD_JSON',
-    'BAD_OPTION',
-    'BAD_SCHEDULE',
-    'BAD_SHAPE',
-    'NOT_COMPUTE_ONLY',
-  ],
-  ...['PACKING_RANGE', 'UNKNOWN_OPTION', 'UNKNOWN_SCHEDULE', 'UNSUPPORTED', 'UNKNOWN_MODULE', 'UNKNOWN_SIZE'],
-  ...['TOO_MANY_STAGES', 'PT2_NO_MODEL'],
-];
+const usageCodes: readonly string[] = [
+  'BAD_ACTION',
+  'BAD_CSV',
+  'BAD_JSON',
+  'BAD_OPTION',
+  'BAD_PLAN',
+  'BAD_SCHEDULE',
+  'BAD_SHAPE',
+  'NOT_COMPUTE_ONLY',
+  'PACKING_RANGE',
+  'PT2_NO_MODEL',
+  'TOO_MANY_STAGES',
+  'UNKNOWN_MODULE',
+  'UNKNOWN_OPTION',
+  'UNKNOWN_SCHEDULE',
+  'UNKNOWN_SIZE',
+  'UNSUPPORTED',
+  'USAGE',
+] satisfies (ScheduleErrorCode | PipelineErrorCode | (typeof cliErrorCodes)[number])[];
 
 function exitCodeOf(code: string): 1 | 2 {
   return usageCodes.includes(code) ? 2 : 1;

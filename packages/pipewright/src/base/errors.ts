@@ -18,6 +18,7 @@ export const pipelineErrorCodes = [
   'BAD_WIRING',
   'BATCH_TOO_SMALL',
   'BROKEN',
+  'CANNOT_SAVE',
   'CHECKPOINT_STATE',
   'COLLECTIVE_FAILED',
   'CUSTOM_FUNCTION',
@@ -32,6 +33,8 @@ export const pipelineErrorCodes = [
   'GRAPH_STATE',
   'GRAPH_TRACE',
   'INTERNAL',
+  'LATE',
+  'LEFT_EARLY',
   'LENGTHS_DIFFER',
   'LOSS_FAILED',
   'LOSS_SPEC',
@@ -79,6 +82,7 @@ export const pipelineErrorCodes = [
   'STATE_LOST',
   'STEP_FAILED',
   'STEP_REFUSED',
+  'STOPPED',
   'TERMINATED',
   'TIE_MISMATCH',
   'TIMED_OUT',
@@ -107,6 +111,9 @@ export const pipelineErrorCodes = [
 /** One of `pipelineErrorCodes`. */
 export type PipelineErrorCode = (typeof pipelineErrorCodes)[number];
 
+/** One of ours, or the code of an error of another package or program that is passed on. */
+export type PassedErrorCode = PipelineErrorCode | (string & {});
+
 /**
  * What goes wrong in a pipeline. `code` is stable; `details` has the values for programs (rank, stage, microbatch, slot).
  *
@@ -114,8 +121,7 @@ export type PipelineErrorCode = (typeof pipelineErrorCodes)[number];
  */
 export class PipelineError extends Error {
   override readonly name: string = 'PipelineError';
-  /** One of ours, or the code of an error of another package or rank that this one tells on. */
-  readonly code: PipelineErrorCode | (string & {});
+  readonly code: PassedErrorCode;
   readonly details: Readonly<Record<string, unknown>>;
 
   constructor(

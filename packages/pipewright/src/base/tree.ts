@@ -81,7 +81,7 @@ export function leafPaths(spec: TreeSpec, prefix = ''): string[] {
   const step = (i: number): string => {
     if ('list' in spec) return `[${i}]`;
     if ('mapKeys' in spec) return `.get(${JSON.stringify(spec.mapKeys[i])})`;
-    const key = spec.keys[i] as string;
+    const key = spec.keys[i]!;
     return /^[A-Za-z_$][\w$]*$/.test(key) ? `.${key}` : `[${JSON.stringify(key)}]`;
   };
   const children = childrenOf(spec);

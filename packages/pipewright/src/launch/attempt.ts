@@ -19,7 +19,6 @@ import {
   lateFailure,
   leftFailure,
   type RankFailure,
-  STOPPED,
   stoppedFailure,
 } from './ranks/rank-failure.ts';
 import type { RankEvents, StartedRanks } from './ranks/started-ranks.ts';
@@ -117,7 +116,7 @@ export class Attempt {
   /** Ranks that failed of their own are shown so; those that failed in a wait are shown waiting, those that are stopped so. */
   private markFailed(places: readonly RankPlace[]): RankPlace[] {
     const failed = new Set(
-      this.failures.filter((one) => !failedInWait(one) && one.code !== STOPPED).map(({ rank }) => rank),
+      this.failures.filter((one) => !failedInWait(one) && one.code !== 'STOPPED').map(({ rank }) => rank),
     );
     return places.map((place) =>
       failed.has(place.rank) ? { ...place, state: 'failed', waitingFor: undefined } : place,

@@ -155,7 +155,7 @@ class Guest implements Link {
 
   /** What is known where machine 0 can tell no more. */
   private withLoss(): WholeReport {
-    const failures = [...this.own.failures, this.loss as RankFailure];
+    const failures = [...this.own.failures, this.loss!];
     // Machine 0 may be started again.
     return { failures, places: this.own.places, again: this.mayRestart };
   }

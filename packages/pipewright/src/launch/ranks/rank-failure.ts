@@ -1,7 +1,8 @@
 /** @file Ranks that failed: which one is the cause, and how it is told. */
 import { constants } from 'node:os';
 import type { Thrown } from '@pipewright/torch/environment';
-import { PipelineError, type PipelineErrorCode } from '../../base/errors.ts';
+import { type PassedErrorCode, PipelineError, type PipelineErrorCode } from '../../base/errors.ts';
+import { passedCode } from '../../base/passed-code.ts';
 import { steadyMs } from '../../base/steady-clock.ts';
 import { formatDigest } from '../../status/digest.ts';
 import { formatPlace, type RankPlace } from '../../status/place.ts';
@@ -13,7 +14,7 @@ export interface RankFailure {
   /** The error's name, where the rank could send it. */
   readonly name?: string | undefined;
   /** The error's code: `TIMED_OUT`, `PEER_LOST` and so on. */
-  readonly code?: string | undefined;
+  readonly code?: PassedErrorCode | undefined;
   readonly stack?: string | undefined;
   /** As a shell would see it. */
   readonly exitCode: number;
@@ -41,7 +42,7 @@ export class LaunchError extends PipelineError {
     const ordered = orderByCause(failures);
     const [first] = ordered;
     if (first === undefined) throw new PipelineError('INTERNAL', 'internal: a LaunchError without a failure');
-    super((first.code ?? 'RANK_FAILED') as PipelineErrorCode, `${whereFailed(first, places)}: ${first.message}`, {
+    super(passedCode(first.code ?? 'RANK_FAILED'), `${whereFailed(first, places)}: ${first.message}`, {
       rank: first.rank,
     });
     this.rank = first.rank;
@@ -104,36 +105,42 @@ export function leftFailure(
   rank: number,
   { atMs, needs }: { readonly atMs: number; readonly needs: string },
 ): RankFailure {
-  const message = `it ended with exit code 0, too early: ${needs}`;
-  return { rank, message, code: LEFT_EARLY, exitCode: 1, atMs, ended: false };
+  return found('LEFT_EARLY', `it ended with exit code 0, too early: ${needs}`, { rank, atMs, exitCode: 1 });
 }
 
 /** A failure of a process that is stopped while the others wait for it, or longer than the time limit. */
 export function stoppedFailure(rank: number): RankFailure {
-  const message = 'it is stopped, as by SIGSTOP, and nobody let it go on';
-  return { rank, message, code: STOPPED, exitCode: 128 + constants.signals.SIGSTOP, atMs: steadyMs(), ended: false };
+  const exitCode = 128 + constants.signals.SIGSTOP;
+  return found('STOPPED', 'it is stopped, as by SIGSTOP, and nobody let it go on', {
+    rank,
+    atMs: steadyMs(),
+    exitCode,
+  });
 }
 
 /** A failure of a rank that did not come to `trainLoop`, where the others wait for it. */
 export function lateFailure(rank: number, limitMs: number): RankFailure {
-  const message = `it did not come to trainLoop within ${limitMs} ms, and the other ranks wait for it there`;
-  return { rank, message, code: LATE, exitCode: 1, atMs: steadyMs(), ended: false };
+  return found('LATE', `it did not come to trainLoop within ${limitMs} ms, and the other ranks wait for it there`, {
+    rank,
+    atMs: steadyMs(),
+    exitCode: 1,
+  });
 }
 
-/** The code of a failure by not coming where the others wait. */
-const LATE = 'LATE';
-
-/** The code of a failure by ending too early. */
-export const LEFT_EARLY = 'LEFT_EARLY';
-
-/** The code of a failure by being stopped. */
-export const STOPPED = 'STOPPED';
+/** A failure that the launcher found, not the rank itself. */
+function found(
+  code: PipelineErrorCode,
+  message: string,
+  { rank, atMs, exitCode }: Pick<RankFailure, 'rank' | 'atMs' | 'exitCode'>,
+): RankFailure {
+  return { rank, message, code, exitCode, atMs, ended: false };
+}
 
 /** Codes of errors whose message says all: the machine or the command line is at fault, not a line of a program. */
-const plainCodes: readonly (string | undefined)[] = ['CANNOT_WRITE', 'NO_CUDA'];
+const plainCodes: readonly (PassedErrorCode | undefined)[] = ['CANNOT_WRITE', 'NO_CUDA'];
 
 /** Codes of errors that a rank has because another one has failed. */
-const consequences: readonly (string | undefined)[] = ['PEER_LOST', 'ABORTED', 'CANCELLED', 'TERMINATED'];
+const consequences: readonly (PassedErrorCode | undefined)[] = ['PEER_LOST', 'ABORTED', 'CANCELLED', 'TERMINATED'];
 
 /** Whether a rank failed while it waited for another: what matters is then whom it waited for. */
 export function failedInWait({ code, ended }: RankFailure): boolean {

@@ -22,7 +22,7 @@ export function scriptOfRank(): string | undefined {
 
 /** Imports the script. Where it exports `main`, that is the work; otherwise the work is over when nothing is left to do. */
 export async function runScript({ script, args, data }: ScriptStart): Promise<unknown> {
-  process.argv = [process.argv[0] as string, fileURLToPath(script), ...args];
+  process.argv = [process.argv[0]!, fileURLToPath(script), ...args];
   (globalThis as Record<symbol, string | undefined>)[SCRIPT] = script;
   allowTypeScript(script);
   const { main } = (await import(script)) as { readonly main?: unknown };

@@ -136,7 +136,7 @@ export class Replacement {
     fault.resumedAt = notice.step;
     fault.restoredMs = Math.max(fault.restoredMs, notice.atMs);
     const i = fault.lost.findLastIndex((one) => one.rank === rank);
-    if (i >= 0 && notice.from !== '') fault.lost[i] = { ...(fault.lost[i] as LostRank), from: notice.from };
+    if (i >= 0 && notice.from !== '') fault.lost[i] = { ...fault.lost[i]!, from: notice.from };
   }
 
   /** The present generation is over, if it has begun. */

@@ -34,3 +34,10 @@ test('in a log there is a line now and then, and no control characters', () => {
   progress.end('compile');
   expect(text()).toBe('compile: 1 of 4 (25 %)\n');
 });
+
+test('nothing is said while nothing is known', () => {
+  const { progress, text } = record(false);
+  progress.step('download', 0, 0);
+  progress.step('download', 0, 8);
+  expect(text()).toBe('download: 0 of 8 (0 %)\n');
+});

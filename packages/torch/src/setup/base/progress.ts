@@ -29,6 +29,7 @@ export class LineProgress implements Progress {
   }
 
   step(label: string, done: number, total: number): void {
+    if (done <= 0 && total <= 0) return; // nothing is known yet
     const now = performance.now();
     const terminal = this.#out.isTTY === true;
     if (now - this.#lastMs < (terminal ? TERMINAL_MS : PLAIN_MS)) return;

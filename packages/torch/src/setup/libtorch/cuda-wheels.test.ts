@@ -13,6 +13,7 @@ import {
 import { cudaRequirements, extraRequirements, nvidiaWheel } from './cuda-wheels.ts';
 import { checkLibtorch, fetchLibtorch } from './fetch-libtorch.ts';
 import { findLibtorch } from './find-libtorch.ts';
+import { WHEEL_HASHES } from './wheel-hashes.ts';
 
 const TORCH = `Requires-Dist: filelock
 Requires-Dist: cuda-toolkit[cublas,cudart]==13.2.2; platform_system == "Linux"
@@ -48,6 +49,18 @@ test('what torch requires, without its Python side; and what is behind the extra
     'nvidia-nvjitlink<14,>=13.2.86',
     'nvidia-cuda-runtime==13.2.86.*',
   ]);
+});
+
+test('every wheel that torch 2.15.0 and its toolkit require with --cuda has a known hash, for both kinds of processors', () => {
+  const names = ['cublas', 'cuda_cccl', 'cuda_crt', 'cuda_cupti', 'cuda_nvrtc', 'cuda_runtime', 'cudnn_cu13', 'cufft'];
+  const more = ['cufile', 'cusolver', 'cusparse', 'cusparselt_cu13', 'nccl_cu13', 'nvjitlink', 'nvshmem_cu13', 'nvtx'];
+  for (const name of [...names, ...more])
+    for (const processor of ['x86_64', 'aarch64']) {
+      const known = [...WHEEL_HASHES.keys()].filter(
+        (file) => file.startsWith(`nvidia_${name}-`) && file.endsWith(`${processor}.whl`),
+      );
+      expect(known, `${name}, ${processor}`).not.toHaveLength(0);
+    }
 });
 
 test.each([

@@ -15,6 +15,14 @@ export const WHEEL_HASHES: ReadonlyMap<string, string> = new Map([
     'a5917cb642cfb07f4a0231ee16aec7e2e0357d8cb8b1b78a0c9c68dba3e6afc7',
   ],
   [
+    'nvidia_cuda_cccl-13.2.86-py3-none-manylinux2014_aarch64.manylinux_2_17_aarch64.whl',
+    '05f2a2123cd7bc13b731d219d27e50281150a7985d5955bffcde0e966cefe0a2',
+  ],
+  [
+    'nvidia_cuda_cccl-13.2.86-py3-none-manylinux2014_x86_64.manylinux_2_17_x86_64.whl',
+    '35da671cf0cecd3539da214a11bb8e7634366c9e950da9c5feecf6c490a65b20',
+  ],
+  [
     'nvidia_cuda_crt-13.2.86-py3-none-manylinux2014_aarch64.manylinux_2_17_aarch64.whl',
     '3294669c379ef3382804bc077fec22a48753a743c75c83c1ee3c224bb049423f',
   ],
