@@ -1,12 +1,15 @@
 // @ts-check
 /**
  * @file The whole product of schedules, ways of dividing and accumulated steps, on threads and on processes over gloo, against
- * plain training on the whole batch: `node tests/parallel/conformance.mjs [threads|processes|all]`. The suite runs a part of it.
+ * plain training on the whole batch: `node tests/parallel/conformance.mjs [threads|processes|all]`. The suite runs a part of it. With
+ * `--device cuda` on GPUs, processes with NCCL; where there are fewer GPUs than ranks, start MPS first.
  */
 import { spawn } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
+import { parseArgs } from 'node:util';
 import { distributed } from '@pipewright/torch';
 import { caseOf, problemsOf, schedules, ways } from '../../packages/pipewright/testing/sharding.mjs';
+import { rankEnvironment } from '../gpu/rank-environment.mjs';
 
 /** @typedef {import('../../packages/pipewright/testing/sharding.ts').Case} Case */
 /** @typedef {import('../../packages/pipewright/testing/sharding.ts').Result} Result */
@@ -36,26 +39,28 @@ function run(threads, cases, env = {}) {
 /** @param {'threads' | 'processes'} mode @param {number} ranks @param {readonly Case[]} cases @returns {Promise<Result[][]>} */
 async function onRanks(mode, ranks, cases) {
   if (mode === 'threads') return run(ranks, cases);
-  const place = {
-    WORLD_SIZE: String(ranks),
-    MASTER_ADDR: '127.0.0.1',
-    MASTER_PORT: String(await distributed.freePort()),
-  };
+  const port = await distributed.freePort();
   return Promise.all(
     Array.from({ length: ranks }, (_, rank) =>
-      run(0, cases, { ...place, RANK: String(rank), PIPEWRIGHT_THREADS: '1' }),
+      run(0, cases, { ...rankEnvironment(rank, ranks, port), PIPEWRIGHT_THREADS: '1' }),
     ),
   );
 }
 
-const asked = process.argv[2] ?? 'all';
+const { positionals, values: flags } = parseArgs({
+  allowPositionals: true,
+  options: { device: { type: 'string', default: 'cpu' } },
+});
+const asked = positionals[0] ?? 'all';
+/** @type {'cpu' | 'cuda'} */
+const device = flags.device === 'cuda' ? 'cuda' : 'cpu';
 let failed = 0;
 for (const mode of /** @type {const} */ (['threads', 'processes'])) {
   if (asked !== 'all' && asked !== mode) continue;
   for (const replicas of [1, 2]) {
     const chosen = ways.filter((way) => (way.replicas ?? 1) === replicas);
     const cases = schedules.flatMap((schedule) =>
-      chosen.flatMap((way) => [1, 2].map((count) => caseOf(schedule, way, count))),
+      chosen.flatMap((way) => [1, 2].map((count) => ({ ...caseOf(schedule, way, count), device }))),
     );
     const ranks = Number(cases[0]?.pp) * Number(cases[0]?.dp);
     const started = performance.now();

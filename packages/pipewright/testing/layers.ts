@@ -73,7 +73,7 @@ export const gradsOf = (modules: readonly nn.Module[]): (number[] | null)[] =>
 /** Expects the same gradients, but for rounding. */
 export function expectClose(a: (number[] | null)[], b: (number[] | null)[]): void {
   expect(a.map((item) => item?.length)).toEqual(b.map((item) => item?.length));
-  a.forEach((item, i) => item?.forEach((value, j) => expect(value).toBeCloseTo((b[i] as number[])[j] as number, 12)));
+  a.forEach((item, i) => item?.forEach((value, j) => expect(value).toBeCloseTo(b[i]![j] as number, 12)));
 }
 /** Gradients of the modules in a row, on the whole batch at once. */
 export function plainGrads(modules: readonly Layer[], { x, y }: { x: Tensor; y: Tensor }): (number[] | null)[] {

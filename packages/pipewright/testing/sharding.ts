@@ -26,6 +26,7 @@ export interface Case {
   readonly units?: boolean;
   readonly reshardAfterForward?: boolean;
   readonly keepGrads?: boolean;
+  readonly device?: 'cpu' | 'cuda';
   /** Without a pipeline and without replicas. */
   readonly plain?: boolean;
 }

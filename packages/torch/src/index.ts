@@ -3,7 +3,7 @@
 // Symbol.dispose for those who compile against us with an older `lib`.
 /// <reference lib="esnext.disposable" preserve="true" />
 export * from './autograd/index.ts';
-export { TorchError } from './base/errors.ts';
+export { TorchError, type TorchErrorCode } from './base/errors.ts';
 export * as cuda from './cuda/index.ts';
 export * as distributed from './distributed/index.ts';
 export * from './functions/creation.ts';

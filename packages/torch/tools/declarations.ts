@@ -32,7 +32,7 @@ export function argumentType(type: string): string {
   if (type.endsWith('?')) return `${argumentType(type.slice(0, -1))} | null`;
   const list = /^(.*)\[(\d*)\]$/.exec(type);
   if (list !== null) {
-    const element = argumentType(list[1] as string);
+    const element = argumentType(list[1]!);
     const many = `readonly ${element.includes('|') ? `(${element})` : element}[]`;
     return list[2] === '' ? many : `${element} | ${many}`;
   }
@@ -43,7 +43,7 @@ export function argumentType(type: string): string {
 export function returnType(returns: readonly string[]): string {
   const types = returns.map((type) => returnTypes[type] ?? 'unknown');
   if (types.length === 0) return 'void';
-  return types.length === 1 ? (types[0] as string) : `[${types.join(', ')}]`;
+  return types.length === 1 ? types[0]! : `[${types.join(', ')}]`;
 }
 
 const reserved = new Set([
@@ -150,7 +150,7 @@ export function signatures(schema: Schema, options: OptionTypes, form: 'method' 
   if (
     positional.length === 1 &&
     required.length === 1 &&
-    /^(Int \| )?readonly Int\[\]( \| null)?$/.test((required[0] as Parameter).type)
+    /^(Int \| )?readonly Int\[\]( \| null)?$/.test(required[0]!.type)
   ) {
     const [only] = required as [Parameter];
     const rest = isFactory(schema) ? `readonly Int[] | [...Int[], ${optionsType}]` : 'readonly Int[]';

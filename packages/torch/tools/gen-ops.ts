@@ -103,7 +103,7 @@ function mergeScalars(list: readonly Schema[]): Merged[] {
   const rest = [...list];
   const merged: Merged[] = [];
   while (rest.length > 0) {
-    const first = rest.shift() as Schema;
+    const first = rest.shift()!;
     const at = rest.findIndex((other) => differing(first, other) >= 0);
     const second = at < 0 ? undefined : rest.splice(at, 1)[0];
     if (second === undefined) {
@@ -123,7 +123,7 @@ function differing(a: Schema, b: Schema): number {
   if (a.args.length !== b.args.length || a.returns.join() !== b.returns.join() || a.inPlace !== b.inPlace) return -1;
   let position = -1;
   for (let i = 0; i < a.args.length; i++) {
-    const [x, y] = [a.args[i] as Schema['args'][number], b.args[i] as Schema['args'][number]];
+    const [x, y] = [a.args[i]!, b.args[i]!];
     if (x.name !== y.name) return -1;
     if (x.type === y.type) continue;
     if (position >= 0 || i === 0 || ![`${x.type} ${y.type}`, `${y.type} ${x.type}`].includes('Tensor Scalar'))
@@ -201,7 +201,7 @@ function functionsFile(ops: Map<string, Schema[]>, options: OptionTypes): string
         first !== undefined && baseName(first).startsWith(`${space}_`) && !baseName(first).startsWith(`${space}__`),
     );
     const entries = members.map(
-      ([key, [first]]) => [camelCase(baseName(first as Schema).slice(space.length + 1)), key] as const,
+      ([key, [first]]) => [camelCase(baseName(first!).slice(space.length + 1)), key] as const,
     );
     const types = entries.map(([name, key]) => `  ${name}: typeof ${key};\n`).join('');
     const values = entries.map(([name, key]) => `  ${name}: ${key},\n`).join('');
@@ -246,7 +246,7 @@ function optionsFile(options: OptionTypes): string {
 async function main(args: readonly string[]): Promise<number> {
   const check = args.includes('--check');
   const to = args.indexOf('--to');
-  const root = to < 0 ? fileURLToPath(new URL('../../', import.meta.url)) : (args[to + 1] as string);
+  const root = to < 0 ? fileURLToPath(new URL('../../', import.meta.url)) : args[to + 1]!;
   const { native } = (await import(new URL('../../dist/addon/addon.js', import.meta.url).href)) as { native: Addon };
   const version = native.torchVersion();
   if (version.split('+')[0] !== testedVersion) {

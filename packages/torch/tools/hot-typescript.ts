@@ -10,7 +10,7 @@ interface Checked {
 }
 
 function defaultLiteral(arg: SchemaArgument): string {
-  const text = arg.default as string;
+  const text = arg.default!;
   if (text === 'True' || text === 'False') return text.toLowerCase();
   return String(Number(text));
 }
@@ -21,8 +21,8 @@ function check(form: HotForm, schema: Schema, names: readonly string[], isMethod
   const conditions: string[] = [];
   const values: string[] = [];
   [...form.args].forEach((code, i) => {
-    const name = names[i] as string;
-    const arg = schema.args[i] as SchemaArgument;
+    const name = names[i]!;
+    const arg = schema.args[i]!;
     const optional = i >= min;
     const known = isMethod && i === 0;
     switch (code) {
@@ -82,7 +82,7 @@ function canSpread(form: HotForm, schemas: ReadonlyMap<string, Schema>): boolean
 }
 
 function printFunction(forms: readonly HotForm[], schemas: ReadonlyMap<string, Schema>, isMethod: boolean): string {
-  const name = (forms[0] as HotForm).name;
+  const name = forms[0]!.name;
   const offset = isMethod ? 1 : 0;
   const spreads = isMethod && forms.some((form) => canSpread(form, schemas));
   const most = spreads ? 1 + longestSpread : Math.max(...forms.map((form) => form.args.length));
@@ -90,16 +90,14 @@ function printFunction(forms: readonly HotForm[], schemas: ReadonlyMap<string, S
   const branches: string[] = [];
   let usesList = false;
   for (const form of forms) {
-    const schema = schemas.get(form.op) as Schema;
+    const schema = schemas.get(form.op)!;
     const { conditions, values } = check(form, schema, names, isMethod);
     const max = form.args.length - offset;
     const min = (form.min ?? form.args.length) - offset;
     const counts = min === max ? `n === ${max}` : min === 0 ? `n <= ${max}` : `n >= ${min} && n <= ${max}`;
     const test = [counts, ...conditions].join(' && ');
     usesList ||= test.includes('count =');
-    branches.push(
-      `    if (${test}) ${result(schema, `hot${pascal(form.op)}(${values.join(', ')})`, names[0] as string)}`,
-    );
+    branches.push(`    if (${test}) ${result(schema, `hot${pascal(form.op)}(${values.join(', ')})`, names[0]!)}`);
     if (isMethod && canSpread(form, schemas)) {
       const written = `spread(n, ${names.slice(1).join(', ')})`;
       branches.push(
@@ -131,8 +129,7 @@ export function hotTypescriptFile(
 ): string {
   const byName = new Map<string, HotForm[]>();
   for (const form of forms) byName.set(form.name, [...(byName.get(form.name) ?? []), form]);
-  const isMethod = (list: readonly HotForm[]): boolean =>
-    schemas.get((list[0] as HotForm).op)?.args[0]?.name === 'self';
+  const isMethod = (list: readonly HotForm[]): boolean => schemas.get(list[0]!.op)?.args[0]?.name === 'self';
   const natives = forms.map((form) => `const hot${pascal(form.op)} = hot['${form.op}'] as Hot;\n`);
   const slow = [...byName].map(([name, list]) => {
     const method = isMethod(list) ? `const slow${pascal(name)}Method = genericMethod('${name}');\n` : '';

@@ -57,13 +57,13 @@ export function signatureText(schema: Schema): string {
 /** The whole schema on one line. */
 export function schemaText(schema: Schema): string {
   const { returns } = schema;
-  const result = returns.length === 1 ? (returns[0] as string) : `(${returns.join(', ')})`;
+  const result = returns.length === 1 ? returns[0]! : `(${returns.join(', ')})`;
   return `${signatureText(schema)} -> ${result}`;
 }
 
 /** A default value without the noise of binary floats: 1e-05 rather than 1.0000000000000001e-05. */
 function defaultText(arg: SchemaArgument): string {
-  const text = arg.default as string;
+  const text = arg.default!;
   if (!/^(float|Scalar)/.test(arg.type) || !/[.e]/.test(text)) return text.replaceAll(', ', ',');
   const number = Number(text);
   return Number.isNaN(number) ? text : Number.isInteger(number) ? `${number}.` : String(number);

@@ -104,5 +104,5 @@ export function numbers(text: string): number | number[] {
 function size(text: string): Record<string, number> {
   const match = /^(\w+)=(\d+)$/.exec(text);
   if (match === null) throw new InvalidArgumentError('Write a name and a number, as in --size s0=8.');
-  return { [match[1] as string]: Number(match[2]) };
+  return { [match[1]!]: Number(match[2]) };
 }

@@ -163,17 +163,17 @@ describe('--out destroys nothing', () => {
   });
 
   test.skipIf(devices.null === null)('a device like /dev/null stays one', () => {
-    expect(run([...args, '-o', devices.null as string])).toEqual({ code: 0, out: '', err: '' });
-    expect(lstatSync(devices.null as string).isCharacterDevice()).toBe(true);
+    expect(run([...args, '-o', devices.null!])).toEqual({ code: 0, out: '', err: '' });
+    expect(lstatSync(devices.null!).isCharacterDevice()).toBe(true);
   });
 
   test.skipIf(devices.full === null)('a device like /dev/full: one line, and the result is printed', () => {
-    expect(run([...args, '-o', devices.full as string])).toEqual({
+    expect(run([...args, '-o', devices.full!])).toEqual({
       code: 1,
       out: csv,
       err: `pipewright: cannot write ${devices.full}: the disk is full; the result is printed instead\n`,
     });
-    expect(lstatSync(devices.full as string).isCharacterDevice()).toBe(true);
+    expect(lstatSync(devices.full!).isCharacterDevice()).toBe(true);
   });
 
   test('standard output on a full disk: one line', () => {

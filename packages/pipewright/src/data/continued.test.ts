@@ -2,9 +2,8 @@
  * @file A run that is stopped after any step and continued in another layout: the same samples, losses, norms and parameters as
  * plain training that was not stopped, on the whole batch at once. The model has dropout, and starts from its seed in every layout.
  */
-import { freePort } from '@pipewright/torch/environment';
 import { expect, test } from 'vitest';
-import { runRanks } from '../../testing/launch.ts';
+import { casesOnProcesses, casesOnThreads } from '../../testing/launch.ts';
 
 interface Case {
   readonly layout: 'plain' | 'stages' | 'traced';
@@ -42,16 +41,10 @@ const program = new URL('../../testing/ranks/continued.mjs', import.meta.url);
 const steps = 5;
 const plain = { layout: 'plain', schedule: '', pp: 1, dp: 1, stages: 1 } as const;
 
-async function run(cases: readonly Case[], processes = false): Promise<Result[][]> {
+function run(cases: readonly Case[], processes = false): Promise<Result[][]> {
   const [{ pp, dp }] = cases as readonly [Case];
   const count = pp * dp;
-  if (!processes) return (await runRanks(program, [String(count), JSON.stringify(cases)])) as Result[][];
-  const place = { WORLD_SIZE: String(count), MASTER_ADDR: '127.0.0.1', MASTER_PORT: String(await freePort()) };
-  return (await Promise.all(
-    Array.from({ length: count }, (_, rank) =>
-      runRanks(program, ['0', JSON.stringify(cases)], { ...place, RANK: String(rank), PIPEWRIGHT_THREADS: '1' }),
-    ),
-  )) as Result[][];
+  return processes ? casesOnProcesses(program, count, cases) : casesOnThreads(program, count, cases);
 }
 
 /** What all ranks of a layout together have: ranks vary by replica first, then by place in the pipeline. */

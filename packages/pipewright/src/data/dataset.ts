@@ -73,7 +73,7 @@ export class TensorDataset extends Dataset<Tensor[]> {
   }
 
   get length(): number {
-    return (this.tensors[0] as Tensor).size(0);
+    return this.tensors[0]!.size(0);
   }
 
   getItem(index: number): Tensor[] {
@@ -137,6 +137,6 @@ export class ConcatDataset<Sample> extends Dataset<Sample> {
 
 function checkDataset(where: string, name: string, dataset: unknown): void {
   const { getItem, length } = (typeof dataset === 'object' && dataset !== null ? dataset : {}) as Partial<Dataset>;
-  const isRight = typeof getItem === 'function' && Number.isSafeInteger(length) && (length as number) >= 0;
+  const isRight = typeof getItem === 'function' && Number.isSafeInteger(length) && length! >= 0;
   checkArgument(where, isRight, [name, dataset], 'a dataset with getItem and a length');
 }

@@ -95,7 +95,7 @@ function findLines(file: number): Line[] {
     const count = readSync(file, chunk, 0, CHUNK, at);
     if (count === 0) break;
     for (let i = 0; i < count; i++) {
-      const byte = chunk[i] as number;
+      const byte = chunk[i]!;
       if (byte === NEWLINE) end(at + i);
       else if (isBlank && byte !== 0x20 && byte !== 0x0d && byte !== 0x09) isBlank = false;
     }

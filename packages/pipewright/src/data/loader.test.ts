@@ -93,7 +93,7 @@ describe('each sample once an epoch', () => {
     expect(given).toEqual(given.map(() => alone.nextBatch()[0]));
     for (let from = 0; from + length <= given.length; from += length)
       expect(new Set(given.slice(from, from + length)).size).toBe(length);
-    const { epoch, position } = state as DataLoaderState;
+    const { epoch, position } = state!;
     expect(epoch * length + position).toBe(given.length);
   });
 

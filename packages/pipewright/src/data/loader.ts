@@ -243,7 +243,7 @@ export class DataLoader<Batch = unknown> implements Iterable<Batch>, AsyncIterab
   private workers(): WorkerPool {
     if (this.pool !== null) return this.pool;
     const { dataset, options, numWorkers } = this;
-    const source = ('module' in dataset ? dataset : dataset.source) as DatasetModule;
+    const source = ('module' in dataset ? dataset : dataset.source)!;
     this.pool = new WorkerPool(source, numWorkers, {
       pinMemory: options.pinMemory === true && options.collateFn === undefined,
       collates: options.collateFn === undefined,
@@ -361,7 +361,7 @@ export class DataLoader<Batch = unknown> implements Iterable<Batch>, AsyncIterab
 
   /** A batch from a worker is there. */
   private arrived(answered: Answered): unknown {
-    const { after } = this.asked.shift() as Asked;
+    const { after } = this.asked.shift()!;
     const { collateFn } = this.options;
     const isEmpty = answered.value === undefined;
     const value = collateFn === undefined || isEmpty ? answered.value : collateFn(answered.value as readonly unknown[]);
@@ -369,7 +369,7 @@ export class DataLoader<Batch = unknown> implements Iterable<Batch>, AsyncIterab
   }
 
   private given({ value, after, state }: Answered): unknown {
-    this.cursor = after as Cursor;
+    this.cursor = after!;
     this.streamState = state;
     return value;
   }

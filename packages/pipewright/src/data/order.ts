@@ -47,7 +47,7 @@ export class Permutation {
 
   /** What stands at a position of an epoch. */
   at(epoch: number, position: number): number {
-    return this.length <= LONGEST_SHUFFLE ? (this.shuffle(epoch)[position] as number) : this.place(epoch, position);
+    return this.length <= LONGEST_SHUFFLE ? this.shuffle(epoch)[position]! : this.place(epoch, position);
   }
 
   private shuffle(epoch: number): Uint32Array {
@@ -55,8 +55,8 @@ export class Permutation {
     const order = Uint32Array.from({ length: this.length }, (_, i) => i);
     for (let i = this.length - 1; i > 0; i--) {
       const other = below(i + 1, this.seed, epoch, i);
-      const value = order[i] as number;
-      order[i] = order[other] as number;
+      const value = order[i]!;
+      order[i] = order[other]!;
       order[other] = value;
     }
     this.shuffled = { epoch, order };

@@ -123,7 +123,7 @@ export class ParquetDataset extends Dataset<ParquetRow> {
       throw new PipelineError('BAD_INPUT', `ParquetDataset: there is no row ${show(index)}; there are ${this.length}`);
     const group = this.begins.findLastIndex((begin) => begin <= index);
     const rows = await this.readGroup(group);
-    return rows[index - (this.begins[group] as number)] as ParquetRow;
+    return rows[index - this.begins[group]!]!;
   }
 
   private readGroup(group: number): Promise<ParquetRow[]> {
@@ -135,7 +135,7 @@ export class ParquetDataset extends Dataset<ParquetRow> {
     }
     const { library, file, metadata, compressors, options } = this.opened;
     const { columns } = options;
-    const rowStart = this.begins[group] as number;
+    const rowStart = this.begins[group]!;
     const rowEnd = this.begins[group + 1] ?? this.length;
     const rows = library.parquetReadObjects({ file, metadata, rowStart, rowEnd, columns, compressors });
     this.groups.set(group, rows);

@@ -44,7 +44,7 @@ export function readBatch(dataset: Dataset, indices: readonly number[], options:
   const read = scope(() => {
     const samples = indices.map((index) => named(`sample ${index}`, index, () => dataset.getItem(index)));
     if (!samples.some(isPromise)) return { batch: collated(samples, options) };
-    return { later: samples.map((one, i) => (isPromise(one) ? waitNamed(one, indices[i] as number) : keep(one))) };
+    return { later: samples.map((one, i) => (isPromise(one) ? waitNamed(one, indices[i]!) : keep(one))) };
   });
   return read.later === undefined ? read.batch : Promise.all(read.later).then((all) => collated(all, options));
 }

@@ -133,7 +133,7 @@ export class SubsetRandomSampler extends Sampler {
   }
 
   indexAt(epoch: number, position: number): number {
-    return this.indices[this.permutation.at(epoch, position)] as number;
+    return this.indices[this.permutation.at(epoch, position)]!;
   }
 
   describe(): string {
@@ -169,11 +169,11 @@ export class WeightedRandomSampler extends Sampler {
   }
 
   indexAt(epoch: number, position: number): number {
-    const wanted = uniform(this.seed, epoch, position) * (this.sums.at(-1) as number);
+    const wanted = uniform(this.seed, epoch, position) * this.sums.at(-1)!;
     let [from, to] = [0, this.sums.length - 1];
     while (from < to) {
       const middle = (from + to) >>> 1;
-      if ((this.sums[middle] as number) > wanted) to = middle;
+      if (this.sums[middle]! > wanted) to = middle;
       else from = middle + 1;
     }
     return from;

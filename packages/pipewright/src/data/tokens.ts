@@ -130,7 +130,7 @@ export function writeTokens(
       checkArgument('writeTokens', isList, ['a piece', piece], 'an array of tokens');
       const tokens = new make(piece.length);
       for (let i = 0; i < tokens.length; i++) {
-        const token = piece[i] as number;
+        const token = piece[i]!;
         checkArgument('writeTokens', typeof token === 'number', [`token ${written + i}`, token], 'a number');
         tokens[i] = token;
         if (tokens[i] !== token)

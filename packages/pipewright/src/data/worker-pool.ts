@@ -4,8 +4,9 @@
  */
 import { MessageChannel, type MessagePort, receiveMessageOnPort, Worker } from 'node:worker_threads';
 import { Lender, type Tensor } from '@pipewright/torch';
-import { PipelineError, type PipelineErrorCode } from '../base/errors.ts';
+import { PipelineError } from '../base/errors.ts';
 import { compiledUrl } from '../base/module-url.ts';
+import { passedCode } from '../base/passed-code.ts';
 import type { Cursor } from './batch-plan.ts';
 import type { DatasetModule } from './dataset.ts';
 import { takeTensors } from './reader.ts';
@@ -111,7 +112,7 @@ export class WorkerPool {
   /** Asks a worker; the number is for `take`. `what` names the samples where it does not answer. */
   ask(at: number, request: { kind: 'batch'; indices: readonly number[] } | { kind: 'next' }, what: string): number {
     const id = ++this.ids;
-    const worker = this.workers[at % this.workers.length] as PoolWorker;
+    const worker = this.workers[at % this.workers.length]!;
     worker.asked.set(id, what);
     worker.port.postMessage({ ...request, id } satisfies WorkerRequest);
     return id;
@@ -220,7 +221,7 @@ export class WorkerPool {
         );
       }
       if (!exited && !lender.hasEnded) continue;
-      const reading = id === undefined ? 'the dataset' : ([...asked.values()][0] as string);
+      const reading = id === undefined ? 'the dataset' : [...asked.values()][0]!;
       throw new PipelineError(
         'WORKER_LOST',
         `DataLoader: worker ${i} of ${this.workers.length} has ended while it read ${reading}: it was terminated, ran out of memory, or called process.exit; the loader can be used again and starts new workers`,
@@ -236,7 +237,7 @@ function freed(tensor: Tensor): Tensor {
 }
 
 function revive({ message, code, details, stack }: SentError): PipelineError {
-  const error = new PipelineError(code as PipelineErrorCode, message, details);
+  const error = new PipelineError(passedCode(code), message, details);
   if (stack !== undefined) error.stack = stack;
   return error;
 }

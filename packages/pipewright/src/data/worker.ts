@@ -2,7 +2,7 @@
 import { type MessagePort, workerData } from 'node:worker_threads';
 import { Lender } from '@pipewright/torch';
 import { tensorsIn } from '@pipewright/torch/internal';
-import { PipelineError } from '../base/errors.ts';
+import { type PassedErrorCode, PipelineError } from '../base/errors.ts';
 import { allowTypeScript } from '../launch/ranks/typescript.ts';
 import type { Cursor, Division } from './batch-plan.ts';
 import type { Dataset, IterableDataset } from './dataset.ts';
@@ -46,7 +46,7 @@ export type WorkerAnswer =
 /** An error on its way to another thread. */
 export interface SentError {
   readonly message: string;
-  readonly code: string;
+  readonly code: PassedErrorCode;
   readonly details: Readonly<Record<string, unknown>>;
   readonly stack: string | undefined;
 }
@@ -104,7 +104,7 @@ async function start(): Promise<(request: WorkerRequest) => Promise<void>> {
         stream = new StreamReader(dataset as IterableDataset, request.division, options, request.from);
         return undefined;
       case 'next': {
-        const { value, after, state } = (stream as StreamReader).next();
+        const { value, after, state } = stream!.next();
         return give(request.id, value, { after, state });
       }
       case 'close':

@@ -175,7 +175,7 @@ class Compiler {
       if ((kind !== 'tensor' && kind !== 'tensors') || until === Number.POSITIVE_INFINITY) continue;
       frees.set(until, [...(frees.get(until) ?? []), register]);
     }
-    for (const [at, registers] of frees) (this.steps[at] as Step).frees = registers;
+    for (const [at, registers] of frees) this.steps[at]!.frees = registers;
   }
 
   // --- nodes -----------------------------------------------------------------------------------------------------------
@@ -243,7 +243,7 @@ class Compiler {
     const isOne = returns.length === 1;
     const metas = Array.isArray(node.meta) ? (node.meta as readonly ValueMeta[]) : [];
     const kinds = returns.map((type, i) => typeKind(type, isOne ? node.meta : metas[i]));
-    const target = this.target(node, isOne ? (kinds[0] as RegisterKind) : kinds);
+    const target = this.target(node, isOne ? kinds[0]! : kinds);
     this.store(node, target, this.overwriting(node, given, run) ?? run);
   }
 
@@ -331,7 +331,7 @@ class Compiler {
     let program = this.programs.get(name);
     if (program === undefined) {
       const before = this.problems.length;
-      program = new Compiler(this.graph.graphs?.[name] as Graph, this.context, this.problems, this.draws).compile();
+      program = new Compiler(this.graph.graphs![name]!, this.context, this.problems, this.draws).compile();
       for (let i = before; i < this.problems.length; i++) this.problems[i] = `in ${name}, ${this.problems[i]}`;
       this.programs.set(name, program);
     }

@@ -111,7 +111,7 @@ export class GraphModule extends GraphPart {
     for (const [path, tensor] of owned) this.partOf(path, types).put(lastName(path), tensor);
     for (const [path, module] of this.modulesByTarget) this.partOf(path, types).put(lastName(path), module);
     this.positions = new Map([...nodes.keys()].map((target, i) => [target, i]));
-    this.attributes = [...nodes.keys()].map((target) => owned.get(target) as nn.Parameter | nn.Buffer);
+    this.attributes = [...nodes.keys()].map((target) => owned.get(target)!);
     this.guards = new InputGuards(graph);
     this.binder = new ArgumentBinder(graph);
     this.home = homeDevice(graph);
@@ -173,7 +173,7 @@ export class GraphModule extends GraphPart {
   private context(device: string): CompileContext {
     const { home } = this;
     return {
-      attribute: (target) => this.positions.get(target) as number,
+      attribute: (target) => this.positions.get(target)!,
       module: (target) => {
         const found = this.modulesByTarget.get(target);
         if (found === undefined)
@@ -207,7 +207,7 @@ export class GraphModule extends GraphPart {
 }
 
 function typeOf(device: string): string {
-  return device.split(':')[0] as string;
+  return device.split(':')[0]!;
 }
 
 function lastName(path: string): string {

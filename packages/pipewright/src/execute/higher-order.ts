@@ -172,7 +172,7 @@ export const higherOrderNames: readonly string[] = [...Object.keys(operators), .
 /** The operator on sub-graphs of that name (`higher_order::cond`), or nothing. */
 export function higherOrderOp(name: string): HigherOrderOp | undefined {
   const short = name.startsWith('higher_order::') ? name.slice(14) : '';
-  const own = Object.hasOwn(aliases, short) ? (aliases[short] as string) : short;
+  const own = Object.hasOwn(aliases, short) ? aliases[short]! : short;
   return Object.hasOwn(operators, own) ? operators[own] : undefined;
 }
 
@@ -225,7 +225,7 @@ function eachSlice(handles: readonly unknown[], body: (slices: readonly unknown[
       rows.push(outputs.map((handle) => Tensor.adopt(handle as number)));
     }
     const columns = rows[0] ?? [];
-    return columns.map((_, k) => shareValue(stack(rows.map((row) => row[k] as Tensor)).handle, 'tensor'));
+    return columns.map((_, k) => shareValue(stack(rows.map((row) => row[k]!)).handle, 'tensor'));
   } finally {
     inner.close();
   }

@@ -66,7 +66,7 @@ export class InputGuards {
     if (last === null || last.length !== inputs.length) return false;
     for (let i = 0; i < last.length; i++) {
       const input = inputs[i];
-      const before = last[i] as Float64Array | number | boolean;
+      const before = last[i]!;
       if (typeof before !== 'object') {
         if (input !== before) return false;
       } else if (!(input instanceof Tensor) || !hasDescription(input.handle, before)) return false;
@@ -115,7 +115,7 @@ export class InputGuards {
         `input '${node.name}' is ${meta.dtype}, got ${input.dtype.name}; convert it: x.to('${meta.dtype}')`,
       );
     for (let i = 0; i < shape.length; i++) {
-      const size = meta.shape[i] as Dim;
+      const size = meta.shape[i]!;
       if (typeof size === 'number' && size !== shape[i])
         throw this.error(
           `input '${node.name}': dimension ${i} is ${shape[i]}, but the graph was made for ${size} (${formatMeta(meta)}); export it with that dimension dynamic`,
@@ -184,7 +184,7 @@ function isScalarMeta(meta: unknown): meta is ScalarMeta {
 }
 
 function sizeAt(shape: readonly number[] | undefined, dim: number | null): number {
-  return shape?.[dim ?? 0] as number;
+  return shape![dim ?? 0]!;
 }
 
 function describe(value: unknown): string {

@@ -121,7 +121,7 @@ export class Program {
     this.freeList = Int32Array.from(parts.steps.flatMap((step) => step.frees));
     this.freeStarts = new Int32Array(parts.steps.length + 1);
     parts.steps.forEach((step, i) => {
-      this.freeStarts[i + 1] = (this.freeStarts[i] as number) + step.frees.length;
+      this.freeStarts[i + 1] = this.freeStarts[i]! + step.frees.length;
     });
   }
 
@@ -162,10 +162,10 @@ export class Program {
     if (parts.overwrites) registers[RECORDS_GRADIENTS] = isGradEnabled();
     const { attributeRegisters, attributeIndices, inputRegisters } = this;
     for (let i = 0; i < attributeRegisters.length; i++)
-      registers[attributeRegisters[i] as number] = (attributes[attributeIndices[i] as number] as Tensor).handle;
+      registers[attributeRegisters[i]!] = attributes[attributeIndices[i]!]!.handle;
     for (let i = 0; i < inputRegisters.length; i++) {
       const value = inputs[i];
-      registers[inputRegisters[i] as number] = value instanceof Tensor ? value.handle : value;
+      registers[inputRegisters[i]!] = value instanceof Tensor ? value.handle : value;
     }
     this.execute(registers, !isLikeLast || this.small === null);
     if (this.onlyOutput >= 0) return Tensor.adopt(registers[this.onlyOutput] as number);
@@ -185,7 +185,7 @@ export class Program {
       const value = inputs[i];
       if (value instanceof Tensor) known.set(register, value);
     });
-    for (const { register, index } of this.parts.attributes) known.set(register, attributes[index] as Tensor);
+    for (const { register, index } of this.parts.attributes) known.set(register, attributes[index]!);
     return known;
   }
 
@@ -200,11 +200,11 @@ export class Program {
     this.isRunning = true;
     try {
       for (; at < count; at++) {
-        const out = outs[at] as number;
-        const result = (runs[at] as Step['run'])(registers);
+        const out = outs[at]!;
+        const result = runs[at]!(registers);
         if (out >= 0) registers[out] = result;
-        for (let i = freeStarts[at] as number; i < (freeStarts[at + 1] as number); i++) {
-          const value = registers[freeList[i] as number];
+        for (let i = freeStarts[at]!; i < freeStarts[at + 1]!; i++) {
+          const value = registers[freeList[i]!];
           if (small[i] === 1 && typeof value === 'number' && value !== 0) {
             batch[pending++] = value;
             if (pending === batchLength) {
@@ -228,11 +228,11 @@ export class Program {
     let at = 0;
     try {
       for (; at < runs.length; at++) {
-        const out = outs[at] as number;
-        const result = (runs[at] as Step['run'])(registers);
+        const out = outs[at]!;
+        const result = runs[at]!(registers);
         if (out >= 0) registers[out] = result;
-        for (let i = freeStarts[at] as number; i < (freeStarts[at + 1] as number); i++) {
-          const value = registers[freeList[i] as number];
+        for (let i = freeStarts[at]!; i < freeStarts[at + 1]!; i++) {
+          const value = registers[freeList[i]!];
           const isHandle = typeof value === 'number' && value !== 0;
           if (isMeasuring && isHandle && ownBytesOfHandle(value) <= smallBytes) small[i] = 1;
           freeValue(value, isHandle ? 'tensor' : 'tensors');
@@ -247,8 +247,8 @@ export class Program {
   /** Frees what was alive when a step failed; returns the error that says which one it was. */
   private failed(registers: unknown[], at: number, error: unknown): unknown {
     for (const { register, from, until } of this.parts.owned)
-      if (from < at && until >= at) freeValue(registers[register], this.kinds.get(register) as RegisterKind);
-    return stepError((this.parts.steps[at] as Step).node, error);
+      if (from < at && until >= at) freeValue(registers[register], this.kinds.get(register)!);
+    return stepError(this.parts.steps[at]!.node, error);
   }
 }
 

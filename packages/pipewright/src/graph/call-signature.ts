@@ -51,7 +51,7 @@ export class ArgumentBinder {
     if (typeof pattern === 'object' && pattern !== null) {
       if (Array.isArray(pattern)) return this.matchList(pattern as readonly GraphArgument[], value, path, inputs);
       if ('ref' in pattern) {
-        inputs[this.positions.get(pattern.ref) as number] = value;
+        inputs[this.positions.get(pattern.ref)!] = value;
         return;
       }
       if ('dict' in pattern) return this.matchDict(pattern.dict, value, path, inputs);

@@ -105,7 +105,7 @@ test('the memory of a value is found through views, elements of lists and change
     call('aten::neg', [{ ref: 'turned' }], 'own'),
   ];
   const byName = new Map(nodes.map((node) => [node.name, node]));
-  expect(viewedBy(byName.get('part') as GraphNode, byName)).toBe('x');
+  expect(viewedBy(byName.get('part')!, byName)).toBe('x');
   expect(memoryOf('turned', byName)).toBe('x');
   expect(memoryOf('own', byName)).toBe('own');
 });

@@ -196,7 +196,7 @@ function nest(
   const nodes: GraphNode[] = [];
   const graphs: Record<string, Graph> = {};
   for (let start = 0; start < flat.length; ) {
-    const { node, regions } = flat[start] as FlatNode;
+    const { node, regions } = flat[start]!;
     const region = regions[level];
     if (region === undefined) {
       nodes.push(node);
@@ -204,7 +204,7 @@ function nest(
       continue;
     }
     let end = start;
-    while (end < flat.length && (flat[end] as FlatNode).regions[level]?.key === region.key) end++;
+    while (end < flat.length && flat[end]!.regions[level]?.key === region.key) end++;
     const group = flat.slice(start, end);
     const made = new Set(group.map((each) => each.node.name));
     const outputs = group.map((each) => each.node.name).filter((name) => (lastUse.get(name) ?? -1) >= end);
@@ -222,13 +222,13 @@ function nest(
         {
           kind: 'output',
           name: unusedName('output', new Set([...inputs, ...made])),
-          value: outputs.length === 1 ? { ref: outputs[0] as string } : outputs.map((ref) => ({ ref })),
+          value: outputs.length === 1 ? { ref: outputs[0]! } : outputs.map((ref) => ({ ref })),
         },
       ],
       ...(inner.graphs === undefined ? {} : { graphs: inner.graphs }),
     };
     const single = outputs.length === 1;
-    const name = single ? (outputs[0] as string) : unusedName(region.op, names);
+    const name = single ? outputs[0]! : unusedName(region.op, names);
     names.add(name);
     const modules = commonModules(group);
     nodes.push({

@@ -197,7 +197,7 @@ class Checker {
     if (!isRecord(value)) return this.say('shape', `${typeof value} is not an argument`);
     const keys = Object.keys(value);
     if (keys.length !== 1) return this.say('shape', `an argument has one key, got ${JSON.stringify(keys)}`);
-    this.tagged(keys[0] as string, value[keys[0] as string], depth);
+    this.tagged(keys[0]!, value[keys[0]!], depth);
   }
 
   private tagged(tag: string, value: unknown, depth: number): void {

@@ -27,10 +27,10 @@ export function alignLeaves(flat: FlatTree, other: unknown, alignment: Alignment
       for (const [i, item] of shape.list.entries()) visit(item, (part as unknown[])[i], `${path}[${i}]`);
     else if ('mapKeys' in shape)
       for (const [i, key] of shape.mapKeys.entries())
-        visit(shape.items[i] as TreeSpec, (part as Map<unknown, unknown>).get(key), `${path}.get(${String(key)})`);
+        visit(shape.items[i]!, (part as Map<unknown, unknown>).get(key), `${path}.get(${String(key)})`);
     else
       for (const [i, key] of shape.keys.entries())
-        visit(shape.items[i] as TreeSpec, (part as Record<string, unknown>)[key], `${path}.${key}`);
+        visit(shape.items[i]!, (part as Record<string, unknown>)[key], `${path}.${key}`);
   };
   visit(flat.spec, other, '');
   return found;

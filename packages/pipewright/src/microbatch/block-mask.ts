@@ -89,8 +89,8 @@ export class BlockMask implements BlockMaskParts {
         (part) => part?.narrow(0, offset, size) ?? null,
       );
       return new BlockMask({
-        kvNumBlocks: kvNumBlocks as Tensor,
-        kvIndices: kvIndices as Tensor,
+        kvNumBlocks: kvNumBlocks!,
+        kvIndices: kvIndices!,
         fullKvNumBlocks,
         fullKvIndices,
         blockSize: this.blockSize,

@@ -44,7 +44,7 @@ test('scores are changed by position, head and entry, and gradients flow', () =>
     const grads = [got, want].map((out) => {
       out.square().sum().backward();
       return [q, k, v].map((each) => {
-        const found = each.grad as Tensor;
+        const found = each.grad!;
         each.grad = null;
         return found;
       });

@@ -48,15 +48,15 @@ export function flexAttention(query: Tensor, key: Tensor, value: Tensor, options
   const rule = `as many heads as keys (${ownHeads}), or a multiple of them with enableGqa: true`;
   checkArgument('flexAttention', fits, ['the number of heads of queries', heads], rule);
   const [k, v] = heads === ownHeads ? [key, value] : [key, value].map((each) => each.repeatInterleave(heads / ownHeads, { dim: 1 })); // biome-ignore format: one line
-  let scores = query.matmul((k as Tensor).transpose(-2, -1)).mul(scale ?? 1 / Math.sqrt(query.size(3)));
+  let scores = query.matmul(k!.transpose(-2, -1)).mul(scale ?? 1 / Math.sqrt(query.size(3)));
   const at = indices(scores.shape);
   const [batch, head, row, column] = at;
   if (scoreMod !== null) scores = scoreMod(scores, { batch, head, query: row, key: column });
-  if (blockMask === null) return scores.softmax(-1).matmul(v as Tensor);
+  if (blockMask === null) return scores.softmax(-1).matmul(v!);
   const seen = blockMask.maskMod(...at);
   const weights = where(seen, scores, Number.NEGATIVE_INFINITY).softmax(-1);
   // A row without any key has no softmax: it gives zeros.
-  return where(seen.expand(scores.shape).any(-1, true), weights, 0).matmul(v as Tensor);
+  return where(seen.expand(scores.shape).any(-1, true), weights, 0).matmul(v!);
 }
 
 /** The sizes that a mask is made for; one for batch and heads where the mask does not depend on them. */
@@ -108,6 +108,6 @@ function blocksOf(marked: Tensor): [numBlocks: Tensor, indices: Tensor] {
 /** Index tensors that broadcast to a shape of four dimensions. */
 function indices(shape: readonly number[]): [batch: Tensor, head: Tensor, query: Tensor, key: Tensor] {
   const at = (dim: number): Tensor =>
-    arange(shape[dim] as number).view([0, 1, 2, 3].map((each) => (each === dim ? (shape[dim] as number) : 1)));
+    arange(shape[dim]!).view([0, 1, 2, 3].map((each) => (each === dim ? shape[dim]! : 1)));
   return [at(0), at(1), at(2), at(3)];
 }

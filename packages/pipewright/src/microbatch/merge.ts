@@ -116,8 +116,8 @@ function ownRows(tensors: readonly Tensor[], dim: number): Tensor[] {
   let start = 0;
   const sizes = chunkSizes(tensors[0]?.size(dim) ?? 0, tensors.length);
   return tensors.map((tensor, i) => {
-    const piece = tensor.narrow(dim, start, sizes[i] as number);
-    start += sizes[i] as number;
+    const piece = tensor.narrow(dim, start, sizes[i]!);
+    start += sizes[i]!;
     return piece;
   });
 }

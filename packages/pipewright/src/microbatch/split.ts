@@ -161,7 +161,7 @@ function takeApart(
   const found = specs === undefined || specs === null ? flat.leaves.map(defaultSpec) : align(flat, specs, alignment);
   return {
     shape: flat.spec,
-    leaves: flat.leaves.map((leaf, i) => measure(where, leaf, paths[i] as string, found[i])),
+    leaves: flat.leaves.map((leaf, i) => measure(where, leaf, paths[i]!, found[i])),
   };
 }
 

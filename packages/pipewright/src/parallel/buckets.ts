@@ -37,7 +37,7 @@ export function pack({ parameters }: Bucket): Tensor {
   const { dtype, device } = first;
   const grads = parameters.map((parameter) => parameter.grad);
   const parts = grads.map((grad, i) =>
-    grad instanceof Tensor ? grad.reshape([-1]) : zeros([(parameters[i] as Tensor).numel()], { dtype, device }),
+    grad instanceof Tensor ? grad.reshape([-1]) : zeros([parameters[i]!.numel()], { dtype, device }),
   );
   const present = zeros([parameters.length], { dtype, device });
   grads.forEach((grad, i) => {

@@ -76,7 +76,7 @@ function groupAlong(world: distributed.ProcessGroup, { shape, dim, size, name }:
     const ranks = Array.from({ length: size }, (_, i) => rank + i * stride);
     mine = world.newGroup(ranks, { name }) ?? mine;
   }
-  return mine as distributed.ProcessGroup;
+  return mine!;
 }
 
 /** What a mesh is made of. */
@@ -115,7 +115,7 @@ export class DeviceMesh {
 
   /** The group of this rank along a dimension; the only one where none is named. */
   getGroup(dim?: string | number): distributed.ProcessGroup {
-    return this.groups[this.dimOf('getGroup', dim)] as distributed.ProcessGroup;
+    return this.groups[this.dimOf('getGroup', dim)]!;
   }
 
   /** This rank's place along a dimension. */
@@ -131,7 +131,7 @@ export class DeviceMesh {
   /** Number of ranks along a dimension, or of all. */
   size(dim?: string | number): number {
     if (dim === undefined) return this.shape.reduce((product, size) => product * size, 1);
-    return this.shape[this.dimOf('size', dim)] as number;
+    return this.shape[this.dimOf('size', dim)]!;
   }
 
   /**
@@ -148,10 +148,10 @@ export class DeviceMesh {
       );
     return new DeviceMesh({
       deviceType: this.deviceType,
-      shape: dims.map((dim) => this.shape[dim] as number),
+      shape: dims.map((dim) => this.shape[dim]!),
       dimNames,
       rank: this.rank,
-      groups: dims.map((dim) => this.groups[dim] as distributed.ProcessGroup),
+      groups: dims.map((dim) => this.groups[dim]!),
     });
   }
 

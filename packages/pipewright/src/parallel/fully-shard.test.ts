@@ -1,23 +1,13 @@
 /** @file Shards beside the pipeline: whatever is divided and however, training equals that of one process on the whole batch. */
-import { freePort } from '@pipewright/torch/environment';
 import { describe, expect, test } from 'vitest';
-import { runRanks } from '../../testing/launch.ts';
+import { casesOnProcesses, casesOnThreads } from '../../testing/launch.ts';
 import { caseOf, problemsOf, schedules, ways } from '../../testing/sharding.mjs';
 import type { Case, Result } from '../../testing/sharding.ts';
 
 const program = new URL('../../testing/ranks/replica.mjs', import.meta.url);
 
 function runThreads(count: number, cases: readonly Case[]): Promise<Result[][]> {
-  return runRanks(program, [String(count), JSON.stringify(cases)]) as Promise<Result[][]>;
-}
-
-async function runProcesses(count: number, cases: readonly Case[]): Promise<Result[][]> {
-  const place = { WORLD_SIZE: String(count), MASTER_ADDR: '127.0.0.1', MASTER_PORT: String(await freePort()) };
-  return (await Promise.all(
-    Array.from({ length: count }, (_, rank) =>
-      runRanks(program, ['0', JSON.stringify(cases)], { ...place, RANK: String(rank), PIPEWRIGHT_THREADS: '1' }),
-    ),
-  )) as Result[][];
+  return casesOnThreads(program, count, cases);
 }
 
 async function compare(cases: readonly Case[], results: readonly (readonly Result[])[]): Promise<string[]> {
@@ -56,6 +46,6 @@ describe('shards of a pipeline equal plain training', () => {
 
   test('on processes', async () => {
     const some = cases.filter((_, i) => i % 7 === 0);
-    expect(await compare(some, await runProcesses(4, some))).toEqual([]);
+    expect(await compare(some, await casesOnProcesses(program, 4, some))).toEqual([]);
   });
 });

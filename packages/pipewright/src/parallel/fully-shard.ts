@@ -79,7 +79,7 @@ export function fullyShard<Module extends nn.Module>(module: Module, options: Fu
   const free = [...names.keys()].filter((parameter) => !unitsOfParameters.has(parameter) && !ignored.has(parameter));
   const learned = settings.level === 'parameters' ? free : free.filter(({ requiresGrad }) => requiresGrad);
   const cuts = learned.map((parameter): Cut => {
-    const name = names.get(parameter) as string;
+    const name = names.get(parameter)!;
     return { parameter, name, dim: dimOf(parameter, name, options) };
   });
   if (cuts.length === 0 && wrapped.get(module)?.isOpen === true)
@@ -112,9 +112,8 @@ export function fullyShard<Module extends nn.Module>(module: Module, options: Fu
   wrapped.set(module, settings.group);
   if (before.length > 0) return module; // its hooks are there
   if (policy.paramDtype !== null && options.mpPolicy?.castForwardInputs !== false)
-    module.registerForwardPreHook((_, inputs) => cast(inputs, policy.paramDtype as DType));
-  if (policy.outputDtype !== null)
-    module.registerForwardHook((_, __, output) => cast(output, policy.outputDtype as DType));
+    module.registerForwardPreHook((_, inputs) => cast(inputs, policy.paramDtype!));
+  if (policy.outputDtype !== null) module.registerForwardHook((_, __, output) => cast(output, policy.outputDtype!));
   return module;
 }
 

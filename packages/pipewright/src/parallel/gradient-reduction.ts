@@ -39,7 +39,7 @@ export class GradientReduction implements DataParallel {
 
   constructor(stages: readonly ParallelStage[]) {
     this.replications = new Map(
-      stages.map((stage) => [stage.stageIndex, { stage, replication: replicationOf(stage.module) as Replication }]),
+      stages.map((stage) => [stage.stageIndex, { stage, replication: replicationOf(stage.module)! }]),
     );
   }
 

@@ -1,7 +1,6 @@
 /** @file Replicas beside the pipeline: whatever the schedule and the layout, training equals that of one process on the whole batch. */
-import { freePort } from '@pipewright/torch/environment';
 import { describe, expect, test } from 'vitest';
-import { runRanks } from '../../testing/launch.ts';
+import { casesOnProcesses, casesOnThreads } from '../../testing/launch.ts';
 
 interface Case {
   readonly schedule: string;
@@ -32,16 +31,7 @@ interface Result {
 const program = new URL('../../testing/ranks/replica.mjs', import.meta.url);
 
 function runThreads(count: number, cases: readonly Case[]): Promise<Result[][]> {
-  return runRanks(program, [String(count), JSON.stringify(cases)]) as Promise<Result[][]>;
-}
-
-async function runProcesses(count: number, cases: readonly Case[]): Promise<Result[][]> {
-  const place = { WORLD_SIZE: String(count), MASTER_ADDR: '127.0.0.1', MASTER_PORT: String(await freePort()) };
-  return (await Promise.all(
-    Array.from({ length: count }, (_, rank) =>
-      runRanks(program, ['0', JSON.stringify(cases)], { ...place, RANK: String(rank), PIPEWRIGHT_THREADS: '1' }),
-    ),
-  )) as Result[][];
+  return casesOnThreads(program, count, cases);
 }
 
 async function plainly(cases: readonly Case[]): Promise<Result[]> {
@@ -118,7 +108,7 @@ describe('replicas of a pipeline equal plain training', () => {
 
   test('on processes', async () => {
     const some = cases.filter(({ schedule }) => ['1F1B', 'ZBVZeroBubble', 'DualPipeV'].includes(schedule));
-    await compare(some, await runProcesses(4, some));
+    await compare(some, await casesOnProcesses(program, 4, some));
   });
 
   test('two ranks that only hold replicas, and a mesh that prints itself', async () => {

@@ -137,7 +137,7 @@ export class ShardUnit {
   /** Bytes of this rank's shards that are not part of the wholes. */
   get shardBytes(): number {
     const own = this.entries.filter(({ inPlace }) => !inPlace);
-    return own.reduce((sum, { sizes }) => sum + (sizes[this.settings.group.rank] as number), 0) * this.dtype.itemSize;
+    return own.reduce((sum, { sizes }) => sum + sizes[this.settings.group.rank]!, 0) * this.dtype.itemSize;
   }
 
   /** Whether the wholes have memory. */
@@ -224,7 +224,7 @@ export class ShardUnit {
     const { group, level } = this.settings;
     const parts = this.pack(learned);
     for (const entry of learned) this.wholeOf(entry).grad = null;
-    const length = (parts[group.rank] as Tensor).numel();
+    const length = parts[group.rank]!.numel();
     if (level !== 'optimizer') {
       const work = unscoped(() => group.reduceScatter(parts, { asyncOp: true }));
       return this.reductionOf(learned, work, (result) => result as Tensor);
@@ -261,7 +261,7 @@ export class ShardUnit {
       finish: () => {
         advance();
         second?.wait();
-        noGrad(() => scope(() => this.give(learned, own as Tensor)));
+        noGrad(() => scope(() => this.give(learned, own!)));
         own?.dispose();
       },
     };
@@ -287,14 +287,14 @@ export class ShardUnit {
         );
       else
         sizes.forEach((_, rank) => {
-          const { offset, length } = partOf(shard.globalShape[shard.dim] as number, rank, group.size);
+          const { offset, length } = partOf(shard.globalShape[shard.dim]!, rank, group.size);
           rows[rank]?.push(grad.narrow(shard.dim, offset, length).reshape([-1]));
         });
     });
     const lengths = rows.map((row) => total(row.map((part) => part.numel())));
     const longest = Math.max(...lengths);
     return rows.map((row, rank) => {
-      const missing = longest - (lengths[rank] as number);
+      const missing = longest - lengths[rank]!;
       if (missing > 0) row.push(zeros([missing], { dtype, device }));
       const packed = cat(row);
       return reduceDtype === null || reduceDtype === dtype ? packed : packed.to(reduceDtype);
@@ -304,7 +304,7 @@ export class ShardUnit {
   /** Gives the shards their gradients, added to those that are there; none where no rank has one. */
   private give(learned: readonly Entry[], own: Tensor): void {
     const { rank } = this.settings.group;
-    const sizes = learned.map((entry) => entry.sizes[rank] as number);
+    const sizes = learned.map((entry) => entry.sizes[rank]!);
     const rest = own.numel() - learned.length - total(sizes);
     const [present, ...parts] = callOp('aten::split_with_sizes', [own, [learned.length, ...sizes, rest], 0]) as [
       Tensor,
@@ -314,7 +314,7 @@ export class ShardUnit {
     learned.forEach((entry, i) => {
       if (isThere[i] === 0) return;
       const shard = this.shardOf(entry);
-      const part = (parts[i] as Tensor).view(shard.shape);
+      const part = parts[i]!.view(shard.shape);
       const grad = part.dtype === shard.dtype ? part : part.to(shard.dtype);
       const before = shard.grad;
       shard.grad = before === null ? grad : before.add(grad);
@@ -344,7 +344,7 @@ export class ShardUnit {
   private enter({ parameter, name, dim }: Cut): Entry {
     const { group, replicas, level } = this.settings;
     const globalShape = parameter.shape;
-    const extent = globalShape[dim] as number;
+    const extent = globalShape[dim]!;
     const { offset, length } = partOf(extent, group.rank, group.size);
     const shard: Shard = { globalShape, dim, offset, length, group, replicas };
     const inner = extent === 0 ? 0 : parameter.numel() / extent;
@@ -374,7 +374,7 @@ export class ShardUnit {
     this.allocate();
     for (const { parameter, parts, inPlace } of this.entries) {
       if (!inPlace) continue;
-      const part = (parts[rank] as Tensor).view(parameter.shape);
+      const part = parts[rank]!.view(parameter.shape);
       part.copy_(parameter);
       parameter.become(part);
     }
@@ -409,7 +409,7 @@ export class ShardUnit {
     );
     const pieces = callOp('aten::split_with_sizes', [this.memory, sizes, 0]) as Tensor[];
     this.entries.forEach((entry, i) => {
-      lendStorage(this.wholeOf(entry), (pieces[i] as Tensor).view(entry.shard.globalShape));
+      lendStorage(this.wholeOf(entry), pieces[i]!.view(entry.shard.globalShape));
     });
   }
 
@@ -420,7 +420,7 @@ export class ShardUnit {
     const copied = this.entries.filter(({ inPlace }) => !inPlace);
     if (copied.length > 0)
       callOp('aten::_foreach_copy_', [
-        copied.map(({ parts }) => parts[group.rank] as Tensor),
+        copied.map(({ parts }) => parts[group.rank]!),
         copied.map((entry) => flatIf(this.shardOf(entry).detach(), entry.shard.dim === 0)),
       ]);
     this.gathering = group.barrier({ asyncOp: true });
@@ -429,9 +429,9 @@ export class ShardUnit {
   private startGather(): void {
     const { group } = this.settings;
     const lengths = Array.from({ length: group.size }, (_, rank) =>
-      total(this.entries.map((entry) => entry.sizes[rank] as number)),
+      total(this.entries.map((entry) => entry.sizes[rank]!)),
     );
-    const missing = Math.max(...lengths) - (lengths[group.rank] as number);
+    const missing = Math.max(...lengths) - lengths[group.rank]!;
     const { dtype, device } = this;
     const rows = this.entries.map((entry) => this.shardOf(entry).detach().reshape([-1]));
     if (missing > 0) rows.push(zeros([missing], { dtype, device }));
@@ -445,13 +445,13 @@ export class ShardUnit {
     const targets: Tensor[] = [];
     const sources: Tensor[] = [];
     given.forEach((row, rank) => {
-      const sizes = this.entries.map((entry) => entry.sizes[rank] as number);
+      const sizes = this.entries.map((entry) => entry.sizes[rank]!);
       const pieces = callOp('aten::split_with_sizes', [row, [...sizes, row.numel() - total(sizes)], 0]) as Tensor[];
       this.entries.forEach((entry, i) => {
         if (entry.inPlace && rank === own) return;
-        const target = entry.parts[rank] as Tensor;
+        const target = entry.parts[rank]!;
         targets.push(target);
-        sources.push((pieces[i] as Tensor).view(target.shape));
+        sources.push(pieces[i]!.view(target.shape));
       });
     });
     if (targets.length > 0) callOp('aten::_foreach_copy_', [targets, sources]);

@@ -1,17 +1,14 @@
 /** @file Sharded stages: what ranks hold, steps that are skipped or refused by all, recordings, exported models, wrong modules. */
 import { float32 } from '@pipewright/torch';
 import { expect, test } from 'vitest';
-import { runRanks } from '../../testing/launch.ts';
+import { casesOnThreads } from '../../testing/launch.ts';
 import { allowedDifference } from '../../testing/rounding.ts';
 
 const program = new URL('../../testing/ranks/sharded.mjs', import.meta.url);
 
 /** What each rank returns for each scenario. */
-async function run<T>(
-  ranks: number,
-  ...scenarios: readonly (readonly [name: string, settings?: object])[]
-): Promise<T[][]> {
-  return (await runRanks(program, [String(ranks), JSON.stringify(scenarios)])) as T[][];
+function run<T>(ranks: number, ...scenarios: readonly (readonly [name: string, settings?: object])[]): Promise<T[][]> {
+  return casesOnThreads(program, ranks, scenarios);
 }
 
 interface Memory {

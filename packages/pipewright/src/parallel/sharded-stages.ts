@@ -40,7 +40,7 @@ export class ShardedStages implements DataParallel {
     for (const list of this.units.values())
       for (const unit of list) this.owners.set(unit, (this.owners.get(unit) ?? 0) + 1);
     const all = [...this.owners.keys()];
-    this.settings = (all[0] as ShardUnit).settings;
+    this.settings = all[0]!.settings;
     const { group, replicas, level } = this.settings;
     const odd = all.find(
       ({ settings }) => settings.level !== level || settings.group !== group || settings.replicas !== replicas,
@@ -72,7 +72,7 @@ export class ShardedStages implements DataParallel {
 
   sharding(stage: number): StageSharding {
     const { level, group, replicas } = this.settings;
-    const units = this.units.get(stage) as readonly ShardUnit[];
+    const units = this.units.get(stage)!;
     return {
       level,
       bytes: units.reduce((sum, unit) => sum + unit.wholeBytes, 0),
@@ -137,7 +137,7 @@ export class ShardedStages implements DataParallel {
     for (const unit of this.unitsOf(stage)) {
       const asked = (this.asked.get(unit) ?? 0) + 1;
       this.asked.set(unit, asked);
-      if (asked < (this.owners.get(unit) as number)) continue;
+      if (asked < this.owners.get(unit)!) continue;
       const begun = this.attempt('REDUCE_GRAD', stage, unit, () => unit.reduce());
       if (begun !== null) this.underWay.push({ stage, reduction: begun });
     }

@@ -46,7 +46,7 @@ function expectGolden(pipe: Pipe, name: string): void {
   const inputs = [...stored.keys()].filter((key) => key.startsWith('input.')).sort();
   scope(() => {
     const output = pipe.forward(...inputs.map((key) => stored.get(key))) as Tensor;
-    const want = stored.get('output') as Tensor;
+    const want = stored.get('output')!;
     expect(output.sub(want).abs().max().item()).toBeLessThan(1e-5 * (want.abs().max().item() + 1e-6));
     output.square().mean().backward();
     const sums = new Map<string, Tensor>();
@@ -64,13 +64,13 @@ function expectGolden(pipe: Pipe, name: string): void {
       }
     });
     const wanted = [...stored.keys()].filter((key) => key.startsWith('grad.'));
-    const largest = Math.max(...wanted.map((key) => (stored.get(key) as Tensor).abs().max().item()));
+    const largest = Math.max(...wanted.map((key) => stored.get(key)!.abs().max().item()));
     for (const key of wanted) {
-      const gradient = stored.get(key) as Tensor;
+      const gradient = stored.get(key)!;
       const got = sums.get(key.slice(5));
       expect(got, key).toBeDefined();
       const scale = Math.max(gradient.abs().max().item(), largest / 100);
-      expect((got as Tensor).sub(gradient).abs().max().item() / scale, key).toBeLessThan(1e-4);
+      expect(got!.sub(gradient).abs().max().item() / scale, key).toBeLessThan(1e-4);
     }
   });
 }

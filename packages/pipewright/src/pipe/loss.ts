@@ -102,9 +102,7 @@ function findLossBySpec(value: GraphArgument, spec: LossSpec, path: string): str
       `an object with ${keys.join(', ')}`,
       dict === null ? 'something else' : `an object with ${Object.keys(dict).join(', ')}`,
     );
-  return firstFound(
-    keys.map((key) => findLossBySpec(dict[key] as GraphArgument, parts[key] as LossSpec, `${path}.${key}`)),
-  );
+  return firstFound(keys.map((key) => findLossBySpec(dict[key] as GraphArgument, parts[key]!, `${path}.${key}`)));
 }
 
 function firstFound(found: readonly (string | null)[]): string | null {

@@ -42,7 +42,7 @@ export function drawPipe(report: PipeReport, options: PictureOptions = {}): stri
     parts.push(
       `<rect class="box" x="${left(i)}" y="${top}" width="${boxWidth}" height="${height}" rx="8" style="--share:${shade}%"/>`,
       text(left(i) + 12, top + 18, `stage ${i}`, 'name'),
-      ...(texts[i] as string[]).map((line, k) => text(left(i) + 12, top + 38 + k * lineHeight, line)),
+      ...texts[i]!.map((line, k) => text(left(i) + 12, top + 38 + k * lineHeight, line)),
     );
   });
   for (const { from, to, label } of stepsOf(report).filter((step) => step.to === step.from + 1)) {
@@ -54,7 +54,7 @@ export function drawPipe(report: PipeReport, options: PictureOptions = {}): stri
   }
   arcs.forEach(({ from, to, label }, i) => {
     const [start, end] = [left(from) + boxWidth - 24, left(to) + 24];
-    const y = top - 22 - (levels[i] as number) * 34;
+    const y = top - 22 - levels[i]! * 34;
     parts.push(
       arrow(
         `M${start} ${top}V${y + 8}Q${start} ${y} ${start + 8} ${y}H${end - 8}Q${end} ${y} ${end} ${y + 8}V${top - 7}`,
@@ -142,10 +142,7 @@ function arrow(path: string): string {
 }
 
 function text(x: number, y: number, content: string, kind = ''): string {
-  const safe = content.replace(
-    /[&<>"]/g,
-    (char) => ({ '&': '&amp;', '<': '&lt;', '>': '&gt;', '"': '&quot;' })[char] as string,
-  );
+  const safe = content.replace(/[&<>"]/g, (char) => ({ '&': '&amp;', '<': '&lt;', '>': '&gt;', '"': '&quot;' })[char]!);
   return `<text x="${x}" y="${y}"${kind === '' ? '' : ` class="${kind}"`}>${safe}</text>`;
 }
 

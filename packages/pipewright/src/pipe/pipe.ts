@@ -102,7 +102,7 @@ export class Pipe extends nn.Module {
     return {
       parameters: [],
       buffers: [],
-      children: this.split.stages.map(({ name }, i) => [name, this.stageModules[i] as GraphModule]),
+      children: this.split.stages.map(({ name }, i) => [name, this.stageModules[i]!]),
     };
   }
 
@@ -150,7 +150,7 @@ export class Pipe extends nn.Module {
    */
   getStageModule(stage: number): GraphModule {
     this.checkStage('getStageModule', stage);
-    return this.rankModules[stage] as GraphModule;
+    return this.rankModules[stage]!;
   }
 
   /** What other ranks need to know; it holds no tensor and no module. */

@@ -47,46 +47,45 @@ export function routeStages(split: SplitGraph): RoutedStage[] {
   const wishes = stages.map(
     ({ index, inputs }): Wishes => ({ takes: index === 0 ? [] : inputs.map(({ name }) => name), gives: [] }),
   );
-  const end = wishes[last] as Wishes;
+  const end = wishes[last]!;
   for (const name of returnedValues(split))
     if (makers.get(name) !== last && !end.takes.includes(name)) end.takes.push(name);
   wishes.forEach(({ takes }, stage) => {
     // A stage that needs nothing still waits for the one before it.
-    if (stage > 0 && takes.length === 0)
-      takes.push((stages[stage - 1] as StagePart).outputs[0]?.name ?? (modelInputs[0] as string));
+    if (stage > 0 && takes.length === 0) takes.push(stages[stage - 1]!.outputs[0]?.name ?? modelInputs[0]!);
     for (const name of takes) {
-      const { gives } = wishes[makers.get(name) as number] as Wishes;
+      const { gives } = wishes[makers.get(name)!]!;
       if (!gives.includes(name)) gives.push(name);
     }
   });
   // The order of what a stage gives is that of the split, with what it only passes on behind.
   const gives = stages.map(({ index, outputs }) => {
-    const wanted = (wishes[index] as Wishes).gives;
+    const wanted = wishes[index]!.gives;
     const own = outputs.map(({ name }) => name).filter((name) => wanted.includes(name));
     return [...own, ...wanted.filter((name) => !own.includes(name))];
   });
   return stages.map((part, stage) => {
-    const { takes } = wishes[stage] as Wishes;
+    const { takes } = wishes[stage]!;
     const inputs = takes.map((name): RoutedInput => {
-      const maker = makers.get(name) as number;
-      const list = gives[maker] as string[];
+      const maker = makers.get(name)!;
+      const list = gives[maker]!;
       return { stage: maker, output: list.length === 1 ? null : list.indexOf(name) };
     });
     const graph =
       stage === 0
-        ? firstGraph(split, gives[0] as string[])
+        ? firstGraph(split, gives[0]!)
         : stage === last
           ? lastGraph(split, takes)
-          : withInputs(part, takes, { given: gives[stage] as string[], split });
+          : withInputs(part, takes, { given: gives[stage]!, split });
     checkGraph(graph, `stage ${stage}`);
-    return { graph, inputs, outputs: stage === last ? [] : (gives[stage] as string[]) };
+    return { graph, inputs, outputs: stage === last ? [] : gives[stage]! };
   });
 }
 
 /** The values of stages (and model inputs) that the model returns. */
 function returnedValues(split: SplitGraph): string[] {
   const names = valueNames(split);
-  return inputsOf(outputOf(split.root)).map((name) => names.get(name) as string);
+  return inputsOf(outputOf(split.root)).map((name) => names.get(name)!);
 }
 
 /** The value that each node of the root graph is. */
@@ -95,11 +94,10 @@ function valueNames({ root, stages }: SplitGraph): Map<string, string> {
   const byName = new Map(stages.map((part) => [part.name, part]));
   for (const node of root.nodes) {
     if (node.kind === 'placeholder') names.set(node.name, node.name);
-    else if (node.kind === 'element')
-      names.set(node.name, byName.get(node.of.ref)?.outputs[node.index]?.name as string);
+    else if (node.kind === 'element') names.set(node.name, byName.get(node.of.ref)!.outputs[node.index]!.name);
     else if (node.kind === 'module') {
-      const { outputs } = byName.get(node.name) as StagePart;
-      if (outputs.length === 1) names.set(node.name, outputs[0]?.name as string);
+      const { outputs } = byName.get(node.name)!;
+      if (outputs.length === 1) names.set(node.name, outputs[0]!.name);
     }
   }
   return names;
@@ -122,7 +120,7 @@ function listOf(refs: readonly GraphArgument[]): GraphArgument {
 
 /** Stage 0 with all of the model's inputs, called as the model is. */
 function firstGraph({ root, stages }: SplitGraph, given: readonly string[]): Graph {
-  const part = stages[0] as StagePart;
+  const part = stages[0]!;
   const refs = outputRefs(part);
   const nodes: GraphNode[] = [
     ...placeholdersOf(root),
@@ -134,14 +132,14 @@ function firstGraph({ root, stages }: SplitGraph, given: readonly string[]): Gra
 
 /** The last stage with everything that the model returns. */
 function lastGraph(split: SplitGraph, takes: readonly string[]): Graph {
-  const part = split.stages.at(-1) as StagePart;
+  const part = split.stages.at(-1)!;
   const refs = outputRefs(part);
   const names = valueNames(split);
   const { value } = outputOf(split.root);
   return withOutput(part, takes, {
     split,
     value: mapReferences(value, ({ ref }) => {
-      const name = names.get(ref) as string;
+      const name = names.get(ref)!;
       return refs.get(name) ?? { ref: name };
     }),
   });
@@ -173,11 +171,11 @@ function withOutput(
 
 /** A model of one stage, called and returning as it did. */
 function wholeModel(split: SplitGraph): Graph {
-  const part = split.stages[0] as StagePart;
+  const part = split.stages[0]!;
   const refs = outputRefs(part);
   const names = valueNames(split);
   const { value } = outputOf(split.root);
-  const output = mapReferences(value, ({ ref }) => refs.get(names.get(ref) as string) ?? { ref });
+  const output = mapReferences(value, ({ ref }) => refs.get(names.get(ref)!) ?? { ref });
   const { signature } = split.root;
   return {
     ...part.graph,

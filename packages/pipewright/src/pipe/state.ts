@@ -82,7 +82,7 @@ export function stageState(part: StagePart, state: GraphState, context: StateCon
     const key = `${stage} ${first}`;
     let copy = copies.get(key);
     if (copy === undefined) {
-      const original = state.get(first) as Tensor;
+      const original = state.get(first)!;
       copy = noGrad(() => scope(() => new nn.Parameter(original.clone(), { requiresGrad: original.requiresGrad })));
       copies.set(key, copy);
     }

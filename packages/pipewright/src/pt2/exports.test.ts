@@ -27,7 +27,7 @@ function decode(value: Json, stored: ReadonlyMap<string, Tensor>): unknown {
   if (Array.isArray(value)) return (value as readonly Json[]).map((item) => decode(item, stored));
   if (typeof value !== 'object' || value === null) return value;
   const record = value as { readonly [key: string]: Json };
-  if ('tensor' in record) return (stored.get(record['tensor'] as string) as Tensor).clone();
+  if ('tensor' in record) return stored.get(record['tensor'] as string)!.clone();
   if ('float' in record) return record['float'];
   return dict(record['dict'] as { readonly [key: string]: Json }, stored);
 }

@@ -20,7 +20,7 @@ function difference(got: Tensor, want: Tensor, scale = 1e-12): number {
 
 function inputsOf(stored: ReadonlyMap<string, Tensor>): Tensor[] {
   const names = [...stored.keys()].filter((name) => name.startsWith('input.'));
-  return names.sort().map((name) => stored.get(name) as Tensor);
+  return names.sort().map((name) => stored.get(name)!);
 }
 
 describe.each(models)('%s', (name) => {
@@ -30,19 +30,19 @@ describe.each(models)('%s', (name) => {
     const before = liveTensors();
     scope(() => {
       const output = model.forward(...inputsOf(stored)) as Tensor;
-      expect(difference(output, stored.get('output') as Tensor)).toBeLessThan(1e-5);
+      expect(difference(output, stored.get('output')!)).toBeLessThan(1e-5);
       const loss = output.square().mean();
-      expect(difference(loss, (stored.get('loss') as Tensor).reshape(loss.shape))).toBeLessThan(1e-5);
+      expect(difference(loss, stored.get('loss')!.reshape(loss.shape))).toBeLessThan(1e-5);
       loss.backward();
       const parameters = new Map(model.namedParameters({ removeDuplicate: false }));
       const wanted = [...stored.keys()].filter((key) => key.startsWith('grad.'));
       expect(wanted.length).toBeGreaterThan(0);
       // Some gradients are zero but for rounding: all of bert's before its last normalisation, which undoes any change.
-      const largest = Math.max(...wanted.map((key) => (stored.get(key) as Tensor).abs().max().item() as number));
+      const largest = Math.max(...wanted.map((key) => stored.get(key)!.abs().max().item() as number));
       for (const key of wanted) {
         const { grad } = parameters.get(key.slice(5)) ?? { grad: null };
         expect(grad, key).not.toBeNull();
-        expect(difference(grad as Tensor, stored.get(key) as Tensor, largest / 100), key).toBeLessThan(1e-4);
+        expect(difference(grad!, stored.get(key)!, largest / 100), key).toBeLessThan(1e-4);
       }
       for (const parameter of model.parameters()) parameter.grad = null;
     });
@@ -60,7 +60,7 @@ describe.each(models.filter((name) => name.endsWith('_dyn')))('%s with other bat
       noGrad(() => {
         const rows = (x: Tensor): Tensor => cat([x, x, x], 0).narrow(0, 0, batch);
         const output = model.forward(...inputsOf(stored).map(rows)) as Tensor;
-        expect(difference(output, rows(stored.get('output') as Tensor))).toBeLessThan(1e-5);
+        expect(difference(output, rows(stored.get('output')!))).toBeLessThan(1e-5);
       }),
     );
   });
@@ -81,8 +81,8 @@ it('loads the weights of the original model over those of the file', () => {
     const state = new Map([...model.stateDict()].map(([key, value]) => [key, value.mul(0.5)]));
     expect([...state.keys()].slice(0, 3)).toEqual(['layers.0.weight', 'layers.0.bias', 'layers.1.weight']);
     expect(model.loadStateDict(state)).toEqual({ missingKeys: [], unexpectedKeys: [] });
-    expect(difference(model.getParameter('head.bias'), state.get('head.bias') as Tensor)).toBe(0);
+    expect(difference(model.getParameter('head.bias'), state.get('head.bias')!)).toBe(0);
     const again = loadPt2(file('mlp.pt2'));
-    expect(difference(again.getParameter('head.bias').mul(0.5), state.get('head.bias') as Tensor)).toBe(0);
+    expect(difference(again.getParameter('head.bias').mul(0.5), state.get('head.bias')!)).toBe(0);
   });
 });

@@ -1,7 +1,8 @@
 /** @file Loads a `.pt2` file of `torch.export.save` as a module: weights are mapped, not read; no pickle is opened. */
 import { MappedFile, nn, Tensor, unscoped } from '@pipewright/torch';
 import { checkOptions, show } from '../base/checks.ts';
-import { PipelineError, type PipelineErrorCode } from '../base/errors.ts';
+import { PipelineError } from '../base/errors.ts';
+import { passedCode } from '../base/passed-code.ts';
 import { GraphModule } from '../execute/graph-module.ts';
 import { Pt2Archive } from './archive.ts';
 import { pt2Error, shown } from './pt2-error.ts';
@@ -38,7 +39,7 @@ export function loadPt2(path: string, options: LoadPt2Options = {}): GraphModule
   } catch (error) {
     module.dispose();
     if (error instanceof PipelineError)
-      throw new PipelineError(error.code as PipelineErrorCode, `${path}: ${error.message}`, error.details);
+      throw new PipelineError(passedCode(error.code), `${path}: ${error.message}`, error.details);
     throw error;
   }
 }

@@ -81,7 +81,7 @@ function splitOutside(text: string, separator: string): string[] {
   let depth = 0;
   let start = 0;
   for (let i = 0; i < text.length; i++) {
-    const letter = text[i] as string;
+    const letter = text[i]!;
     if (letter === '(' || letter === '[') depth++;
     else if (letter === ')' || letter === ']') depth--;
     else if (letter === separator && depth <= 0) {

@@ -104,8 +104,8 @@ class ProgramReader {
     const leaves: GraphArgument[] = [];
     const pairs = inputs.map((input, i) => ({
       input,
-      spec: specs[i] as JsonCursor,
-      union: (specs[i] as JsonCursor).union(),
+      spec: specs[i]!,
+      union: specs[i]!.union(),
     }));
     for (const { input, spec, union } of pairs) {
       const [tag, value] = union;
@@ -218,7 +218,7 @@ class ProgramReader {
     const written = new Map<string, GraphArgument>();
     specs.forEach((spec, i) => {
       const [tag, value] = spec.union();
-      const result = this.reader.argument(outputs[i] as JsonCursor);
+      const result = this.reader.argument(outputs[i]!);
       if (tag === 'user_output') leaves.push(result);
       else this.mutation(tag, value, { result, spec, written });
     });

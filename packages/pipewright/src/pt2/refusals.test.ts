@@ -25,7 +25,7 @@ function changed(change: (entries: Entry[]) => Entry[] | undefined, source = 'ex
 /** The file with one JSON document changed. */
 function withJson(name: string, change: (json: Json) => void, source?: string): Buffer {
   return changed((entries) => {
-    const entry = entries.find((each) => each.name.endsWith(name)) as Entry;
+    const entry = entries.find((each) => each.name.endsWith(name))!;
     const json: Json = JSON.parse(Buffer.from(entry.bytes).toString('utf8'));
     change(json);
     entry.bytes = Buffer.from(JSON.stringify(json));
@@ -37,7 +37,7 @@ const program = (change: (json: Json) => void, source?: string): Buffer =>
 const weights = (change: (json: Json) => void): Buffer => withJson('model_weights_config.json', change);
 const entry = (name: string, text: string): Buffer =>
   changed((entries) => {
-    const found = entries.find((each) => each.name.endsWith(`/${name}`)) as Entry;
+    const found = entries.find((each) => each.name.endsWith(`/${name}`))!;
     found.bytes = Buffer.from(text);
   });
 const only = (...names: string[]): Buffer => writeZip(names.map((name) => ({ name, bytes: Buffer.from('x') })));
@@ -306,7 +306,7 @@ describe('weights', () => {
 
   it('are checked against their sums when asked', () => {
     const bytes = changed((entries) => {
-      const found = entries.find((each) => each.name.endsWith('weight_0')) as Entry;
+      const found = entries.find((each) => each.name.endsWith('weight_0'))!;
       Object.assign(found, { crc: 5 });
     });
     writeFileSync(path, bytes);

@@ -91,7 +91,7 @@ function checkInside({ name, entry, dtype, shape, stride, storageOffset }: Store
   if (shape.includes(0)) return;
   if (entry.size === 0)
     throw meta.wrong(`the values of ${shown(name)} are not in the file: the model was exported without weights`);
-  const last = shape.reduce((sum, size, i) => sum + (size - 1) * (stride[i] as number), storageOffset);
+  const last = shape.reduce((sum, size, i) => sum + (size - 1) * stride[i]!, storageOffset);
   const needed = (last + 1) * dtype.itemSize;
   if (!(needed <= entry.size))
     throw meta.wrong(

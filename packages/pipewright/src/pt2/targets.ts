@@ -38,7 +38,7 @@ export function readTarget(target: JsonCursor): string {
     const full =
       overload === undefined || overload === 'default' ? `${space}::${name}` : `${space}::${name}.${overload}`;
     if (refused.test(full)) throw target.wrong(`${full} does more than compute, which a file may not`);
-    return Object.hasOwn(checked, full) ? (checked[full] as string) : full;
+    return Object.hasOwn(checked, full) ? checked[full]! : full;
   }
   const scalar = /^_operator\.(\w+?)_?$/.exec(text)?.[1];
   if (scalar !== undefined) return `scalar::${scalar}`;

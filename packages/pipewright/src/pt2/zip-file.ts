@@ -198,7 +198,7 @@ export class ZipFile {
   private checkOverlap(entries: Iterable<ZipEntry>): void {
     const sorted = [...entries].sort((a, b) => a.offset - b.offset || a.size - b.size);
     for (let i = 1; i < sorted.length; i++) {
-      const [before, entry] = [sorted[i - 1] as ZipEntry, sorted[i] as ZipEntry];
+      const [before, entry] = [sorted[i - 1]!, sorted[i]!];
       if (before.offset + before.size > entry.offset)
         throw this.error('DAMAGED', `entries ${shown(before.name)} and ${shown(entry.name)} overlap`);
     }

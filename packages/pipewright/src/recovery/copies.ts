@@ -83,12 +83,12 @@ export class Copies {
   /** Puts this rank's state, and with the help of others that of the lost ranks, to what the plan says. Returns where it came from. */
   restore(group: distributed.ProcessGroup, { step = 0, sources }: RecoveryPlan): string {
     const from = (what: 'own' | 'shared', rank: number): Part =>
-      (rank === group.rank ? this.own : this.kept.get(rank))?.at(step)?.[what] as Part;
+      (rank === group.rank ? this.own : this.kept.get(rank)!).at(step)![what]!;
     for (const { rank, own, shared } of sources) {
       if (own === group.rank) sendPart(group, rank, STATE_TAG, from('own', rank));
       // A replica sends what is its own; one that keeps a copy sends that.
       if (shared === group.rank)
-        sendPart(group, rank, SHARED_TAG, (this.kept.get(rank)?.at(step)?.shared ?? this.own.at(step)?.shared) as Part);
+        sendPart(group, rank, SHARED_TAG, (this.kept.get(rank)?.at(step)?.shared ?? this.own.at(step)?.shared)!);
     }
     const mine = sources.find(({ rank }) => rank === group.rank);
     if (mine !== undefined)

@@ -39,7 +39,7 @@ export class LauncherLink {
         distributed.watchGenerations(file, at);
         const opened = openSync(file, 'r');
         const word = new Int32Array(1);
-        this.word = () => (readSync(opened, word, 0, 4, 4 * at) === 4 ? (word[0] as number) : 0);
+        this.word = () => (readSync(opened, word, 0, 4, 4 * at) === 4 ? word[0]! : 0);
       }
     }
     this.hold(false);
@@ -62,7 +62,7 @@ export class LauncherLink {
     this.hold(true);
     while (this.orders.length === 0) await new Promise<void>((resolve) => (this.wake = resolve));
     this.hold(false);
-    return this.orders.shift() as LauncherOrder;
+    return this.orders.shift()!;
   }
 
   /** Whether the launcher keeps this rank alive: while it waits for an order it shall not end for want of work. */

@@ -35,7 +35,7 @@ export function toTensors({ bytes, tensors }: Part): Tensor[] {
 
 /** The reverse. */
 export function fromTensors([bytes, ...tensors]: readonly (Tensor | null)[]): Part {
-  const description = Uint8Array.from(Buffer.from((bytes as Tensor).toTypedArray() as Uint8Array));
+  const description = Uint8Array.from(Buffer.from(bytes!.toTypedArray() as Uint8Array));
   return { bytes: description, tensors: tensors as Tensor[] };
 }
 

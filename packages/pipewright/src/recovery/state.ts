@@ -143,7 +143,7 @@ function moduleEntries(name: string, module: nn.Module, replicated: ReadonlySet<
   const parameters = (): Tensor[] => [...new Set<Tensor>(module.parameters())];
   const buffers = (): Tensor[] => [...new Set<Tensor>(module.buffers())];
   const put = (into: readonly Tensor[]) => (values: unknown) =>
-    into.forEach((tensor, i) => void tensor.copy_((values as Tensor[])[i] as Tensor));
+    into.forEach((tensor, i) => void tensor.copy_((values as Tensor[])[i]!));
   const all = parameters();
   return [
     {

@@ -75,7 +75,7 @@ describe('threads', () => {
     expect(restarts).toEqual([]);
     const lost = recoveries.flatMap((recovery) => recovery.lost);
     expect(lost.map(({ rank }) => rank).toSorted()).toEqual(everywhere.map(({ rank }) => rank).toSorted());
-    const second = recoveries.find((recovery) => recovery.lost.some(({ rank }) => rank === 3)) as Recovery;
+    const second = recoveries.find((recovery) => recovery.lost.some(({ rank }) => rank === 3))!;
     expect(second.lost.find(({ rank }) => rank === 3)).toEqual({
       ...{ rank: 3, slot: 5, action: '1F1', message: 'it exited with code 3' },
       from: 'its replica, rank 2, and the copy that rank 0 kept',

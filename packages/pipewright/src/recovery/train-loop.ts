@@ -4,7 +4,7 @@
  */
 import { distributed } from '@pipewright/torch';
 import { checkArgument, checkCount, checkOptions, show } from '../base/checks.ts';
-import { PipelineError } from '../base/errors.ts';
+import { type PassedErrorCode, PipelineError } from '../base/errors.ts';
 import { setInterruption } from '../base/interruption.ts';
 import { steadyMs } from '../base/steady-clock.ts';
 import { giveUpSaves } from '../checkpoint/writing/writer.ts';
@@ -81,7 +81,7 @@ export async function trainLoop<Connected>(options: TrainLoopOptions<Connected>)
 }
 
 /** The ranks were interrupted, and not by a mistake of this one. */
-const consequences = new Set([
+const consequences = new Set<PassedErrorCode>([
   'PEER_LOST',
   'ABORTED',
   'CANCELLED',

@@ -87,6 +87,6 @@ function weightsOf(
     if (divisor !== undefined) return 1 / divisor;
     if (options.scaleGrads === false) return 1;
     // Without rows to count, all microbatches of all replicas weigh the same.
-    return rows === 0 ? 1 / microbatches / replicas : (sizes[m] as number) / rows;
+    return rows === 0 ? 1 / microbatches / replicas : sizes[m]! / rows;
   });
 }

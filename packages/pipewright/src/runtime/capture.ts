@@ -3,12 +3,13 @@
  * each shape of the inputs and then started with one call. The first step of a shape runs as usual, the second is recorded,
  * the later ones are replays: inputs are copied into the recorded ones, losses and gradients read out.
  */
-import { cuda, noGrad, type Tensor, unscoped } from '@pipewright/torch';
+import { cuda, type distributed, noGrad, type Tensor, unscoped } from '@pipewright/torch';
 import { describeTensor } from '../base/describe.ts';
 import { flatten, formatSpec, mapTensors, tensorsIn } from '../base/tree.ts';
 import type { Value } from '../base/value.ts';
+import type { Recorder } from '../recording/recorder.ts';
 import type { PipelineStage } from '../stage/pipeline-stage.ts';
-import type { StepOptions } from './options.ts';
+import type { AnyRuntimeOptions, StepOptions } from './options.ts';
 import type { Agreement, Transport } from './transport/transport.ts';
 
 /** What a step gives. */
@@ -29,6 +30,37 @@ interface Recording {
   readonly inputs: readonly Tensor[];
   readonly result: StepResult;
   readonly grads: readonly [parameter: Tensor, grad: Tensor][];
+}
+
+/** What of a runtime decides whether its steps can be recorded. */
+interface CaptureSubject {
+  readonly group: distributed.ProcessGroup | null;
+  readonly transport: Transport | null;
+  readonly options: AnyRuntimeOptions;
+  /** Hooks or custom functions. */
+  readonly hasHooks: boolean;
+  readonly isParallel: boolean;
+  readonly recorder: Recorder | null;
+}
+
+/** What speaks against recording, apart from devices. */
+export function captureObstacle({
+  group,
+  transport,
+  options,
+  hasHooks,
+  isParallel,
+  recorder,
+}: CaptureSubject): string | null {
+  if (group !== null && transport?.agree === undefined)
+    return `the step exchanges messages with ${group.size - 1} other ranks over ${group.backend}, which cannot be captured; processes with NCCL can`;
+  if (options.messageShapes === 'announced') return 'the shapes of messages are announced in every step';
+  if (hasHooks) return 'hooks and custom functions run in every step';
+  if (isParallel) return 'gradients are summed over replicas in every step';
+  if (recorder !== null) return 'the recorder times every action';
+  if (options.scaler !== undefined) return 'a gradient scaler decides anew in every step';
+  if (options.random !== undefined) return 'random numbers are drawn by the number of the step';
+  return null;
 }
 
 /** The recorded steps of a runtime. */
@@ -97,7 +129,7 @@ export class StepCapture {
       try {
         for (const parameter of this.parameters) parameter.grad = null;
         let next = 0;
-        const fixed = replaceTensors(input, () => inputs[next++] as Tensor);
+        const fixed = replaceTensors(input, () => inputs[next++]!);
         const result = graph.capture(() => eagerly(fixed), { warmup: 0 });
         const grads = this.parameters.flatMap((parameter): [Tensor, Tensor][] => {
           const { grad } = parameter;
@@ -120,7 +152,7 @@ export class StepCapture {
 
   private replay({ graph, inputs, result, grads }: Recording, input: StepInput): StepResult {
     return noGrad(() => {
-      tensorsOf(input).forEach((tensor, i) => (inputs[i] as Tensor).copy_(tensor, { nonBlocking: true }));
+      tensorsOf(input).forEach((tensor, i) => inputs[i]!.copy_(tensor, { nonBlocking: true }));
       // A gradient that is there from an earlier step may be the very memory that the replay writes.
       const earlier = grads.map(([parameter, grad]) => {
         const there = parameter.grad;

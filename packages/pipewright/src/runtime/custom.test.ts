@@ -1,9 +1,8 @@
 /** @file Custom functions in place of actions: they do the work themselves, and the numbers are those of the runtime. */
 import { buildSchedule } from '@pipewright/schedule';
 import { backward, liveTensors, type Tensor } from '@pipewright/torch';
-import { freePort } from '@pipewright/torch/environment';
 import { describe, expect, test } from 'vitest';
-import { runRanks } from '../../testing/launch.ts';
+import { casesOnProcesses, casesOnThreads } from '../../testing/launch.ts';
 import { batch, expectClose, gradsOf, layers, make, mse, plainGrads } from '../../testing/layers.ts';
 import type { PipelineRuntime } from './runtime.ts';
 
@@ -154,14 +153,8 @@ describe('a custom function whose result is sent to another rank', () => {
   );
   const program = new URL('../../testing/ranks/custom.mjs', import.meta.url);
   const kinds = {
-    threads: () => runRanks(program, ['2', JSON.stringify(cases)]),
-    processes: async () => {
-      const place = { WORLD_SIZE: '2', MASTER_ADDR: '127.0.0.1', MASTER_PORT: String(await freePort()) };
-      const args = ['0', JSON.stringify(cases)];
-      return Promise.all(
-        ['0', '1'].map((RANK) => runRanks(program, args, { ...place, RANK, PIPEWRIGHT_THREADS: '1' })),
-      );
-    },
+    threads: () => casesOnThreads(program, 2, cases),
+    processes: () => casesOnProcesses(program, 2, cases),
   };
 
   test.each(['threads', 'processes'] as const)('gives the gradients of plain training, on two %s', async (kind) => {

@@ -2,7 +2,8 @@
 import { type Action, formatAction } from '@pipewright/schedule';
 import { distributed } from '@pipewright/torch';
 import { firstCause, packThrown } from '@pipewright/torch/environment';
-import { PipelineError, type PipelineErrorCode } from '../base/errors.ts';
+import { PipelineError } from '../base/errors.ts';
+import { passedCode } from '../base/passed-code.ts';
 
 /**
  * An action of a step that failed. `rank`, `slot` and `action` say where, `cause` is the error itself.
@@ -28,7 +29,7 @@ export class StepError extends PipelineError {
     const code = reason instanceof distributed.DistributedError ? reason.code : 'STEP_FAILED';
     const waiting = waitingFor === null ? '' : ` waiting for ${waitingFor}`;
     super(
-      code as PipelineErrorCode,
+      passedCode(code),
       `rank ${rank}, slot ${slot} (${text})${waiting}: ${why}`,
       { rank, slot, action: text },
       { cause },

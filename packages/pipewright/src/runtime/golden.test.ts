@@ -40,7 +40,7 @@ function ofBlock(all: Record<string, number[] | null>, block: number, what: stri
   const perStage = golden.model.layers / stages;
   const name = `${Math.floor(block / perStage)}.layers.${block % perStage}.${what}`;
   expect(Object.keys(all)).toContain(name);
-  return all[name] as number[];
+  return all[name]!;
 }
 
 test.each([...new Set(golden.runs.map((run) => run.ranks))])('runs on %i ranks', async (ranks) => {

@@ -1,7 +1,6 @@
 /** @file A stage that changes what it received in place, on thread ranks and on processes: one answer, that of the model. */
-import { freePort } from '@pipewright/torch/environment';
 import { expect, test } from 'vitest';
-import { runRanks } from '../../testing/launch.ts';
+import { casesOnProcesses, casesOnThreads } from '../../testing/launch.ts';
 
 const cases = ['same', 'view', 'copy'].flatMap((share) =>
   (share === 'view' ? [false] : [false, true]).map((transposed) => ({ share, transposed })),
@@ -9,13 +8,8 @@ const cases = ['same', 'view', 'copy'].flatMap((share) =>
 const program = new URL('../../testing/ranks/in-place.mjs', import.meta.url);
 
 const kinds: Record<string, () => Promise<unknown>> = {
-  threads: () => runRanks(program, ['3', JSON.stringify(cases)]),
-  processes: async () => {
-    const place = { WORLD_SIZE: '3', MASTER_ADDR: '127.0.0.1', MASTER_PORT: String(await freePort()) };
-    const args = ['0', JSON.stringify(cases)];
-    const ranks = ['0', '1', '2'];
-    return Promise.all(ranks.map((RANK) => runRanks(program, args, { ...place, RANK, PIPEWRIGHT_THREADS: '1' })));
-  },
+  threads: () => casesOnThreads(program, 3, cases),
+  processes: () => casesOnProcesses(program, 3, cases),
 };
 
 test.each(Object.keys(kinds))(

@@ -131,7 +131,7 @@ export function resolveSchedule(schedule: Schedule | ScheduleData | PipelinePlan
   return buildSchedule(schedule, {
     ranks,
     stages,
-    microbatches: microbatches as number,
+    microbatches: microbatches!,
     ...(costs === undefined ? {} : { costs }),
   });
 }

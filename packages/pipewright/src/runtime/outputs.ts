@@ -1,17 +1,61 @@
 /** @file The outputs of a step: merged, and on every rank, to which the rank of the last stage sends them. */
 import type { Schedule } from '@pipewright/schedule';
-import { PipelineError, type PipelineErrorCode } from '../base/errors.ts';
+import { noGrad } from '@pipewright/torch';
+import { PipelineError } from '../base/errors.ts';
+import { passedCode } from '../base/passed-code.ts';
 import { outputTag } from '../base/tags.ts';
 import { mergeChunks } from '../microbatch/index.ts';
 import { rankStatus } from '../status/rank-status.ts';
 import type { RuntimeOptions } from './options.ts';
+import { refusal, refusalIn, StepRefused } from './row/refusal.ts';
 import type { StepState } from './row/step-state.ts';
 import type { Payload, Transport } from './transport/transport.ts';
+import { packValues, unpackValues } from './transport/values.ts';
+
+/** Where the outputs of a step go, and what is done when it was refused or they cannot be sent. */
+interface Destination {
+  readonly schedule: Schedule;
+  readonly rank: number;
+  readonly transport: Transport | null;
+  readonly spec: RuntimeOptions['outputMergeSpec'];
+  /** Why the step was refused, and what other ranks are told of it; null where it was not. */
+  readonly refused: { readonly error: Error; readonly reason: string } | null;
+  /** The other ranks wait for outputs that will not come. */
+  readonly giveUp: (error: unknown) => void;
+}
+
+/** The outputs that a step returns: merged where the last stage is; on all ranks where that was asked for. Throws where it was refused. */
+export function stepOutputs(where: string, step: StepState, to: Destination): unknown {
+  const { schedule, rank, refused } = to;
+  const transport = step.options.returnOutputs === 'everywhere' ? to.transport : null;
+  if (refused !== null) {
+    if (transport !== null) spreadOutputs(refusal(refused.reason), schedule, rank, transport);
+    throw refused.error;
+  }
+  try {
+    const outputs = mergeOutputs(where, step, to.spec);
+    if (transport === null) return outputs;
+    const payload = packValues([outputs]);
+    const [given] = noGrad(() => unpackValues(checkedSpread(payload, schedule, rank, transport)).values);
+    return given;
+  } catch (error) {
+    if (transport !== null && !(error instanceof StepRefused)) to.giveUp(error); // else nobody waits for them
+    throw error;
+  }
+}
+
+/** What the rank of the last stage gives, on all ranks; throws where it refused the step. */
+function checkedSpread(payload: Payload, schedule: Schedule, rank: number, transport: Transport): Payload {
+  const got = spreadOutputs(payload, schedule, rank, transport);
+  const refused = refusalIn(got);
+  if (refused !== null && got !== payload) throw new StepRefused(rank, refused);
+  return got;
+}
 
 /** What the rank of the last stage gives, on all ranks. All of them call it. */
-export function spreadOutputs(payload: Payload, schedule: Schedule, rank: number, transport: Transport): Payload {
+function spreadOutputs(payload: Payload, schedule: Schedule, rank: number, transport: Transport): Payload {
   const last = schedule.stages - 1;
-  const holder = schedule.stageToRank[last] as number;
+  const holder = schedule.stageToRank[last]!;
   const tag = outputTag(schedule, last);
   if (rank !== holder) {
     rankStatus.set({ action: 'taking the outputs', waitingFor: holder });
@@ -22,7 +66,7 @@ export function spreadOutputs(payload: Payload, schedule: Schedule, rank: number
 }
 
 /** The outputs of a step's microbatches as one; undefined where this rank has none. */
-export function mergeOutputs(
+function mergeOutputs(
   where: string,
   { outputs, training }: Pick<StepState, 'outputs' | 'training'>,
   spec: RuntimeOptions['outputMergeSpec'],
@@ -33,7 +77,7 @@ export function mergeOutputs(
   } catch (cause) {
     if (!(cause instanceof PipelineError)) throw cause;
     throw new PipelineError(
-      cause.code as PipelineErrorCode,
+      passedCode(cause.code),
       `${where}: ${cause.message}. Where they are not needed as one, say returnOutputs: false, or take each with onOutput${training ? '. All else of the step is done: gradients are there' : ''}`,
       cause.details,
       { cause },

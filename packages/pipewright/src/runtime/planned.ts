@@ -11,7 +11,7 @@ export function checkPlanned(
 ): DataParallel | null {
   const wanted = wantedBy(schedule);
   if (wanted === null) return parallel;
-  const sharding = parallel?.sharding((stages[0] as ParallelStage).stageIndex) ?? null;
+  const sharding = parallel?.sharding(stages[0]!.stageIndex) ?? null;
   const replicas = sharding === null ? (parallel?.groups[0]?.size ?? 1) : sharding.shards * sharding.replicas;
   const level = sharding?.level ?? 'replicate';
   if (replicas === wanted.replicas && level === wanted.level) return parallel;

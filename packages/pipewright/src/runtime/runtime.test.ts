@@ -26,7 +26,7 @@ describe('evaluation', () => {
     runtime.step(x, { target: y });
     const before = gradsOf(modules);
     const live = liveTensors();
-    const output = runtime.eval(x) as Tensor;
+    const output = runtime.eval(x)!;
     expect(output.requiresGrad).toBe(false);
     expect(output.shape).toEqual([8, WIDTH]);
     output.dispose();
@@ -57,10 +57,10 @@ describe('outputs', () => {
     const onOutput = (output: unknown, microbatch: number): void => {
       parts[microbatch] = (output as Tensor).toArray();
     };
-    const whole = runtime.eval(x, { onOutput }) as Tensor;
+    const whole = runtime.eval(x, { onOutput })!;
     expect(parts.flat()).toEqual(whole.toArray());
     expect(runtime.eval(x, { onOutput, returnOutputs: false })).toBeUndefined();
-    expect((runtime.eval(x, { returnOutputs: 'everywhere' }) as Tensor).toArray()).toEqual(whole.toArray());
+    expect(runtime.eval(x, { returnOutputs: 'everywhere' })!.toArray()).toEqual(whole.toArray());
   });
 
   test('bad wishes', () => {
@@ -82,7 +82,7 @@ describe('the loss', () => {
     for (let i = 0; i < 3; i++) runtime.step(data.x, { target: data.y });
     expectClose(
       gradsOf(modules),
-      one.map((grad) => (grad as number[]).map((value) => 3 * value)),
+      one.map((grad) => grad!.map((value) => 3 * value)),
     );
   });
 
@@ -105,7 +105,7 @@ describe('the loss', () => {
     whole.runtime.step(data.x, { target: data.y });
     expectClose(
       gradsOf(whole.modules),
-      mean.map((grad) => (grad as number[]).map((value) => value * 8 * WIDTH)),
+      mean.map((grad) => grad!.map((value) => value * 8 * WIDTH)),
     );
   });
 
@@ -252,19 +252,13 @@ describe('inputs', () => {
       const { x, y } = batch(8);
       const given = x.clone().requiresGrad_();
       runtime.step(given, { target: y });
-      const found = given.grad as Tensor;
+      const found = given.grad!;
       const plain = x.clone().requiresGrad_();
       mse(
         modules.reduce((h, module) => module.forward(h) as Tensor, plain),
         y,
       ).backward();
-      expect(
-        found
-          .sub(plain.grad as Tensor)
-          .abs()
-          .max()
-          .item(),
-      ).toBeLessThan(1e-12);
+      expect(found.sub(plain.grad!).abs().max().item()).toBeLessThan(1e-12);
     }
   });
 });
@@ -342,7 +336,7 @@ describe('mixed precision', () => {
     const options: AutocastOptions = { device: 'cpu', dtype: 'bfloat16' };
     const { runtime, modules } = make(floats(), 'InterleavedZeroBubble', { autocast: options });
     const { x, y } = data();
-    const output = runtime.step(x, { target: y }) as Tensor;
+    const output = runtime.step(x, { target: y })!;
     expect(output.dtype.name).toBe('bfloat16');
     const found = gradsOf(modules);
     for (const module of modules) module.zeroGrad();
@@ -369,9 +363,7 @@ describe('mixed precision', () => {
       { lr: 0.1 },
     );
     scaled.runtime.step(x, { target: y });
-    expect((gradsOf(scaled.modules)[0] as number[])[0]).toBe(
-      1024 * ((gradsOf(plain.modules)[0] as number[])[0] as number),
-    );
+    expect(gradsOf(scaled.modules)[0]![0]).toBe(1024 * (gradsOf(plain.modules)[0]![0] as number));
     scaler.unscale_(optimizer);
     expect(gradsOf(scaled.modules)).toEqual(gradsOf(plain.modules));
   });

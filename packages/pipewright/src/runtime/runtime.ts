@@ -7,17 +7,15 @@ import { distributed, isGradEnabled, type nn, noGrad, scope, type Tensor } from 
 import { checkOptions, show } from '../base/checks.ts';
 import { PipelineError } from '../base/errors.ts';
 import type { Value } from '../base/value.ts';
-import { type DataParallel, dataParallelOf, type Readiness } from '../parallel/data-parallel.ts';
+import { type DataParallel, dataParallelOf } from '../parallel/data-parallel.ts';
 import { shardOf } from '../parallel/shard.ts';
 import type { ShardLevel } from '../parallel/shard-unit.ts';
-import { stepKind } from '../parallel/step-kind.ts';
 import { isWatched } from '../recording/live-feed.ts';
 import { Recorder } from '../recording/recorder.ts';
 import type { PipelineStage } from '../stage/pipeline-stage.ts';
 import { rankStatus } from '../status/rank-status.ts';
 import { agree } from './agreement.ts';
-import { noWork, prepareWork } from './batch.ts';
-import { inputKey, StepCapture, type StepInput, type StepResult } from './capture.ts';
+import { captureObstacle, inputKey, StepCapture, type StepInput, type StepResult } from './capture.ts';
 import { customExecutor } from './custom.ts';
 import { debugHook } from './debug.ts';
 import { builtInExecutors } from './executors.ts';
@@ -46,7 +44,7 @@ import {
   type StepArguments,
   splitInput,
 } from './options.ts';
-import { mergeOutputs, spreadOutputs } from './outputs.ts';
+import { stepOutputs } from './outputs.ts';
 import type { Overlap } from './overlap/overlap.ts';
 import { StreamOverlap } from './overlap/stream.ts';
 import { ThreadOverlap } from './overlap/thread.ts';
@@ -56,12 +54,12 @@ import { LossGrads } from './row/loss-grads.ts';
 import { walk } from './row/perform.ts';
 import { Plan } from './row/plan.ts';
 import type { Executors, PlannedAction } from './row/planned-action.ts';
-import { refusal, refusalIn, refuseRow, StepRefused } from './row/refusal.ts';
+import { refuseRow } from './row/refusal.ts';
 import { type RankContext, StepState } from './row/step-state.ts';
+import { refusalReason, startWork } from './start-work.ts';
 import { Ties } from './ties.ts';
 import { openTransport } from './transport/open.ts';
-import type { Agreement, Payload, Transport } from './transport/transport.ts';
-import { packValues, unpackValues } from './transport/values.ts';
+import type { Agreement, Transport } from './transport/transport.ts';
 
 /**
  * Runs a schedule on the stages of this rank. All ranks make one, with the same schedule, and call `step` together.
@@ -170,7 +168,7 @@ export class PipelineRuntime<
   /** The lowered schedule that is run. */
   get schedule(): Schedule {
     this.prepare();
-    return this.lowered as Schedule;
+    return this.lowered!;
   }
 
   /** Why steps are not captured, where `capture` was asked for; null while they are. */
@@ -460,21 +458,14 @@ export class PipelineRuntime<
   }
 
   private captureSteps(): StepCapture {
-    this.capture ??= new StepCapture(this.stages, this.captureObstacle(), this.transport);
+    const { stages, group, transport, options, hooks, customFunctions, parallel, recorder } = this;
+    const hasHooks = hooks.length > 0 || customFunctions.size > 0;
+    this.capture ??= new StepCapture(
+      stages,
+      captureObstacle({ group, transport, options, hasHooks, isParallel: parallel !== null, recorder }),
+      transport,
+    );
     return this.capture;
-  }
-
-  /** What speaks against recording, apart from devices. */
-  private captureObstacle(): string | null {
-    if (this.group !== null && this.transport?.agree === undefined)
-      return `the step exchanges messages with ${this.group.size - 1} other ranks over ${this.group.backend}, which cannot be captured; processes with NCCL can`;
-    if (this.options.messageShapes === 'announced') return 'the shapes of messages are announced in every step';
-    if (this.hooks.length > 0 || this.customFunctions.size > 0) return 'hooks and custom functions run in every step';
-    if (this.parallel !== null) return 'gradients are summed over replicas in every step';
-    if (this.recorder !== null) return 'the recorder times every action';
-    if (this.options.scaler !== undefined) return 'a gradient scaler decides anew in every step';
-    if (this.options.random !== undefined) return 'random numbers are drawn by the number of the step';
-    return null;
   }
 
   private begin(
@@ -484,49 +475,21 @@ export class PipelineRuntime<
   ): { step: StepState; refused: Error | null } {
     for (const stage of this.stages) stage.clearRuntimeStates();
     this.overlap.reset?.();
-    const { rank, stages, microbatches, options, loss, parallel } = this;
-    let hasAgreed = parallel === null;
-    const { sync, divisor } = { ...input.options, sync: input.options.sync !== false };
-    const ofLast = stages.some((stage) => stage.isLast) ? divisor : undefined;
-    const making = { training, sync, divisor: ofLast, clips: this.clips };
-    const kind = parallel === null ? null : stepKind(modulesOf(stages), making);
-    const agree = (ready: Omit<Readiness, 'kind'>): Omit<Readiness, 'kind'> => {
-      hasAgreed = true;
-      if (parallel === null || kind === null) return ready;
-      try {
-        return parallel.agree({ ...ready, kind }, training);
-      } catch (error) {
-        this.giveUp(error); // nothing fits together any more
-        throw error;
-      } finally {
-        if (training) this.clips.length = 0;
-      }
-    };
-    // Replicas that cannot begin are known before anybody computes.
-    const totalRows = (rows: number): number => {
-      const { refusal: reason, rows: total } = agree({ refusal: null, rows });
-      if (reason !== null) throw new StepRefused(this.toldRank, reason);
-      return stages.some((stage) => stage.isLast) ? total : rows;
-    };
-    const replicas = training ? (parallel?.groups ?? []).reduce((product, { size }) => product * size, 1) : 1;
-    const preparing = { where, rank, stages, microbatches, options, loss, training, totalRows, replicas };
-    let refused = wrong;
-    let work = noWork(input, preparing);
-    try {
-      if (refused === null) work = prepareWork(input, preparing);
-      if (refused === null && !hasAgreed) totalRows(0);
-    } catch (error) {
-      if (this.transport?.agree !== undefined) this.giveUp(error);
-      if (this.broken !== null || !this.context.mayRefuse || !(error instanceof Error)) throw error;
-      refused = error;
-    }
-    if (!hasAgreed) agree({ refusal: refused === null ? null : this.reasonOf(refused), rows: 0 });
+    const { rank, toldRank, stages, microbatches, options, loss, parallel, clips } = this;
+    const { work, refused } = startWork(input, {
+      ...{ where, rank, toldRank, stages, microbatches, options, loss, parallel, clips, training, wrong },
+      mayRefuse: (error) => {
+        if (this.transport?.agree !== undefined) this.giveUp(error);
+        return this.broken === null && this.context.mayRefuse;
+      },
+      giveUp: (error) => this.giveUp(error),
+    });
     return { step: new StepState(this.context, work), refused };
   }
 
   /** Why this rank refuses a step, as other ranks are told. */
   private reasonOf(error: Error): string {
-    return `rank ${this.toldRank}: ${error.message}`;
+    return refusalReason(this.toldRank, error);
   }
 
   /** After a failure in a step: forgets what is held, and tells the ranks that wait for what will not come. */
@@ -547,31 +510,15 @@ export class PipelineRuntime<
   }
 
   private finish(where: string, step: StepState, refused: Error | null): StepResult {
-    const { transport } = this;
-    const spreads = step.options.returnOutputs === 'everywhere' && transport !== null;
+    const { schedule, rank, transport, options } = this;
     const losses = [...(step.options.losses ?? []), ...step.losses.filter((loss) => loss !== undefined)];
-    try {
-      if (refused !== null) {
-        for (const stage of this.stages) stage.clearRuntimeStates();
-        if (spreads) spreadOutputs(refusal(this.reasonOf(refused)), this.schedule, this.rank, transport);
-        throw refused;
-      }
-      const outputs = mergeOutputs(where, step, this.options.outputMergeSpec);
-      if (!spreads) return { outputs, losses };
-      const [given] = noGrad(() => unpackValues(this.spread(packValues([outputs]))).values);
-      return { outputs: given, losses };
-    } catch (error) {
-      if (spreads && refused === null && !(error instanceof StepRefused)) this.giveUp(error); // else nobody waits for them
-      throw error;
-    }
-  }
-
-  /** What the rank of the last stage gives, on all ranks. */
-  private spread(payload: Payload): Payload {
-    const got = spreadOutputs(payload, this.schedule, this.rank, this.transport as Transport);
-    const refused = refusalIn(got);
-    if (refused !== null && got !== payload) throw new StepRefused(this.rank, refused);
-    return got;
+    if (refused !== null) for (const stage of this.stages) stage.clearRuntimeStates();
+    const outputs = stepOutputs(where, step, {
+      ...{ schedule, rank, transport, spec: options.outputMergeSpec },
+      refused: refused === null ? null : { error: refused, reason: this.reasonOf(refused) },
+      giveUp: (error) => this.giveUp(error),
+    });
+    return { outputs, losses };
   }
 }
 

@@ -54,7 +54,7 @@ export class Ties {
       for (const [parameter, name] of Object.entries(ties)) {
         const holder: Holder = {
           stage,
-          rank: schedule.stageToRank[stage] as number,
+          rank: schedule.stageToRank[stage]!,
           parameter: local.get(stage)?.getParameter(parameter) ?? null,
         };
         byName.set(name, [...(byName.get(name) ?? []), holder]);
@@ -126,7 +126,7 @@ export class Ties {
   /** The sum over all holders, on every rank that holds a copy: gathered where the first copy is, and sent back. */
   private sumOver(tie: TieGroup, valueOf: (parameter: Tensor) => Tensor | null): Tensor | null {
     const { holders, tags } = tie;
-    const owner = holders[0] as Holder;
+    const owner = holders[0]!;
     const others = [...new Set(holders.map(({ rank }) => rank))].filter((rank) => rank !== owner.rank);
     if (this.rank !== owner.rank) {
       this.send(owner.rank, tags.gather, this.contributions(tie, this.rank, valueOf));
@@ -148,16 +148,16 @@ export class Ties {
   private contributions(tie: TieGroup, rank: number, valueOf: (parameter: Tensor) => Tensor | null): (Tensor | null)[] {
     return uniqueHolders(tie)
       .filter((holder) => holder.rank === rank)
-      .map(({ parameter }) => valueOf(parameter as Tensor));
+      .map(({ parameter }) => valueOf(parameter!));
   }
 
   /** Gives all copies the value of the first one. */
   private unify(tie: TieGroup): void {
-    const owner = tie.holders[0] as Holder;
+    const owner = tie.holders[0]!;
     noGrad(() =>
       scope(() => {
         let value = owner.parameter;
-        if (value === null) value = this.receive(tie, owner.rank, tie.tags.gather)[0] as Tensor;
+        if (value === null) value = this.receive(tie, owner.rank, tie.tags.gather)[0]!;
         else
           for (const rank of new Set(tie.holders.map((holder) => holder.rank)))
             if (rank !== this.rank) this.send(rank, tie.tags.gather, [value.clone()]);
@@ -176,13 +176,13 @@ export class Ties {
 
   private receive(tie: TieGroup, peer: number, tag: number): readonly (Tensor | null)[] {
     rankStatus.set({ action: `tied '${tie.name}'`, waitingFor: peer });
-    const { tensors } = (this.transport as Transport).post({ peer, tag }).wait();
+    const { tensors } = this.transport!.post({ peer, tag }).wait();
     rankStatus.set({ action: `tied '${tie.name}'` });
     return tensors;
   }
 
   private send(peer: number, tag: number, tensors: readonly (Tensor | null)[]): void {
-    (this.transport as Transport).send({ peer, tag }, { tensors });
+    this.transport!.send({ peer, tag }, { tensors });
   }
 }
 

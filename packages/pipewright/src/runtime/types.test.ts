@@ -32,7 +32,7 @@ function errorsOf(programs: Readonly<Record<string, string>>): Record<string, { 
   const program = ts.createProgram(Object.keys(files), settings, host);
   return Object.fromEntries(
     Object.keys(programs).map((name) => {
-      const source = program.getSourceFile(`${folder}${name}.ts`) as ts.SourceFile;
+      const source = program.getSourceFile(`${folder}${name}.ts`)!;
       const found = [...program.getSyntacticDiagnostics(source), ...program.getSemanticDiagnostics(source)];
       return [
         name,

@@ -36,11 +36,11 @@ export function chooseBorders(problem: BalanceProblem): number[] {
   const cost = prefixSums(costs);
   const held = prefixSums(memory);
   const send = (place: number): number =>
-    place === 0 || place === costs.length ? 0 : 2 * (problem.crossing[place] as number) * secondsPerByte;
+    place === 0 || place === costs.length ? 0 : 2 * problem.crossing[place]! * secondsPerByte;
   /** Seconds of the stage between two places; infinite where it does not fit. */
   const stageCost = (from: number, to: number): number => {
-    if ((held[to] as number) - (held[from] as number) > memoryLimit) return Infinity;
-    return passes * ((cost[to] as number) - (cost[from] as number)) + send(from) + send(to);
+    if (held[to]! - held[from]! > memoryLimit) return Infinity;
+    return passes * (cost[to]! - cost[from]!) + send(from) + send(to);
   };
   const last = ends.length - 1;
   // best[j]: the longest stage and the sum of what is sent, when the first k stages end at place j.
@@ -53,8 +53,8 @@ export function chooseBorders(problem: BalanceProblem): number[] {
       if (j === last && k < stages) continue;
       for (let i = k - 1; i < j; i++) {
         const before = best[i] as { longest: number; sent: number };
-        const longest = Math.max(before.longest, stageCost(ends[i] as number, ends[j] as number));
-        const sent = before.sent + send(ends[j] as number);
+        const longest = Math.max(before.longest, stageCost(ends[i]!, ends[j]!));
+        const sent = before.sent + send(ends[j]!);
         const found = next[j] as { longest: number; sent: number };
         if (longest < found.longest || (longest === found.longest && sent < found.sent)) {
           next[j] = { longest, sent };
@@ -73,8 +73,8 @@ export function chooseBorders(problem: BalanceProblem): number[] {
     );
   const borders: number[] = [];
   for (let k = from.length - 1, j = last; k >= 0; k--) {
-    j = (from[k] as number[])[j] as number;
-    borders.unshift(ends[j] as number);
+    j = from[k]![j]!;
+    borders.unshift(ends[j]!);
   }
   return borders;
 }
@@ -84,7 +84,7 @@ function candidatePlaces({ allowed, crossing, stages }: BalanceProblem): number[
   const most = Math.max(mostPlaces, stages * 4);
   if (places.length <= most) return places;
   return places
-    .sort((a, b) => (crossing[a] as number) - (crossing[b] as number) || a - b)
+    .sort((a, b) => crossing[a]! - crossing[b]! || a - b)
     .slice(0, most)
     .sort((a, b) => a - b);
 }

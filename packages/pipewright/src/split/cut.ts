@@ -121,12 +121,12 @@ export function cutBalanced(graph: Graph, stages: number, options: BalanceOption
   const nodes = new Map(flat.map(({ node }) => [node.name, node]));
   const { sizes, seconds } = options;
   const costs = inside.map((at) => {
-    const { node } = flat[at] as FlatNode;
+    const { node } = flat[at]!;
     return seconds?.get(node.name) ?? costOf(node, nodes, sizes).seconds;
   });
-  const ends = inside.map((at) => (flat[at] as FlatNode).node);
+  const ends = inside.map((at) => flat[at]!.node);
   const between = (isBorder: (before: GraphNode, after: GraphNode) => boolean): boolean[] =>
-    ends.map((node, i) => i > 0 && node.kind !== 'element' && isBorder(ends[i - 1] as GraphNode, node));
+    ends.map((node, i) => i > 0 && node.kind !== 'element' && isBorder(ends[i - 1]!, node));
   const layers = between((before, after) => layerOf(before) !== layerOf(after));
   const wanted = checkChoice('cutBalanced', 'borders', options.borders ?? 'layers', ['layers', 'modules']);
   const areEnough = layers.filter(Boolean).length >= stages - 1;
@@ -141,7 +141,7 @@ export function cutBalanced(graph: Graph, stages: number, options: BalanceOption
   return mark(
     graph,
     flat,
-    borders.map((border) => inside[border] as number),
+    borders.map((border) => inside[border]!),
   );
 }
 
@@ -151,8 +151,8 @@ export function cutAtLayers(graph: Graph): Graph {
   const flat = flattenRegions(graph);
   const inside = flat.flatMap(({ node }, i) => (isInside(node) ? [i] : []));
   const places = inside.filter((at, i) => {
-    const { node } = flat[at] as FlatNode;
-    const before = flat[inside[i - 1] ?? at] as FlatNode;
+    const { node } = flat[at]!;
+    const before = flat[inside[i - 1] ?? at]!;
     return i > 0 && node.kind !== 'element' && layerOf(before.node) !== layerOf(node);
   });
   return mark(graph, flat, places);
@@ -195,7 +195,7 @@ function parameterBytes(
   const seen = new Set<string>();
   return inside.map((at) => {
     let bytes = 0;
-    for (const name of inputsOf((flat[at] as FlatNode).node)) {
+    for (const name of inputsOf(flat[at]!.node)) {
       const node = nodes.get(name);
       if (node?.kind !== 'attribute' || seen.has(name)) continue;
       seen.add(name);
@@ -211,7 +211,7 @@ function crossingBytes(
   inside: readonly number[],
   sizes: ExampleSizes | undefined,
 ): number[] {
-  const place = new Map(inside.map((at, i) => [(flat[at] as FlatNode).node.name, i]));
+  const place = new Map(inside.map((at, i) => [flat[at]!.node.name, i]));
   const lastUse = new Map<string, number>();
   flat.forEach(({ node }) => {
     const at = node.kind === 'output' ? inside.length : place.get(node.name);
@@ -219,15 +219,15 @@ function crossingBytes(
   });
   const change = new Array<number>(inside.length + 2).fill(0);
   inside.forEach((at, i) => {
-    const { node } = flat[at] as FlatNode;
+    const { node } = flat[at]!;
     const last = lastUse.get(node.name) ?? i;
     if (Array.isArray(node.meta) || last <= i) return;
     const bytes = bytesOf(node.meta, sizes);
-    change[i + 1] = (change[i + 1] as number) + bytes;
-    change[last + 1] = (change[last + 1] as number) - bytes;
+    change[i + 1] = change[i + 1]! + bytes;
+    change[last + 1] = change[last + 1]! - bytes;
   });
   let live = 0;
-  return inside.map((_, i) => (live += change[i] as number));
+  return inside.map((_, i) => (live += change[i]!));
 }
 
 function isMark(node: GraphNode): boolean {

@@ -36,9 +36,7 @@ export function measureCosts(
         'MEASURE',
         `measureCosts: the graph has ${names.length} operators, but ${seconds.length} ran: it has branches or loops; leave the costs to be estimated`,
       );
-    names.forEach((name, i) =>
-      best.set(name, Math.min(best.get(name) ?? Number.POSITIVE_INFINITY, seconds[i] as number)),
-    );
+    names.forEach((name, i) => best.set(name, Math.min(best.get(name) ?? Number.POSITIVE_INFINITY, seconds[i]!)));
   }
   return best;
 }

@@ -42,8 +42,8 @@ export function recomputeShared(
       for (const each of fresh) added.add(each);
     }
     if (added.size === 0) return [...body];
-    const front = [...added].sort((a, b) => (position.get(a) as number) - (position.get(b) as number));
-    return [...front.map((name) => flats.get(name) as FlatNode), ...body];
+    const front = [...added].sort((a, b) => position.get(a)! - position.get(b)!);
+    return [...front.map((name) => flats.get(name)!), ...body];
   });
 }
 
@@ -90,12 +90,12 @@ function isCheaper(name: string, slice: readonly string[], { nodes, foreign }: C
   const send = bytesOf(nodes.get(name)?.meta ?? null) * secondsPerByte + secondsPerMessage;
   const inputs = new Set(
     slice
-      .filter((each) => !isSize(nodes.get(each) as GraphNode)) // a number, found out or sent by itself
-      .flatMap((each) => inputsOf(nodes.get(each) as GraphNode))
+      .filter((each) => !isSize(nodes.get(each)!)) // a number, found out or sent by itself
+      .flatMap((each) => inputsOf(nodes.get(each)!))
       .filter((each) => nodes.get(each)?.kind === 'placeholder' && !foreign.has(each)),
   );
   let compute = 0;
-  for (const each of slice) compute += costOf(nodes.get(each) as GraphNode, nodes).seconds;
+  for (const each of slice) compute += costOf(nodes.get(each)!, nodes).seconds;
   for (const input of inputs) compute += bytesOf(nodes.get(input)?.meta ?? null) * secondsPerByte + secondsPerMessage;
   return compute < send;
 }

@@ -115,7 +115,7 @@ class Splitter {
       // An element belongs to the list it is of: lists do not travel.
       const home = node.kind === 'element' ? (this.stageOfNode.get(node.of.ref) ?? 0) : bodies.length - 1;
       this.stageOfNode.set(node.name, home);
-      (bodies[home] as FlatNode[]).push(flat);
+      bodies[home]!.push(flat);
       if (home === bodies.length - 1) isEmpty = false;
     }
     if (isEmpty && bodies.length > 1) {
@@ -203,7 +203,7 @@ class Splitter {
       if (found === undefined || found.stages.size < 2 || this.rules.useOf(canonical(node.target)) !== 'transmit')
         continue;
       rename.set(name, found.name);
-      this.sent.set(found.name, this.owners.get(canonical(node.target)) as number);
+      this.sent.set(found.name, this.owners.get(canonical(node.target))!);
     }
     if (rename.size === 0) return;
     this.bodies = this.bodies.map((body) =>
@@ -231,14 +231,14 @@ class Splitter {
       return [...users].map(([name, to]) => ({ name, to, meta: this.metaOf(name) }));
     });
     const stages = this.bodies.map((body, index): StagePart => {
-      const inputs = (needs[index] as string[]).map((name): PartInput => {
+      const inputs = needs[index]!.map((name): PartInput => {
         const stage = makerOf(name);
         const place =
           stage === null ? modelInputs.indexOf(name) : (outputs[stage] ?? []).findIndex((each) => each.name === name);
         if (place < 0) throw new PipelineError('INTERNAL', `internal: stage ${index} uses ${name}, which nobody gives`);
         return { name, stage, index: place, meta: this.metaOf(name) };
       });
-      const own = outputs[index] as (typeof outputs)[number];
+      const own = outputs[index]!;
       const { graph, attributes } = this.stageGraph(body, index, { inputs, outputs: own.map(({ name }) => name) });
       return { index, name: stageModuleName(index), graph, inputs, outputs: own, attributes };
     });
@@ -246,7 +246,7 @@ class Splitter {
   }
 
   private output(): OutputNode {
-    return (this.flat.at(-1) as FlatNode).node as OutputNode;
+    return this.flat.at(-1)!.node as OutputNode;
   }
 
   /** The nodes of a stage, with the question whether it is in training where something depends on that. */
@@ -325,7 +325,7 @@ class Splitter {
         kind: 'module',
         name,
         target: name,
-        args: inputs.map((input) => ({ ref: values.get(input.name) as string })),
+        args: inputs.map((input) => ({ ref: values.get(input.name)! })),
         ...(meta === null ? {} : { meta }),
       });
       outputs.forEach((output, index) => {
@@ -346,7 +346,7 @@ class Splitter {
     nodes.push({
       kind: 'output',
       name: unusedName('output', taken),
-      value: mapReferences(value, ({ ref }) => ({ ref: values.get(ref) as string })),
+      value: mapReferences(value, ({ ref }) => ({ ref: values.get(ref)! })),
     });
     const { ranges, signature } = this.graph;
     const root: Graph = {
@@ -363,7 +363,7 @@ class Splitter {
 function ownOutputs(flat: readonly FlatNode[]): FlatNode[] {
   const nodes = new Map(flat.map(({ node }) => [node.name, node]));
   const body = flat.slice(0, -1);
-  const { node: output } = flat.at(-1) as FlatNode;
+  const { node: output } = flat.at(-1)!;
   const made = new Map<string, string>();
   for (const name of inputsOf(output)) {
     const found = nodes.get(name);

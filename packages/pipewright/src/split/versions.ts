@@ -55,7 +55,7 @@ class Versions {
     this.nodes = new Map(flat.map(({ node }) => [node.name, node]));
     this.regions = new Map(flat.map(({ node, regions }) => [node.name, regions]));
     this.taken = new Set(this.nodes.keys());
-    this.around = flat[0] as FlatNode;
+    this.around = flat[0]!;
   }
 
   run(): FlatNode[] {

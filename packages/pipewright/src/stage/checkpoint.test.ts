@@ -34,7 +34,7 @@ function train(checkpoint: boolean): { buffers: number[][]; grads: number[][]; i
   const after = modules.flatMap((module) => module.buffers());
   return {
     buffers: after.map(numbers),
-    grads: modules.flatMap((module) => module.parameters().map((p) => numbers(p.grad as Tensor))),
+    grads: modules.flatMap((module) => module.parameters().map((p) => numbers(p.grad!))),
     identical: after.every((buffer, i) => buffer === before[i]),
   };
 }

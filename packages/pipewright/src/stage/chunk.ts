@@ -50,9 +50,7 @@ export class Chunk {
 
   /** The tensors whose gradients other stages wait for. */
   leaves(): readonly Tensor[] {
-    return this.arrived.length === 1
-      ? (this.arrived[0] as Arrived).leaves
-      : this.arrived.flatMap((item) => item.leaves);
+    return this.arrived.length === 1 ? this.arrived[0]!.leaves : this.arrived.flatMap((item) => item.leaves);
   }
 
   from(source: number): Arrived | undefined {

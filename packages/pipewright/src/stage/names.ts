@@ -33,5 +33,5 @@ export function wholeName(names: StageNames | undefined, name: string): string {
     if ((key === '' || name === key || name.startsWith(`${key}.`)) && key.length >= (best?.length ?? 0)) best = key;
   if (best === null) return name;
   const rest = best === '' ? name : name.slice(best.length + 1);
-  return [names[best] as string, rest].filter((part) => part !== '').join('.');
+  return [names[best]!, rest].filter((part) => part !== '').join('.');
 }

@@ -242,7 +242,7 @@ export class PipelineStage {
     for (let i = 0; i < sent.length; i++) {
       const grad = grads[i] as Tensor | null;
       if (grad === null) continue;
-      chunk.roots.push(sent[i] as GradientTarget);
+      chunk.roots.push(sent[i]!);
       chunk.rootGrads.push(grad);
     }
   }

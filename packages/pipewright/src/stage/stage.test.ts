@@ -40,7 +40,7 @@ describe('what stages exchange', () => {
     const found = gradsOf([table]);
     table.zeroGrad();
     mse(table.forward(first.forward(data.x)) as Tensor, data.y).backward();
-    expectClose([found[0] as number[]], [gradsOf([table])[0] as number[]]);
+    expectClose([found[0]!], [gradsOf([table])[0]!]);
   });
 
   test('the last stage may return anything', () => {
@@ -69,7 +69,7 @@ describe('what stages exchange', () => {
     const found = gradsOf(modules);
     for (const module of modules) module.zeroGrad();
     mse(use.forward(data.x, echo.fc.weight) as Tensor, data.y).backward();
-    expectClose([found[0] as number[]], [gradsOf(modules)[0] as number[]]);
+    expectClose([found[0]!], [gradsOf(modules)[0]!]);
     expect(data.x.isDisposed).toBe(false);
   });
 
@@ -181,7 +181,7 @@ describe('a stage by itself', () => {
     const x = ones([4, WIDTH], { dtype: 'float64' });
     expect(() => runtime.step(x)).toThrow("takes the named input 'gate'");
     const gates = tensor([1, 2, 3, 4], { dtype: 'float64' }).reshape([4, 1]);
-    const y = runtime.step(x, { kwargs: { gate: gates, other: gates } }) as Tensor;
+    const y = runtime.step(x, { kwargs: { gate: gates, other: gates } })!;
     const expected = scope(() => gate.fc.forward(x).mul(gates));
     expect(cat([y.sub(expected).abs().max().reshape([1])]).item()).toBeLessThan(1e-12);
   });
@@ -257,7 +257,7 @@ test('a stage that changes its input in place leaves what other stages get of it
       ...(index === 2 ? { inputs: [{ stage: 1 }, { stage: 0, output: 1 }] } : {}),
     }));
     const { x } = batch(4);
-    const output = runtime.eval(x) as Tensor;
+    const output = runtime.eval(x)!;
     expect(output.sub(x).sub(1).abs().max().item()).toBeLessThan(1e-12);
     return output.shape;
   };

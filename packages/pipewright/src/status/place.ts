@@ -19,7 +19,7 @@ const states = { [State.Silent]: 'silent', [State.Working]: 'working', [State.Wa
 export function readPlace(rank: number, load: () => Int32Array): RankPlace {
   for (let attempt = 0; ; attempt++) {
     const words = load();
-    const before = words[Word.Sequence] as number;
+    const before = words[Word.Sequence]!;
     const place = decode(rank, words);
     // A rank that died while writing leaves an odd number; what it wrote is good enough then.
     if ((before % 2 === 0 && before === load()[Word.Sequence]) || attempt === 100) return place;
@@ -48,14 +48,14 @@ export function formatPlace(place: RankPlace): string {
 
 function decode(rank: number, words: Int32Array): RankPlace {
   const number = (word: number): number | undefined => {
-    const value = words[word] as number;
+    const value = words[word]!;
     return value === NONE ? undefined : value;
   };
-  const peer = words[Word.Peer] as number;
-  const step = words[Word.Step] as number;
+  const peer = words[Word.Peer]!;
+  const step = words[Word.Step]!;
   const state = states[words[Word.State] as 0 | 1 | 2] ?? 'silent';
   const bytes = new Uint8Array(words.buffer, words.byteOffset + Word.Text * 4, TEXT_LENGTH);
-  const characters = bytes.subarray(0, Math.min(words[Word.Length] as number, TEXT_LENGTH));
+  const characters = bytes.subarray(0, Math.min(words[Word.Length]!, TEXT_LENGTH));
   return {
     rank,
     state,

@@ -41,7 +41,7 @@ export class RankStatus {
       checkArgument('rankStatus.set', false, ['the place', place], 'an object with an action');
     const { words, text } = this;
     const { slot, action, waitingFor, step } = place;
-    words[Word.Sequence] = (words[Word.Sequence] as number) + 1;
+    words[Word.Sequence] = words[Word.Sequence]! + 1;
     words[Word.State] = waitingFor === undefined ? State.Working : State.Waiting;
     words[Word.Slot] = slot ?? NONE;
     if (step !== undefined) words[Word.Step] = step + 1;
@@ -49,7 +49,7 @@ export class RankStatus {
     const length = Math.min(action.length, TEXT_LENGTH);
     for (let i = 0; i < length; i++) text[i] = action.charCodeAt(i);
     words[Word.Length] = length;
-    words[Word.Sequence] = (words[Word.Sequence] as number) + 1;
+    words[Word.Sequence] = words[Word.Sequence]! + 1;
   }
 
   /** What was said last. */

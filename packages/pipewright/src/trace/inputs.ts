@@ -41,12 +41,10 @@ export class ExampleInputs {
     this.kwargs = Object.keys(kwargs);
     this.names = [...parameterNames(module, args.length), ...this.kwargs];
     const paths = childrenOf(spec).flatMap((part, i) => leafPaths(part, this.names[i]).map(identifier));
-    leaves.forEach((leaf, i) => checkLeaf(leaf, paths[i] as string));
+    leaves.forEach((leaf, i) => checkLeaf(leaf, paths[i]!));
     if (JSON.stringify(spec).includes('"mapKeys"'))
       throw new PipelineError('TRACE_INPUT', 'trace: an argument is a Map; give a plain object instead');
-    const found = leaves.flatMap((leaf, i) =>
-      leaf instanceof Tensor ? [{ tensor: leaf, name: paths[i] as string }] : [],
-    );
+    const found = leaves.flatMap((leaf, i) => (leaf instanceof Tensor ? [{ tensor: leaf, name: paths[i]! }] : []));
     const free = freeDims(
       found.map(({ tensor }) => tensor),
       dynamicShapes,
@@ -58,9 +56,7 @@ export class ExampleInputs {
   /** The arguments of `forward` with the tensors that `make` gives for each. */
   call(make: (input: TensorInput) => Tensor): unknown[] {
     let next = 0;
-    const leaves = this.leaves.map((leaf) =>
-      leaf instanceof Tensor ? make(this.tensors[next++] as TensorInput) : leaf,
-    );
+    const leaves = this.leaves.map((leaf) => (leaf instanceof Tensor ? make(this.tensors[next++]!) : leaf));
     const values = unflatten(this.spec, leaves) as unknown[];
     const args = values.slice(0, this.numArgs);
     if (this.kwargs.length === 0) return args;
@@ -74,14 +70,14 @@ export class ExampleInputs {
     if (onMeta) {
       if (changes.length === 0) return metaTwin(example);
       const shape = example.shape;
-      for (const [dim, symbol] of changes) shape[Number(dim)] = sizes[symbol] as number;
+      for (const [dim, symbol] of changes) shape[Number(dim)] = sizes[symbol]!;
       const made = callGiven(bindOp('aten::empty.memory_format'), [shape, example.dtype, undefined, 'meta']) as Tensor;
       return example.requiresGrad ? made.requiresGrad_() : made;
     }
     let made = example.detach().clone();
     for (const [dim, symbol] of changes) {
       const size = example.size(Number(dim));
-      const rows = Array.from({ length: sizes[symbol] as number }, (_, i) => i % size);
+      const rows = Array.from({ length: sizes[symbol]! }, (_, i) => i % size);
       made = made.indexSelect(Number(dim), tensor(rows, { device: example.device }));
     }
     return example.requiresGrad ? made.requiresGrad_() : made;
@@ -92,7 +88,7 @@ export class ExampleInputs {
     let next = 0;
     const leaves = this.leaves.map(
       (leaf): GraphArgument =>
-        leaf instanceof Tensor ? { ref: placeholders[next++] as string } : (encodePlain(leaf) as GraphArgument),
+        leaf instanceof Tensor ? { ref: placeholders[next++]! } : (encodePlain(leaf) as GraphArgument),
     );
     const parts = treeArgument(this.spec, leaves) as GraphArgument[];
     return {
@@ -147,7 +143,7 @@ function freeDims(tensors: readonly Tensor[], given: DynamicShapes | undefined):
       `trace: dynamicShapes has ${Array.isArray(given) ? given.length : 'no'} entries for ${tensors.length} tensors; give one for each, such as { 0: 'batch' }, or null`,
     );
   (given as DynamicShapes).forEach((free, i) => {
-    const dims = (tensors[i] as Tensor).dim();
+    const dims = tensors[i]!.dim();
     for (const [dim, symbol] of Object.entries(free ?? {})) {
       if (!(Number(dim) >= 0 && Number(dim) < dims))
         throw new PipelineError(

@@ -31,7 +31,7 @@ function decode(item: Case, value: Json, marks: boolean): unknown {
   if (Array.isArray(value)) return (value as readonly Json[]).map((each) => decode(item, each, marks));
   if (typeof value !== 'object' || value === null) return value;
   const [key, content] = Object.entries(value)[0] as [string, Json];
-  if (key === 'tensor') return (tensors.get(`${item.case}.${String(content)}`) as Tensor).clone();
+  if (key === 'tensor') return tensors.get(`${item.case}.${String(content)}`)!.clone();
   if (key === 'float') return marks ? float(Number(content)) : Number(content);
   return content;
 }

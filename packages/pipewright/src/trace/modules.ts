@@ -66,15 +66,15 @@ class CallPaths {
 
   private pathOf(module: nn.Module): string {
     const all = this.names.get(module) ?? [''];
-    if (all.length === 1) return all[0] as string;
+    if (all.length === 1) return all[0]!;
     for (const { path, calls } of this.open.toReversed()) {
       const inside = all.filter((name) => this.isHeldBy(path, name));
       if (inside.length === 0) continue;
       const count = calls.get(module) ?? 0;
       calls.set(module, count + 1);
-      return inside[count % inside.length] as string;
+      return inside[count % inside.length]!;
     }
-    return all[0] as string;
+    return all[0]!;
   }
 
   /** Whether a module holds another under a name itself, or in its lists. */

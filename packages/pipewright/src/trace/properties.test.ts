@@ -95,7 +95,7 @@ class Random extends nn.Module {
       );
       if (mark) pipeSplit();
     }
-    const [last, before] = [values.at(-1) as Tensor, values.at(-2) as Tensor];
+    const [last, before] = [values.at(-1)!, values.at(-2)!];
     if (this.shape === 'last') return last;
     return this.shape === 'list' ? [last, before, other] : { last, more: { before, list: [last.sum()] }, none: null };
   }

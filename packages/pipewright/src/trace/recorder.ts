@@ -322,7 +322,7 @@ export class TraceRecorder implements Recorder {
     }
     if (op.inPlace) return given[0];
     if (returned.length === 0) return result;
-    return returned.length === 1 ? given[returned[0] as number] : returned.map((at) => given[at]);
+    return returned.length === 1 ? given[returned[0]!] : returned.map((at) => given[at]);
   }
 
   private move(value: Value, ref: string): void {

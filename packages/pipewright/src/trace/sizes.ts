@@ -28,12 +28,12 @@ interface Sample {
 export function planRuns(sizes: Sizes): { readonly needed: readonly Sizes[]; readonly checks: readonly Sizes[] } {
   const symbols = Object.keys(sizes);
   const scaled = (factor: (symbol: string, i: number) => number): Sizes =>
-    Object.fromEntries(symbols.map((symbol, i) => [symbol, (sizes[symbol] as number) * factor(symbol, i)]));
+    Object.fromEntries(symbols.map((symbol, i) => [symbol, sizes[symbol]! * factor(symbol, i)]));
   return {
     needed: [sizes, ...symbols.map((one) => scaled((symbol) => (symbol === one ? 2 : 1)))],
     checks: [
-      Object.fromEntries(symbols.map((symbol, i) => [symbol, (sizes[symbol] as number) + 1 + i])),
-      scaled((_, i) => primes[i % primes.length] as number),
+      Object.fromEntries(symbols.map((symbol, i) => [symbol, sizes[symbol]! + 1 + i])),
+      scaled((_, i) => primes[i % primes.length]!),
     ],
   };
 }
@@ -42,7 +42,7 @@ const primes = [3, 5, 7, 11];
 
 /** The expression that gives `values[i]` at `runs[i]`, or null where none of the forms we know does. */
 export function solveSize(runs: readonly Sizes[], values: readonly number[], isFloat: boolean): SizeExpression | null {
-  const samples = runs.map((at, i): Sample => ({ at, value: values[i] as number }));
+  const samples = runs.map((at, i): Sample => ({ at, value: values[i]! }));
   const fits = (expression: SizeExpression): boolean =>
     samples.every(({ at, value }) => same(evaluateSize(expression, at), value));
   return candidates(samples, isFloat).find((each) => each !== null && fits(each)) ?? null;
@@ -53,7 +53,7 @@ function same(a: number, b: number): boolean {
 }
 
 function* candidatesOf(samples: readonly Sample[], isFloat: boolean): Generator<SizeExpression | null> {
-  const base = samples[0] as Sample;
+  const base = samples[0]!;
   const symbols = Object.keys(base.at);
   yield base.value;
   for (const symbol of symbols) yield { symbol };
@@ -69,23 +69,20 @@ function candidates(samples: readonly Sample[], isFloat: boolean): (SizeExpressi
 
 /** `c + a*s0 + b*s1`, all over a common divisor. */
 function affine(samples: readonly Sample[], depends: readonly string[]): SizeExpression | null {
-  const base = samples[0] as Sample;
+  const base = samples[0]!;
   const symbols = Object.keys(base.at);
   const slopes = depends.map((symbol) => {
-    const size = base.at[symbol] as number;
-    return ((samples[1 + symbols.indexOf(symbol)] as Sample).value - base.value) / size;
+    const size = base.at[symbol]!;
+    return (samples[1 + symbols.indexOf(symbol)]!.value - base.value) / size;
   });
-  const constant =
-    base.value - slopes.reduce((sum, slope, i) => sum + slope * (base.at[depends[i] as string] as number), 0);
+  const constant = base.value - slopes.reduce((sum, slope, i) => sum + slope * base.at[depends[i]!]!, 0);
   const divisor = commonDivisor([...slopes, constant]);
   if (divisor === null) return null;
-  const terms: SizeExpression[] = depends.map((symbol, i) =>
-    times(Math.round((slopes[i] as number) * divisor), { symbol }),
-  );
+  const terms: SizeExpression[] = depends.map((symbol, i) => times(Math.round(slopes[i]! * divisor), { symbol }));
   const rest = Math.round(constant * divisor);
   const whole = sum(rest === 0 ? terms : [...terms, rest]);
   if (divisor === 1) return whole;
-  const check = samples.at(-1) as Sample;
+  const check = samples.at(-1)!;
   const floored: SizeExpression = { op: 'floordiv', of: [whole, divisor] };
   if (evaluateSize(floored, check.at) === check.value) return floored;
   return { op: 'floordiv', of: [sum([whole, divisor - 1]), divisor] }; // rounded up
@@ -100,30 +97,21 @@ function commonDivisor(numbers: readonly number[]): number | null {
 
 /** `c * s0^p * s1^q`, with square roots and quotients for floats. */
 function power(samples: readonly Sample[], depends: readonly string[], isFloat: boolean): SizeExpression | null {
-  const base = samples[0] as Sample;
+  const base = samples[0]!;
   const symbols = Object.keys(base.at);
-  const exponents = depends.map((symbol) =>
-    Math.log2((samples[1 + symbols.indexOf(symbol)] as Sample).value / base.value),
-  );
+  const exponents = depends.map((symbol) => Math.log2(samples[1 + symbols.indexOf(symbol)]!.value / base.value));
   if (exponents.some((power) => !Number.isFinite(power) || Math.abs(power * 2 - Math.round(power * 2)) > 1e-9))
     return null;
   const halves = exponents.map((power) => Math.round(power * 2));
   if (!isFloat && halves.some((half) => half <= 0 || half % 2 !== 0)) return null;
-  const scale = halves.reduce(
-    (rest, half, i) => rest / (base.at[depends[i] as string] as number) ** (half / 2),
-    base.value,
-  );
+  const scale = halves.reduce((rest, half, i) => rest / base.at[depends[i]!]! ** (half / 2), base.value);
   const coefficient = isFloat ? scale : Math.round(scale);
   const factor = (symbol: string, half: number): SizeExpression => {
     const whole: SizeExpression[] = Array.from({ length: Math.floor(half / 2) }, () => ({ symbol }));
     return product(half % 2 === 0 ? whole : [...whole, { op: 'sqrt', of: [{ symbol }] }]);
   };
-  const over = product(
-    depends.flatMap((symbol, i) => ((halves[i] as number) > 0 ? [factor(symbol, halves[i] as number)] : [])),
-  );
-  const under = product(
-    depends.flatMap((symbol, i) => ((halves[i] as number) < 0 ? [factor(symbol, -(halves[i] as number))] : [])),
-  );
+  const over = product(depends.flatMap((symbol, i) => (halves[i]! > 0 ? [factor(symbol, halves[i]!)] : [])));
+  const under = product(depends.flatMap((symbol, i) => (halves[i]! < 0 ? [factor(symbol, -halves[i]!)] : [])));
   const top = typeof over === 'number' ? coefficient : times(coefficient, over);
   return typeof under === 'number' ? top : { op: 'truediv', of: [top, under] };
 }
@@ -131,17 +119,17 @@ function power(samples: readonly Sample[], depends: readonly string[], isFloat: 
 /** `c + a*s + b*t + d*s*t` */
 function bilinear(samples: readonly Sample[], depends: readonly string[]): SizeExpression | null {
   const [s, t] = depends as [string, string];
-  const base = samples[0] as Sample;
+  const base = samples[0]!;
   const symbols = Object.keys(base.at);
-  const [x, y] = [base.at[s] as number, base.at[t] as number];
-  const alongS = (samples[1 + symbols.indexOf(s)] as Sample).value - base.value; // a*x + d*x*y
-  const alongT = (samples[1 + symbols.indexOf(t)] as Sample).value - base.value; // b*y + d*x*y
-  const far = samples[1 + symbols.length] as Sample;
-  const [p, q] = [(far.at[s] as number) / x - 1, (far.at[t] as number) / y - 1];
+  const [x, y] = [base.at[s]!, base.at[t]!];
+  const alongS = samples[1 + symbols.indexOf(s)]!.value - base.value; // a*x + d*x*y
+  const alongT = samples[1 + symbols.indexOf(t)]!.value - base.value; // b*y + d*x*y
+  const far = samples[1 + symbols.length]!;
+  const [p, q] = [far.at[s]! / x - 1, far.at[t]! / y - 1];
   const cross = (far.value - base.value - p * alongS - q * alongT) / (p * q); // d*x*y
   const exact = [base.value - alongS - alongT + cross, (alongS - cross) / x, (alongT - cross) / y, cross / (x * y)];
   const numbers = exact.map(Math.round);
-  if (numbers.some((value, i) => Math.abs(value - (exact[i] as number)) > 1e-6)) return null;
+  if (numbers.some((value, i) => Math.abs(value - exact[i]!) > 1e-6)) return null;
   const [c, a, b, d] = numbers as [number, number, number, number];
   const terms: (readonly [number, SizeExpression])[] = [
     [a, { symbol: s }],
@@ -169,7 +157,7 @@ function times(factor: number, of: SizeExpression): SizeExpression {
 /** The value of an expression at given sizes. @example evaluateSize({ op: 'mul', of: [2, { symbol: 's0' }] }, { s0: 4 }) // 8 */
 function evaluateSize(expression: SizeExpression, at: Sizes): number {
   if (typeof expression === 'number') return expression;
-  if ('symbol' in expression) return at[expression.symbol] as number;
+  if ('symbol' in expression) return at[expression.symbol]!;
   const [a = 0, b = 0] = expression.of.map((part) => evaluateSize(part, at));
   switch (expression.op) {
     case 'add':

@@ -44,7 +44,7 @@ export class ModuleState {
   nameOf(tensor: Tensor, path: string): string | null {
     const names = this.names.get(tensor);
     if (names === undefined) return null;
-    if (names.length === 1) return names[0] as string;
+    if (names.length === 1) return names[0]!;
     return names.reduce((best, name) => (common(name, path) > common(best, path) ? name : best));
   }
 

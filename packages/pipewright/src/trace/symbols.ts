@@ -46,7 +46,7 @@ class Merger {
 
   constructor(runs: readonly Run[]) {
     this.runs = runs;
-    this.first = (runs[0] as Run).recording;
+    this.first = runs[0]!.recording;
     this.sizes = runs.map((run) => run.sizes);
     this.names = new Set(
       [...this.first.inputs, ...this.first.attributes, ...this.first.nodes.map(({ node }) => node)].map(
@@ -71,7 +71,7 @@ class Merger {
         all.map(() => meta),
       );
     this.first.nodes.forEach(({ node, regions }, i) => {
-      const nodes = all.map((each) => (each.nodes[i] as FlatNode).node);
+      const nodes = all.map((each) => each.nodes[i]!.node);
       this.node(node, nodes, regions);
     });
     this.at = 'what the model returns';
@@ -165,7 +165,7 @@ class Merger {
   private scalar(values: readonly number[], isFloat: boolean, near: readonly string[]): GraphArgument {
     const found = solveSize(this.sizes, values, isFloat);
     if (found === null) {
-      const cases = values.map((value, i) => `${String(value)} at ${formatSizes(this.sizes[i] as Sizes)}`);
+      const cases = values.map((value, i) => `${String(value)} at ${formatSizes(this.sizes[i]!)}`);
       throw new PipelineError(
         'TRACE_SIZES',
         `trace: a number given to ${this.at} is ${cases.join(', ')}: no simple expression of the sizes; compute it from tensors, or fix the sizes with dynamicShapes: false`,
@@ -192,7 +192,7 @@ class Merger {
         if (typeof part === 'number') return Number.isInteger(part) ? part : { float: part };
         return { ref: this.sizeAtHand(part, near) ?? this.emit(part, near) };
       });
-      return this.call(scalarOps[expression.op] as string, parts, expression);
+      return this.call(scalarOps[expression.op]!, parts, expression);
     }
     throw new PipelineError('INTERNAL', `internal: no input has the size ${formatSize(expression)}`);
   }
@@ -256,14 +256,14 @@ class Merger {
         if (mine !== theirs) throw this.otherStructure(run, mine, theirs);
       });
       if (nodes.length > this.first.nodes.length)
-        throw this.otherStructure(run, 'nothing', describe((nodes[this.first.nodes.length] as FlatNode).node, []));
+        throw this.otherStructure(run, 'nothing', describe(nodes[this.first.nodes.length]!.node, []));
       attributes.forEach(({ target, meta, tensor }, i) => {
         const mine = this.first.attributes[i];
         const isSame = mine?.target === target && JSON.stringify(mine.meta) === JSON.stringify(meta);
         if (!isSame || !sameConstant(mine.tensor, tensor))
           throw new PipelineError(
             'TRACE_SIZES',
-            `trace: the constant ${target} made in forward differs between ${formatSizes(this.sizes[0] as Sizes)} and ${formatSizes(this.sizes[run] as Sizes)}; make it with operators that take the size (arange, full, ones)`,
+            `trace: the constant ${target} made in forward differs between ${formatSizes(this.sizes[0]!)} and ${formatSizes(this.sizes[run]!)}; make it with operators that take the size (arange, full, ones)`,
           );
       });
     });
@@ -272,12 +272,12 @@ class Merger {
   private otherStructure(run: number, mine: string, theirs: string): PipelineError {
     return new PipelineError(
       'TRACE_SIZES',
-      `trace: the model does ${mine} at ${formatSizes(this.sizes[0] as Sizes)}, but ${theirs} at ${formatSizes(this.sizes[run] as Sizes)}: what it computes depends on the size; fix the sizes with dynamicShapes: false`,
+      `trace: the model does ${mine} at ${formatSizes(this.sizes[0]!)}, but ${theirs} at ${formatSizes(this.sizes[run]!)}: what it computes depends on the size; fix the sizes with dynamicShapes: false`,
     );
   }
 
   private differs(versions: readonly GraphArgument[]): PipelineError {
-    const cases = versions.map((value, i) => `${formatArgument(value)} at ${formatSizes(this.sizes[i] as Sizes)}`);
+    const cases = versions.map((value, i) => `${formatArgument(value)} at ${formatSizes(this.sizes[i]!)}`);
     return new PipelineError(
       'TRACE_SIZES',
       `trace: an argument of ${this.at} is ${cases.join(', ')}: what the model computes depends on the size; fix the sizes with dynamicShapes: false`,

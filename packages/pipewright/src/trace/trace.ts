@@ -103,7 +103,7 @@ function traceModes(subject: TraceSubject, onMeta: boolean, asked: TraceOptions[
     const other = tryRecording(subject, onMeta);
     const modes = other === null ? null : isTraining ? compareModes(own, other) : compareModes(other, own);
     if (modes === null || isTraining) restore();
-    return traceSizes(subject, modes === null || isTraining ? own : (other as Recording), {
+    return traceSizes(subject, modes === null || isTraining ? own : other!, {
       onMeta,
       asked,
       modes,
@@ -181,7 +181,7 @@ function recordSizes(subject: TraceSubject, example: Recording, onMeta: boolean)
       );
     }
   };
-  const runs = [{ sizes: needed[0] as Sizes, recording: example }, ...needed.slice(1).map(runAt)];
+  const runs = [{ sizes: needed[0]!, recording: example }, ...needed.slice(1).map(runAt)];
   const [odd, multiple] = checks as [Sizes, Sizes];
   try {
     runs.push(runAt(odd));

@@ -13,9 +13,8 @@ import {
   scope,
   type Tensor,
 } from '@pipewright/torch';
-import { freePort } from '@pipewright/torch/environment';
 import { describe, expect, test } from 'vitest';
-import { runRanks } from '../../testing/launch.ts';
+import { casesOnProcesses, casesOnThreads } from '../../testing/launch.ts';
 import {
   mergeChunks,
   PipelineRuntime,
@@ -260,7 +259,7 @@ describe('a stage', () => {
         /inputs differs from inputArgs.*declared float32\[2, 6\]; got float32\[3, 6\]/s,
       );
       expect(() => runtime.eval(randn(4, WIDTH).int())).toThrow(/got int32\[2, 6\]/);
-      expect((runtime.eval(randn(4, WIDTH)) as Tensor).shape).toEqual([4, WIDTH]);
+      expect(runtime.eval(randn(4, WIDTH))!.shape).toEqual([4, WIDTH]);
     });
   });
 });
@@ -282,12 +281,8 @@ const cases = ways.flatMap((way) => ['GPipe', '1F1B'].map((schedule) => ({ way, 
 const program = new URL('../../testing/ranks/upstream.mjs', import.meta.url);
 
 const kinds: Record<string, () => Promise<unknown>> = {
-  threads: () => runRanks(program, ['2', JSON.stringify(cases)]),
-  processes: async () => {
-    const place = { WORLD_SIZE: '2', MASTER_ADDR: '127.0.0.1', MASTER_PORT: String(await freePort()) };
-    const args = ['0', JSON.stringify(cases)];
-    return Promise.all(['0', '1'].map((RANK) => runRanks(program, args, { ...place, RANK, PIPEWRIGHT_THREADS: '1' })));
-  },
+  threads: () => casesOnThreads(program, 2, cases),
+  processes: () => casesOnProcesses(program, 2, cases),
 };
 
 test.each(Object.keys(kinds))(

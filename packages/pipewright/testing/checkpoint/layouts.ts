@@ -1,7 +1,6 @@
 /** @file Saves at one layout and loads at others, and compares: shared by a test, which takes a few pairs, and a script, which takes all. */
 import { join } from 'node:path';
-import { freePort } from '@pipewright/torch/environment';
-import { runRanks } from '../launch.ts';
+import { casesOnProcesses, casesOnThreads, startProcesses } from '../launch.ts';
 
 /** How a run is laid out. */
 export interface Layout {
@@ -33,27 +32,9 @@ export function nameOf({ pp, dp, schedule, sharded, optimizer }: Layout): string
 /** What ranks are. */
 export type Ranks = 'threads' | 'processes';
 
-async function run(layout: Layout, cases: readonly object[], ranks: Ranks): Promise<RankResult[][]> {
+function run(layout: Layout, cases: readonly object[], ranks: Ranks): Promise<RankResult[][]> {
   const count = layout.pp * layout.dp;
-  if (ranks === 'threads') return (await runRanks(program, [String(count), JSON.stringify(cases)])) as RankResult[][];
-  return (await Promise.all((await processes(count, cases)).map(({ result }) => result))) as RankResult[][];
-}
-
-/** Starts a process for each rank; `env` adds to the environment of a rank. */
-async function processes(
-  count: number,
-  cases: readonly object[],
-  env: (rank: number) => Record<string, string> = () => ({}),
-): Promise<{ readonly result: Promise<unknown> }[]> {
-  const place = { WORLD_SIZE: String(count), MASTER_ADDR: '127.0.0.1', MASTER_PORT: String(await freePort()) };
-  return Array.from({ length: count }, (_, rank) => ({
-    result: runRanks(program, ['0', JSON.stringify(cases)], {
-      ...place,
-      RANK: String(rank),
-      PIPEWRIGHT_THREADS: '1',
-      ...env(rank),
-    }),
-  }));
+  return ranks === 'threads' ? casesOnThreads(program, count, cases) : casesOnProcesses(program, count, cases);
 }
 
 /** Trains and saves twice, the second time with a rank that is killed at a call of its writing thread; how each rank ended. */
@@ -63,11 +44,11 @@ export async function saveUntilKilled(
   { rank: dying, dieAt }: { readonly rank: number; readonly dieAt: number },
 ): Promise<string[]> {
   const cases = [{ kind: 'die', layout, folder, dying }];
-  const started = await processes(layout.pp * layout.dp, cases, (rank) =>
+  const started = await startProcesses(program, layout.pp * layout.dp, cases, (rank) =>
     rank === dying ? { DIE_AT: String(dieAt), DIE_AFTER: 'step-00000003' } : {},
   );
   return Promise.all(
-    started.map(({ result }) =>
+    started.map((result) =>
       result.then(
         () => 'saved',
         (error: Error) => /ended with (\w+)/.exec(error.message)?.[1] ?? error.message,

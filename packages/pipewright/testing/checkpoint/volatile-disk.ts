@@ -111,7 +111,7 @@ export class VolatileDisk {
 
   fsyncSync(file: number): void {
     this.change('fsync');
-    const node = this.handles.get(file) as Node;
+    const node = this.handles.get(file)!;
     if (isFolder(node)) node.synced = new Map(node.entries);
     else node.synced = node.bytes;
   }
@@ -123,7 +123,7 @@ export class VolatileDisk {
 
   renameSync(from: string, to: string): void {
     this.change(`rename ${from} ${to}`);
-    const node = this.find(from) as Node;
+    const node = this.find(from)!;
     this.parent(from).entries.delete(this.nameOf(from));
     this.parent(to).entries.set(this.nameOf(to), node);
   }

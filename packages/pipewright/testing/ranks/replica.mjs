@@ -33,14 +33,22 @@ class Part extends nn.Module {
  * @typedef {{ schedule: string, pp: number, dp: number, stages: number, microbatches: number, rows: number[], accumulate: number,
  *   clip?: number, order?: object, checkpoint?: boolean, bucketCapMb?: number, evaluate?: boolean, divisor?: boolean, plain?: boolean,
  *   wrap?: 'replicate' | 'optimizer' | 'gradients' | 'parameters', replicas?: number, columns?: boolean, units?: boolean,
- *   reshardAfterForward?: boolean, norm?: number | 'inf', keepGrads?: boolean }} Case
+ *   reshardAfterForward?: boolean, norm?: number | 'inf', keepGrads?: boolean, device?: 'cpu' | 'cuda' }} Case
  */
 
 /** @param {Case} one @param {number} step */
 function batchOf(one, step) {
   manualSeed(1000 + step);
   const total = one.rows.reduce((a, b) => a + b, 0);
-  return { x: randn([total, WIDTH]), y: randn([total, WIDTH]) };
+  const { device = 'cpu' } = one;
+  return { x: randn([total, WIDTH]).to({ device }), y: randn([total, WIDTH]).to({ device }) };
+}
+
+/** A stage where it computes; drawn on the CPU, so that every device begins with the same values. @param {Case} one @param {number} index */
+function partOf({ device = 'cpu' }, index) {
+  const part = new Part(index);
+  part.to({ device });
+  return part;
 }
 
 /** @param {import('@pipewright/torch').Tensor} output @param {import('@pipewright/torch').Tensor} target */
@@ -60,7 +68,7 @@ function collect(into, prefix, module, grads) {
   for (const [name, parameter] of module.namedParameters()) {
     const value = grads ? parameter.grad : parameter;
     into[`${prefix}.${name}`] =
-      value === null ? null : /** @type {number[]} */ (value.detach().reshape([-1]).toArray());
+      value === null ? null : /** @type {number[]} */ (value.detach().cpu().reshape([-1]).toArray());
   }
 }
 
@@ -70,7 +78,7 @@ const normOf = ({ norm = 2 }) => (norm === 'inf' ? Number.POSITIVE_INFINITY : no
 /** Plain training on the whole batch. @param {Case} one */
 function plain(one) {
   setDefaultDtype('float64');
-  const parts = Array.from({ length: one.stages }, (_, i) => new Part(i));
+  const parts = Array.from({ length: one.stages }, (_, i) => partOf(one, i));
   const [first] = parts;
   for (const part of parts) part.shared = /** @type {Part} */ (first).shared;
   const model = new nn.Sequential(...parts);
@@ -135,18 +143,18 @@ function wrapped(one, part, mesh) {
 /** @param {Case} one */
 function train(one) {
   setDefaultDtype('float64');
-  const { replicas = 1 } = one;
+  const { replicas = 1, device = 'cpu' } = one;
   const mesh =
     replicas > 1
-      ? initDeviceMesh('cpu', [one.pp, replicas, one.dp / replicas], ['pp', 'replicate', 'shard'])
-      : initDeviceMesh('cpu', [one.pp, one.dp], ['pp', 'dp']);
+      ? initDeviceMesh(device, [one.pp, replicas, one.dp / replicas], ['pp', 'replicate', 'shard'])
+      : initDeviceMesh(device, [one.pp, one.dp], ['pp', 'dp']);
   const schedule = scheduleOf(one);
   const replica =
     replicas > 1
       ? mesh.getLocalRank('replicate') * (one.dp / replicas) + mesh.getLocalRank('shard')
       : mesh.getLocalRank('dp');
   const stages = schedule.stagesOf(mesh.getLocalRank('pp')).map((index) => {
-    const part = new Part(index);
+    const part = partOf(one, index);
     if (replica > 0) noGrad(() => part.linear.weight.mul_(0)); // the first replica's values count
     const module = wrapped(one, part, mesh);
     return new PipelineStage(module, index, one.stages, {

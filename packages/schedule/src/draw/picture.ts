@@ -1,6 +1,6 @@
 /** @file What every picture draws: a simulated step as bars in columns, transfers between ranks and memory over time. */
 
-import type { CostTable } from '../costs/costs.ts';
+import type { CostTable } from '../costs/cost-table.ts';
 import { type ActionKind, formatAction } from '../model/action.ts';
 import { checkFunction } from '../model/errors.ts';
 import { Code, isComposite, kindOf, wordCode } from '../model/packed.ts';

@@ -1,6 +1,6 @@
 /** @file Holds an order against a memory limit: what a rank holds depends on the order of its row alone. */
 
-import { type CostTable, resolveCosts } from '../costs/costs.ts';
+import { type CostTable, resolveCosts } from '../costs/cost-table.ts';
 import { fits, limitTooLow, resolveMemoryLimit } from '../costs/memory-limit.ts';
 import { Code, wordCode } from '../model/packed.ts';
 import type { Schedule } from '../model/schedule.ts';

@@ -1,6 +1,7 @@
 /** @file From a compute order to what ranks execute: adds sends, receives, unsharding and gradient reduction. */
 
-import { type Costs, compositeDuration, computeCost, resolveCosts } from '../costs/costs.ts';
+import { compositeDuration, computeCost, resolveCosts } from '../costs/cost-table.ts';
+import type { Costs } from '../costs/costs.ts';
 import { checkChoice, checkCount, checkOptions, ScheduleError } from '../model/errors.ts';
 import { claimed } from '../model/extent.ts';
 import { Code, isComposite, wordCode } from '../model/packed.ts';

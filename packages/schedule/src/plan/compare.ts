@@ -149,10 +149,9 @@ export function formatComparison(comparison: PlanComparison): string {
           ],
     ),
   ];
-  const widths = [0, 1, 2, 3].map((column) => Math.max(...rows.map((row) => (row[column] as string).length)));
+  const widths = [0, 1, 2, 3].map((column) => Math.max(...rows.map((row) => row[column]!.length)));
   const lines = rows.map(
-    (row) =>
-      `  ${row.map((cell, i) => (i === 0 ? cell.padEnd(widths[i] as number) : cell.padStart(widths[i] as number))).join('  ')}`,
+    (row) => `  ${row.map((cell, i) => (i === 0 ? cell.padEnd(widths[i]!) : cell.padStart(widths[i]!))).join('  ')}`,
   );
   return [
     `The plan against the run, ${steps} ${steps === 1 ? 'step' : 'steps'}; bytes held for backwards`,

@@ -74,7 +74,7 @@ class Ledger {
   perform(code: number, place: Place): void {
     const { rank, stage } = place;
     for (const leave of (this.leaving[rank] as (() => void)[]).splice(0)) leave();
-    const memory = this.stages[stage] as StageMemory;
+    const memory = this.stages[stage]!;
     const { inputs, output } = memory;
     const held = (of: (values: HeldValues) => number, out: number): number =>
       inputs.reduce((total, input) => total + of(input), out);
@@ -85,8 +85,8 @@ class Ledger {
       [Code.W]: memory.end,
       [Code.B]: memory.end,
     };
-    const before = code === Code.F ? 0 : code === Code.W ? (bodies[Code.I] as number) : (bodies[Code.F] as number);
-    this.own[rank] = (this.own[rank] as number) + (bodies[code] as number) - before;
+    const before = code === Code.F ? 0 : code === Code.W ? bodies[Code.I]! : bodies[Code.F]!;
+    this.own[rank] = this.own[rank]! + bodies[code]! - before;
     const holds = (values: HeldValues, first: number): number =>
       code === Code.F ? first : code === Code.I ? values.kept : 0;
     // Inputs, which another stage of this rank may hold as its outputs.
@@ -106,8 +106,8 @@ class Ledger {
     if (code === Code.F)
       for (const { taker, input } of takers) this.tokenOf(place, stage, taker, 'value').hold(`${taker}`, input.bytes);
     let all = this.own[rank] as number;
-    for (const token of (this.shared[rank] as Map<string, Shared>).values()) all += token.bytes;
-    if (all > (this.peaks[rank] as number)) this.peaks[rank] = all;
+    for (const token of this.shared[rank]!.values()) all += token.bytes;
+    if (all > this.peaks[rank]!) this.peaks[rank] = all;
     if (code === Code.W || code === Code.B) this.forgetEmpty(rank);
   }
 
@@ -129,14 +129,14 @@ class Ledger {
 
   private tokenOf({ rank, microbatch }: Place, from: number, to: number, what: 'value' | 'gradient'): Shared {
     const key = `${what} ${from} ${to} ${microbatch}`;
-    const all = this.shared[rank] as Map<string, Shared>;
+    const all = this.shared[rank]!;
     let token = all.get(key);
     if (token === undefined) all.set(key, (token = new Shared()));
     return token;
   }
 
   private forgetEmpty(rank: number): void {
-    const all = this.shared[rank] as Map<string, Shared>;
+    const all = this.shared[rank]!;
     for (const [key, token] of all) if (token.bytes === 0) all.delete(key);
   }
 }

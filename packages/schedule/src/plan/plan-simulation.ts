@@ -43,7 +43,7 @@ export function stageCosts({ stages, stageToRank, machine, stateFactor, parallel
   const ranks = stageToRank.reduce((most, rank) => Math.max(most, rank + 1), 1);
   const seen = pipelineMachine(machine, ranks, beside.replicas);
   const { slowness, bandwidth, latency, links } = seen;
-  const slow = (stage: number): number => slowness?.[stageToRank[stage] as number] ?? 1;
+  const slow = (stage: number): number => slowness?.[stageToRank[stage]!] ?? 1;
   const time = (of: (costs: StageCosts) => number): number[] => stages.map((costs, stage) => of(costs) * slow(stage));
   return {
     F: time(({ F }) => F),

@@ -33,8 +33,8 @@ export function predictionOf(plan: Omit<PipelinePlan, 'predicted' | 'why'>, simu
     const own =
       parallel.replicas === 1
         ? sumOf(rank, ({ parameters }) => parameters) * stateFactor
-        : amount.reduce((most, bytes, at) => Math.max(most, bytes - (activation[at] as number)), 0) + beside;
-    return Math.round(own) + (counted[rank] as number) + again(rank);
+        : amount.reduce((most, bytes, at) => Math.max(most, bytes - activation[at]!), 0) + beside;
+    return Math.round(own) + counted[rank]! + again(rank);
   });
   const crossing = costs.map(({ input }, stage) =>
     stage > 0 && stageToRank[stage] !== stageToRank[stage - 1] ? input : 0,
@@ -59,7 +59,7 @@ export function refitPlan(plan: PipelinePlan, recording: Recording): PipelinePla
   const { actions } = comparePlan(plan, recording); // refuses a run of another plan
   const { slowness } = pipelineMachine(plan.machine, plan.ranks, parallelOf(plan).replicas);
   const costs = plan.costs.map((before, stage): StageCosts => {
-    const slow = slowness?.[plan.stageToRank[stage] as number] ?? 1;
+    const slow = slowness?.[plan.stageToRank[stage]!] ?? 1;
     const time = (kind: 'F' | 'B' | 'I' | 'W'): number | undefined => {
       if (!actions.some((one) => one.stage === stage && one.kind === kind)) return undefined;
       return (meanDurations(recording, kind)[stage] ?? 0) / 1000 / slow;

@@ -1,6 +1,6 @@
 /** @file The most that a rank holds on its way through its row, without its times: what a search asks before it simulates. */
 
-import type { CostTable } from '../costs/costs.ts';
+import type { CostTable } from '../costs/cost-table.ts';
 import { Code, isComposite, wordCode } from '../model/packed.ts';
 import type { Schedule } from '../model/schedule.ts';
 

@@ -1,6 +1,7 @@
 /** @file `improveSchedule`: a shorter order of the same work. */
 
-import { type Costs, resolveCosts } from '../costs/costs.ts';
+import { resolveCosts } from '../costs/cost-table.ts';
+import type { Costs } from '../costs/costs.ts';
 import { fits, limitTooLow, resolveMemoryLimit } from '../costs/memory-limit.ts';
 import { OrderGraph } from '../costs/order-graph.ts';
 import { alignSlots } from '../generate/align.ts';

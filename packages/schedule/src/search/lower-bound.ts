@@ -1,7 +1,7 @@
 /** @file Times no order of the same work can beat. */
 
+import { resolveCosts } from '../costs/cost-table.ts';
 import type { Costs } from '../costs/costs.ts';
-import { resolveCosts } from '../costs/costs.ts';
 import { OrderGraph } from '../costs/order-graph.ts';
 import { Schedule, type ScheduleData } from '../model/schedule.ts';
 

@@ -1,6 +1,7 @@
 /** @file `optimalSchedule`: the shortest order of all, by exhaustive search; for small steps, and to check the other searches. */
 
-import { type Costs, resolveCosts } from '../costs/costs.ts';
+import { resolveCosts } from '../costs/cost-table.ts';
+import type { Costs } from '../costs/costs.ts';
 import { fits, limitTooLow, resolveMemoryLimit } from '../costs/memory-limit.ts';
 import { OrderGraph } from '../costs/order-graph.ts';
 import { checkCount, checkOptions, ScheduleError } from '../model/errors.ts';

@@ -1,6 +1,6 @@
 /** @file `searchSchedule`: the best order for given costs and limits, from every schedule that fits and then beyond them. */
 
-import { resolveCosts } from '../costs/costs.ts';
+import { resolveCosts } from '../costs/cost-table.ts';
 import { listOrder } from '../costs/list-order.ts';
 import { resolveMemoryLimit } from '../costs/memory-limit.ts';
 import { OrderGraph } from '../costs/order-graph.ts';

@@ -52,7 +52,7 @@ export function getAutocastDtype(device = 'cpu'): DType {
 
 function deviceType(device: string): string {
   checkText('autocast', 'the device', device);
-  const type = device.split(':')[0] as string;
+  const type = device.split(':')[0]!;
   if (type !== 'cpu' && type !== 'cuda')
     throw new TorchError('DEVICE', `autocast: device must be 'cpu' or 'cuda', got '${device}'`);
   return type;

@@ -25,24 +25,24 @@ test('nodes are compared by what they are, and freed with their scope', () =>
   leakFree(() => {
     const x = leaf([1]);
     const y = x.mul(x);
-    const [a, b] = [y.gradFn as AutogradNode, y.gradFn as AutogradNode];
+    const [a, b] = [y.gradFn!, y.gradFn!];
     expect([a.isSame(b), a.key === b.key, `${a}`]).toEqual([true, true, '<MulBackward0>']);
     const inside = scope(() => {
-      const node = y.gradFn as AutogradNode;
+      const node = y.gradFn!;
       return { name: node.name, late: (): string => node.name };
     });
     expect(inside.name).toBe('MulBackward0');
     expect(inside.late).toThrow(/disposed/);
-    expect(scope(() => y.gradFn as AutogradNode).name).toBe('MulBackward0');
+    expect(scope(() => y.gradFn!).name).toBe('MulBackward0');
   }));
 
 test('hooks around a node', () =>
   leakFree(() => {
     const x = leaf([1, 2]);
     const y = x.mul(3);
-    const node = y.gradFn as AutogradNode;
+    const node = y.gradFn!;
     const seen: unknown[] = [];
-    const before = node.registerPrehook(([g]) => [(g as Tensor).mul(10)]);
+    const before = node.registerPrehook(([g]) => [g!.mul(10)]);
     node.registerHook((made, had) => {
       seen.push(
         made.map((g) => g?.toArray() ?? null),

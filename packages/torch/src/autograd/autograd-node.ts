@@ -68,8 +68,8 @@ export class AutogradNode implements Owned {
     const flat = native.nodeNext(this.handle);
     const next: [AutogradNode | null, number][] = [];
     for (let i = 0; i < flat.length; i += 2) {
-      const handle = flat[i] as number;
-      next.push([handle === 0 ? null : new AutogradNode(handle), flat[i + 1] as number]);
+      const handle = flat[i]!;
+      next.push([handle === 0 ? null : new AutogradNode(handle), flat[i + 1]!]);
     }
     return next;
   }

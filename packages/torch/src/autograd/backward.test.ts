@@ -65,7 +65,7 @@ describe('backward', () => {
     leakFree(() => {
       const x = leaf([2]);
       x.pow(3).sum().backward(null, { createGraph: true });
-      const g = x.grad as Tensor;
+      const g = x.grad!;
       expect(g.requiresGrad).toBe(true);
       x.grad = null;
       g.sum().backward();

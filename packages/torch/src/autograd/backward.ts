@@ -181,8 +181,7 @@ export function gradientsOf(
     );
   }
   const handles = new Array<number | null>(roots.length);
-  for (let i = 0; i < roots.length; i++)
-    handles[i] = checkedGradient(where, i, roots[i] as GradientTarget, given?.[i] ?? null);
+  for (let i = 0; i < roots.length; i++) handles[i] = checkedGradient(where, i, roots[i]!, given?.[i] ?? null);
   return handles;
 }
 
@@ -197,8 +196,8 @@ function checkedGradient(where: string, i: number, root: GradientTarget, gradien
       `${where}: tensor ${i} does not require a gradient: nothing it was computed from does, or it was computed inside noGrad()`,
     );
   }
-  const isComplex = dtypeOfCode(meta[META_DTYPE] as number).isComplex;
-  const dims = meta[META_DIMS] as number;
+  const isComplex = dtypeOfCode(meta[META_DTYPE]!).isComplex;
+  const dims = meta[META_DIMS]!;
   if (gradient === null) {
     if (meta[META_NUMEL] !== 1) {
       throw new TorchError(
@@ -209,7 +208,7 @@ function checkedGradient(where: string, i: number, root: GradientTarget, gradien
     if (isComplex) throw new TorchError('DTYPE', `${where}: tensor ${i} is complex, so its gradient must be given`);
     return null;
   }
-  for (let d = 0; d < dims; d++) rootSizes[d] = meta[META_SIZES + d] as number;
+  for (let d = 0; d < dims; d++) rootSizes[d] = meta[META_SIZES + d]!;
   native.meta(gradient.handle);
   let same = meta[META_DIMS] === dims;
   for (let d = 0; d < dims && same; d++) same = rootSizes[d] === meta[META_SIZES + d];
@@ -219,7 +218,7 @@ function checkedGradient(where: string, i: number, root: GradientTarget, gradien
       `${where}: gradient ${i} has shape [${gradient.shape.join(', ')}], its tensor [${root.shape.join(', ')}]; they must be the same`,
     );
   }
-  if (dtypeOfCode(meta[META_DTYPE] as number).isComplex !== isComplex) {
+  if (dtypeOfCode(meta[META_DTYPE]!).isComplex !== isComplex) {
     throw new TorchError(
       'DTYPE',
       `${where}: gradient ${i} is ${gradient.dtype.name}, its tensor ${root.dtype.name}; both must be complex, or none`,

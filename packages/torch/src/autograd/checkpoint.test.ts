@@ -56,7 +56,7 @@ describe.each(routes)('%s', (_, bridge) => {
       expect(runs).toEqual([1, 1, 1]);
       y.sum().backward();
       expect(runs).toEqual([2, 2, 2]);
-      takeGrads(x, weights).forEach((g, i) => expectSame(g, wanted[i] as Tensor));
+      takeGrads(x, weights).forEach((g, i) => expectSame(g, wanted[i]!));
     }));
 
   test('several outputs, other arguments, nested structures', () =>
@@ -101,7 +101,7 @@ describe.each(routes)('%s', (_, bridge) => {
         [x],
       );
       y.sum().backward();
-      takeGrads(x, weights).forEach((g, i) => expectSame(g, wanted[i] as Tensor));
+      takeGrads(x, weights).forEach((g, i) => expectSame(g, wanted[i]!));
       expect(runs).toEqual([2, 3, 2]);
     }));
 
@@ -117,10 +117,10 @@ describe.each(routes)('%s', (_, bridge) => {
       expect(runs).toEqual([2, 2, 2]);
       half.run();
       expect(runs).toEqual([2, 2, 2]);
-      expectSame(inputGrads[0] as Tensor, wanted[0] as Tensor);
+      expectSame(inputGrads[0]!, wanted[0]!);
       takeGrads(x, weights)
         .slice(1)
-        .forEach((g, i) => expectSame(g, wanted[i + 1] as Tensor));
+        .forEach((g, i) => expectSame(g, wanted[i + 1]!));
     }));
 
   test('retainGraph runs it once per backward, gradients of gradients work', () =>
@@ -154,7 +154,7 @@ describe.each(routes)('%s', (_, bridge) => {
         const middle = rand([1]).toArray();
         y.sum().backward();
         const [g] = takeGrads(x, []);
-        return [(g as Tensor).toArray() as number[], middle, rand([1]).toArray()];
+        return [g!.toArray() as number[], middle, rand([1]).toArray()];
       };
       expect(run(true)).toEqual(run(false));
     }));

@@ -44,7 +44,7 @@ export function checkpoint<Args extends unknown[], T>(
   const id = addCallback(
     (given) => {
       let next = 0;
-      const again = mapTensors(shape, () => given[next++] as Tensor) as Args;
+      const again = mapTensors(shape, () => given[next++]!) as Args;
       const run = (): unknown => fn(...again);
       rerun(draws === null ? run : () => draws(run), random, autocast);
       return undefined;

@@ -308,7 +308,7 @@ export class GradScaler {
           }
         }
         for (const list of byKind.values()) {
-          const { device } = list[0] as Tensor;
+          const { device } = list[0]!;
           let flag = found.get(device);
           if (flag === undefined) {
             flag = callOp('aten::full', [[], 0], { dtype: 'float32', device }) as Tensor;

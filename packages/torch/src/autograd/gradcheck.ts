@@ -104,14 +104,7 @@ function check(
   );
   positions.forEach((position, t) => {
     const numeric = differences(() => differentiable(fn(...inputs)), inputs[position] as Tensor, options?.eps ?? 1e-6);
-    outputs.forEach((_, o) =>
-      compare(
-        numeric[o] as Float64Array[],
-        (analytic[o] as Float64Array[][])[t] as Float64Array[],
-        { output: o, input: position },
-        options,
-      ),
-    );
+    outputs.forEach((_, o) => compare(numeric[o]!, analytic[o]![t]!, { output: o, input: position }, options));
   });
 }
 
@@ -138,15 +131,15 @@ function jacobian(
     const first = oneGradient(output, targets, k);
     const second = oneGradient(output, targets, k);
     first.forEach((row, t) => {
-      const again = second[t] as Float64Array;
-      const worst = row.reduce((most, value, i) => Math.max(most, Math.abs(value - (again[i] as number))), 0);
+      const again = second[t]!;
+      const worst = row.reduce((most, value, i) => Math.max(most, Math.abs(value - again[i]!)), 0);
       if (worst > where.nondetTol) {
         throw new TorchError(
           'GRADCHECK',
           `gradcheck: two backwards of output ${where.output} differ by ${worst}; the gradient is not deterministic (allow it with nondetTol)`,
         );
       }
-      (rows[t] as Float64Array[]).push(row);
+      rows[t]!.push(row);
     });
   }
   return rows;
@@ -159,7 +152,7 @@ function oneGradient(output: Tensor, targets: readonly Tensor[], k: number): Flo
     callOp('aten::fill_.Scalar', [callOp('aten::select.int', [flat, 0, k]), 1]);
     const found = grad([output], targets, { gradOutputs: [seed], retainGraph: true, allowUnused: true });
     return found.map((item, t) =>
-      item === null ? new Float64Array(realValues(targets[t] as Tensor).length) : realValues(item),
+      item === null ? new Float64Array(realValues(targets[t]!).length) : realValues(item),
     );
   });
 }
@@ -177,8 +170,7 @@ function differences(outputsOf: () => Tensor[], input: Tensor, eps: number): Flo
     nudge(input, i, eps);
     high.forEach((row, o) =>
       row.forEach((value, k) => {
-        ((result[o] as Float64Array[])[k] as Float64Array)[i] =
-          (value - ((low[o] as Float64Array)[k] as number)) / (2 * eps);
+        result[o]![k]![i] = (value - low[o]![k]!) / (2 * eps);
       }),
     );
   }
@@ -211,7 +203,7 @@ function compare(
   const [atol, rtol] = [options?.atol ?? 1e-5, options?.rtol ?? 1e-3];
   numeric.forEach((row, k) =>
     row.forEach((expected, i) => {
-      const found = (analytic[k] as Float64Array)[i] as number;
+      const found = analytic[k]![i]!;
       if (Math.abs(found - expected) <= atol + rtol * Math.abs(expected)) return;
       throw new TorchError(
         'GRADCHECK',

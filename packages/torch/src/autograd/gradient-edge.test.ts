@@ -31,7 +31,7 @@ test('an edge says what it leads to, and prints', () =>
     using edge = getGradientEdge(y);
     expect(`${edge}`).toBe('<edge to output 0 of MulBackward1, float64[2]>');
     expect([edge.shape, edge.dtype.name, edge.device, edge.outputNr]).toEqual([[2], 'float64', 'cpu', 0]);
-    expect(edge.node.isSame(y.gradFn as AutogradNode)).toBe(true);
+    expect(edge.node.isSame(y.gradFn!)).toBe(true);
     using ofLeaf = getGradientEdge(x);
     expect(`${ofLeaf}`).toBe('<edge to output 0 of torch::autograd::AccumulateGrad, float64[2]>');
     const [, second] = callOp('aten::split.Tensor', [x, 1, 0]) as Tensor[];

@@ -54,19 +54,19 @@ export class GradientEdge implements Owned {
   /** The shape of the tensor and of its gradient. */
   get shape(): number[] {
     native.meta(this.handle);
-    return Array.from({ length: meta[META_DIMS] as number }, (_, i) => meta[META_SIZES + i] as number);
+    return Array.from({ length: meta[META_DIMS]! }, (_, i) => meta[META_SIZES + i]!);
   }
 
   /** The element type of the tensor. */
   get dtype(): DType {
     native.meta(this.handle);
-    return dtypeOfCode(meta[META_DTYPE] as number);
+    return dtypeOfCode(meta[META_DTYPE]!);
   }
 
   /** Where the tensor is. */
   get device(): Device {
     native.meta(this.handle);
-    return deviceText(meta[META_DEVICE_TYPE] as number, meta[META_DEVICE_INDEX] as number);
+    return deviceText(meta[META_DEVICE_TYPE]!, meta[META_DEVICE_INDEX]!);
   }
 
   /** True: an edge leads to a gradient. */

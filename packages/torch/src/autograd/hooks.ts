@@ -17,8 +17,8 @@ declare module '../tensor/tensor.ts' {
 Tensor.prototype.registerHook = function (this: Tensor, hook: (grad: Tensor) => Tensor | null | void): HookHandle {
   checkHook('registerHook', this, hook);
   const id = addCallback(([gradient]) => {
-    const result = hook(gradient as Tensor);
-    return result === undefined || result === null ? undefined : [checkedGradient(result, gradient as Tensor)];
+    const result = hook(gradient!);
+    return result === undefined || result === null ? undefined : [checkedGradient(result, gradient!)];
   });
   engine.registerHook(this.handle, id);
   return new HookHandle(id);
@@ -33,7 +33,7 @@ Tensor.prototype.registerPostAccumulateGradHook = function (this: Tensor, hook: 
     );
   }
   const id = addCallback(([leaf]) => {
-    hook(leaf as Tensor);
+    hook(leaf!);
     return undefined;
   });
   engine.registerAccumulatedHook(this.handle, id);

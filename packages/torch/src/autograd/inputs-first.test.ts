@@ -49,7 +49,7 @@ function expectSameGrads(got: readonly Tensor[], expected: readonly Tensor[]): v
   expect(got.length).toBe(expected.length);
   got.forEach(({ grad }, i) => {
     const difference = grad
-      ?.sub((expected[i] as Tensor).grad as Tensor)
+      ?.sub((expected[i] as Tensor).grad!)
       .abs()
       .max()
       .item();

@@ -57,7 +57,7 @@ describe.each(routes)('%s', (_, bridge) => {
       );
       const before = liveTensors();
       y.sum().backward();
-      const [dx] = [x.grad as Tensor];
+      const [dx] = [x.grad!];
       expect(dx.toArray()).toEqual(x.sin().exp().mul(x.cos()).toArray());
       y.dispose();
       liveCallbacks();

@@ -23,7 +23,7 @@ export function savedTensorsHooks<Packed, T>(
   }
   const packId = addCallback(([tensor], id) => {
     // The graph owns what was packed: handles apart from any scope, freed when the graph lets go.
-    const value = mapTensors(pack(tensor as Tensor), (item) => unscoped(() => item.alias()));
+    const value = mapTensors(pack(tensor!), (item) => unscoped(() => item.alias()));
     const owned = tensorsIn(value);
     putValue(id, value, () => owned.forEach((item) => item.dispose()));
     return undefined;

@@ -327,9 +327,7 @@ test('hooks run once: on inputs, on computed tensors, on parameters', () =>
     const { inputGrads, weights } = inputBackward({ outputs: run(), inputs: [x] });
     weights.run();
     expect(counts).toEqual({ x: 2, y: 2, w: 2, after: 2 });
-    [inputGrads[0] as Tensor, w1.grad, w2.grad, held.grad].forEach((g, i) =>
-      expectSame(g as Tensor, wanted[i] as Tensor),
-    );
+    [inputGrads[0]!, w1.grad, w2.grad, held.grad].forEach((g, i) => expectSame(g!, wanted[i]!));
   }));
 
 test('an input that was computed, with a hook and a second result of the same node', () =>

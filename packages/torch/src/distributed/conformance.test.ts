@@ -134,7 +134,7 @@ describe.each(runners)('$name', ({ run, sizes, numRuns }) => {
   });
 
   test('random collectives equal the model', async () => {
-    const size = sizes.at(-1) as number;
+    const size = sizes.at(-1)!;
     await fc.assert(
       fc.asyncProperty(fc.array(arbCase, { minLength: 5, maxLength: 25 }), async (cases) => {
         expectModel(cases, await run(size, { scenario: 'cases', cases }));

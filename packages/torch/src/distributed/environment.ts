@@ -35,7 +35,7 @@ export function rankEnvironment(env: Environment = process.env): Partial<Record<
   const found: Partial<Record<RankVariable, string>> = {};
   for (const [name, variables] of Object.entries(sources) as [RankVariable, readonly string[]][]) {
     const variable = variables.find((one) => (env[one] ?? '') !== '');
-    if (variable !== undefined) found[name] = env[variable] as string;
+    if (variable !== undefined) found[name] = env[variable]!;
   }
   const hosts = env['SLURM_STEP_NODELIST'] ?? env['SLURM_JOB_NODELIST'] ?? '';
   if (found.MASTER_ADDR === undefined && hosts !== '') found.MASTER_ADDR = firstHost(hosts);

@@ -100,13 +100,13 @@ describe('writeFile', () => {
   });
 
   test.skipIf(devices.null === null)('a device stays a device', () => {
-    writeFile(devices.null as string, 'gone');
-    expect(lstatSync(devices.null as string).isCharacterDevice()).toBe(true);
+    writeFile(devices.null!, 'gone');
+    expect(lstatSync(devices.null!).isCharacterDevice()).toBe(true);
   });
 
   test.skipIf(devices.full === null)('a device that is full says so', () => {
-    expect(refusal(() => writeFile(devices.full as string, 'x'))).toContain('the disk is full');
-    expect(lstatSync(devices.full as string).isCharacterDevice()).toBe(true);
+    expect(refusal(() => writeFile(devices.full!, 'x'))).toContain('the disk is full');
+    expect(lstatSync(devices.full!).isCharacterDevice()).toBe(true);
   });
 
   test('a pipe gets the text, more than it holds at once too', async () => {

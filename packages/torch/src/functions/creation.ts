@@ -218,7 +218,7 @@ function flatten(data: unknown, shape: readonly number[], level: number, out: (E
     out.push(data as Element);
     return;
   }
-  const size = shape[level] as number;
+  const size = shape[level]!;
   if (!Array.isArray(data) && !isTypedArray(data)) throw ragged(level, `an array of ${size}`, String(data));
   if (data.length !== size) throw ragged(level, `an array of ${size}`, `one of ${data.length}`);
   for (const item of data) flatten(item, shape, level + 1, out);

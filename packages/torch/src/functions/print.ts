@@ -151,7 +151,7 @@ interface Layout {
 function lay(values: NestedArray, shape: readonly number[], indent: number, layout: Layout): string {
   if (!Array.isArray(values)) return layout.format(values as Element);
   const items = values as readonly NestedArray[];
-  const cut = layout.shorten && (shape[0] as number) > 2 * settings.edgeItems;
+  const cut = layout.shorten && shape[0]! > 2 * settings.edgeItems;
   if (shape.length === 1) return layRow(items as readonly Element[], indent, { ...layout, shorten: cut });
   const rows = items.map((item) => lay(item, shape.slice(1), indent + 1, layout));
   if (cut) rows.splice(settings.edgeItems, 0, '...');

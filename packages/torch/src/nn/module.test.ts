@@ -277,10 +277,10 @@ describe('memory', () => {
         .backward();
     });
     expect(liveTensors()).toBe(before + 2);
-    expect(scope(() => (model as nn.Linear).forward(ones([1, 3])).shape)).toEqual([1, 3]);
-    (model as nn.Linear).dispose();
+    expect(scope(() => model!.forward(ones([1, 3])).shape)).toEqual([1, 3]);
+    model!.dispose();
     expect(liveTensors()).toBe(before);
-    expect(codeOf(() => (model as nn.Linear).forward(ones([1, 3])))).toBe('DISPOSED');
+    expect(codeOf(() => model!.forward(ones([1, 3])))).toBe('DISPOSED');
   });
 
   test('building a model of every kind of layer leaves only its parameters and buffers', () => {
@@ -326,7 +326,7 @@ describe('hooks', () => {
     const layer = new nn.Linear(2, 1, { bias: false });
     layer.loadStateDict({ weight: tensor([[2, 3]], { dtype: float32 }) });
     const seen: unknown[] = [];
-    using _pre = layer.registerFullBackwardPreHook((_, [grad]) => [(grad as Tensor).mul(10)]);
+    using _pre = layer.registerFullBackwardPreHook((_, [grad]) => [grad!.mul(10)]);
     using _hook = layer.registerFullBackwardHook((_, gradInputs, gradOutputs) => {
       seen.push(
         gradInputs.map((grad) => grad?.toArray()),

@@ -234,14 +234,14 @@ describe('draws of layers', () => {
       );
       rand([3]);
       out.square().sum().backward();
-      return [out, input.grad as Tensor, ...whole.parameters().map(({ grad }) => grad as Tensor)].map(numbers);
+      return [out, input.grad!, ...whole.parameters().map(({ grad }) => grad!)].map(numbers);
     });
     expect(grads[1]).toEqual(grads[0]);
     // The gradient of a dropout is its own mask.
     const input = ones([50], { requiresGrad: true });
     const out = random.run(() => nn.functional.dropout(input, { p: 0.4 }));
     out.sum().backward();
-    expect(numbers(input.grad as Tensor)).toEqual(numbers(out));
+    expect(numbers(input.grad!)).toEqual(numbers(out));
     expect(out.gradFn?.name).toBe('NamedDropoutBackward0');
   });
 

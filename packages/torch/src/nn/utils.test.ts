@@ -30,7 +30,7 @@ describe('gradients', () => {
     expect(liveTensors()).toBe(live + 1);
     expect(norm.item()).toBeCloseTo(item.norm, 12);
     parameters.forEach((parameter, p) => {
-      ((parameter.grad as Tensor).toArray() as number[]).forEach((value, i) =>
+      (parameter.grad!.toArray() as number[]).forEach((value, i) =>
         expect(value).toBeCloseTo(item.after[p]?.[i] as number, 12),
       );
     });

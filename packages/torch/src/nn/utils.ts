@@ -82,10 +82,7 @@ export function getTotalNorm(tensors: Tensors, normType = 2): Tensor {
   return inScope(() => {
     const all = tensorList('getTotalNorm', 'tensors', tensors);
     if (all.length === 0) return makeTensor(0, { dtype: float32 });
-    return linalgVectorNorm(
-      stack(all.map((one) => linalgVectorNorm(one, normType).to((all[0] as Tensor).device))),
-      normType,
-    );
+    return linalgVectorNorm(stack(all.map((one) => linalgVectorNorm(one, normType).to(all[0]!.device))), normType);
   });
 }
 

@@ -35,7 +35,7 @@ export function bindOp(fullName: string): BoundOp {
     random: found.random,
     outs: outsOf(found),
     native: found.call,
-    guard: guards[(fullName.split('.')[0] as string).replace(/^aten::_?/, '')],
+    guard: guards[fullName.split('.')[0]!.replace(/^aten::_?/, '')],
     positions: new Map(args.map((arg, i) => [arg.key, i])),
   };
   bound.set(fullName, op);
@@ -114,9 +114,7 @@ export function callGiven(op: BoundOp, given: readonly unknown[]): unknown {
   if (op.inPlace) return given[0];
   const { returns } = op;
   const decoded =
-    returns.length > 1
-      ? (result as unknown[]).map((item, i) => decode(item, returns[i] as string))
-      : decode(result, returns[0]);
+    returns.length > 1 ? (result as unknown[]).map((item, i) => decode(item, returns[i]!)) : decode(result, returns[0]);
   return op.outs.length > 0 ? givenOuts(op, decoded, given) : decoded;
 }
 
@@ -158,13 +156,13 @@ function encodeAll(op: BoundOp, given: readonly unknown[]): unknown[] {
   try {
     for (; at < given.length; at++) {
       const value = given[at];
-      values[at] = value === undefined ? undefined : (args[at] as BoundArgument).encode(value);
+      values[at] = value === undefined ? undefined : args[at]!.encode(value);
     }
     return values;
   } catch (error) {
     for (const handle of temporaries.splice(0)) native.release(handle);
     if (!(error instanceof TorchError) || error.message.startsWith(op.fullName)) throw error;
-    throw new TorchError(error.code, `${op.fullName}: argument '${(args[at] as BoundArgument).key}': ${error.message}`);
+    throw new TorchError(error.code, `${op.fullName}: argument '${args[at]!.key}': ${error.message}`);
   }
 }
 
@@ -200,7 +198,7 @@ function encoderOf(type: string): Encode {
   }
   const list = /^(.*)\[(\d*)\]$/.exec(type);
   if (list !== null) {
-    const element = encoderOf(list[1] as string);
+    const element = encoderOf(list[1]!);
     const acceptsOne = list[2] !== '';
     return (value) => {
       if (Array.isArray(value) || types.isTypedArray(value)) {

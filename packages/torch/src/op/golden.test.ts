@@ -84,9 +84,7 @@ for (const item of cases) byOp.set(item.op, [...(byOp.get(item.op) ?? []), item]
 
 describe('golden operators', () => {
   test.each([...byOp.keys()])('%s', (op) => {
-    const wrong = (byOp.get(op) as OpCase[]).flatMap((item) =>
-      scope(() => run(item)).map((text) => `case ${item.case}: ${text}`),
-    );
+    const wrong = byOp.get(op)!.flatMap((item) => scope(() => run(item)).map((text) => `case ${item.case}: ${text}`));
     expect(wrong).toEqual([]);
   });
 

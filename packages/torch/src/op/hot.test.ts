@@ -230,7 +230,7 @@ describe('linear', () => {
         const loss = output.mul(output).sum();
         const first = native
           .gradOf([loss.handle], handles, null, true, true, false)
-          .map((handle) => Tensor.adopt(handle as number));
+          .map((handle) => Tensor.adopt(handle!));
         const total = first.map((each) => each.pow(2).sum()).reduce((a, b) => a.add(b));
         const second = native
           .gradOf([total.handle], handles, null, false, false, true)
@@ -249,7 +249,7 @@ describe('linear', () => {
       const y = enableGrad(() => linear(x, w, b));
       expect([y.requiresGrad, x.requiresGrad]).toEqual([true, false]);
       const [gw] = native.gradOf([y.sum().handle], [w.handle], null, false, false, false);
-      expect(Tensor.adopt(gw as number).shape).toEqual([4, 3]);
+      expect(Tensor.adopt(gw!).shape).toEqual([4, 3]);
       expect(() => native.gradOf([y.sum().handle], [w.handle], null, false, false, false)).toThrow(
         /second time|already been freed/,
       );

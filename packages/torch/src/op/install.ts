@@ -18,7 +18,7 @@ export function operatorFunctions(hot: HotOperators): <F>(name: string) => F {
 export function installMethods(hot: HotOperators): void {
   const methods: Record<string, unknown> = {};
   for (const name of Object.keys(overloads)) {
-    if ((overloads[name] as string).includes('(Tensor self')) methods[name] = hot[name] ?? genericMethod(name);
+    if (overloads[name]!.includes('(Tensor self')) methods[name] = hot[name] ?? genericMethod(name);
   }
   Object.setPrototypeOf(Tensor.prototype, methods);
 }

@@ -31,7 +31,7 @@ class Operator {
   }
 
   get overloads(): readonly Overload[] {
-    this.parsed ??= (table[this.name] as string).split('\n').map(parseOverload);
+    this.parsed ??= table[this.name]!.split('\n').map(parseOverload);
     return this.parsed;
   }
 
@@ -52,7 +52,7 @@ class Operator {
       for (let i = 0; i < args.length; i++) given[i] = args[i];
     }
     if (named === undefined) return callGiven(op, given);
-    for (let i = 0; i < names.length; i++) given[positions[i] as number] = named[names[i] as string];
+    for (let i = 0; i < names.length; i++) given[positions[i]!] = named[names[i]!];
     const made = callGiven(op, given);
     return overload.isFactory && named['requiresGrad'] === true ? (made as Tensor).requiresGrad_(true) : made;
   }

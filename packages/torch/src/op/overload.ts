@@ -74,7 +74,7 @@ function computeCosts(type: string): Readonly<Record<Kind, number>> {
   if (type.endsWith('?')) return { ...costsOf(type.slice(0, -1)), n: 0 };
   const list = /^(.*)\[(\d*)\]$/.exec(type);
   if (list === null) return baseCosts[type] ?? {};
-  const element = list[1] as string;
+  const element = list[1]!;
   const costs: Record<Kind, number> = { ...listCosts[element] };
   if (list[2] !== '') {
     for (const [kind, cost] of Object.entries(baseCosts[element] ?? {})) costs[kind] = cost + 1; // int[2] given as 3
@@ -126,7 +126,7 @@ function readable(name: string, parameters: readonly Parameter[]): string {
   const positional = parameters.filter((parameter) => !parameter.keywordOnly).map(show);
   const named = parameters.filter((parameter) => parameter.keywordOnly).map(show);
   if (named.length > 0) positional.push(`{ ${named.join(', ')} }`);
-  return `${camelCase(name.split('.')[0] as string)}(${positional.join(', ')})`;
+  return `${camelCase(name.split('.')[0]!)}(${positional.join(', ')})`;
 }
 
 /** The kinds of a call: one letter per positional argument, and the kinds of the named ones. */
@@ -161,7 +161,7 @@ export function chooseOverload(overloads: readonly Overload[], call: CallKinds):
 /** The kinds with the arguments from `spread` on made one array, if they can be. */
 function foldSpread({ spread, parameters }: Overload, kinds: string): string | undefined {
   const rest = kinds.slice(spread);
-  const isTensors = (parameters[spread] as Parameter).type === 'Tensor[]';
+  const isTensors = parameters[spread]!.type === 'Tensor[]';
   if (!(isTensors ? /^T+$/ : /^[ig]+$/).test(rest)) return undefined;
   return kinds.slice(0, spread) + (isTensors ? 'A' : 'I');
 }
@@ -173,7 +173,7 @@ function costOf(overload: Overload, call: CallKinds): number {
   let cost = 0;
   let numNamed = 0;
   for (let i = 0; i < parameters.length; i++) {
-    const parameter = parameters[i] as Parameter;
+    const parameter = parameters[i]!;
     let kind = 'u';
     if (i < given) kind = call.positional.charAt(i);
     else {

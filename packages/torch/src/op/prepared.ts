@@ -82,7 +82,7 @@ export function releaseHandles(handles: Int32Array, count: number): void {
 export function ownBytesOfHandle(handle: number): number {
   if (native.storageUseCount(handle) > 1) return Number.POSITIVE_INFINITY;
   native.meta(handle);
-  return (shared[META_NUMEL] as number) * (shared[META_ITEM_SIZE] as number);
+  return shared[META_NUMEL]! * shared[META_ITEM_SIZE]!;
 }
 
 /** A second handle of the same tensor. @example Tensor.adopt(duplicateHandle(x.handle)) */
@@ -93,19 +93,19 @@ export function duplicateHandle(handle: number): number {
 /** The size of one dimension, by handle. @example sizeOfHandle(x.handle, -1) */
 export function sizeOfHandle(handle: number, dim: number): number {
   native.meta(handle);
-  const dims = shared[META_DIMS] as number;
+  const dims = shared[META_DIMS]!;
   const at = dim < 0 ? dim + dims : dim;
-  if (at >= 0 && at < dims) return shared[META_SIZES + at] as number;
+  if (at >= 0 && at < dims) return shared[META_SIZES + at]!;
   throw new TorchError('INDEX', `dimension ${dim} does not exist: the tensor has ${dims}`);
 }
 
 /** What a tensor is, apart from its values: for `hasDescription`. @example const last = describeHandle(x.handle) */
 export function describeHandle(handle: number): Float64Array {
   native.meta(handle);
-  const dims = shared[META_DIMS] as number;
+  const dims = shared[META_DIMS]!;
   const description = new Float64Array(DESCRIPTION + dims);
-  for (let i = 0; i < DESCRIPTION; i++) description[i] = shared[i] as number;
-  for (let i = 0; i < dims; i++) description[DESCRIPTION + i] = shared[META_SIZES + i] as number;
+  for (let i = 0; i < DESCRIPTION; i++) description[i] = shared[i]!;
+  for (let i = 0; i < dims; i++) description[DESCRIPTION + i] = shared[META_SIZES + i]!;
   return description;
 }
 
@@ -169,7 +169,7 @@ interface Place {
 }
 
 function place(op: BoundOp, at: number, operand: Operand | undefined, keep: KeepConstant): Place {
-  const arg = op.args[at] as BoundArgument;
+  const arg = op.args[at]!;
   if (operand === undefined) return { register: keep(undefined) };
   if ('fixed' in operand) {
     const { fixed } = operand;
@@ -242,14 +242,14 @@ function placeList(op: BoundOp, arg: BoundArgument, items: readonly Operand[], k
   const list = /^(.*)\[\d*\]\??$/.exec(arg.type);
   if (list === null)
     throw new TorchError('BAD_ARGUMENT', `${op.fullName}: argument '${arg.key}' is ${arg.type}, and is given a list`);
-  const isTensors = isTensorType(list[1] as string);
+  const isTensors = isTensorType(list[1]!);
   if (!isTensors && items.every((item) => 'fixed' in item)) {
     const values = items.map((item) => (item as { fixed: unknown }).fixed);
     return { register: keepFixed(op, arg, values, keep) };
   }
   const element: BoundArgument = {
     ...arg,
-    type: list[1] as string,
+    type: list[1]!,
     encode: (value) => (arg.encode([value]) as unknown[])[0],
   };
   const places = items.map((item): Place => {
@@ -267,7 +267,7 @@ function placeList(op: BoundOp, arg: BoundArgument, items: readonly Operand[], k
       register: -1,
       read: (registers) => {
         const values = new Array<unknown>(length);
-        for (let i = 0; i < length; i++) values[i] = registers[from[i] as number];
+        for (let i = 0; i < length; i++) values[i] = registers[from[i]!];
         return values;
       },
     };
@@ -296,10 +296,7 @@ function boxedRun(op: BoundOp, operands: readonly (Operand | undefined)[], keep:
   const temporary = places.flatMap(({ read }, i) => {
     const operand = operands[i];
     const isMade =
-      read !== undefined &&
-      operand !== undefined &&
-      'register' in operand &&
-      isTensorType((op.args[i] as BoundArgument).type);
+      read !== undefined && operand !== undefined && 'register' in operand && isTensorType(op.args[i]!.type);
     return isMade ? [i] : [];
   });
   const values = (registers: Registers): unknown[] =>
@@ -336,7 +333,7 @@ function spreadRun(call: Call, from: readonly number[]): PreparedCall['run'] {
     default:
       return (r) => {
         const values = new Array<unknown>(from.length);
-        for (let i = 0; i < from.length; i++) values[i] = r[from[i] as number];
+        for (let i = 0; i < from.length; i++) values[i] = r[from[i]!];
         return call(...values);
       };
   }
@@ -349,7 +346,7 @@ function slowRun(op: BoundOp, operands: readonly (Operand | undefined)[], keep: 
     const made: Tensor[] = [];
     const given = places.map(({ read, register }, i) => {
       const value = read === undefined ? registers[register] : read(registers);
-      if (typeof value !== 'number' || !isTensorType((op.args[i] as BoundArgument).type)) return value;
+      if (typeof value !== 'number' || !isTensorType(op.args[i]!.type)) return value;
       const tensor = unscoped(() => Tensor.adopt(native.duplicate(value)));
       made.push(tensor);
       return tensor;
@@ -383,11 +380,11 @@ function hotRun(
   if (hot === undefined) return undefined;
   const form = hot.args;
   for (let i = form.length; i < operands.length; i++)
-    if (!isDefault(op.args[i] as BoundArgument, operands[i]) && !(name === 'layer_norm' && i === 5)) return undefined; // its flag for cuDNN does nothing
+    if (!isDefault(op.args[i]!, operands[i]) && !(name === 'layer_norm' && i === 5)) return undefined; // its flag for cuDNN does nothing
   const from: number[] = [];
   let list: readonly number[] | undefined;
   for (let i = 0; i < form.length; i++) {
-    const found = hotPlace(op.args[i] as BoundArgument, form[i] as string, operands[i], keep);
+    const found = hotPlace(op.args[i]!, form[i]!, operands[i], keep);
     if (found === undefined) return undefined;
     if (typeof found === 'number') from.push(found);
     else {
@@ -402,7 +399,7 @@ function hotRun(
 function listRun(run: PreparedCall['run'], list: readonly number[]): PreparedCall['run'] {
   const { length } = list;
   return (registers) => {
-    for (let i = 0; i < length; i++) shared[HOT_LIST + i] = registers[list[i] as number] as number;
+    for (let i = 0; i < length; i++) shared[HOT_LIST + i] = registers[list[i]!] as number;
     return run(registers);
   };
 }

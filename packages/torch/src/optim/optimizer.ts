@@ -163,12 +163,12 @@ export abstract class Optimizer<O extends BaseOptions = BaseOptions> {
   step(): void {
     const { paramGroups, kind, numbers } = this;
     for (let g = 0; g < paramGroups.length; g++) {
-      const group = paramGroups[g] as ParamGroup<O>;
+      const group = paramGroups[g]!;
       const { buckets } = this.prepare(g);
       writeNumbers(kind, group, numbers);
       const lr: number | Tensor = group.lr;
       const rate = typeof lr === 'number' ? null : lr.handle;
-      for (let b = 0; b < buckets.length; b++) kind.step((buckets[b] as Bucket).native, numbers, rate);
+      for (let b = 0; b < buckets.length; b++) kind.step(buckets[b]!.native, numbers, rate);
     }
   }
 
@@ -182,7 +182,7 @@ export abstract class Optimizer<O extends BaseOptions = BaseOptions> {
 
   /** Where a group is stepped: made at first use, so that a model may move before. */
   private prepare(g: number): Prepared {
-    const group = this.paramGroups[g] as ParamGroup<O>;
+    const group = this.paramGroups[g]!;
     const key = this.kind.slotKey?.(group) ?? 0;
     const known = this.prepared[g];
     if (known !== null && known !== undefined && known.key === key) return known;
@@ -203,7 +203,7 @@ export abstract class Optimizer<O extends BaseOptions = BaseOptions> {
     const buckets = [...places.values()].map(
       (positions): Bucket => ({
         native: native.createBucket(
-          positions.map((i) => (group.params[i] as Tensor).handle),
+          positions.map((i) => group.params[i]!.handle),
           codes,
         ),
         positions,
@@ -222,7 +222,7 @@ export abstract class Optimizer<O extends BaseOptions = BaseOptions> {
       slots.forEach((slot, s) => {
         native.bucketState(bucket, s).forEach((handle, i) => {
           if (handle === null) return;
-          const position = positions[i] as number;
+          const position = positions[i]!;
           const record = found.get(position) ?? {};
           record[slot.name] = Tensor.adopt(handle);
           found.set(position, record);
@@ -247,7 +247,7 @@ export abstract class Optimizer<O extends BaseOptions = BaseOptions> {
   /** What the optimizer remembers of a parameter, under PyTorch's names; the tensors are the optimizer's own. */
   stateOf(parameter: Tensor): Record<string, Tensor> {
     for (let g = 0; g < this.paramGroups.length; g++) {
-      const position = (this.paramGroups[g] as ParamGroup<O>).params.indexOf(parameter);
+      const position = this.paramGroups[g]!.params.indexOf(parameter);
       if (position >= 0) return this.readState(this.prepare(g)).get(position) ?? {};
     }
     throw new TorchError('NOT_FOUND', `${this.kind.name}: the tensor is not a parameter of this optimizer`);
@@ -293,7 +293,7 @@ export abstract class Optimizer<O extends BaseOptions = BaseOptions> {
       );
     }
     source.paramGroups.forEach((saved, g) => {
-      const group = this.paramGroups[g] as ParamGroup<O>;
+      const group = this.paramGroups[g]!;
       const { params: indices, ...groupOptions } = saved;
       checkState(
         this.kind,
@@ -308,7 +308,7 @@ export abstract class Optimizer<O extends BaseOptions = BaseOptions> {
           const state = new Map<number, Record<string, Tensor>>();
           indices.forEach((index, i) => {
             const record = source.state[index];
-            const parameter = group.params[i] as Tensor;
+            const parameter = group.params[i]!;
             if (record !== undefined) state.set(i, adapt(record, { parameter, slots: prepared.slots, copy }));
           });
           this.writeState(prepared, state);
@@ -380,7 +380,7 @@ function unmark(value: unknown): unknown {
 /** Writes the numbers of a step: booleans as 0 or 1, what is null or a tensor as NaN, `betas.1` from the array `betas`. */
 function writeNumbers<O extends BaseOptions>(kind: Kind<O>, options: O, to: Float64Array): void {
   for (let i = 0; i < kind.numbers.length; i++) {
-    const name = kind.numbers[i] as string;
+    const name = kind.numbers[i]!;
     to[i] = kind.numberOf?.(name, options) ?? plainNumber(options as unknown as Record<string, unknown>, name);
   }
 }
@@ -441,7 +441,7 @@ function checkState<O extends BaseOptions>(
   const misfits = records.flatMap((record, i) =>
     Object.entries(record ?? {}).flatMap(([name, value]) => {
       const slot = slots.find((each) => each.name === name);
-      const shape = shapeOf(slot, group.params[i] as Tensor);
+      const shape = shapeOf(slot, group.params[i]!);
       const fits = value instanceof Tensor && (value.dim() === 0 || value.shape.join(', ') === shape);
       return fits ? [] : [`${name} of parameter ${i} does not have the shape [${shape}]`];
     }),

@@ -24,7 +24,7 @@ const kind: Kind<RpropOptions> = {
         'BAD_ARGUMENT',
         `Rprop: etas are a number between 0 and 1 and one above 1, got ${JSON.stringify(etas)}`,
       );
-    if (stepSizes.length !== 2 || !((stepSizes[0] as number) <= (stepSizes[1] as number)))
+    if (stepSizes.length !== 2 || !(stepSizes[0]! <= stepSizes[1]!))
       throw new TorchError(
         'BAD_ARGUMENT',
         `Rprop: stepSizes are the least and the largest step, got ${JSON.stringify(stepSizes)}`,

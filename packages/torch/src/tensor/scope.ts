@@ -82,7 +82,7 @@ export class Scope {
     if (items.length > batch.length) batch = new Int32Array(items.length * 2);
     let count = 0;
     for (let i = 0; i < items.length; i++) {
-      const item = items[i] as Owned;
+      const item = items[i]!;
       if (item.owner !== this || item.h === 0) continue;
       if (item.freeHandle === undefined) batch[count++] = item.h;
       else item.freeHandle(item.h);

@@ -77,8 +77,8 @@ export class Tensor implements Owned {
   /** Sizes of the dimensions. @example zeros([2, 3]).shape // [2, 3] */
   get shape(): number[] {
     native.meta(this.handle);
-    const sizes = new Array<number>(meta[META_DIMS] as number);
-    for (let i = 0; i < sizes.length; i++) sizes[i] = meta[META_SIZES + i] as number;
+    const sizes = new Array<number>(meta[META_DIMS]!);
+    for (let i = 0; i < sizes.length; i++) sizes[i] = meta[META_SIZES + i]!;
     return sizes;
   }
 
@@ -87,8 +87,8 @@ export class Tensor implements Owned {
   stride(dim: number): number;
   stride(dim?: number): number | number[] {
     native.meta(this.handle);
-    const steps = Array.from({ length: meta[META_DIMS] as number }, (_, i) => meta[META_STRIDES + i] as number);
-    return dim === undefined ? steps : (steps[this.wrapDim(dim)] as number);
+    const steps = Array.from({ length: meta[META_DIMS]! }, (_, i) => meta[META_STRIDES + i]!);
+    return dim === undefined ? steps : steps[this.wrapDim(dim)]!;
   }
 
   /** Size of one dimension, or all of them. @example x.size(-1) */
@@ -96,13 +96,13 @@ export class Tensor implements Owned {
   size(dim: number): number;
   size(dim?: number): number | number[] {
     const sizes = this.shape;
-    return dim === undefined ? sizes : (sizes[this.wrapDim(dim)] as number);
+    return dim === undefined ? sizes : sizes[this.wrapDim(dim)]!;
   }
 
   /** Number of dimensions. */
   dim(): number {
     native.meta(this.handle);
-    return meta[META_DIMS] as number;
+    return meta[META_DIMS]!;
   }
 
   /** Number of dimensions, as in `x.ndim`. */
@@ -113,44 +113,44 @@ export class Tensor implements Owned {
   /** Number of elements. */
   numel(): number {
     native.meta(this.handle);
-    return meta[META_NUMEL] as number;
+    return meta[META_NUMEL]!;
   }
 
   /** The type of the elements. */
   get dtype(): DType {
     native.meta(this.handle);
-    return dtypeOfCode(meta[META_DTYPE] as number);
+    return dtypeOfCode(meta[META_DTYPE]!);
   }
 
   /** Where the tensor lives. */
   get device(): Device {
     if (recorder !== null) return recorder.deviceOf(this);
     native.meta(this.handle);
-    return deviceText(meta[META_DEVICE_TYPE] as number, meta[META_DEVICE_INDEX] as number);
+    return deviceText(meta[META_DEVICE_TYPE]!, meta[META_DEVICE_INDEX]!);
   }
 
   /** `strided` for ordinary tensors. */
   get layout(): string {
     native.meta(this.handle);
-    return layouts[meta[META_LAYOUT] as number] ?? `layout${meta[META_LAYOUT]}`;
+    return layouts[meta[META_LAYOUT]!] ?? `layout${meta[META_LAYOUT]}`;
   }
 
   /** Bytes of all elements. */
   get nbytes(): number {
     native.meta(this.handle);
-    return (meta[META_NUMEL] as number) * (meta[META_ITEM_SIZE] as number);
+    return meta[META_NUMEL]! * meta[META_ITEM_SIZE]!;
   }
 
   /** Bytes of one element. */
   elementSize(): number {
     native.meta(this.handle);
-    return meta[META_ITEM_SIZE] as number;
+    return meta[META_ITEM_SIZE]!;
   }
 
   /** Where the tensor begins in its storage, in elements. */
   storageOffset(): number {
     native.meta(this.handle);
-    return meta[META_STORAGE_OFFSET] as number;
+    return meta[META_STORAGE_OFFSET]!;
   }
 
   /** Whether elements lie in order without holes. */
@@ -285,7 +285,7 @@ export class Tensor implements Owned {
     let next = 0;
     const build = (level: number): NestedArray => {
       if (level === sizes.length) return element(next++);
-      return Array.from({ length: sizes[level] as number }, () => build(level + 1));
+      return Array.from({ length: sizes[level]! }, () => build(level + 1));
     };
     return build(0);
   }
@@ -390,13 +390,13 @@ function elementReader(dtype: DType, flat: TypedArray): (index: number) => Eleme
   if (dtype === bool) return (i) => flat[i] === 1;
   if (flat instanceof BigInt64Array || flat instanceof BigUint64Array) {
     return (i) => {
-      const whole = flat[i] as bigint;
+      const whole = flat[i]!;
       return whole >= BigInt(Number.MIN_SAFE_INTEGER) && whole <= BigInt(Number.MAX_SAFE_INTEGER)
         ? Number(whole)
         : whole;
     };
   }
-  return (i) => flat[i] as number;
+  return (i) => flat[i]!;
 }
 
 /** The handle of what a method takes, which must be a tensor. */

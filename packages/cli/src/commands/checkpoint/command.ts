@@ -59,5 +59,5 @@ export function registerCheckpointCommand(program: Command): void {
 function pair(text: string, earlier: Readonly<Record<string, string>> | undefined): Record<string, string> {
   const match = /^([^=]*)=([^=]*)$/.exec(text);
   if (match === null) throw new InvalidArgumentError('Write two names, as in --rename blocks=transformer.h.');
-  return { ...earlier, [match[1] as string]: match[2] as string };
+  return { ...earlier, [match[1]!]: match[2]! };
 }

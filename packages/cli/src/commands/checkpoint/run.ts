@@ -72,7 +72,7 @@ function describe(manifest: Manifest): string {
   const { step, finite, layout, schedule, files, tensors, groups, states } = manifest;
   const kinds = { parameter: [0, 0], buffer: [0, 0], optimizer: [0, 0] } as Record<string, [number, number]>;
   for (const { kind, shape } of Object.values(tensors)) {
-    const entry = kinds[kind] as [number, number];
+    const entry = kinds[kind]!;
     entry[0]++;
     entry[1] += shape.reduce((product, length) => product * length, 1);
   }
@@ -82,9 +82,9 @@ function describe(manifest: Manifest): string {
     [
       ['step', `${step}${finite ? '' : ', with numbers that are not finite'}`],
       ['saved at', place(layout.ranks, layout.stages, schedule)],
-      ['parameters', amount(kinds['parameter'] as [number, number])],
-      ['buffers', amount(kinds['buffer'] as [number, number])],
-      ['optimizer', `${amount(kinds['optimizer'] as [number, number])}, ${plural(groups.length, 'group')}`],
+      ['parameters', amount(kinds['parameter']!)],
+      ['buffers', amount(kinds['buffer']!)],
+      ['optimizer', `${amount(kinds['optimizer']!)}, ${plural(groups.length, 'group')}`],
       ['states', Object.keys(states).join(', ') || 'none'],
       ...Object.entries(files).map(([name, { bytes }], i) => [i === 0 ? 'files' : '', `${name}, ${size(bytes)}`]),
     ],

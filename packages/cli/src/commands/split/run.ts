@@ -42,7 +42,7 @@ function readBorder(text: string): [string, SplitPoint] {
   const match = /^(.+):(beginning|end)$/.exec(text);
   if (match === null)
     throw new UsageError(`--at ${text}: write a module and beginning or end, as in --at layers.4:beginning`);
-  return [match[1] as string, match[2] as SplitPoint];
+  return [match[1]!, match[2] as SplitPoint];
 }
 
 /** What the columns mean. */

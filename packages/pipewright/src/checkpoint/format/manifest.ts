@@ -181,8 +181,8 @@ type Box = readonly [begin: readonly number[], size: readonly number[]];
 
 function meet([a, sizeA]: Box, [b, sizeB]: Box): boolean {
   return a.every((at, dim) => {
-    const [other, size] = [b[dim] as number, sizeB[dim] as number];
-    return at < other + size && other < at + (sizeA[dim] as number);
+    const [other, size] = [b[dim]!, sizeB[dim]!];
+    return at < other + size && other < at + sizeA[dim]!;
   });
 }
 
@@ -204,8 +204,7 @@ function tensorProblem(tensor: unknown, files: Readonly<Record<string, unknown>>
     const begin = piece.offset ?? shape.map(() => 0);
     if (!isShape(box) || !isShape(begin) || box.length !== shape.length || begin.length !== shape.length)
       return 'a piece has no sound box';
-    if (box.some((size, dim) => size + (begin[dim] as number) > (shape[dim] as number)))
-      return 'a piece reaches beyond the tensor';
+    if (box.some((size, dim) => size + begin[dim]! > shape[dim]!)) return 'a piece reaches beyond the tensor';
     covered += box.reduce((product, size) => product * size, 1);
     boxes.push([begin, box]);
   }

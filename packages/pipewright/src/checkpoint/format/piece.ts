@@ -43,16 +43,12 @@ export interface Common {
 /** What two parts have in common; null where it is nothing. */
 export function commonOf(first: Part, second: Part): Common | null {
   const [a, b] = [beginOf(first), beginOf(second)];
-  const begin = a.map((at, dim) => Math.max(at, b[dim] as number));
-  const shape = begin.map(
-    (at, dim) =>
-      Math.min((a[dim] as number) + (first.local[dim] as number), (b[dim] as number) + (second.local[dim] as number)) -
-      at,
-  );
+  const begin = a.map((at, dim) => Math.max(at, b[dim]!));
+  const shape = begin.map((at, dim) => Math.min(a[dim]! + first.local[dim]!, b[dim]! + second.local[dim]!) - at);
   if (shape.some((size) => size <= 0)) return null;
   return {
-    inFirst: begin.map((at, dim) => at - (a[dim] as number)),
-    inSecond: begin.map((at, dim) => at - (b[dim] as number)),
+    inFirst: begin.map((at, dim) => at - a[dim]!),
+    inSecond: begin.map((at, dim) => at - b[dim]!),
     shape,
   };
 }
@@ -60,7 +56,7 @@ export function commonOf(first: Part, second: Part): Common | null {
 /** The box of a tensor. */
 export function boxOf(tensor: Tensor, begin: readonly number[], shape: readonly number[]): Tensor {
   return shape.reduce(
-    (view, size, dim) => (size === view.shape[dim] ? view : view.narrow(dim, begin[dim] as number, size)),
+    (view, size, dim) => (size === view.shape[dim] ? view : view.narrow(dim, begin[dim]!, size)),
     tensor,
   );
 }
@@ -74,8 +70,8 @@ export function rangeOf(
   let first = 0;
   let last = 0;
   shape.forEach((size, dim) => {
-    first = first * size + (begin[dim] as number);
-    last = last * size + (begin[dim] as number) + (box[dim] as number) - 1;
+    first = first * size + begin[dim]!;
+    last = last * size + begin[dim]! + box[dim]! - 1;
   });
   return [first, last + 1];
 }

@@ -60,7 +60,7 @@ export class CheckpointReader {
 
   /** What is known of a stored tensor. */
   stored(key: string): StoredTensor {
-    return this.manifest.tensors[key] as StoredTensor;
+    return this.manifest.tensors[key]!;
   }
 
   /** Checks files that hold no tensors: the index and what the user has added. */
@@ -70,7 +70,7 @@ export class CheckpointReader {
 
   /** Checks a file that holds no tensors. */
   checkText(name: string): void {
-    const file = this.manifest.files[name] as StoredFile;
+    const file = this.manifest.files[name]!;
     const path = join(this.path, name);
     this.checkSize(path, file);
     using mapped = this.map(path);
@@ -91,9 +91,9 @@ export class CheckpointReader {
       const names = [...wanted.keys()];
       wanted.clear();
       hashRanges(bytes, blocks).forEach((hash, i) => {
-        const block = blocks[i] as WantedBlock;
+        const block = blocks[i]!;
         this.checkHash(join(this.path, name), hash, block.hash, block.key);
-        checked.add(names[i] as string);
+        checked.add(names[i]!);
       });
     }
   }
@@ -119,7 +119,7 @@ export class CheckpointReader {
         if (checked.has(name)) continue;
         const offset = entry.offset + block * BLOCK;
         const length = Math.min(BLOCK, entry.offset + entry.bytes - offset);
-        wanted.set(name, { key, offset, length, hash: piece.hashes[block] as string });
+        wanted.set(name, { key, offset, length, hash: piece.hashes[block]! });
       }
       this.bytes += elementsOf(common.shape) * type.itemSize;
     }
@@ -158,9 +158,7 @@ export class CheckpointReader {
 
   private boxIn(key: string, { piece, common }: Overlap): Tensor {
     const { bytes, header } = this.file(piece.file);
-    const { offset, dtype, shape } = header.entries.get(key) as NonNullable<
-      ReturnType<SafetensorsHeader['entries']['get']>
-    >;
+    const { offset, dtype, shape } = header.entries.get(key)!;
     return boxOf(viewBytes(bytes, { offset, dtype, shape }), common.inFirst, common.shape);
   }
 
@@ -174,7 +172,7 @@ export class CheckpointReader {
     const known = this.open.get(name);
     if (known !== undefined) return known;
     const path = join(this.path, name);
-    const stored = this.manifest.files[name] as StoredFile;
+    const stored = this.manifest.files[name]!;
     this.checkSize(path, stored);
     const { mapped, bytes } = this.map(path);
     try {

@@ -99,7 +99,7 @@ function planOptimizer(where: string, { optimizer, at, byTensor, source }: Optim
   for (const group of optimizer.paramGroups) {
     let found: Readonly<Record<string, unknown>> | null = null;
     for (const parameter of group.params) {
-      const owner = byTensor.get(parameter) as StateTensor;
+      const owner = byTensor.get(parameter)!;
       const names = [owner.key, ...owner.aliases];
       const own = source.optionsOf(names, at);
       if (own === null)
@@ -123,7 +123,7 @@ function planOptimizer(where: string, { optimizer, at, byTensor, source }: Optim
 }
 
 function slotsFor(where: string, owner: StateTensor, source: TensorSource): Map<string, Wanted> {
-  const key = source.keyOf([owner.key, ...owner.aliases]) as string;
+  const key = source.keyOf([owner.key, ...owner.aliases])!;
   return new Map(
     source.slotsOf(key).map((slot) => {
       const shape = source.shapeOf(`${key}/${slot}`);
@@ -161,7 +161,7 @@ type OptimizerTensors = Record<number, Record<string, Tensor>>;
 function loadOptimizer({ optimizer, options }: OptimizerPlan, state: OptimizerTensors): void {
   let next = 0;
   const paramGroups = optimizer.paramGroups.map((group, g) => {
-    const kept = keepTensors(group, options[g] as Readonly<Record<string, unknown>>);
+    const kept = keepTensors(group, options[g]!);
     return { ...kept, params: group.params.map(() => next++) };
   });
   optimizer.loadStateDict({ state, paramGroups } as optim.OptimizerState, { copy: false });

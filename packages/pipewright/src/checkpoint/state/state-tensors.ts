@@ -86,7 +86,7 @@ export function weightsOf(stages: readonly PipelineStage[]): StateTensor[] {
         isBuffer,
       },
     ]) => ({
-      key: key as string,
+      key: key!,
       kind: isBuffer ? 'buffer' : 'parameter',
       tensor,
       part: pieceOf(tensor),
@@ -128,7 +128,7 @@ export function optimizerTensors(
     const flat = optimizer.paramGroups.flatMap(({ params }) => params);
     const owners = flat.map((parameter) => known.get(parameter) ?? refuseParameter(at));
     for (const [index, record] of Object.entries(state)) {
-      const owner = owners[Number(index)] as StateTensor;
+      const owner = owners[Number(index)]!;
       for (const [slot, tensor] of Object.entries(record as Record<string, Tensor>))
         tensors.push({
           ...owner,
@@ -141,7 +141,7 @@ export function optimizerTensors(
     }
     paramGroups.forEach((group, g) => {
       const { params, paramNames: _, ...options } = group as typeof group & { paramNames?: unknown };
-      groups.push({ optimizer: at, group: g, options, params: params.map((i) => (owners[i] as StateTensor).key) });
+      groups.push({ optimizer: at, group: g, options, params: params.map((i) => owners[i]!.key) });
     });
   });
   return { tensors, groups };

@@ -60,8 +60,8 @@ export class WeightsFolder {
 
   /** A tensor over the file. */
   read(name: string): Tensor {
-    const entry = this.entry(name) as SafetensorsEntry;
-    return this.file(this.fileOf.get(name) as string).mapped.tensor(entry);
+    const entry = this.entry(name)!;
+    return this.file(this.fileOf.get(name)!).mapped.tensor(entry);
   }
 
   dispose(): void {

@@ -26,7 +26,7 @@ function files(name: string): { place: string; config: object; ids: Tensor; logi
   const place = fileURLToPath(new URL(`../../../../../testdata/transformers/${name}`, import.meta.url));
   const config = JSON.parse(readFileSync(join(place, 'config.json'), 'utf8')) as object;
   const golden = loadSafetensors(join(place, 'logits.safetensors'));
-  return { place, config, ids: golden.get('ids') as Tensor, logits: golden.get('logits') as Tensor };
+  return { place, config, ids: golden.get('ids')!, logits: golden.get('logits')! };
 }
 
 type Kind = typeof Gpt2Stage | typeof LlamaStage;
@@ -73,7 +73,7 @@ describe.each(models)('%s', (name, Stage) => {
           ),
         );
         expect([...after.keys()].sort()).toEqual([...before.keys()].sort());
-        for (const [key, tensor] of after) expect(tensor.equal(before.get(key) as Tensor), key).toBe(true);
+        for (const [key, tensor] of after) expect(tensor.equal(before.get(key)!), key).toBe(true);
       });
     },
   );

@@ -141,7 +141,7 @@ export function saveWeights(path: string, options: SaveWeightsOptions): void {
       for (const { at, key } of plan.writes[rank] ?? []) {
         const other = renamed(where, options.rename, key);
         if (other === null) continue;
-        const tensor = (weights[at] as StateTensor).tensor.detach();
+        const tensor = weights[at]!.tensor.detach();
         tensors.set(other.name, other.transpose === true ? tensor.t() : tensor);
         own[other.name] = tensor.nbytes;
       }

@@ -85,7 +85,7 @@ function writeFiles(job: WriteJob, fs: FileSystem, path: string): RankPart {
         kind,
         dtype,
         shape,
-        pieces: [{ file: file.name, ...(box ?? {}), hashes: written.hashes[i] as string[] }],
+        pieces: [{ file: file.name, ...(box ?? {}), hashes: written.hashes[i]! }],
       };
   }
   return { attempt: job.attempt, finite, files, tensors, groups: job.groups, states: job.states };
@@ -110,11 +110,11 @@ function writeTensors(
         const chunk = fromTypedArray(view, [length], { share: true });
         let [hashed, written] = [0, 0];
         while (hashed < length) {
-          const item = tensors[at] as (typeof tensors)[number];
+          const item = tensors[at]!;
           const size = Math.min(BLOCK, item.bytes - done, length - hashed);
           if (size > 0) {
             const found = scanBytes(chunk, { offset: hashed, length: size, dtype: item.dtype as 'float32' });
-            (hashes[at] as string[]).push(found.hash);
+            hashes[at]!.push(found.hash);
             finite &&= found.finite;
           }
           hashed += size;
@@ -183,7 +183,7 @@ function waitForParts(job: WriteJob, fs: FileSystem): RankPart[] {
     }
     sleep(pause);
   }
-  return Array.from({ length: job.ranks - 1 }, (_, i) => found.get(i + 1) as RankPart);
+  return Array.from({ length: job.ranks - 1 }, (_, i) => found.get(i + 1)!);
 }
 
 /** The other ranks: until the first one has completed it. */
@@ -252,7 +252,7 @@ function mergeStates(parts: readonly RankPart[]): Record<string, StoredState> {
     const held = parts.flatMap(({ states }, rank) => (name in states ? [[rank, states[name] as Json] as const] : []));
     const isSame = new Set(held.map(([, value]) => JSON.stringify(value))).size === 1;
     merged[name] = isSame
-      ? { all: (held[0] as readonly [number, Json])[1] }
+      ? { all: held[0]![1] }
       : { ranks: Object.fromEntries(held.map(([rank, value]) => [String(rank), value])) };
   }
   return merged;

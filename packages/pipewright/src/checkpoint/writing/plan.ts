@@ -112,17 +112,15 @@ export function planWrites(ranks: readonly RankHoldings[]): WritePlan {
     ([a, first], [b, second]) => bytesOf(second as [Holder]) - bytesOf(first as [Holder]) || (a < b ? -1 : 1),
   );
   for (const [, list] of inOrder) {
-    const chosen = list.reduce((best, each) =>
-      (loads[each.rank] as number) < (loads[best.rank] as number) ? each : best,
-    );
-    (loads[chosen.rank] as number) += bytesOf([chosen]);
+    const chosen = list.reduce((best, each) => (loads[each.rank]! < loads[best.rank]! ? each : best));
+    loads[chosen.rank]! += bytesOf([chosen]);
     writes[chosen.rank]?.push({ at: chosen.at, key: canonical(chosen.held) });
   }
   for (const list of writes) list.sort((a, b) => a.at - b.at);
   const isWhole = holders.every(({ held }) => held.kind === 'optimizer' || held.part.offset === null);
   const writersOf = (kind: FileKind): number[] =>
     ranks.flatMap(({ tensors }, rank) =>
-      writes[rank]?.some(({ at }) => fileKindOf(tensors[at] as HeldTensor) === kind) === true ? [rank] : [],
+      writes[rank]?.some(({ at }) => fileKindOf(tensors[at]!) === kind) === true ? [rank] : [],
     );
   const writers = {
     model: writersOf('model'),
@@ -141,7 +139,7 @@ function canonicalNames(holders: readonly Holder[]): (held: HeldTensor) => strin
     const known = owners.get(keyOf(held));
     if (known === undefined || held.stage < known.stage) owners.set(keyOf(held), held);
   }
-  return (held) => (held.tie === null ? held.key : (owners.get(keyOf(held)) as HeldTensor).key);
+  return (held) => (held.tie === null ? held.key : owners.get(keyOf(held))!.key);
 }
 
 function slotOf({ kind, key }: HeldTensor): string {

@@ -119,13 +119,13 @@ export class CheckpointSave {
   get error(): PipelineError | null {
     if (!this.isDone) return null;
     this.isTold = true;
-    const { error } = this.result as WriteResult;
+    const { error } = this.result!;
     return error === undefined ? null : saveError(error);
   }
 
   /** How long writing took on this rank, and how long until all was complete, in milliseconds; null while it is under way. */
   get times(): { readonly writeMs: number; readonly totalMs: number } | null {
-    return this.isDone ? (this.result as WriteResult) : null;
+    return this.isDone ? this.result! : null;
   }
 
   /** Waits until the checkpoint is complete on all ranks; throws where it could not be written. */
@@ -226,7 +226,7 @@ const fileKinds: readonly FileKind[] = ['model', 'model-parts', 'optimizer'];
 
 /** Copies what this rank writes into the writer's memory, as it will lie in the files. */
 function copyTensors(memory: SnapshotMemory, tensors: readonly StateTensor[], { plan, rank }: Agreed): FileJob[] {
-  const mine = (plan.writes[rank] ?? []).map(({ at, key }) => ({ ...(tensors[at] as StateTensor), key }));
+  const mine = (plan.writes[rank] ?? []).map(({ at, key }) => ({ ...tensors[at]!, key }));
   return fileKinds.flatMap((kind) => {
     const list = mine.filter((each) => fileKindOf(each) === kind);
     if (list.length === 0) return [];

@@ -45,9 +45,9 @@ export class SnapshotMemory {
     let open = false;
     for (const { bytes } of items) {
       const last = sizes.length - 1;
-      if (open && (sizes[last] as number) + bytes <= LARGEST) {
-        places.push({ chunk: last, at: sizes[last] as number });
-        (sizes[last] as number) += bytes;
+      if (open && sizes[last]! + bytes <= LARGEST) {
+        places.push({ chunk: last, at: sizes[last]! });
+        sizes[last]! += bytes;
         continue;
       }
       places.push({ chunk: sizes.length, at: 0 });
@@ -58,9 +58,9 @@ export class SnapshotMemory {
       open = bytes <= LARGEST;
     }
     const blocks = sizes.map((size) => this.take(size));
-    items.forEach((item, i) => fill(blocks, places[i] as Place, item));
+    items.forEach((item, i) => fill(blocks, places[i]!, item));
     this.used.push(...blocks);
-    return blocks.map(({ memory }, i) => ({ memory, bytes: sizes[i] as number }));
+    return blocks.map(({ memory }, i) => ({ memory, bytes: sizes[i]! }));
   }
 
   private readonly used: Block[] = [];
@@ -94,7 +94,7 @@ function fill(blocks: readonly Block[], { chunk, at }: Place, { tensor, dtype, b
   if (bytes === 0) return;
   const source = tensor.detach();
   if (bytes <= LARGEST) {
-    const { tensor: memory } = blocks[chunk] as Block;
+    const { tensor: memory } = blocks[chunk]!;
     viewBytes(memory, { offset: at, dtype, shape: source.shape }).copy_(source);
     return;
   }
@@ -102,7 +102,7 @@ function fill(blocks: readonly Block[], { chunk, at }: Place, { tensor, dtype, b
   const most = LARGEST / dtype.itemSize;
   for (let first = 0, next = chunk; first < flat.numel(); first += most, next++) {
     const count = Math.min(most, flat.numel() - first);
-    const { tensor: memory } = blocks[next] as Block;
+    const { tensor: memory } = blocks[next]!;
     viewBytes(memory, { offset: 0, dtype, shape: [count] }).copy_(flat.narrow(0, first, count));
   }
 }

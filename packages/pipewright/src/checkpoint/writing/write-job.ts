@@ -1,4 +1,5 @@
 /** @file What the writing thread is told, and what it answers. */
+import type { PipelineErrorCode } from '../../base/errors.ts';
 import type { Json } from '../format/codec.ts';
 import type { SavedLayout, StoredState, StoredTensor } from '../format/manifest.ts';
 import type { Chunk } from './snapshot-memory.ts';
@@ -64,7 +65,7 @@ export interface WriteJob {
 /** How a save ended. */
 export interface WriteResult {
   /** What went wrong; absent where nothing did. */
-  readonly error?: { readonly code: string; readonly message: string };
+  readonly error?: { readonly code: PipelineErrorCode; readonly message: string };
   /** Whether all numbers are finite, on the ranks that were asked. */
   readonly finite: boolean;
   /** Bytes that this rank wrote. */
@@ -73,4 +74,9 @@ export interface WriteResult {
   readonly writeMs: number;
   /** Time until the checkpoint was complete. */
   readonly totalMs: number;
+}
+
+/** The result of a save that failed. */
+export function failedSave(code: PipelineErrorCode, message: string, totalMs: number = 0): WriteResult {
+  return { error: { code, message }, finite: true, bytes: 0, writeMs: 0, totalMs };
 }

@@ -3,7 +3,7 @@ import { type MessagePort, workerData } from 'node:worker_threads';
 import { describeFileError } from '@pipewright/torch/files';
 import { writeCheckpoint } from './commit.ts';
 import { type FileSystem, realFileSystem } from './file-system.ts';
-import type { WriteJob, WriteResult } from './write-job.ts';
+import { failedSave, type WriteJob, type WriteResult } from './write-job.ts';
 
 /** What the thread is started with. */
 export interface WriterStart {
@@ -26,9 +26,11 @@ function run(job: WriteJob): WriteResult {
     return writeCheckpoint({ ...job, isGivenUp: () => Atomics.load(finished, 2) >= number }, fs);
   } catch (error) {
     const path = `${job.folder}/${job.name}`;
-    const message = `saveCheckpoint: ${path} was not written: ${describeFileError(error)}; the run goes on and earlier checkpoints are as they were; make room, or save to another folder`;
-    const totalMs = performance.now() - start;
-    return { error: { code: 'CANNOT_SAVE', message }, finite: true, bytes: 0, writeMs: 0, totalMs };
+    return failedSave(
+      'CANNOT_SAVE',
+      `saveCheckpoint: ${path} was not written: ${describeFileError(error)}; the run goes on and earlier checkpoints are as they were; make room, or save to another folder`,
+      performance.now() - start,
+    );
   }
 }
 

@@ -1,10 +1,10 @@
 /** @file The writing thread as seen by a rank: jobs go out, results come back, and nobody has to wait for them. */
 import { MessageChannel, type MessagePort, receiveMessageOnPort, Worker } from 'node:worker_threads';
-import { PipelineError, type PipelineErrorCode } from '../../base/errors.ts';
+import { PipelineError } from '../../base/errors.ts';
 import { isInterrupted } from '../../base/interruption.ts';
 import { compiledUrl } from '../../base/module-url.ts';
 import { SnapshotMemory } from './snapshot-memory.ts';
-import type { WriteJob, WriteResult } from './write-job.ts';
+import { failedSave, type WriteJob, type WriteResult } from './write-job.ts';
 import type { WriterStart } from './writer-thread.ts';
 
 /** How long a process that ends waits for a save under way: in good order, and when it has failed. */
@@ -94,8 +94,8 @@ export class Writer {
 }
 
 function lost(error: unknown): WriteResult {
-  const message = `saveCheckpoint: the writing thread ended: ${error instanceof Error ? error.message : String(error)}; save again`;
-  return { error: { code: 'CANNOT_SAVE', message }, finite: true, bytes: 0, writeMs: 0, totalMs: 0 };
+  const why = error instanceof Error ? error.message : String(error);
+  return failedSave('CANNOT_SAVE', `saveCheckpoint: the writing thread ended: ${why}; save again`);
 }
 
 let own: Writer | null = null;
@@ -112,6 +112,6 @@ export function giveUpSaves(): void {
 }
 
 /** The error of a save that failed. */
-export function saveError({ code, message }: { readonly code: string; readonly message: string }): PipelineError {
-  return new PipelineError(code as PipelineErrorCode, message);
+export function saveError({ code, message }: NonNullable<WriteResult['error']>): PipelineError {
+  return new PipelineError(code, message);
 }

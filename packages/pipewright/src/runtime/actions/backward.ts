@@ -1,7 +1,5 @@
 /** @file Backwards: whole, in halves, with the gradients leaving in the middle, and on a thread of their own. */
 import { scope } from '@pipewright/torch';
-import type { Place } from '../../status/rank-status.ts';
-import type { Link, RowMessage } from '../row/links.ts';
 import { perform } from '../row/perform.ts';
 import type { PlannedAction } from '../row/planned-action.ts';
 import type { StepState } from '../row/step-state.ts';
@@ -56,11 +54,11 @@ export function finishBackward(planned: PlannedAction, step: StepState): void {
 /** Takes the gradients that were posted. */
 export function takeOutputGrads({ links: { stage, to }, microbatch: m, waits }: PlannedAction, step: StepState): void {
   for (let i = 0; i < to.length; i++) {
-    const link = to[i] as Link;
+    const link = to[i]!;
     if (link.local !== null) continue; // handed over when they were computed
     const count = stage.sentTo(m, link.stage).length;
     if (count === 0) continue;
-    const payload = take(link.grads[m] as RowMessage, link, waits[i] as Place, step);
+    const payload = take(link.grads[m]!, link, waits[i]!, step);
     stage.setOutputGrads(m, link.stage, unpackGrads(payload, count, link.rank));
   }
 }

@@ -2,8 +2,6 @@
 import { autocast, keep, scope, Tensor } from '@pipewright/torch';
 import { mapTensors, tensorsIn } from '../../base/tree.ts';
 import { pick } from '../../stage/wiring.ts';
-import type { Place } from '../../status/rank-status.ts';
-import type { Link, RowMessage } from '../row/links.ts';
 import type { PlannedAction } from '../row/planned-action.ts';
 import type { StepState } from '../row/step-state.ts';
 import { handOver, unpackValues } from '../transport/values.ts';
@@ -21,9 +19,9 @@ export function forward(planned: PlannedAction, step: StepState): void {
 /** Takes the inputs that were posted. */
 export function takeInputs({ links: { stage, from }, microbatch: m, waits }: PlannedAction, step: StepState): void {
   for (let i = 0; i < from.length; i++) {
-    const link = from[i] as Link;
+    const link = from[i]!;
     if (link.local !== null) continue; // handed over when it was computed
-    const { values, leaves } = unpackValues(take(link.values[m] as RowMessage, link, waits[i] as Place, step));
+    const { values, leaves } = unpackValues(take(link.values[m]!, link, waits[i]!, step));
     stage.setInput(m, link.stage, values, keep(leaves));
   }
 }
@@ -55,7 +53,7 @@ export function giveOutputs(
     // Aliases: what the module returned may be its own (an input, a parameter).
     const own = keep(given === null ? aliases(values) : aliasesOnce(values, given));
     if (training) stage.setOutgoing(m, link.stage, withGrad(own));
-    if (link.local === null) step.outgoing[(link.values[m] as RowMessage).index] = own;
+    if (link.local === null) step.outgoing[link.values[m]!.index] = own;
     else {
       const { values: handed, leaves } = keep(handOver(own));
       link.local.setInput(m, stage.stageIndex, handed, leaves);

@@ -41,7 +41,7 @@ export function lossGradOf(stage: PipelineStage, m: number, step: StepState): Te
   const loss = stage.isLast ? step.losses[m] : undefined;
   if (loss === undefined) return undefined;
   const { options, lossGrads } = step.context;
-  const grad = lossGrads.of(m, loss, step.weights[m] as number);
+  const grad = lossGrads.of(m, loss, step.weights[m]!);
   return options.scaler === undefined ? grad : options.scaler.scale(grad);
 }
 

@@ -12,7 +12,7 @@ import { packValues } from '../transport/values.ts';
 
 /** `RECV_F`: posts the receives of a stage's inputs. */
 export function postValues({ links, microbatch: m }: PlannedAction, step: StepState): void {
-  for (const { local, values } of links.from) if (local === null) post(values[m] as RowMessage, step);
+  for (const { local, values } of links.from) if (local === null) post(values[m]!, step);
 }
 
 /** `RECV_B`: posts the receives of the gradients of what a stage has sent. Nothing comes back for what needs no gradient. */
@@ -20,7 +20,7 @@ export function postGrads({ links: { stage, to }, microbatch: m }: PlannedAction
   for (const { local, grads, stage: destination } of to) {
     if (local !== null) continue;
     const sent = stage.sentTo(m, destination);
-    if (sent.length > 0) post(grads[m] as RowMessage, step, sent);
+    if (sent.length > 0) post(grads[m]!, step, sent);
   }
 }
 
@@ -29,7 +29,7 @@ export function sendValues({ links: { stage, to }, microbatch: m }: PlannedActio
   const { recorder } = step.context;
   for (const { local, values, stage: destination } of to) {
     if (local !== null) continue;
-    const message = values[m] as RowMessage;
+    const message = values[m]!;
     const outgoing = step.outgoing[message.index];
     if (outgoing === undefined)
       throw new PipelineError(
@@ -54,7 +54,7 @@ export function sendGrads({ links: { stage, from }, microbatch: m }: PlannedActi
     if (local !== null) continue;
     const grads = stage.takeInputGrads(m, source);
     if (grads.length === 0) continue;
-    transportOf(step).send(messages[m] as RowMessage, { tensors: recorder?.leaving(grads) ?? grads });
+    transportOf(step).send(messages[m]!, { tensors: recorder?.leaving(grads) ?? grads });
     recorder?.sent(grads);
     for (const grad of grads) grad?.dispose();
   }
@@ -89,5 +89,5 @@ function post(message: RowMessage, step: StepState, like?: readonly GradientTarg
 }
 
 function transportOf(step: StepState): Transport {
-  return step.context.transport as Transport;
+  return step.context.transport!;
 }

@@ -10,13 +10,13 @@ export function sendInBackwards(row: readonly PlannedAction[], { B_SEND_B: execu
   if (execute === undefined) return [...row];
   const result: PlannedAction[] = [];
   for (let at = 0; at < row.length; at++) {
-    const planned = row[at] as PlannedAction;
+    const planned = row[at]!;
     const end = planned.kind === 'B' ? sendAfter(row, at) : -1;
     if (end < 0) {
       result.push(planned);
       continue;
     }
-    const send = row[end] as PlannedAction;
+    const send = row[end]!;
     result.push(...row.slice(at + 1, end), { ...planned, kind: 'B_SEND_B', execute, parts: [send] });
     at = end;
   }
@@ -25,7 +25,7 @@ export function sendInBackwards(row: readonly PlannedAction[], { B_SEND_B: execu
 
 /** Where the gradients of the backward at `at` are sent, if only receives lie between; else -1. */
 function sendAfter(row: readonly PlannedAction[], at: number): number {
-  const { links, microbatch } = row[at] as PlannedAction;
+  const { links, microbatch } = row[at]!;
   let next = at + 1;
   while (row[next]?.kind === 'RECV_F' || row[next]?.kind === 'RECV_B') next++;
   const send = row[next];

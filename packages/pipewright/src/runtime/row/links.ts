@@ -51,9 +51,9 @@ export function linksOf(
       index: messages++,
     }));
   const link = (other: number, from: number, to: number): Link => {
-    const rank = stageToRank[other] as number;
+    const rank = stageToRank[other]!;
     const local = own.get(other) ?? null;
-    const wanted = (descriptions[to] as StageDescription).inputs.filter((input) => input.stage === from);
+    const wanted = descriptions[to]!.inputs.filter((input) => input.stage === from);
     const edge = edgeTag(schedule, from, to);
     const [values, grads] =
       local === null ? [messagesOf(rank, edge, 'forward'), messagesOf(rank, edge, 'backward')] : [[], []];

@@ -13,7 +13,7 @@ import type { StepState } from './step-state.ts';
 export function walk(row: readonly PlannedAction[], step: StepState): Error | null {
   let at = 0;
   try {
-    for (; at < row.length; at++) perform(row[at] as PlannedAction, step);
+    for (; at < row.length; at++) perform(row[at]!, step);
     return null;
   } catch (cause) {
     if (cause instanceof StepRefused) {

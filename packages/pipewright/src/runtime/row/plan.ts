@@ -71,7 +71,7 @@ export class Plan {
     const { action, slot, index, execute } = of;
     const parts = (action.parts ?? []).map((part, i) =>
       this.plan(
-        { action: part, slot, index: index + 1 + i, execute: this.executorOf(part, slot, executors) as Executor },
+        { action: part, slot, index: index + 1 + i, execute: this.executorOf(part, slot, executors)! },
         executors,
       ),
     );
@@ -113,7 +113,7 @@ function isUsed(row: readonly PlannedAction[], { kind, links }: PlannedAction, a
   if (kind !== 'UNSHARD' && kind !== 'RESHARD') return true;
   const step = kind === 'UNSHARD' ? 1 : -1;
   for (let i = at + step; i >= 0 && i < row.length; i += step) {
-    const next = row[i] as PlannedAction;
+    const next = row[i]!;
     if (next.links !== links) continue;
     if (next.kind === 'F') return true;
     if (next.kind === 'UNSHARD' || next.kind === 'RESHARD') return false;

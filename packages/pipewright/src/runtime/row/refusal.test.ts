@@ -37,7 +37,7 @@ describe.each([
     for (const { kept, gradients } of results) {
       const [first] = kept[0] as [(number[] | null)[], unknown];
       gradients.forEach((values, i) =>
-        values?.forEach((value, j) => expect(value).toBeCloseTo(2 * ((first[i] as number[])[j] as number), 12)),
+        values?.forEach((value, j) => expect(value).toBeCloseTo(2 * (first[i]![j] as number), 12)),
       );
     }
   });

@@ -5,7 +5,7 @@
  */
 import { PipelineError } from '../../base/errors.ts';
 import { tensorsIn } from '../../base/tree.ts';
-import type { Payload, Transport } from '../transport/transport.ts';
+import type { Payload } from '../transport/transport.ts';
 import { packValues, unpackValues } from '../transport/values.ts';
 import type { Link, RowMessage } from './links.ts';
 import type { PlannedAction } from './planned-action.ts';
@@ -44,7 +44,7 @@ export function refuseRow(row: readonly PlannedAction[], from: number, step: Ste
 
 function refuseAction(planned: PlannedAction, step: StepState, reason: string): void {
   const { kind, links, microbatch: m } = planned;
-  const transport = step.context.transport as Transport;
+  const transport = step.context.transport!;
   switch (kind) {
     case 'OVERLAP_F_B':
       for (const part of planned.parts) refuseAction(part, step, reason);
@@ -55,7 +55,7 @@ function refuseAction(planned: PlannedAction, step: StepState, reason: string): 
       return;
     case 'F':
       for (const link of remote(links.from)) {
-        const payload = drain(link.values[m] as RowMessage, step);
+        const payload = drain(link.values[m]!, step);
         if (payload === null || refusalIn(payload) !== null) continue;
         const { values, leaves } = unpackValues(payload);
         links.stage.setInput(m, link.stage, values, leaves);
@@ -64,12 +64,12 @@ function refuseAction(planned: PlannedAction, step: StepState, reason: string): 
     case 'B':
     case 'B_SEND_B':
     case 'I':
-      for (const link of remote(links.to)) drain(link.grads[m] as RowMessage, step);
+      for (const link of remote(links.to)) drain(link.grads[m]!, step);
       for (const part of planned.parts) refuseAction(part, step, reason);
       return;
     case 'SEND_F':
       for (const link of remote(links.to)) {
-        const message = link.values[m] as RowMessage;
+        const message = link.values[m]!;
         const outgoing = step.outgoing[message.index];
         step.outgoing[message.index] = undefined;
         transport.send(message, outgoing === undefined ? refusal(reason) : packValues(outgoing));
@@ -78,7 +78,7 @@ function refuseAction(planned: PlannedAction, step: StepState, reason: string): 
       return;
     case 'SEND_B':
       for (const link of remote(links.from))
-        if (links.stage.owesGrads(m, link.stage)) transport.send(link.grads[m] as RowMessage, refusal(reason));
+        if (links.stage.owesGrads(m, link.stage)) transport.send(link.grads[m]!, refusal(reason));
       return;
     default:
   }

@@ -336,7 +336,7 @@ class LaneReceive implements PostedReceive {
         : this.transport.take(this.posted);
     let next = 0;
     return {
-      tensors: format.tensors.map((known) => (known === null ? null : (arrived[next++] as Tensor))),
+      tensors: format.tensors.map((known) => (known === null ? null : arrived[next++]!)),
       header: this.header as distributed.Json | undefined,
     };
   }

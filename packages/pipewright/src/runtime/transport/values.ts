@@ -54,7 +54,7 @@ export function hasValues(header: distributed.Json | undefined): boolean {
 /** The values of a message that `packValues` made. */
 export function unpackValues({ tensors, header }: Payload): Arrival {
   if (header === undefined) {
-    const tensor = tensors[0] as Tensor;
+    const tensor = tensors[0]!;
     return isGradEnabled() ? { values: [tensor.requiresGrad_()], leaves: [tensor] } : { values: [tensor], leaves: [] };
   }
   const { spec, leaves: characters, values: others } = header as unknown as Header;
@@ -63,7 +63,7 @@ export function unpackValues({ tensors, header }: Payload): Arrival {
   let nextOther = 0;
   const all = Array.from(characters, (character) => {
     if (character === 's') return others[nextOther++];
-    const tensor = tensors[nextTensor++] as Tensor;
+    const tensor = tensors[nextTensor++]!;
     if (character === 'g') leaves.push(tensor.requiresGrad_());
     return tensor;
   });

@@ -1,6 +1,6 @@
 /** @file Stores: keys and values by which ranks find each other. */
 import { show } from '../../base/checks.ts';
-import { checkOptions, TorchError } from '../../base/errors.ts';
+import { checkOptions, TorchError, type TorchErrorCode } from '../../base/errors.ts';
 import { dist } from './native.ts';
 
 /** Limits of a store. */
@@ -217,7 +217,7 @@ function checkUsers(ranks: number | undefined, rank: number | undefined): void {
     );
 }
 
-function refusedHint(code: string): string {
+function refusedHint(code: TorchErrorCode): string {
   return code === 'REFUSED'
     ? '; ranks of one run have the same secret (PIPEWRIGHT_SECRET), address and number of ranks, and a port that no other run uses'
     : '; the address of a store must be one of the machine that serves it, or give listen';

@@ -137,7 +137,7 @@ export class Group implements ProcessGroup {
     if (!together) return works;
     const all = this.start({ operation: 'batchSendRecv' }, options?.timeoutMs, {
       on: first.tensor,
-      call: (handle) => dist.groupCoalesce(handle, false) as number,
+      call: (handle) => dist.groupCoalesce(handle, false)!,
       result: () => works.map((work) => work.wait()),
     });
     return [all];
@@ -251,7 +251,7 @@ export class Group implements ProcessGroup {
     const op = this.checkReduction('reduceScatter', tensors, options);
     this.checkList('reduceScatter', tensors, 'one per rank');
     if (this.backend !== 'thread') this.checkSame('reduceScatter', tensors);
-    const output = emptyLike(tensors[this.rank] as Tensor);
+    const output = emptyLike(tensors[this.rank]!);
     const inputs = tensors.map((tensor) => tensor.handle);
     return this.run('reduceScatter', options, {
       on: output,
@@ -404,7 +404,7 @@ export class Group implements ProcessGroup {
 
   private handleFor(tensor: Tensor | undefined): number {
     const { handle } = this;
-    return this.backend !== 'nccl' && this.isOverNccl(tensor) ? (this.parts.nccl as NcclPart).handle() : handle;
+    return this.backend !== 'nccl' && this.isOverNccl(tensor) ? this.parts.nccl!.handle() : handle;
   }
 
   private openEndpoint(): number {

@@ -74,7 +74,7 @@ const ENDED = 'RANK_ENDED';
 /** The exit code of a thread that was terminated. */
 const TERMINATED_CODE = 1;
 /** Codes of errors that a rank has because another one has failed. */
-const waitCodes: readonly string[] = ['PEER_LOST', 'ABORTED', 'TERMINATED'];
+const waitCodes: readonly string[] = ['PEER_LOST', 'ABORTED', 'TERMINATED'] satisfies TorchErrorCode[];
 
 /**
  * Starts `count` ranks as threads. Each imports `module` and, where it exports a function `main`, calls it with `data`; there,

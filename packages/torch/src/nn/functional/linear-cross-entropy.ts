@@ -42,7 +42,7 @@ export function linearCrossEntropy(
   checkOptions('linearCrossEntropy', settings, known);
   const { linearBias = null, weight, reduction = 'mean', ignoreIndex, labelSmoothing, options } = settings ?? {};
   const [classes, ...rest] = linearWeight.shape as [number, ...number[]];
-  const width = rest.pop() as number;
+  const width = rest.pop()!;
   const flatWeight = linearWeight.reshape([-1, width]);
   const flatBias = linearBias?.reshape([-1]) ?? null;
   const scores = (rows: Tensor): Tensor =>
@@ -65,7 +65,7 @@ export function linearCrossEntropy(
       checkpoint(
         (part: Tensor, wanted: Tensor) =>
           crossEntropy(scores(part), wanted, { ...told, reduction: reduction === 'none' ? 'none' : 'sum' }),
-        [rows, targets[i] as Tensor],
+        [rows, targets[i]!],
       ),
     );
   if (reduction === 'none') return cat(losses);

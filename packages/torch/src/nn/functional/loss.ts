@@ -49,7 +49,7 @@ export function reductionCode(where: string, reduction: string | undefined): num
   if (found !== undefined) return found;
   throw new TorchError(
     'BAD_ARGUMENT',
-    `${where}: reduction is 'mean', 'sum' or 'none', got ${show(reduction)}${didYouMean(reduction as string, Object.keys(codes))}`,
+    `${where}: reduction is 'mean', 'sum' or 'none', got ${show(reduction)}${didYouMean(reduction!, Object.keys(codes))}`,
   );
 }
 

@@ -136,14 +136,7 @@ export function localResponseNorm(input: Tensor, size: number, options?: LocalRe
     shape.length === 3
       ? avgPool2d(constantPadNd(squares.unsqueeze(1), [0, 0, before, after]), [size, 1], 1).squeeze(1)
       : avgPool3d(
-          constantPadNd(squares.view(shape[0] as number, 1, shape[1] as number, shape[2] as number, -1), [
-            0,
-            0,
-            0,
-            0,
-            before,
-            after,
-          ]),
+          constantPadNd(squares.view(shape[0]!, 1, shape[1]!, shape[2]!, -1), [0, 0, 0, 0, before, after]),
           [size, 1, 1],
           1,
         )

@@ -133,7 +133,7 @@ function lpPool(
   const { normType, kernelSize, stride, ceilMode = false } = options;
   if (normType === 0) throw new TorchError('BAD_ARGUMENT', `${where}: normType must not be 0`);
   const step = stride ?? kernelSize;
-  const maximum = ([maxPool1d, maxPool2d, maxPool3d] as const)[count - 1] as MaxPoolFunction;
+  const maximum = ([maxPool1d, maxPool2d, maxPool3d] as const)[count - 1]!;
   if (normType === Infinity) return maximum(input.abs(), kernelSize, { stride: step, ceilMode });
   if (normType === -Infinity) return maximum(input.abs().neg(), kernelSize, { stride: step, ceilMode }).neg();
   const mean = ([avgPool1d, avgPool2d, avgPool3d] as const)[count - 1] as typeof avgPool2d;
@@ -185,13 +185,10 @@ function unpoolSizes(
   const stride = expand(`${where}: stride`, options.stride ?? options.kernelSize, count);
   const padding = expand(`${where}: padding`, options.padding ?? 0, count);
   const own = input.shape.slice(-count);
-  const natural = own.map(
-    (size, i) => (size - 1) * (stride[i] as number) + (kernel[i] as number) - 2 * (padding[i] as number),
-  );
+  const natural = own.map((size, i) => (size - 1) * stride[i]! + kernel[i]! - 2 * padding[i]!);
   const given = options.outputSize?.slice(-count);
   if (given === undefined) return [natural, stride, padding];
-  const fits =
-    given.length === count && given.every((size, i) => Math.abs(size - (natural[i] as number)) < (stride[i] as number));
+  const fits = given.length === count && given.every((size, i) => Math.abs(size - natural[i]!) < stride[i]!);
   if (!fits)
     throw new TorchError(
       'SHAPE',
@@ -241,7 +238,7 @@ function fractional(
     size = expand(`${where}: outputSize`, options.outputSize, count);
   else if (options.outputRatio !== undefined && options.outputRatio !== null) {
     const ratio = expand(`${where}: outputRatio`, options.outputRatio, count);
-    size = own.map((value, i) => Math.trunc(value * (ratio[i] as number)));
+    size = own.map((value, i) => Math.trunc(value * ratio[i]!));
   } else throw new TorchError('MISSING_ARGUMENT', `${where}: give outputSize or outputRatio`);
   const batch = input.dim() === count + 1 ? 1 : input.size(0);
   const samples =

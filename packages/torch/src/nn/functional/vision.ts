@@ -107,10 +107,10 @@ export function interpolate(input: Tensor, options: InterpolateOptions): Tensor 
   let factors = factor === null ? null : perDimension('scaleFactor', factor, dims);
   if (factors !== null && (options.recomputeScaleFactor === true || mode === 'area')) {
     const own = input.shape.slice(2);
-    target = own.map((value, i) => Math.trunc(value * ((factors as number[])[i] as number)));
+    target = own.map((value, i) => Math.trunc(value * factors![i]!));
     factors = null;
   }
-  if (mode === 'area') return area(input, target as number[]);
+  if (mode === 'area') return area(input, target!);
   const name = (antialias ? smoothed : takesCorners ? cornered : plain)[mode + dims];
   if (name === undefined)
     throw new TorchError(

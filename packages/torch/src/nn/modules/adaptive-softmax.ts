@@ -40,10 +40,8 @@ export class AdaptiveLogSoftmaxWithLoss extends Module {
       'an array of rising whole numbers',
     );
     checkWhole('AdaptiveLogSoftmaxWithLoss: nClasses', nClasses, 1);
-    const isRising = cutoffs.every(
-      (cut, i) => Number.isInteger(cut) && cut > (i === 0 ? 0 : (cutoffs[i - 1] as number)),
-    );
-    if (cutoffs.length === 0 || !isRising || (cutoffs.at(-1) as number) > nClasses - 1)
+    const isRising = cutoffs.every((cut, i) => Number.isInteger(cut) && cut > (i === 0 ? 0 : cutoffs[i - 1]!));
+    if (cutoffs.length === 0 || !isRising || cutoffs.at(-1)! > nClasses - 1)
       throw new TorchError(
         'BAD_ARGUMENT',
         `AdaptiveLogSoftmaxWithLoss: cutoffs are rising whole numbers between 1 and ${nClasses - 1} (classes - 1), got [${cutoffs.map(show).join(', ')}]`,
@@ -53,11 +51,11 @@ export class AdaptiveLogSoftmaxWithLoss extends Module {
     this.nClasses = nClasses;
     this.cutoffs = [...cutoffs, nClasses];
     const clusters = cutoffs.length;
-    this.head = new Linear(inFeatures, (cutoffs[0] as number) + clusters, { bias: given.headBias, ...type });
+    this.head = new Linear(inFeatures, cutoffs[0]! + clusters, { bias: given.headBias, ...type });
     const tail: Sequential[] = [];
     for (let i = 0; i < clusters; i++) {
       const narrow = Math.floor(inFeatures / toNumber(given.divValue) ** (i + 1));
-      const size = (this.cutoffs[i + 1] as number) - (this.cutoffs[i] as number);
+      const size = this.cutoffs[i + 1]! - this.cutoffs[i]!;
       const plain = { bias: false, ...type };
       tail.push(new Sequential(new Linear(inFeatures, narrow, plain), new Linear(narrow, size, plain)));
     }
@@ -72,7 +70,7 @@ export class AdaptiveLogSoftmaxWithLoss extends Module {
   forward(input: Tensor, target: Tensor): [output: Tensor, loss: Tensor] {
     const [rows, wanted] = this.batched(input, target);
     const head = logSoftmax(this.head.forward(rows), 1);
-    const first = this.cutoffs[0] as number;
+    const first = this.cutoffs[0]!;
     // In the short list a class is its own score; beyond, it is its cluster's score and its own within the cluster.
     const cluster = this.cutoffs.slice(0, -1).reduce((sum, cut) => sum.add(wanted.ge(cut)), wanted.mul(0));
     const column = wanted
@@ -87,7 +85,7 @@ export class AdaptiveLogSoftmaxWithLoss extends Module {
         .squeeze(1);
       if (places.numel() === 0) return;
       const within = logSoftmax(layers.forward(rows.indexSelect(0, places)) as Tensor, 1);
-      const relative = wanted.indexSelect(0, places).sub(this.cutoffs[i] as number);
+      const relative = wanted.indexSelect(0, places).sub(this.cutoffs[i]!);
       output = output.indexAdd(0, places, within.gather(1, relative.unsqueeze(1)).squeeze(1));
     });
     const loss = output.neg().mean();
@@ -96,7 +94,7 @@ export class AdaptiveLogSoftmaxWithLoss extends Module {
 
   /** Log-probabilities of all classes. */
   logProb(input: Tensor): Tensor {
-    const first = this.cutoffs[0] as number;
+    const first = this.cutoffs[0]!;
     const head = logSoftmax(this.head.forward(input), 1);
     const parts = [...this.tail].map((layers, i) => {
       const within = logSoftmax(layers.forward(input) as Tensor, 1);
@@ -107,7 +105,7 @@ export class AdaptiveLogSoftmaxWithLoss extends Module {
 
   /** The most probable class of each example; clusters are looked into only where they win. */
   predict(input: Tensor): Tensor {
-    const first = this.cutoffs[0] as number;
+    const first = this.cutoffs[0]!;
     const best = this.head.forward(input).argmax(1);
     if (!best.ge(first).any().itemValue()) return best;
     return this.logProb(input).argmax(1);

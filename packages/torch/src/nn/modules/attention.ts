@@ -109,7 +109,7 @@ export class MultiheadAttention extends Module {
       if (weight !== null) xavierUniform_(weight);
     if (this.inProjBias !== null) {
       constant_(this.inProjBias, 0);
-      constant_(this.outProj.bias as Parameter, 0);
+      constant_(this.outProj.bias!, 0);
     }
     if (this.biasK !== null) xavierNormal_(this.biasK);
     if (this.biasV !== null) xavierNormal_(this.biasV);

@@ -58,8 +58,7 @@ export class Sequential extends Module {
   forward(input: Tensor): Tensor {
     const { steps } = this;
     let value: unknown = input;
-    for (let i = 0; i < steps.length; i++)
-      value = ((steps[i] as [string, Module])[1] as unknown as Step).forward(value);
+    for (let i = 0; i < steps.length; i++) value = (steps[i]![1] as unknown as Step).forward(value);
     return value as Tensor;
   }
 
@@ -70,12 +69,12 @@ export class Sequential extends Module {
 
   /** The module at a position; negative ones count from the end. */
   at(index: number): Module {
-    return (this.steps[position('Sequential', index, this.length)] as [string, Module])[1];
+    return this.steps[position('Sequential', index, this.length)]![1];
   }
 
   /** Replaces the module at a position. */
   set(index: number, module: Module): this {
-    (this.steps[position('Sequential', index, this.length)] as [string, Module])[1] = check('Sequential', module);
+    this.steps[position('Sequential', index, this.length)]![1] = check('Sequential', module);
     return this;
   }
 
@@ -146,7 +145,7 @@ export class ModuleList<T extends Module = Module> extends Module {
 
   /** The module at a position; negative ones count from the end. */
   at(index: number): T {
-    return this.items[position('ModuleList', index, this.length)] as T;
+    return this.items[position('ModuleList', index, this.length)]!;
   }
 
   /** Replaces the module at a position. */
@@ -181,7 +180,7 @@ export class ModuleList<T extends Module = Module> extends Module {
 
   /** Takes the module at a position out. */
   pop(index = -1): T {
-    return this.items.splice(position('ModuleList', index, this.length), 1)[0] as T;
+    return this.items.splice(position('ModuleList', index, this.length), 1)[0]!;
   }
 
   /** The modules from `start` to `end` (not included) in a list of their own. */

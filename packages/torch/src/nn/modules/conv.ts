@@ -134,9 +134,9 @@ abstract class ConvBase extends Module {
   /** Padding as [left, right] per dimension, the last dimension first. */
   protected sides(): number[] {
     const sides = this.kernelSize.map((size, i): [number, number] => {
-      if (typeof this.padding !== 'string') return [this.padding[i] as number, this.padding[i] as number];
+      if (typeof this.padding !== 'string') return [this.padding[i]!, this.padding[i]!];
       if (this.padding === 'valid') return [0, 0];
-      const total = (this.dilation[i] as number) * (size - 1);
+      const total = this.dilation[i]! * (size - 1);
       return [Math.floor(total / 2), total - Math.floor(total / 2)];
     });
     return sides.reverse().flat();
@@ -268,8 +268,8 @@ abstract class ConvTranspose extends ConvBase {
         this.padding as readonly number[],
         this.kernelSize,
         this.dilation,
-      ].map((list) => list[i] as number) as [number, number, number, number];
-      const least = ((own[i] as number) - 1) * step - 2 * space + apart * (kernel - 1) + 1;
+      ].map((list) => list[i]!) as [number, number, number, number];
+      const least = (own[i]! - 1) * step - 2 * space + apart * (kernel - 1) + 1;
       if (size < least || size > least + step - 1)
         throw new TorchError(
           'SHAPE',

@@ -90,7 +90,7 @@ abstract class Table extends Module {
   resetParameters(): void {
     normal_(this.weight);
     if (this.paddingIdx === null) return;
-    noGrad(() => scope(() => void this.weight.select(0, this.paddingIdx as number).zero_()));
+    noGrad(() => scope(() => void this.weight.select(0, this.paddingIdx!).zero_()));
   }
 
   protected settings(): {

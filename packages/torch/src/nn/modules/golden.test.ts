@@ -102,7 +102,7 @@ function run(item: ModuleCase, marks: boolean): string[] {
     const changed = item.stateAfter?.[name];
     const text =
       changed === undefined && !isLazy
-        ? differenceOf(after.get(name), before.get(name) as Tensor, { units: 0, terms: 0 })
+        ? differenceOf(after.get(name), before.get(name)!, { units: 0, terms: 0 })
         : differenceOf(after.get(name), decode(item, changed ?? want) as Tensor, { terms });
     if (text !== '') wrong.push(`${name} afterwards: ${text}`);
   }

@@ -27,7 +27,7 @@ describe('linearCrossEntropy in chunks', () => {
       const target = probabilities ? wave([11, 9]).softmax(1) : arange(11).mul(7).remainder(9);
       const loss = F.linearCrossEntropy(x as Tensor, w as Tensor, target, { ...settings, linearBias: b });
       loss.sum().backward();
-      return [loss, x?.grad, w?.grad, b?.grad].map((each) => (each as Tensor).flatten().toArray());
+      return [loss, x?.grad, w?.grad, b?.grad].map((each) => each!.flatten().toArray());
     });
   const kinds = cases.flatMap(([name, settings]) => [
     { name, settings, probabilities: false },

@@ -52,11 +52,7 @@ export class Linear extends Module {
   }
 
   forward(input: Tensor | { input: Tensor }): Tensor {
-    return linear(
-      input instanceof Tensor ? input : ((input as { input: Tensor } | undefined)?.input as Tensor),
-      this.weight,
-      this.bias,
-    );
+    return linear(input instanceof Tensor ? input : ((input ?? {}) as { input: Tensor }).input, this.weight, this.bias);
   }
 
   override extraRepr(): string {

@@ -133,7 +133,7 @@ abstract class RNNBase extends Module {
   }
 
   protected checkInput(input: Tensor): void {
-    const weight = this.weights()[0] as Parameter;
+    const weight = this.weights()[0]!;
     if (input.size(-1) !== this.inputSize)
       throw new TorchError(
         'SHAPE',

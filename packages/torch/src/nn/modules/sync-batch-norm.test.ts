@@ -25,8 +25,8 @@ function plain({ momentum, affine, shares }: Settings): Report {
   return {
     name: model.toString(),
     output: flat(output),
-    grad: flat(input.grad as Tensor),
-    learned: [...model.parameters()].map((each) => flat(each.grad as Tensor)),
+    grad: flat(input.grad!),
+    learned: [...model.parameters()].map((each) => flat(each.grad!)),
     buffers: [...model.buffers()].map(flat),
     alone: flat(model.eval().forward(input)),
   };

@@ -191,11 +191,7 @@ export class TransformerDecoderLayer extends TransformerLayer {
       padding: options?.memoryKeyPaddingMask,
       isCausal: options?.memoryIsCausal,
     };
-    const [attention, norm, last] = [
-      this.multiheadAttn as MultiheadAttention,
-      this.norm3 as LayerNorm,
-      this.dropout3 as Dropout,
-    ];
+    const [attention, norm, last] = [this.multiheadAttn!, this.norm3!, this.dropout3!];
     const attend = (x: Tensor): Tensor => this.dropout1.forward(this.attend(this.selfAttn, x, x, own));
     const consult = (x: Tensor): Tensor => this.dropout2.forward(this.attend(attention, x, memory, cross));
     if (this.normFirst) {

@@ -53,8 +53,8 @@ export class CyclicLR extends LRScheduler {
     const low = numberPerGroup('CyclicLR: baseLr', optimizer, baseLr);
     if (given.lastEpoch === -1)
       optimizer.paramGroups.forEach((group, i) => {
-        setRate(group, low[i] as number);
-        group.initialLr = low[i] as number;
+        setRate(group, low[i]!);
+        group.initialLr = low[i]!;
       });
     this.maxLrs = numberPerGroup('CyclicLR: maxLr', optimizer, maxLr);
     const down = given.stepSizeDown ?? given.stepSizeUp;
@@ -88,9 +88,9 @@ export class CyclicLR extends LRScheduler {
     const scale = this.scale(cycle, this.lastEpoch);
     if (this.cycleMomentum)
       this.maxMomentums.forEach((high, i) => {
-        this.setMomentum(i, high - (high - (this.baseMomentums[i] as number)) * share * scale);
+        this.setMomentum(i, high - (high - this.baseMomentums[i]!) * share * scale);
       });
-    return this.baseLrs.map((low, i) => low + ((this.maxLrs[i] as number) - low) * share * scale);
+    return this.baseLrs.map((low, i) => low + (this.maxLrs[i]! - low) * share * scale);
   }
 
   private setMomentum(index: number, momentum: number): void {

@@ -48,7 +48,7 @@ export abstract class LRScheduler {
         );
       }
     });
-    this.baseLrs = this.optimizer.paramGroups.map((group) => group.initialLr as number);
+    this.baseLrs = this.optimizer.paramGroups.map((group) => group.initialLr!);
     this.initialStep();
   }
 
@@ -91,7 +91,7 @@ export abstract class LRScheduler {
   }
 
   protected apply(rates: readonly number[]): void {
-    this.optimizer.paramGroups.forEach((group, i) => setRate(group, rates[i] as number));
+    this.optimizer.paramGroups.forEach((group, i) => setRate(group, rates[i]!));
     this.lastLr = this.rates();
   }
 

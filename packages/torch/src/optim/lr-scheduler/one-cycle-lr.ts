@@ -81,14 +81,14 @@ export class OneCycleLR extends LRScheduler {
       );
     }
     this.bounds = optimizer.paramGroups.map((group, i) => {
-      const first = given.lastEpoch === -1 ? (largest[i] as number) / given.divFactor : (group.initialLr ?? NaN);
+      const first = given.lastEpoch === -1 ? largest[i]! / given.divFactor : (group.initialLr ?? NaN);
       if (given.lastEpoch === -1) group.initialLr = first;
       return {
         first,
-        max: largest[i] as number,
+        max: largest[i]!,
         min: first / given.finalDivFactor,
-        maxMomentum: high[i] as number,
-        baseMomentum: low[i] as number,
+        maxMomentum: high[i]!,
+        baseMomentum: low[i]!,
       };
     });
     this.begin();
@@ -102,8 +102,8 @@ export class OneCycleLR extends LRScheduler {
         `OneCycleLR: step ${step} is beyond totalSteps (${this.totalSteps}); make the cycle longer, or stop calling step()`,
       );
     const number = this.phases.findIndex((phase, i) => step <= phase.end || i === this.phases.length - 1);
-    const phase = this.phases[number] as Phase;
-    const start = number === 0 ? 0 : (this.phases[number - 1] as Phase).end;
+    const phase = this.phases[number]!;
+    const start = number === 0 ? 0 : this.phases[number - 1]!.end;
     const share = (step - start) / (phase.end - start);
     return this.bounds.map((bounds, i) => {
       if (this.cycleMomentum)

@@ -66,9 +66,7 @@ const rates = (optimizer: optim.Optimizer): number[] =>
   optimizer.paramGroups.map(({ lr }) => (lr instanceof Tensor ? lr.item() : lr));
 
 function closeTo(got: readonly number[], want: readonly number[] | undefined): void {
-  got.forEach((value, i) =>
-    expect(Math.abs(value - (want?.[i] as number))).toBeLessThanOrEqual(1e-14 * Math.abs(value)),
-  );
+  got.forEach((value, i) => expect(Math.abs(value - want![i]!)).toBeLessThanOrEqual(1e-14 * Math.abs(value)));
 }
 
 describe.each(cases.map((item, i) => [`${i} ${item.schedule} ${JSON.stringify(item.options)}`, item] as const))(

@@ -246,9 +246,7 @@ export class CosineAnnealingLR extends LRScheduler {
     if (this.stepCount === 1 && lastEpoch > 0)
       return this.baseLrs.map((rate) => etaMin + ((rate - etaMin) * (1 + Math.cos((lastEpoch * Math.PI) / tMax))) / 2);
     if ((lastEpoch - 1 - tMax) % (2 * tMax) === 0) {
-      return this.rates().map(
-        (rate, i) => rate + (((this.baseLrs[i] as number) - etaMin) * (1 - Math.cos(Math.PI / tMax))) / 2,
-      );
+      return this.rates().map((rate, i) => rate + ((this.baseLrs[i]! - etaMin) * (1 - Math.cos(Math.PI / tMax))) / 2);
     }
     const ratio = (1 + Math.cos((Math.PI * lastEpoch) / tMax)) / (1 + Math.cos((Math.PI * (lastEpoch - 1)) / tMax));
     return this.rates().map((rate) => ratio * (rate - etaMin) + etaMin);

@@ -34,7 +34,7 @@ export class SequentialLR extends LRScheduler {
     }
     this.schedules = schedulers;
     this.milestones = [...milestones];
-    for (const group of optimizer.paramGroups) setRate(group, group.initialLr as number);
+    for (const group of optimizer.paramGroups) setRate(group, group.initialLr!);
     this.undo();
     const first = this.current(0);
     first.initialStep();
@@ -50,7 +50,7 @@ export class SequentialLR extends LRScheduler {
   }
 
   private current(epoch: number): LRScheduler {
-    return this.schedules[this.milestones.filter((milestone) => milestone <= epoch).length] as LRScheduler;
+    return this.schedules[this.milestones.filter((milestone) => milestone <= epoch).length]!;
   }
 
   protected getLr(): number[] {
@@ -73,7 +73,7 @@ export class SequentialLR extends LRScheduler {
     const { schedules, ...own } = state;
     this.lastEpoch = own['lastEpoch'] as number;
     this.lastLr = [...(own['lastLr'] as number[])];
-    (schedules as ScheduleState[]).forEach((saved, i) => (this.schedules[i] as LRScheduler).loadStateDict(saved));
+    (schedules as ScheduleState[]).forEach((saved, i) => this.schedules[i]!.loadStateDict(saved));
   }
 }
 
@@ -100,7 +100,7 @@ export class ChainedScheduler {
 
   /** The rates of all groups as they were set last. */
   getLastLr(): number[] {
-    return (this.schedulers.at(-1) as LRScheduler).getLastLr();
+    return this.schedulers.at(-1)!.getLastLr();
   }
 
   /** Everything needed to go on later. */
@@ -110,8 +110,6 @@ export class ChainedScheduler {
 
   /** Goes on where `stateDict` was taken. */
   loadStateDict(state: ScheduleState): void {
-    (state['schedules'] as ScheduleState[]).forEach((saved, i) =>
-      (this.schedulers[i] as LRScheduler).loadStateDict(saved),
-    );
+    (state['schedules'] as ScheduleState[]).forEach((saved, i) => this.schedulers[i]!.loadStateDict(saved));
   }
 }

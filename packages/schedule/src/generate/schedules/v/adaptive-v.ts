@@ -1,6 +1,6 @@
 /** @file AdaptiveV: the V schedule of shortest span under a memory limit, searched over building blocks and scored with real costs. */
 
-import { type CostTable, resolveCosts } from '../../../costs/costs.ts';
+import { type CostTable, resolveCosts } from '../../../costs/cost-table.ts';
 import { listOrder } from '../../../costs/list-order.ts';
 import { fits, limitTooLow, memorySlack, resolveMemoryLimit } from '../../../costs/memory-limit.ts';
 import { OrderGraph } from '../../../costs/order-graph.ts';

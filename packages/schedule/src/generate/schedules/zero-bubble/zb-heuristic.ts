@@ -1,6 +1,7 @@
 /** @file The zero-bubble heuristic: one stage per rank, forward and input work in rounds, weight work into the gaps, under a memory limit. */
 
-import { type CostTable, edgeCosts, resolveCosts } from '../../../costs/costs.ts';
+import { type CostTable, resolveCosts } from '../../../costs/cost-table.ts';
+import { edgeCosts } from '../../../costs/edge-costs.ts';
 import { fits, limitTooLow, resolveMemoryLimit } from '../../../costs/memory-limit.ts';
 import { Code } from '../../../model/packed.ts';
 import { stageToRank } from '../../../model/placement.ts';
