@@ -55,6 +55,8 @@ export interface DataParallel {
   sharding(stage: number): StageSharding | null;
   /** Before the first step. */
   prepare(tied: ReadonlySet<Tensor>): void;
+  /** Before a training step: refuses parameters whose gradients would be summed by nobody. */
+  checkLearned(): void;
   /** The groups beside the pipeline: this rank's replicas, and the ranks it shares state with. */
   readonly groups: readonly distributed.ProcessGroup[];
   /**

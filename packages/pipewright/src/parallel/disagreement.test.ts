@@ -29,6 +29,11 @@ const expected: Record<string, RegExp> = {
   'a module that is sharded twice': /^BAD_INPUT fullyShard: this module is sharded already/,
   'a module that is replicated and sharded': /^BAD_OPTION PipelineRuntime: .* is replicated and sharded; .*fullyShard/,
   'a part that is replicated': /^BAD_OPTION PipelineRuntime: '0' inside the module of stage 0 is replicated, but not/,
+  'a parameter that is put there after the shards were made':
+    /^BAD_INPUT step: the parameter '2.bias' of stage 0 is learned, but not sharded, and its gradients would not be summed/,
+  'a part that is sharded': /^BAD_INPUT step: the parameter '2.weight' of stage 0 is learned, but not sharded/,
+  'an optimizer that took a step before the shards were made':
+    /^STATE_DICT AdamW: parameter 0 is \[2, 4\] now, and was another one .*; make the optimizer after .* fullyShard/,
   'a group that is none': /^BAD_OPTION replicate: the group is 'dp'; give a process group/,
   'a step and an evaluation': /^NO_AGREEMENT step: the call is an evaluation on rank 1 and a step on rank 0; replicas/,
   'a step without the sum': /^NO_AGREEMENT step: the call is a step on rank 1 and a step, sync: false on rank 0/,

@@ -52,6 +52,8 @@ const policyNames = ['paramDtype', 'reduceDtype', 'outputDtype', 'castForwardInp
 const unitsOfParameters = new WeakMap<Tensor, ShardUnit>();
 /** Modules that `fullyShard` was called with, and the group of each. */
 const wrapped = new WeakMap<nn.Module, distributed.ProcessGroup>();
+/** Parameters that stay whole because `ignoredParams` had them. */
+const ignoredParameters = new WeakSet<Tensor>();
 const unitCounts = new WeakMap<distributed.ProcessGroup, number>();
 
 /**
@@ -75,6 +77,7 @@ export function fullyShard<Module extends nn.Module>(module: Module, options: Fu
   const policy = checkPolicy(options.mpPolicy ?? {});
   const settings = settingsOf(options, policy);
   const ignored = new Set<Tensor>(options.ignoredParams ?? []);
+  for (const parameter of ignored) ignoredParameters.add(parameter);
   const names = new Map(module.namedParameters().map(([name, parameter]) => [parameter, name]));
   const free = [...names.keys()].filter((parameter) => !unitsOfParameters.has(parameter) && !ignored.has(parameter));
   const learned = settings.level === 'parameters' ? free : free.filter(({ requiresGrad }) => requiresGrad);
@@ -141,6 +144,14 @@ export function withWholeParameters<T>(module: nn.Module, body: () => T): T {
 /** The units that the parameters of a module belong to, each once. */
 export function unitsOf(module: nn.Module): ShardUnit[] {
   return [...new Set(module.parameters().flatMap((parameter) => unitsOfParameters.get(parameter) ?? []))];
+}
+
+/** The name of a parameter that each rank would learn for itself: it is in no unit, and nobody said so. */
+export function unshardedName(module: nn.Module): string | null {
+  const isLeftOut = (parameter: nn.Parameter): boolean =>
+    parameter.requiresGrad && !unitsOfParameters.has(parameter) && !ignoredParameters.has(parameter);
+  if (!module.parameters().some(isLeftOut)) return null;
+  return module.namedParameters().find(([, parameter]) => isLeftOut(parameter))?.[0] ?? null;
 }
 
 /** The name of one more unit of a group; the same on all its ranks. */

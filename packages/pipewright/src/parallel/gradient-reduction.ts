@@ -57,6 +57,8 @@ export class GradientReduction implements DataParallel {
     }
   }
 
+  checkLearned(): void {}
+
   get groups(): readonly distributed.ProcessGroup[] {
     return [...new Set([...this.replications.values()].map(({ replication }) => replication.group))];
   }

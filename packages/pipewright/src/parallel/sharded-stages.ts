@@ -7,7 +7,7 @@ import type { distributed } from '@pipewright/torch';
 import { PipelineError } from '../base/errors.ts';
 import { addWaits, beginWait, type Waited } from '../base/waited.ts';
 import type { DataParallel, ParallelStage, Readiness, StageSharding, StepEnd } from './data-parallel.ts';
-import { unitsOf } from './fully-shard.ts';
+import { unitsOf, unshardedName } from './fully-shard.ts';
 import { agreeOver } from './readiness.ts';
 import type { ShardUnit, UnitReduction, UnitSettings } from './shard-unit.ts';
 
@@ -16,6 +16,7 @@ export class ShardedStages implements DataParallel {
   readonly counts: Map<number, number> = new Map();
   /** Gatherings that were begun, by stage. */
   readonly gathers: Map<number, number> = new Map();
+  private readonly stages: readonly ParallelStage[];
   private readonly units: ReadonlyMap<number, readonly ShardUnit[]>;
   private readonly settings: UnitSettings;
   /** How many stages a unit belongs to: more than one where they have a parameter in common. */
@@ -36,6 +37,7 @@ export class ShardedStages implements DataParallel {
   readonly times = { gathered: 0, waitedForGathers: 0, reduced: 0, waitedForReductions: 0 };
 
   constructor(stages: readonly ParallelStage[]) {
+    this.stages = stages;
     this.units = new Map(stages.map(({ stageIndex, module }) => [stageIndex, unitsOf(module)]));
     for (const list of this.units.values())
       for (const unit of list) this.owners.set(unit, (this.owners.get(unit) ?? 0) + 1);
@@ -83,6 +85,19 @@ export class ShardedStages implements DataParallel {
   }
 
   prepare(): void {}
+
+  checkLearned(): void {
+    if (this.groups.length === 0) return;
+    for (const { stageIndex: stage, module } of this.stages) {
+      const name = unshardedName(module);
+      if (name !== null)
+        throw new PipelineError(
+          'BAD_INPUT',
+          `step: the parameter '${name}' of stage ${stage} is learned, but not sharded, and its gradients would not be summed: it is outside of what fullyShard was called with, or was put there or unfrozen later; call fullyShard with the whole module, or give it in ignoredParams`,
+          { stage, parameter: name },
+        );
+    }
+  }
 
   get groups(): readonly distributed.ProcessGroup[] {
     const { group, replicas } = this.settings;

@@ -56,6 +56,7 @@ export function startWork(
   let refused = starting.wrong;
   let work = noWork(input, preparing);
   try {
+    if (refused === null && training) parallel?.checkLearned();
     if (refused === null) work = prepareWork(input, preparing);
     if (refused === null && !hasAgreed) totalRows(0);
   } catch (error) {

@@ -1,7 +1,7 @@
 // @ts-check
 /** @file Two ranks of tests that do not do the same, one scenario at a time: what each of them is told. */
 
-import { distributed, manualSeed, nn, optim, randn } from '@pipewright/torch';
+import { distributed, manualSeed, nn, ones, optim, randn, zeros } from '@pipewright/torch';
 import { fullyShard, initDeviceMesh, PipelineRuntime, PipelineStage, replicate } from 'pipewright';
 import { runAsProgram } from './program.mjs';
 
@@ -86,6 +86,33 @@ export const scenarios = {
     const [net, mesh] = [makeNet(), makeMesh()];
     replicate(/** @type {nn.Module} */ ([...net.children()][0]), { mesh: mesh.get('dp') });
     makeRuntime(net, mesh);
+  },
+  'a parameter that is put there after the shards were made': () => {
+    const [net, mesh] = [makeNet(), makeMesh()];
+    const runtime = makeRuntime(fullyShard(net, { mesh: mesh.get('dp') }), mesh);
+    runtime.step(...makeBatch());
+    const last = /** @type {nn.Linear} */ ([...net.children()][2]);
+    const before = last.bias;
+    last.bias = new nn.Parameter(zeros([2]));
+    try {
+      runtime.step(...makeBatch());
+    } finally {
+      last.bias = before;
+      runtime.step(...makeBatch());
+    }
+  },
+  'a part that is sharded': () => {
+    const [net, mesh] = [makeNet(), makeMesh()];
+    fullyShard(/** @type {nn.Module} */ ([...net.children()][0]), { mesh: mesh.get('dp') });
+    makeRuntime(net, mesh).step(...makeBatch());
+  },
+  'an optimizer that took a step before the shards were made': () => {
+    const net = makeNet();
+    const optimizer = new optim.AdamW(net.parameters(), { lr: 0.1 });
+    for (const parameter of net.parameters()) parameter.grad = ones(parameter.shape);
+    optimizer.step();
+    optimizer.zeroGrad();
+    sharded(net).stepOptimizer(optimizer);
   },
   'a group that is none': () => replicate(makeNet(), { group: /** @type {any} */ ('dp') }),
 };

@@ -19,10 +19,10 @@ export {
   type GivenOptions,
   type GroupInput,
   Optimizer,
-  type OptimizerState,
   type ParamGroup,
   type ParamsInput,
 } from './optimizer.ts';
+export type { OptimizerState } from './optimizer-state.ts';
 export * from './radam.ts';
 export * from './rmsprop.ts';
 export * from './rprop.ts';

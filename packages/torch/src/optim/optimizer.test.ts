@@ -215,7 +215,7 @@ describe('Adafactor', () => {
     ]);
     const other = new optim.Adafactor([ones([3, 3]).requiresGrad_(), ones([4]).requiresGrad_()]);
     expect(() => other.loadStateDict(optimizer.stateDict())).toThrow(
-      /row_var of parameter 0 does not have the shape \[3, 1\]/,
+      /parameter 0: row_var is \[2, 1\] and must have the shape \[3, 1\]/,
     );
   });
 
@@ -316,8 +316,53 @@ describe('state', () => {
     const parameter = a.paramGroups[0]?.params[0] as Tensor;
     parameter.grad = ones([2]);
     a.step();
-    expect(() => b.loadStateDict(a.stateDict())).toThrow(/exp_avg of parameter 0 does not have the shape \[3\]/);
+    expect(() => b.loadStateDict(a.stateDict())).toThrow(
+      /parameter 0: exp_avg is \[2\] and must have the shape \[3\]/,
+    );
     expect(codeOf(() => new optim.Adam([zeros([1]), zeros([1])]).loadStateDict(a.stateDict()))).toBe('STATE_DICT');
+  });
+
+  test('of another kind of optimizer is refused, and nothing was changed', () => {
+    const [a, b] = [model(), model()];
+    const adam = new optim.AdamW(a.parameters(), { lr: 0.5 });
+    train(a, adam, 1, ones([2, 3]));
+    const sgd = new optim.SGD([{ params: b.parameters() }], { lr: 0.1, momentum: 0.9 });
+    const before = String(sgd);
+    expect(() => sgd.loadStateDict(adam.stateDict())).toThrow(
+      /^SGD.loadStateDict: the state has step, exp_avg, exp_avg_sq, which SGD does not remember; load it into the kind/,
+    );
+    expect(() => sgd.checkStateDict(adam.stateDict())).toThrow(expect.objectContaining({ code: 'STATE_DICT' }));
+    expect(String(sgd)).toBe(before);
+    sgd.checkStateDict(sgd.stateDict());
+  });
+
+  test.each(all)('%s goes on with parameters that have become others', (_, Type) => {
+    const [a, b] = [model(3), model(3)];
+    const x = ones([2, 3]);
+    const [first, second] = [new Type(a.parameters()), new Type(b.parameters())];
+    train(a, first, 2, x);
+    train(b, second, 2, x);
+    for (const parameter of b.parameters()) parameter.become(parameter.detach().clone());
+    train(a, first, 2, x);
+    train(b, second, 2, x);
+    a.parameters().forEach((parameter, i) => {
+      expect(b.parameters()[i]!.toArray()).toEqual(parameter.toArray());
+    });
+  });
+
+  test.each(all)('%s refuses parameters that have become others of another shape', (_, Type) => {
+    const net = model();
+    const optimizer = new Type(net.parameters(), { ...(Type === (optim.SGD as unknown) ? { momentum: 0.9 } : {}) });
+    train(net, optimizer, 1, ones([2, 3]));
+    const [weight] = net.parameters() as [nn.Parameter];
+    const kept = weight.detach().clone();
+    weight.become(zeros([2, 3]));
+    weight.grad = ones([2, 3]);
+    expect(() => optimizer.step()).toThrow(
+      /: parameter 0 is \[2, 3\] now, and was another one when this optimizer took a step: .*; make the optimizer after/,
+    );
+    weight.become(kept);
+    train(net, optimizer, 1, ones([2, 3]));
   });
 
   test('survives a change of what is remembered', () => {

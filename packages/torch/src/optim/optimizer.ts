@@ -14,6 +14,7 @@ import { FloatScalar } from '../base/float-scalar.ts';
 import { readOptions } from '../base/options.ts';
 import { scope } from '../tensor/scope.ts';
 import { Tensor } from '../tensor/tensor.ts';
+import { adapt, checkState, misfitsOf, type OptimizerState, type Slot, slotKinds } from './optimizer-state.ts';
 
 /** A number; `float()` markers are accepted wherever options are. */
 export type Rate = number | FloatScalar | Tensor;
@@ -48,30 +49,13 @@ export type ParamGroup<O> = O & {
   [extra: string]: unknown;
 };
 
-/**
- * How a piece of state begins: like the parameter, as a number, when first needed, as a number per row or column of a matrix, or like
- * a parameter that is no matrix.
- */
-export interface Slot {
-  /** PyTorch's name: `exp_avg`. */
-  readonly name: string;
-  readonly kind: keyof typeof kinds;
-  readonly begin?: number;
-}
-
-const kinds = { like: 0, number: 1, deviceNumber: 2, later: 3, rows: 4, columns: 5, likeVector: 6 } as const;
-
-/** What an optimizer remembers, in PyTorch's layout: state by the parameter's number, options by group. */
-export interface OptimizerState {
-  readonly state: Readonly<Record<number, Readonly<Record<string, Tensor>>>>;
-  readonly paramGroups: readonly (Readonly<Record<string, unknown>> & { readonly params: readonly number[] })[];
-}
-
 /** Parameters of one group that are stepped together. */
 interface Bucket {
   readonly native: NativeBucket;
   /** Positions in the group. */
   readonly positions: readonly number[];
+  /** The tensors themselves: a parameter may become another one, as when it is sharded or moved to another device. */
+  readonly handles: readonly number[];
 }
 
 interface Prepared {
@@ -185,11 +169,11 @@ export abstract class Optimizer<O extends BaseOptions = BaseOptions> {
     const group = this.paramGroups[g]!;
     const key = this.kind.slotKey?.(group) ?? 0;
     const known = this.prepared[g];
-    if (known !== null && known !== undefined && known.key === key) return known;
+    if (known !== null && known !== undefined && known.key === key && isCurrent(known, group)) return known;
     const slots = this.kind.slots(group);
     const numberType = getDefaultDtype() === float64 ? float64 : float32;
     const codes = slots.flatMap((slot) => [
-      kinds[slot.kind],
+      slotKinds[slot.kind],
       slot.begin ?? 0,
       (slot.kind === 'number' ? numberType : float32).code,
     ]);
@@ -200,19 +184,33 @@ export abstract class Optimizer<O extends BaseOptions = BaseOptions> {
       if (list === undefined) places.set(place, [i]);
       else list.push(i);
     });
-    const buckets = [...places.values()].map(
-      (positions): Bucket => ({
-        native: native.createBucket(
-          positions.map((i) => group.params[i]!.handle),
-          codes,
-        ),
-        positions,
+    const buckets = [...places.values()].map((positions): Bucket => {
+      const handles = positions.map((i) => group.params[i]!.handle);
+      return { native: native.createBucket(handles, codes), positions, handles };
+    });
+    const made = { buckets, slots, key };
+    if (known !== null && known !== undefined) this.takeOver(made, known, group);
+    this.prepared[g] = made;
+    return made;
+  }
+
+  /** Goes on with what is remembered, where parameters have become others of the same shapes. */
+  private takeOver(made: Prepared, known: Prepared, group: ParamGroup<O>): void {
+    noGrad(() =>
+      scope(() => {
+        const state = [...this.readState(known)].map(([position, record]) => {
+          const parameter = group.params[position]!;
+          const [misfit] = misfitsOf(made.slots, parameter, record);
+          if (misfit !== undefined)
+            throw new TorchError(
+              'STATE_DICT',
+              `${this.kind.name}: parameter ${position} is [${parameter.shape.join(', ')}] now, and was another one when this optimizer took a step: ${misfit}; make the optimizer after what changes parameters, such as fullyShard`,
+            );
+          return [position, adapt(record, { parameter, slots: made.slots, copy: false })] as const;
+        });
+        this.writeState(made, new Map(state));
       }),
     );
-    const made = { buckets, slots, key };
-    this.prepared[g] = made;
-    if (known !== null && known !== undefined) scope(() => this.writeState(made, this.readState(known)));
-    return made;
   }
 
   /** State of a group's parameters, by their position in the group. */
@@ -272,9 +270,35 @@ export abstract class Optimizer<O extends BaseOptions = BaseOptions> {
    * become the optimizer's own.
    */
   loadStateDict(source: OptimizerState, options?: { readonly copy?: boolean | undefined }): void {
-    const { name } = this.kind;
-    checkOptions(`${name}.loadStateDict`, options, ['copy']);
+    checkOptions(`${this.kind.name}.loadStateDict`, options, ['copy']);
+    this.checkStateDict(source);
     const copy = options?.copy !== false;
+    source.paramGroups.forEach((saved, g) => {
+      const group = this.paramGroups[g]!;
+      const { params: indices, ...groupOptions } = saved;
+      Object.assign(group, groupOptions);
+      const prepared = this.prepare(g);
+      noGrad(() =>
+        scope(() => {
+          const state = new Map<number, Record<string, Tensor>>();
+          indices.forEach((index, i) => {
+            const record = source.state[index];
+            const parameter = group.params[i]!;
+            if (record !== undefined) state.set(i, adapt(record, { parameter, slots: prepared.slots, copy }));
+          });
+          this.writeState(prepared, state);
+        }),
+      );
+    });
+  }
+
+  /**
+   * Refuses what `loadStateDict` would refuse, and changes nothing: state of other parameters, or of another kind of optimizer.
+   *
+   * @example optimizer.checkStateDict(saved); model.loadStateDict(weights); optimizer.loadStateDict(saved)
+   */
+  checkStateDict(source: OptimizerState): void {
+    const { name } = this.kind;
     checkObject(`${name}.loadStateDict`, 'the state', source, 'what stateDict() gives');
     const isGroups =
       Array.isArray(source.paramGroups) && source.paramGroups.every((group) => Array.isArray(group?.params));
@@ -292,27 +316,13 @@ export abstract class Optimizer<O extends BaseOptions = BaseOptions> {
         `${name}.loadStateDict: the groups of this optimizer have ${sizes(this.paramGroups)} parameters, those of the state ${sizes(source.paramGroups)}`,
       );
     }
-    source.paramGroups.forEach((saved, g) => {
-      const group = this.paramGroups[g]!;
-      const { params: indices, ...groupOptions } = saved;
-      checkState(
-        this.kind,
-        group,
-        indices.map((index) => source.state[index]),
-      );
-      Object.assign(group, groupOptions);
+    source.paramGroups.forEach(({ params, ...options }, g) => {
+      const group = { ...this.paramGroups[g]!, ...options };
       this.kind.check(group);
-      const prepared = this.prepare(g);
-      noGrad(() =>
-        scope(() => {
-          const state = new Map<number, Record<string, Tensor>>();
-          indices.forEach((index, i) => {
-            const record = source.state[index];
-            const parameter = group.params[i]!;
-            if (record !== undefined) state.set(i, adapt(record, { parameter, slots: prepared.slots, copy }));
-          });
-          this.writeState(prepared, state);
-        }),
+      checkState(
+        { name, slots: this.kind.slots(group) },
+        group.params,
+        params.map((index) => source.state[index]),
       );
     });
   }
@@ -408,44 +418,9 @@ export function checkBetas(where: string, betas: readonly number[]): void {
   );
 }
 
-/** Like the parameter where it has its shape; numbers stay as they are. */
-function adapt(
-  record: Readonly<Record<string, Tensor>>,
-  { parameter, slots, copy }: { readonly parameter: Tensor; readonly slots: readonly Slot[]; readonly copy: boolean },
-): Record<string, Tensor> {
-  const made: Record<string, Tensor> = {};
-  for (const slot of slots) {
-    const value = record[slot.name];
-    if (value === undefined) continue;
-    const isNumber = slot.kind === 'number' || slot.kind === 'deviceNumber';
-    const device = slot.kind === 'number' ? 'cpu' : parameter.device;
-    made[slot.name] = value.to({ device, dtype: isNumber ? value.dtype : parameter.dtype, copy }).detach();
-  }
-  return made;
-}
-
-/** The shape of what is remembered of a parameter. */
-function shapeOf(slot: Slot | undefined, parameter: Tensor): string {
-  const shape = [...parameter.shape];
-  if (slot?.kind === 'rows') shape[shape.length - 1] = 1;
-  if (slot?.kind === 'columns') shape[shape.length - 2] = 1;
-  return shape.join(', ');
-}
-
-function checkState<O extends BaseOptions>(
-  kind: Kind<O>,
-  group: ParamGroup<O>,
-  records: readonly (Readonly<Record<string, Tensor>> | undefined)[],
-): void {
-  const slots = kind.slots(group);
-  const misfits = records.flatMap((record, i) =>
-    Object.entries(record ?? {}).flatMap(([name, value]) => {
-      const slot = slots.find((each) => each.name === name);
-      const shape = shapeOf(slot, group.params[i]!);
-      const fits = value instanceof Tensor && (value.dim() === 0 || value.shape.join(', ') === shape);
-      return fits ? [] : [`${name} of parameter ${i} does not have the shape [${shape}]`];
-    }),
-  );
-  if (misfits.length > 0)
-    throw new TorchError('STATE_DICT', `${kind.name}.loadStateDict: the state does not fit\n  ${misfits.join('\n  ')}`);
+/** Whether the parameters of a group are still those that were prepared. */
+function isCurrent({ buckets }: Prepared, { params }: { readonly params: readonly Tensor[] }): boolean {
+  for (const { positions, handles } of buckets)
+    for (let i = 0; i < positions.length; i++) if (params[positions[i]!]!.handle !== handles[i]) return false;
+  return true;
 }

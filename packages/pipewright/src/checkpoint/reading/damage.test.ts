@@ -2,7 +2,7 @@
 import { cpSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { TorchError } from '@pipewright/torch';
+import { optim, TorchError } from '@pipewright/torch';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { SmallRun } from '../../../testing/checkpoint/small-run.ts';
 import { PipelineError } from '../../base/errors.ts';
@@ -66,6 +66,17 @@ test('a flipped bit in any file is refused by the name of the file, and nothing 
   }
   expect(loadCheckpoint(folder, run.state).step).toBe(5);
   expect(run.value).toBe(5);
+});
+
+test('state of another kind of optimizer is refused, and nothing was loaded', () => {
+  run.value = 7;
+  const parameters = run.state.stages.module.parameters();
+  const optimizer = new optim.Adagrad(parameters, { lr: 0.25 });
+  expect(() => loadCheckpoint(folder, { ...run.state, optimizer })).toThrow(
+    /^loadCheckpoint: the checkpoint's state of optimizer 0 is not for this one: Adagrad.loadStateDict: .* which Adagrad does not remember/,
+  );
+  expect(run.value).toBe(7);
+  expect(optimizer.paramGroups[0]?.lr).toBe(0.25);
 });
 
 test('files that are short, long or gone are named', () => {

@@ -48,6 +48,7 @@ export function restoreTensors(where: string, run: CollectedState, source: Tenso
   noGrad(() =>
     scope(() => {
       const states = optimizers.map((plan) => stateFor(plan, source));
+      optimizers.forEach((plan, at) => checkOptimizer(where, at, plan, states[at]!.state));
       const pairs = [
         ...weights.map(({ weight, wanted }) => ({ wanted, target: weight.tensor.detach() })),
         ...states.flatMap(({ targets }) => targets),
@@ -158,13 +159,36 @@ function stateFor(
 
 type OptimizerTensors = Record<number, Record<string, Tensor>>;
 
-function loadOptimizer({ optimizer, options }: OptimizerPlan, state: OptimizerTensors): void {
+/** Refuses state that an optimizer would refuse, while nothing is changed. */
+function checkOptimizer(where: string, at: number, plan: OptimizerPlan, state: OptimizerTensors): void {
+  try {
+    plan.optimizer.checkStateDict?.(stateDictOf(plan, state, (_, options) => ({ ...options })));
+  } catch (cause) {
+    throw new PipelineError(
+      'CHECKPOINT_STATE',
+      `${where}: the checkpoint's state of optimizer ${at} is not for this one: ${cause instanceof Error ? cause.message : String(cause)}`,
+      { optimizer: at },
+      { cause },
+    );
+  }
+}
+
+function loadOptimizer(plan: OptimizerPlan, state: OptimizerTensors): void {
+  plan.optimizer.loadStateDict(stateDictOf(plan, state, keepTensors), { copy: false });
+}
+
+/** What an optimizer is given: its state, and the options of its groups. */
+function stateDictOf(
+  { optimizer, options }: OptimizerPlan,
+  state: OptimizerTensors,
+  optionsOf: (group: object, options: Readonly<Record<string, unknown>>) => Record<string, unknown>,
+): optim.OptimizerState {
   let next = 0;
-  const paramGroups = optimizer.paramGroups.map((group, g) => {
-    const kept = keepTensors(group, options[g]!);
-    return { ...kept, params: group.params.map(() => next++) };
-  });
-  optimizer.loadStateDict({ state, paramGroups } as optim.OptimizerState, { copy: false });
+  const paramGroups = optimizer.paramGroups.map((group, g) => ({
+    ...optionsOf(group, options[g]!),
+    params: group.params.map(() => next++),
+  }));
+  return { state, paramGroups };
 }
 
 /** Options of a group; a learning rate that is a tensor here stays the same tensor and gets the value. */

@@ -11,6 +11,8 @@ export interface SavedOptimizer {
   stateDict(): optim.OptimizerState;
   /** With `copy: false` it may keep the tensors it is given. */
   loadStateDict(state: optim.OptimizerState, options?: { readonly copy?: boolean | undefined }): void;
+  /** Refuses what `loadStateDict` would refuse, and changes nothing. */
+  checkStateDict?(state: optim.OptimizerState): void;
 }
 
 /** A tensor of a run: all of it, or the part that this rank holds. */
