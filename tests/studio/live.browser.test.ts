@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import { serveStudio } from '@pipewright/studio';
 import { afterEach, describe, expect, test } from 'vitest';
 import { BrowserPage, chromiumPath } from '../../packages/studio/testing/browser-page.ts';
+import { coloursOf } from './colours.ts';
 import { Job, mostMs, path } from './job.ts';
 
 const example = path('examples/dist/02-train-gpt-pipeline/train.js');
@@ -34,8 +35,10 @@ describe.skipIf(chromiumPath === undefined)('a live run', () => {
       await expect.poll(step, wait).toBeGreaterThan(5);
       const before = await step();
       await expect.poll(step, wait).toBeGreaterThan(before);
-      expect(await studio.text('[role=status]')).toMatch(/^connected/);
-      expect(await studio.text('[aria-live]')).toMatch(/Last step: recorded [\d.]+ ms, with the mean durations/);
+      await expect.poll(() => studio.text('[role=status]'), wait).toMatch(/^connected/);
+      await expect
+        .poll(() => studio.text('[aria-live]'), wait)
+        .toMatch(/Last step: recorded [\d.]+ ms, with the mean durations/);
       const curves = await page.$$eval('.curve', (all) => all.map((one) => one.getAttribute('aria-label') ?? ''));
       expect(curves.map((label) => label.replace(/,? last value.*$/, ''))).toEqual([
         ...['step time, s', 'loss', 'tokens/s', 'memory, MB', 'waiting, %'],
@@ -67,23 +70,15 @@ describe.skipIf(chromiumPath === undefined)('a live run', () => {
       for (const each of [page, second]) {
         await expect.poll(() => each.textContent('.problem'), wait).toMatch(/The job failed: .*[Rr]ank 1.*SIGKILL/s);
         for (const rank of [0, 1])
-          expect(await each.textContent('.problem')).toMatch(
-            new RegExp(`Rank ${rank} had (ended|done \\d+ of 16 actions of) step \\d+`),
-          );
+          await expect
+            .poll(() => each.textContent('.problem'), wait)
+            .toMatch(new RegExp(`Rank ${rank} had (ended|done \\d+ of 16 actions of) step \\d+`));
         const rows = await each.$$eval('.places tbody tr', (all) => all.map((row) => row.textContent ?? ''));
         expect(rows).toHaveLength(2);
         expect(rows[1]).toMatch(/^1(failed|ended|killed|gone|lost|exited)/);
         expect(rows[0]).toMatch(/^0(working|waiting|stopped|failed)\d+[a-zA-Z]/); // its state, its step, and where in it
         // The last step is still there: bars in the colours of forwards.
-        const blue = await each.evaluate(() => {
-          const canvas = document.querySelector<HTMLCanvasElement>('canvas.lanes')!;
-          const { data } = canvas.getContext('2d')!.getImageData(90, 0, canvas.width - 90, canvas.height);
-          let found = 0;
-          for (let i = 0; i < data.length; i += 4)
-            if (data[i] === 0x3f && data[i + 1] === 0x7f && data[i + 2] === 0xd6) found++;
-          return found;
-        });
-        expect(blue).toBeGreaterThan(100);
+        await expect.poll(async () => (await coloursOf(each)).forward, wait).toBeGreaterThan(100);
       }
       await expect.poll(() => started.code, wait).toBeGreaterThan(0);
       // The server of the run has gone with it; the page stays as it was.
