@@ -127,6 +127,9 @@ PW_ENTRY(original_holders, 1) {
 }
 
 // Which dispatch keys this thread adds and leaves out: what decides the path of an operator.
+// How MKL chooses its kernels: by the "features" of the processor, by its "vendor"; empty while it has not been asked to do anything.
+PW_ENTRY(mkl_dispatch_text, 1) { return from_string(args.napi, mkl_dispatch()); }
+
 PW_ENTRY(dispatch_state, 1) {
   const c10::impl::LocalDispatchKeySet keys = c10::impl::tls_local_dispatch_key_set();
   return from_string(
@@ -153,6 +156,7 @@ void init_system(Env& env, napi_value exports) {
           {"holdsAlone", holds_alone},
           {"standIn", stand_in},
           {"originalHolders", original_holders},
+          {"mklDispatch", mkl_dispatch_text},
           {"dispatchState", dispatch_state},
           {"nothing", nothing},
       });

@@ -51,6 +51,8 @@ export interface Native {
   getNumThreads(): number;
   setNumThreads(count: number): void;
   parallelInfo(): string;
+  /** How MKL chooses its kernels; empty before its first. */
+  mklDispatch(): '' | 'features' | 'vendor';
   setDeterministic(on: boolean, warnOnly: boolean): void;
   reportMemory(): number;
   liveBytes(): number;
