@@ -67,7 +67,11 @@ export function checkState(
 }
 
 /** What of a record is not shaped as it should be for a parameter, in words. */
-export function misfitsOf(slots: readonly Slot[], parameter: Tensor, record: Readonly<Record<string, Tensor>>): string[] {
+export function misfitsOf(
+  slots: readonly Slot[],
+  parameter: Tensor,
+  record: Readonly<Record<string, Tensor>>,
+): string[] {
   return Object.entries(record).flatMap(([name, value]) => {
     const shape = shapeOf(
       slots.find((slot) => slot.name === name),

@@ -316,9 +316,7 @@ describe('state', () => {
     const parameter = a.paramGroups[0]?.params[0] as Tensor;
     parameter.grad = ones([2]);
     a.step();
-    expect(() => b.loadStateDict(a.stateDict())).toThrow(
-      /parameter 0: exp_avg is \[2\] and must have the shape \[3\]/,
-    );
+    expect(() => b.loadStateDict(a.stateDict())).toThrow(/parameter 0: exp_avg is \[2\] and must have the shape \[3\]/);
     expect(codeOf(() => new optim.Adam([zeros([1]), zeros([1])]).loadStateDict(a.stateDict()))).toBe('STATE_DICT');
   });
 
