@@ -84,7 +84,7 @@ export function glooGroup(store: Store, options: GlooGroupOptions): Group {
   const networkInterface = options.networkInterface ?? process.env['GLOO_SOCKET_IFNAME'] ?? null;
   checkStore('glooGroup', store);
   return explained('glooGroup', { name, rank }, () => {
-    const handle = dist.glooGroup(store.handle, name, rank, size, timeoutMs, networkInterface, options.host ?? null);
+    const handle = connectGloo(store, { name, rank, size, timeoutMs, networkInterface, host: options.host });
     return new Group({
       name,
       backend: 'gloo',
@@ -95,6 +95,39 @@ export function glooGroup(store: Store, options: GlooGroupOptions): Group {
       makeGroup: (member) => glooGroup(store.prefix(`${member.name}/`), { ...options, ...member }),
     });
   });
+}
+
+/** What gloo must know of a rank. */
+interface GlooPlace {
+  readonly name: string;
+  readonly rank: number;
+  readonly size: number;
+  readonly timeoutMs: number;
+  readonly networkInterface: string | null;
+  readonly host: string | undefined;
+}
+
+/** Longest wait for the others after this rank is connected, in milliseconds. */
+const CONNECTED_MS = 10_000;
+
+/**
+ * Connects this rank with all others. Gloo returns when this rank is connected; one that then leaves at once would end the
+ * connecting of the others, so it waits for them. Ranks in Python say nothing of themselves and are not waited for.
+ */
+function connectGloo(store: Store, place: GlooPlace): number {
+  const { name, rank, size, timeoutMs, networkInterface, host } = place;
+  const here = (of: number): string => `pipewright/here/${of}`;
+  const connected = (of: number): string => `pipewright/connected/${of}`;
+  store.set(here(rank), '1');
+  const handle = dist.glooGroup(store.handle, name, rank, size, timeoutMs, networkInterface, host ?? null);
+  store.set(connected(rank), '1');
+  try {
+    const others = Array.from({ length: size }, (_, of) => of).filter((of) => of !== rank && store.check([here(of)]));
+    if (others.length > 0) store.wait(others.map(connected), { timeoutMs: Math.min(timeoutMs, CONNECTED_MS) });
+  } catch {
+    // Whoever had the store has left, which it does when all are connected; or a rank failed, which the next message tells.
+  }
+  return handle;
 }
 
 /**
@@ -145,7 +178,7 @@ export function mixedGroup(stores: { readonly cpu: Store; readonly cuda: Store }
   installNccl();
   const networkInterface = options.networkInterface ?? process.env['GLOO_SOCKET_IFNAME'] ?? null;
   return explained('mixedGroup', { name, rank }, () => {
-    const gloo = dist.glooGroup(stores.cpu.handle, name, rank, size, timeoutMs, networkInterface, options.host ?? null);
+    const gloo = connectGloo(stores.cpu, { name, rank, size, timeoutMs, networkInterface, host: options.host });
     let made: number | undefined;
     return new Group({
       name,
