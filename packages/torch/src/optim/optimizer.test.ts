@@ -249,6 +249,52 @@ describe('groups', () => {
     expect(p.item()).toBe(0.8999999761581421);
   });
 
+  test('can be changed after a step: what is remembered stays with its parameter', () => {
+    const [a, b, c] = [ones([1]).requiresGrad_(), ones([1]).requiresGrad_(), ones([1]).requiresGrad_()];
+    const grads = (): void => {
+      for (const one of [a, b, c]) one.grad = ones([1]);
+    };
+    const optimizer = new optim.AdamW([{ params: [a] }, { params: [b] }], { lr: 0.1 });
+    const [first, second] = [optimizer.paramGroups[0]!, optimizer.paramGroups[1]!];
+    const steps = (...of: Tensor[]): unknown[] => of.map((one) => optimizer.stateOf(one)['step']?.item());
+    grads();
+    optimizer.step();
+    first.params.push(c);
+    optimizer.step();
+    expect(steps(a, b, c)).toEqual([2, 2, 1]);
+    optimizer.zeroGrad();
+    expect([a, b, c].map((one) => one.grad)).toEqual([null, null, null]);
+    first.params = first.params.filter((one) => one !== a);
+    second.params.unshift(a);
+    grads();
+    optimizer.step();
+    expect(steps(a, b, c)).toEqual([3, 3, 2]);
+    expect(optimizer.stateDict().paramGroups.map((group) => group.params)).toEqual([[0], [1, 2]]);
+    optimizer.paramGroups.splice(0, 1);
+    expect(steps(a, b)).toEqual([3, 3]);
+    const before = c.item();
+    optimizer.step();
+    expect([c.item(), ...steps(a, b)]).toEqual([before, 4, 4]);
+    second.params[0] = c;
+    expect(steps(c, b)).toEqual([undefined, 4]);
+    optimizer.step();
+    expect(steps(c, b)).toEqual([1, 5]);
+  });
+
+  test('that were changed to what makes no sense are refused, and nothing is forgotten', () => {
+    const [p, q] = [ones([1]).requiresGrad_(), ones([1]).requiresGrad_()];
+    const optimizer = new optim.AdamW([{ params: [p] }, { params: [q] }]);
+    [p.grad, q.grad] = [ones([1]), ones([1])];
+    optimizer.step();
+    const group = optimizer.paramGroups[0]!;
+    for (const params of [[p, q], [p.mul(2)], [undefined], new Set([p])]) {
+      group.params = params as Tensor[];
+      expect(codeOf(() => optimizer.step())).toMatch(/^(BAD_ARGUMENT|NOT_LEAF)$/);
+    }
+    group.params = [p];
+    expect(optimizer.stateOf(p)['step']?.item()).toBe(1);
+  });
+
   test('can name their parameters', () => {
     const net = new nn.Linear(1, 1);
     expect(new optim.SGD(net.namedParameters()).paramGroups[0]?.paramNames).toEqual(['weight', 'bias']);

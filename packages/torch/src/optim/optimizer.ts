@@ -54,14 +54,18 @@ interface Bucket {
   readonly native: NativeBucket;
   /** Positions in the group. */
   readonly positions: readonly number[];
-  /** The tensors themselves: a parameter may become another one, as when it is sharded or moved to another device. */
-  readonly handles: readonly number[];
 }
 
+/** Where a group is stepped. */
 interface Prepared {
-  readonly buckets: readonly Bucket[];
-  readonly slots: readonly Slot[];
+  readonly group: object;
   readonly key: number;
+  readonly slots: readonly Slot[];
+  readonly buckets: readonly Bucket[];
+  /** The parameters, in order. */
+  readonly parameters: readonly Tensor[];
+  /** The tensors they are: a parameter may become another one, as when it is sharded or moved to another device. */
+  readonly handles: readonly number[];
 }
 
 /** What a kind of optimizer is. */
@@ -89,7 +93,8 @@ export abstract class Optimizer<O extends BaseOptions = BaseOptions> {
   readonly paramGroups: ParamGroup<O>[] = [];
   private readonly kind: Kind<O>;
   private readonly numbers = new Float64Array(STEP_NUMBERS_LONGEST);
-  private prepared: (Prepared | null)[] = [];
+  private readonly checked = new WeakSet<Tensor>();
+  private prepared: readonly Prepared[] = [];
 
   constructor(kind: Kind<O>, params: ParamsInput<O>, options: GivenOptions<O> | undefined) {
     checkObject('Optimizer', 'its kind', kind, 'what an optimizer is: use SGD, Adam and so on');
@@ -117,38 +122,46 @@ export abstract class Optimizer<O extends BaseOptions = BaseOptions> {
       params instanceof Tensor ? [params] : (listOfParameters(name, params) as (Tensor | [string, Tensor])[]);
     const paramNames = items.flatMap((item) => (Array.isArray(item) ? [item[0] as string] : []));
     const tensors = items.map((item) => (Array.isArray(item) ? item[1] : item) as Tensor);
-    const known = new Set(this.paramGroups.flatMap((group) => group.params));
-    for (const tensor of tensors) {
-      if (!(tensor instanceof Tensor))
-        throw new TorchError(
-          'BAD_ARGUMENT',
-          `${name}: parameters are tensors, got ${tensor === null ? 'null' : typeof tensor}; pass model.parameters()`,
-        );
-      if (!tensor.isLeaf)
-        throw new TorchError(
-          'NOT_LEAF',
-          `${name}: a parameter is the result of an operator and cannot be optimized; pass the tensors it was made of`,
-        );
-      if (known.has(tensor))
-        throw new TorchError('BAD_ARGUMENT', `${name}: a parameter is given twice; each may be in one group only`);
-      this.kind.checkParameter?.(tensor);
-      known.add(tensor);
-    }
+    this.checkParameters([...this.paramGroups.flatMap((group) => group.params), ...tensors]);
     const group = {
       params: tensors,
       ...readGroup(this.kind, options as unknown as GivenOptions<O>, this.defaults),
     } as ParamGroup<O>;
     if (paramNames.length > 0) group.paramNames = paramNames;
     this.paramGroups.push(group);
-    this.prepared.push(null);
+  }
+
+  /** Refuses what cannot be a parameter, and parameters that are there twice. */
+  private checkParameters(parameters: readonly Tensor[]): void {
+    const { name } = this.kind;
+    const known = new Set<Tensor>();
+    for (const tensor of parameters) {
+      if (!(tensor instanceof Tensor))
+        throw new TorchError(
+          'BAD_ARGUMENT',
+          `${name}: parameters are tensors, got ${tensor === null ? 'null' : typeof tensor}; pass model.parameters()`,
+        );
+      if (known.has(tensor))
+        throw new TorchError('BAD_ARGUMENT', `${name}: a parameter is given twice; each may be in one group only`);
+      known.add(tensor);
+      if (this.checked.has(tensor)) continue;
+      if (!tensor.isLeaf)
+        throw new TorchError(
+          'NOT_LEAF',
+          `${name}: a parameter is the result of an operator and cannot be optimized; pass the tensors it was made of`,
+        );
+      this.kind.checkParameter?.(tensor);
+    }
+    for (const tensor of parameters) this.checked.add(tensor);
   }
 
   /** Moves every parameter that has a gradient. */
   step(): void {
     const { paramGroups, kind, numbers } = this;
+    const prepared = this.prepare();
     for (let g = 0; g < paramGroups.length; g++) {
       const group = paramGroups[g]!;
-      const { buckets } = this.prepare(g);
+      const { buckets } = prepared[g]!;
       writeNumbers(kind, group, numbers);
       const lr: number | Tensor = group.lr;
       const rate = typeof lr === 'number' ? null : lr.handle;
@@ -159,56 +172,65 @@ export abstract class Optimizer<O extends BaseOptions = BaseOptions> {
   /** Drops all gradients; with `setToNone: false` they become zeros. */
   zeroGrad(options?: { setToNone?: boolean | undefined }): void {
     const setToNone = options?.setToNone ?? true;
-    for (let g = 0; g < this.paramGroups.length; g++) {
-      for (const bucket of this.prepare(g).buckets) native.zeroBucketGrads(bucket.native, setToNone);
-    }
+    for (const { buckets } of this.prepare())
+      for (const bucket of buckets) native.zeroBucketGrads(bucket.native, setToNone);
   }
 
-  /** Where a group is stepped: made at first use, so that a model may move before. */
-  private prepare(g: number): Prepared {
-    const group = this.paramGroups[g]!;
-    const key = this.kind.slotKey?.(group) ?? 0;
-    const known = this.prepared[g];
-    if (known !== null && known !== undefined && known.key === key && isCurrent(known, group)) return known;
-    const slots = this.kind.slots(group);
-    const numberType = getDefaultDtype() === float64 ? float64 : float32;
-    const codes = slots.flatMap((slot) => [
-      slotKinds[slot.kind],
-      slot.begin ?? 0,
-      (slot.kind === 'number' ? numberType : float32).code,
-    ]);
-    const places = new Map<string, number[]>();
-    group.params.forEach((tensor, i) => {
-      const place = `${tensor.device} ${tensor.dtype.name}`;
-      const list = places.get(place);
-      if (list === undefined) places.set(place, [i]);
-      else list.push(i);
+  /** Where each group is stepped: made at first use, so that a model may move before, and anew when groups have changed. */
+  private prepare(): readonly Prepared[] {
+    const { paramGroups, prepared, kind } = this;
+    let isReady = prepared.length === paramGroups.length;
+    for (let g = 0; isReady && g < paramGroups.length; g++) isReady = isCurrent(kind, prepared[g]!, paramGroups[g]!);
+    if (!isReady) this.prepared = this.renew();
+    return this.prepared;
+  }
+
+  /** Prepares the groups that have changed. What is remembered of a parameter stays with it while it is in any group. */
+  private renew(): readonly Prepared[] {
+    const { paramGroups, kind } = this;
+    for (const { params } of paramGroups)
+      checkGiven(kind.name, Array.isArray(params), ["a group's params", params], 'an array of tensors');
+    this.checkParameters(paramGroups.flatMap((group) => group.params));
+    const before = new Map(this.prepared.map((known) => [known.group, known]));
+    const made = paramGroups.map((group) => {
+      const known = before.get(group);
+      return known !== undefined && isCurrent(kind, known, group) ? known : prepareGroup(kind, group);
     });
-    const buckets = [...places.values()].map((positions): Bucket => {
-      const handles = positions.map((i) => group.params[i]!.handle);
-      return { native: native.createBucket(handles, codes), positions, handles };
-    });
-    const made = { buckets, slots, key };
-    if (known !== null && known !== undefined) this.takeOver(made, known, group);
-    this.prepared[g] = made;
+    const kept = new Set(made);
+    const left = this.prepared.filter((known) => !kept.has(known));
+    const old = new Set(this.prepared);
+    this.takeOver(
+      made.filter((one) => !old.has(one)),
+      left,
+    );
+    for (const { buckets } of left) for (const bucket of buckets) native.clearBucket(bucket.native);
     return made;
   }
 
-  /** Goes on with what is remembered, where parameters have become others of the same shapes. */
-  private takeOver(made: Prepared, known: Prepared, group: ParamGroup<O>): void {
+  /** Goes on with what is remembered, where parameters are in other places or have become others of the same shapes. */
+  private takeOver(made: readonly Prepared[], left: readonly Prepared[]): void {
     noGrad(() =>
       scope(() => {
-        const state = [...this.readState(known)].map(([position, record]) => {
-          const parameter = group.params[position]!;
-          const [misfit] = misfitsOf(made.slots, parameter, record);
-          if (misfit !== undefined)
-            throw new TorchError(
-              'STATE_DICT',
-              `${this.kind.name}: parameter ${position} is [${parameter.shape.join(', ')}] now, and was another one when this optimizer took a step: ${misfit}; make the optimizer after what changes parameters, such as fullyShard`,
-            );
-          return [position, adapt(record, { parameter, slots: made.slots, copy: false })] as const;
-        });
-        this.writeState(made, new Map(state));
+        const remembered = new Map<Tensor, Record<string, Tensor>>();
+        for (const known of left)
+          for (const [position, record] of this.readState(known)) remembered.set(known.parameters[position]!, record);
+        if (remembered.size === 0) return;
+        for (const prepared of made) {
+          const { slots, parameters } = prepared;
+          const state = new Map<number, Record<string, Tensor>>();
+          parameters.forEach((parameter, position) => {
+            const record = remembered.get(parameter);
+            if (record === undefined) return;
+            const [misfit] = misfitsOf(slots, parameter, record);
+            if (misfit !== undefined)
+              throw new TorchError(
+                'STATE_DICT',
+                `${this.kind.name}: parameter ${position} is [${parameter.shape.join(', ')}] now, and was another one when this optimizer took a step: ${misfit}; make the optimizer after what changes parameters, such as fullyShard`,
+              );
+            state.set(position, adapt(record, { parameter, slots, copy: false }));
+          });
+          this.writeState(prepared, state);
+        }
       }),
     );
   }
@@ -246,7 +268,7 @@ export abstract class Optimizer<O extends BaseOptions = BaseOptions> {
   stateOf(parameter: Tensor): Record<string, Tensor> {
     for (let g = 0; g < this.paramGroups.length; g++) {
       const position = this.paramGroups[g]!.params.indexOf(parameter);
-      if (position >= 0) return this.readState(this.prepare(g)).get(position) ?? {};
+      if (position >= 0) return this.readState(this.prepare()[g]!).get(position) ?? {};
     }
     throw new TorchError('NOT_FOUND', `${this.kind.name}: the tensor is not a parameter of this optimizer`);
   }
@@ -255,9 +277,10 @@ export abstract class Optimizer<O extends BaseOptions = BaseOptions> {
   stateDict(): OptimizerState {
     const state: Record<number, Record<string, Tensor>> = {};
     let start = 0;
+    const prepared = this.prepare();
     const paramGroups = this.paramGroups.map((group, g) => {
       const first = start;
-      for (const [position, record] of this.readState(this.prepare(g))) state[first + position] = record;
+      for (const [position, record] of this.readState(prepared[g]!)) state[first + position] = record;
       const { params, ...options } = group;
       start += params.length;
       return { ...options, params: params.map((_, i) => first + i) };
@@ -273,17 +296,16 @@ export abstract class Optimizer<O extends BaseOptions = BaseOptions> {
     checkOptions(`${this.kind.name}.loadStateDict`, options, ['copy']);
     this.checkStateDict(source);
     const copy = options?.copy !== false;
-    source.paramGroups.forEach((saved, g) => {
-      const group = this.paramGroups[g]!;
-      const { params: indices, ...groupOptions } = saved;
-      Object.assign(group, groupOptions);
-      const prepared = this.prepare(g);
+    source.paramGroups.forEach(({ params: _, ...groupOptions }, g) => {
+      Object.assign(this.paramGroups[g]!, groupOptions);
+    });
+    this.prepare().forEach((prepared, g) => {
       noGrad(() =>
         scope(() => {
           const state = new Map<number, Record<string, Tensor>>();
-          indices.forEach((index, i) => {
+          source.paramGroups[g]!.params.forEach((index, i) => {
             const record = source.state[index];
-            const parameter = group.params[i]!;
+            const parameter = prepared.parameters[i]!;
             if (record !== undefined) state.set(i, adapt(record, { parameter, slots: prepared.slots, copy }));
           });
           this.writeState(prepared, state);
@@ -329,9 +351,8 @@ export abstract class Optimizer<O extends BaseOptions = BaseOptions> {
 
   /** Frees what the optimizer remembers. */
   dispose(): void {
-    for (const prepared of this.prepared)
-      for (const bucket of prepared?.buckets ?? []) native.clearBucket(bucket.native);
-    this.prepared = this.paramGroups.map(() => null);
+    for (const { buckets } of this.prepared) for (const bucket of buckets) native.clearBucket(bucket.native);
+    this.prepared = [];
   }
 
   [Symbol.dispose](): void {
@@ -418,9 +439,43 @@ export function checkBetas(where: string, betas: readonly number[]): void {
   );
 }
 
-/** Whether the parameters of a group are still those that were prepared. */
-function isCurrent({ buckets }: Prepared, { params }: { readonly params: readonly Tensor[] }): boolean {
-  for (const { positions, handles } of buckets)
-    for (let i = 0; i < positions.length; i++) if (params[positions[i]!]!.handle !== handles[i]) return false;
+/** Makes what a group is stepped with; nothing is remembered yet. */
+function prepareGroup<O extends BaseOptions>(kind: Kind<O>, group: ParamGroup<O>): Prepared {
+  const slots = kind.slots(group);
+  const numberType = getDefaultDtype() === float64 ? float64 : float32;
+  const codes = slots.flatMap((slot) => [
+    slotKinds[slot.kind],
+    slot.begin ?? 0,
+    (slot.kind === 'number' ? numberType : float32).code,
+  ]);
+  const parameters = [...group.params];
+  const handles = parameters.map((parameter) => parameter.handle);
+  const positionsOf = new Map<string, number[]>();
+  parameters.forEach((parameter, i) => {
+    const place = `${parameter.device} ${parameter.dtype.name}`;
+    const list = positionsOf.get(place);
+    if (list === undefined) positionsOf.set(place, [i]);
+    else list.push(i);
+  });
+  const buckets = [...positionsOf.values()].map((positions): Bucket => {
+    const bucket = native.createBucket(
+      positions.map((i) => handles[i]!),
+      codes,
+    );
+    return { native: bucket, positions };
+  });
+  return { group, key: kind.slotKey?.(group) ?? 0, slots, buckets, parameters, handles };
+}
+
+/** Whether a group is still the one that was prepared, with the same parameters, and what is remembered is still the same. */
+function isCurrent<O extends BaseOptions>(kind: Kind<O>, known: Prepared, group: ParamGroup<O>): boolean {
+  const { parameters, handles } = known;
+  const { params } = group;
+  if (known.group !== group || known.key !== (kind.slotKey?.(group) ?? 0)) return false;
+  if (params.length !== parameters.length) return false;
+  for (let i = 0; i < parameters.length; i++) {
+    const parameter = params[i]!;
+    if (parameter !== parameters[i] || parameter.handle !== handles[i]) return false;
+  }
   return true;
 }
