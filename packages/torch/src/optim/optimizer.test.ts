@@ -394,6 +394,23 @@ describe('state', () => {
     });
   });
 
+  test.each(all)('%s goes on with a model whose element type was changed', (name, Type) => {
+    const options = name === 'SGD' ? { lr: 0.05, momentum: 0.9 } : { lr: 0.02 };
+    const [a, b] = [model(3), model(3)];
+    const [first, second] = [new Type(a.parameters(), options), new Type(b.parameters(), options)];
+    train(a, first, 2, x);
+    train(b, second, 2, x);
+    b.double();
+    train(a, first, 2, x);
+    train(b, second, 2, x.double());
+    a.parameters().forEach((parameter, i) => {
+      const other = b.parameters()[i]!;
+      expect(other.dtype).toBe(float64);
+      expect(other.sub(parameter).abs().max().item()).toBeLessThan(1e-4);
+      expect(second.stateOf(other)['step']?.item()).toBe(name === 'SGD' ? undefined : 4);
+    });
+  });
+
   test.each(all)('%s refuses parameters that have become others of another shape', (_, Type) => {
     const net = model();
     const optimizer = new Type(net.parameters(), { ...(Type === (optim.SGD as unknown) ? { momentum: 0.9 } : {}) });

@@ -4,7 +4,7 @@
  */
 
 import { type NativeBucket, type NativeStep, native } from '../addon/addon.ts';
-import { STEP_NUMBERS_LONGEST } from '../addon/generated/border.ts';
+import { META_DEVICE_INDEX, META_DEVICE_TYPE, META_DTYPE, STEP_NUMBERS_LONGEST } from '../addon/generated/border.ts';
 import { noGrad } from '../autograd/modes.ts';
 import { checkGiven, checkIterable, checkObject } from '../base/checks.ts';
 import { checkOptions, TorchError } from '../base/errors.ts';
@@ -66,6 +66,8 @@ interface Prepared {
   readonly parameters: readonly Tensor[];
   /** The tensors they are: a parameter may become another one, as when it is sharded or moved to another device. */
   readonly handles: readonly number[];
+  /** Their devices and element types, which may change without the tensor becoming another one. */
+  readonly places: readonly number[];
 }
 
 /** What a kind of optimizer is. */
@@ -450,9 +452,9 @@ function prepareGroup<O extends BaseOptions>(kind: Kind<O>, group: ParamGroup<O>
   ]);
   const parameters = [...group.params];
   const handles = parameters.map((parameter) => parameter.handle);
-  const positionsOf = new Map<string, number[]>();
-  parameters.forEach((parameter, i) => {
-    const place = `${parameter.device} ${parameter.dtype.name}`;
+  const places = handles.map(placeOf);
+  const positionsOf = new Map<number, number[]>();
+  places.forEach((place, i) => {
     const list = positionsOf.get(place);
     if (list === undefined) positionsOf.set(place, [i]);
     else list.push(i);
@@ -464,18 +466,28 @@ function prepareGroup<O extends BaseOptions>(kind: Kind<O>, group: ParamGroup<O>
     );
     return { native: bucket, positions };
   });
-  return { group, key: kind.slotKey?.(group) ?? 0, slots, buckets, parameters, handles };
+  return { group, key: kind.slotKey?.(group) ?? 0, slots, buckets, parameters, handles, places };
 }
 
 /** Whether a group is still the one that was prepared, with the same parameters, and what is remembered is still the same. */
 function isCurrent<O extends BaseOptions>(kind: Kind<O>, known: Prepared, group: ParamGroup<O>): boolean {
-  const { parameters, handles } = known;
+  const { parameters, handles, places } = known;
   const { params } = group;
   if (known.group !== group || known.key !== (kind.slotKey?.(group) ?? 0)) return false;
   if (params.length !== parameters.length) return false;
   for (let i = 0; i < parameters.length; i++) {
     const parameter = params[i]!;
-    if (parameter !== parameters[i] || parameter.handle !== handles[i]) return false;
+    if (parameter !== parameters[i]) return false;
+    const { handle } = parameter;
+    if (handle !== handles[i] || placeOf(handle) !== places[i]) return false;
   }
   return true;
+}
+
+const meta = native.metaArray;
+
+/** Device and element type as one number: read at every step, so without making texts. */
+function placeOf(handle: number): number {
+  native.meta(handle);
+  return (meta[META_DTYPE]! * 256 + meta[META_DEVICE_TYPE]!) * 256 + meta[META_DEVICE_INDEX]!;
 }
