@@ -314,6 +314,57 @@ describe('groups', () => {
     `);
   });
 
+  test('whose options are no numbers are refused by step, which moves nothing', () => {
+    const [p, q] = [ones([1]).requiresGrad_(), ones([1]).requiresGrad_()];
+    [p.grad, q.grad] = [ones([1]), ones([1])];
+    const messageOf = (optimizer: optim.Optimizer, options: object): unknown => {
+      const group = optimizer.paramGroups[1]!;
+      const before = { ...group };
+      Object.assign(group, options);
+      try {
+        optimizer.step();
+      } catch (error) {
+        expect(codeOf(() => optimizer.step())).toBe('BAD_ARGUMENT');
+        return (error as Error).message;
+      } finally {
+        Object.assign(group, before);
+      }
+      return 'no error';
+    };
+    const groups = [{ params: [p] }, { params: [q] }];
+    const adam = new optim.Adam(groups) as optim.Optimizer;
+    const rprop = new optim.Rprop(groups) as optim.Optimizer;
+    const adafactor = new optim.Adafactor(groups) as optim.Optimizer;
+    expect([
+      messageOf(adam, { weightDecay: undefined }),
+      messageOf(adam, { lr: '0.1' }),
+      messageOf(adam, { lr: Number.NaN }),
+      messageOf(adam, { eps: null }),
+      messageOf(adam, { betas: [0.9] }),
+      messageOf(adam, { betas: undefined }),
+      messageOf(adam, { decoupledWeightDecay: undefined }),
+      messageOf(adam, { eps: ones([1]) }),
+      messageOf(rprop, { lr: undefined }),
+      messageOf(adafactor, { eps: [null, null] }),
+    ]).toMatchInlineSnapshot(`
+      [
+        "Adam.step: weightDecay of group 1 is undefined; set it to a number",
+        "Adam.step: lr of group 1 is '0.1'; set it to a number",
+        "Adam.step: lr of group 1 is NaN; set it to a number",
+        "Adam.step: eps of group 1 is null; set it to a number",
+        "Adam.step: betas.1 of group 1 is undefined; set it to a number",
+        "Adam.step: betas.0 of group 1 is undefined; set it to a number",
+        "Adam.step: decoupledWeightDecay of group 1 is NaN; set it to a number",
+        "Adam.step: eps of group 1 is a Tensor; set it to a number",
+        "Rprop.step: lr of group 1 is undefined; set it to a number",
+        "Adafactor.step: eps.1 of group 1 is null; set it to a number",
+      ]
+    `);
+    expect([p.item(), q.item()]).toEqual([1, 1]);
+    expect(messageOf(adafactor, { eps: [null, 1e-3] })).toBe('no error');
+    expect(p.item()).not.toBe(1);
+  });
+
   test('refuse what makes no sense', () => {
     const p = ones([1]).requiresGrad_();
     expect(() => new optim.Adam([p], { learningRate: 1 } as object)).toThrowErrorMatchingInlineSnapshot(

@@ -6,7 +6,7 @@
 import { type NativeBucket, type NativeStep, native } from '../addon/addon.ts';
 import { META_DEVICE_INDEX, META_DEVICE_TYPE, META_DTYPE, STEP_NUMBERS_LONGEST } from '../addon/generated/border.ts';
 import { noGrad } from '../autograd/modes.ts';
-import { checkGiven, checkIterable, checkObject } from '../base/checks.ts';
+import { checkGiven, checkIterable, checkObject, show } from '../base/checks.ts';
 import { checkOptions, TorchError } from '../base/errors.ts';
 import { float32, float64, getDefaultDtype } from '../tensor/dtype.ts';
 import '../generated/methods.ts';
@@ -94,7 +94,8 @@ export abstract class Optimizer<O extends BaseOptions = BaseOptions> {
   readonly defaults: O;
   readonly paramGroups: ParamGroup<O>[] = [];
   private readonly kind: Kind<O>;
-  private readonly numbers = new Float64Array(STEP_NUMBERS_LONGEST);
+  /** The numbers of a step, per group. */
+  private readonly numbers: Float64Array[] = [];
   private readonly checked = new WeakSet<Tensor>();
   private prepared: readonly Prepared[] = [];
 
@@ -160,14 +161,14 @@ export abstract class Optimizer<O extends BaseOptions = BaseOptions> {
   /** Moves every parameter that has a gradient. */
   step(): void {
     const { paramGroups, kind, numbers } = this;
+    while (numbers.length < paramGroups.length) numbers.push(new Float64Array(STEP_NUMBERS_LONGEST));
+    for (let g = 0; g < paramGroups.length; g++) writeNumbers(kind, paramGroups, g, numbers[g]!);
     const prepared = this.prepare();
     for (let g = 0; g < paramGroups.length; g++) {
-      const group = paramGroups[g]!;
       const { buckets } = prepared[g]!;
-      writeNumbers(kind, group, numbers);
-      const lr: number | Tensor = group.lr;
+      const lr: number | Tensor = paramGroups[g]!.lr;
       const rate = typeof lr === 'number' ? null : lr.handle;
-      for (let b = 0; b < buckets.length; b++) kind.step(buckets[b]!.native, numbers, rate);
+      for (let b = 0; b < buckets.length; b++) kind.step(buckets[b]!.native, numbers[g]!, rate);
     }
   }
 
@@ -367,14 +368,14 @@ export abstract class Optimizer<O extends BaseOptions = BaseOptions> {
       const lines = Object.keys(group)
         .filter((key) => key !== 'params' && key !== 'paramNames')
         .sort()
-        .map((key) => `    ${key}: ${show(group[key])}`);
+        .map((key) => `    ${key}: ${printed(group[key])}`);
       return `Parameter Group ${g}\n${lines.join('\n')}\n`;
     });
     return `${this.constructor.name} (\n${groups.join('\n')})`;
   }
 }
 
-function show(value: unknown): string {
+function printed(value: unknown): string {
   return value instanceof Tensor ? String(value.item()) : JSON.stringify(value);
 }
 
@@ -410,18 +411,38 @@ function unmark(value: unknown): unknown {
   return value instanceof FloatScalar ? value.float : value;
 }
 
-/** Writes the numbers of a step: booleans as 0 or 1, what is null or a tensor as NaN, `betas.1` from the array `betas`. */
-function writeNumbers<O extends BaseOptions>(kind: Kind<O>, options: O, to: Float64Array): void {
+/** Writes the numbers of a group's step: booleans as 0 or 1, null and a learning rate that is a tensor as NaN. */
+function writeNumbers<O extends BaseOptions>(
+  kind: Kind<O>,
+  groups: readonly ParamGroup<O>[],
+  g: number,
+  to: Float64Array,
+): void {
+  const options = groups[g]!;
   for (let i = 0; i < kind.numbers.length; i++) {
     const name = kind.numbers[i]!;
-    to[i] = kind.numberOf?.(name, options) ?? plainNumber(options as unknown as Record<string, unknown>, name);
+    const value = kind.numberOf?.(name, options) ?? valueOf(options, name);
+    const number = typeof value === 'number' || typeof value === 'boolean' ? Number(value) : Number.NaN;
+    if (Number.isNaN(number) && !(name === 'lr' && value instanceof Tensor) && !isNullable(kind, name, value))
+      throw new TorchError(
+        'BAD_ARGUMENT',
+        `${kind.name}.step: ${name} of group ${g} is ${show(value)}; set it to a number`,
+      );
+    to[i] = number;
   }
 }
 
-function plainNumber(options: Readonly<Record<string, unknown>>, name: string): number {
+/** An option by name; `betas.1` is of the array `betas`. */
+function valueOf(options: object, name: string): unknown {
   const dot = name.indexOf('.');
-  const value = dot < 0 ? options[name] : (options[name.slice(0, dot)] as unknown[])[Number(name.slice(dot + 1))];
-  return typeof value === 'number' || typeof value === 'boolean' ? Number(value) : Number.NaN;
+  if (dot < 0) return Reflect.get(options, name);
+  const list: unknown = Reflect.get(options, name.slice(0, dot));
+  return Array.isArray(list) ? (list as unknown[])[Number(name.slice(dot + 1))] : list;
+}
+
+/** Whether a value is null where that has a meaning: where the default is null. */
+function isNullable<O extends BaseOptions>({ defaults }: Kind<O>, name: string, value: unknown): boolean {
+  return value === null && valueOf(defaults, name) === null;
 }
 
 /** Refuses numbers below zero, by name. */

@@ -2,7 +2,14 @@
 import { TorchError } from '../../base/errors.ts';
 import { readOptions } from '../../base/options.ts';
 import type { Real } from '../../base/text.ts';
-import { type AnyOptimizer, LRScheduler, numberPerGroup, type ScheduleOptions, setRate } from './lr-scheduler.ts';
+import {
+  type AnyOptimizer,
+  factorOf,
+  LRScheduler,
+  numberPerGroup,
+  type ScheduleOptions,
+  setRate,
+} from './lr-scheduler.ts';
 
 /** What CyclicLR can be told. */
 export interface CyclicOptions extends ScheduleOptions {
@@ -107,7 +114,8 @@ function scaleOf(given: {
   scaleMode: string;
 }): (cycle: number, step: number) => number {
   const { scaleFn, scaleMode, gamma } = given;
-  if (scaleFn !== null) return (cycle, step) => scaleFn(scaleMode === 'cycle' ? cycle : step);
+  if (scaleFn !== null)
+    return (cycle, step) => factorOf('CyclicLR: scaleFn', scaleFn, scaleMode === 'cycle' ? cycle : step);
   switch (given.mode) {
     case 'triangular':
       return () => 1;

@@ -91,6 +91,7 @@ export abstract class LRScheduler {
   }
 
   protected apply(rates: readonly number[]): void {
+    rates.forEach((rate, i) => checkNumber(this.constructor.name, `the rate of group ${i}`, rate));
     this.optimizer.paramGroups.forEach((group, i) => setRate(group, rates[i]!));
     this.lastLr = this.rates();
   }
@@ -129,6 +130,18 @@ export function rateOf(group: ParamGroup<{ lr: number | Tensor; maximize: boolea
 export function setRate(group: ParamGroup<{ lr: number | Tensor; maximize: boolean }>, rate: number): void {
   if (group.lr instanceof Tensor) group.lr.fill_(new FloatScalar(rate));
   else group.lr = rate;
+}
+
+/** Refuses what is no number, such as what a function of the user's gave. */
+export function checkNumber(where: string, name: string, value: unknown): void {
+  checkGiven(where, typeof value === 'number' && !Number.isNaN(value), [name, value], 'a number');
+}
+
+/** What a function gives for a step, which must be a number. */
+export function factorOf(where: string, of: (at: number) => number, at: number): number {
+  const factor: unknown = of(at);
+  checkNumber(where, `the result for step ${at}`, factor);
+  return factor as number;
 }
 
 /** One number per group. */

@@ -110,6 +110,29 @@ test('a rate that is a tensor is changed in place', () => {
   expect([rate.item(), optimizer.paramGroups[0]?.lr === rate]).toEqual([0.25, true]);
 });
 
+test('functions that give no numbers are refused, and no rate is changed', () => {
+  const optimizer = new optim.SGD([ones([1]).requiresGrad_()], { lr: 0.1 });
+  const none = ((step: number) => (step > 0 ? undefined : 1)) as () => number;
+  const always = (() => undefined) as unknown as () => number;
+  expect(() => new optim.LambdaLR(optimizer, always)).toThrowErrorMatchingInlineSnapshot(
+    `[TorchError: LambdaLR: lrLambda: the result for step 0 is undefined; give a number]`,
+  );
+  for (const schedule of [new optim.LambdaLR(optimizer, none), new optim.MultiplicativeLR(optimizer, none)])
+    expect(() => schedule.step()).toThrow(
+      expect.objectContaining({
+        code: 'BAD_ARGUMENT',
+        message: `${schedule.constructor.name}: lrLambda: the result for step 1 is undefined; give a number`,
+      }),
+    );
+  expect(() => new optim.CyclicLR(optimizer, 0.1, 0.2, { scaleFn: always })).toThrow(
+    /^CyclicLR: scaleFn: the result for step 1 is undefined/,
+  );
+  expect(() => new optim.CosineAnnealingLR(optimizer, 5, { etaMin: Number.NaN }).step()).toThrow(
+    /^CosineAnnealingLR: the rate of group 0 is NaN/,
+  );
+  expect(rates(optimizer)).toEqual([0.1]);
+});
+
 test('what makes no sense is refused', () => {
   const optimizer = new optim.SGD([ones([1]).requiresGrad_()]);
   expect(() => new optim.StepLR(optimizer, 1, { gama: 0.5 } as object)).toThrowErrorMatchingInlineSnapshot(
