@@ -408,6 +408,27 @@ describe('state', () => {
     expect(() => second.loadStateDict(first.stateDict(), { share: true } as object)).toThrow("unknown option 'share'");
   });
 
+  test('with a learning rate that is a tensor: the value is copied, and a tensor that is there stays', () => {
+    const make = (lr: number | Tensor): optim.AdamW => new optim.AdamW([ones([2]).requiresGrad_()], { lr });
+    const saved = tensor(0.25, { dtype: float32 });
+    const from = make(saved);
+    from.paramGroups[0]!.betas = [0.5, 0.5];
+    const own = tensor(0.5, { dtype: float32 });
+    const [tensors, numbers, back] = [make(own), make(0.5), make(own.clone())];
+    scope(() => {
+      tensors.loadStateDict(from.stateDict());
+      numbers.loadStateDict(from.stateDict());
+    });
+    back.loadStateDict(make(0.125).stateDict());
+    saved.fill_(8);
+    expect(tensors.paramGroups[0]!.lr).toBe(own);
+    const rates = [tensors, numbers, back].map((optimizer) => (optimizer.paramGroups[0]!.lr as Tensor).item());
+    expect(rates).toEqual([0.25, 0.25, 0.125]);
+    expect(numbers.paramGroups[0]!.betas).not.toBe(from.paramGroups[0]!.betas);
+    tensors.loadStateDict(tensors.stateDict());
+    expect(own.item()).toBe(0.25);
+  });
+
   test('that does not fit is refused', () => {
     const [a, b] = [new optim.Adam([ones([2]).requiresGrad_()]), new optim.Adam([ones([3]).requiresGrad_()])];
     const parameter = a.paramGroups[0]?.params[0] as Tensor;

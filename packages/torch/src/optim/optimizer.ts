@@ -12,7 +12,7 @@ import { float32, float64, getDefaultDtype } from '../tensor/dtype.ts';
 import '../generated/methods.ts';
 import { FloatScalar } from '../base/float-scalar.ts';
 import { readOptions } from '../base/options.ts';
-import { scope } from '../tensor/scope.ts';
+import { scope, unscoped } from '../tensor/scope.ts';
 import { Tensor } from '../tensor/tensor.ts';
 import { adapt, checkState, misfitsOf, type OptimizerState, type Slot, slotKinds } from './optimizer-state.ts';
 
@@ -300,7 +300,7 @@ export abstract class Optimizer<O extends BaseOptions = BaseOptions> {
     this.checkStateDict(source);
     const copy = options?.copy !== false;
     source.paramGroups.forEach(({ params: _, ...groupOptions }, g) => {
-      Object.assign(this.paramGroups[g]!, groupOptions);
+      assignOptions(this.paramGroups[g]!, groupOptions, copy);
     });
     this.prepare().forEach((prepared, g) => {
       noGrad(() =>
@@ -460,6 +460,23 @@ export function checkBetas(where: string, betas: readonly number[]): void {
     'BAD_ARGUMENT',
     `${where}: betas are two numbers of at least 0 and less than 1, got ${JSON.stringify(betas)}`,
   );
+}
+
+/** Gives a group saved options; a learning rate that is a tensor there stays the same tensor and gets the value. */
+function assignOptions(group: object, saved: Readonly<Record<string, unknown>>, copy: boolean): void {
+  for (const [name, value] of Object.entries(saved)) {
+    const own: unknown = Reflect.get(group, name);
+    if (own === value) continue;
+    if (own instanceof Tensor)
+      noGrad(() => own.fill_(new FloatScalar(value instanceof Tensor ? value.item() : Number(value))));
+    else if (value instanceof Tensor && copy)
+      Reflect.set(
+        group,
+        name,
+        unscoped(() => noGrad(() => value.clone())),
+      );
+    else Reflect.set(group, name, Array.isArray(value) ? [...(value as unknown[])] : value);
+  }
 }
 
 /** Makes what a group is stepped with; nothing is remembered yet. */
