@@ -8,6 +8,7 @@ import {
   LRScheduler,
   numberPerGroup,
   type ScheduleOptions,
+  setMomentum,
   setRate,
 } from './lr-scheduler.ts';
 
@@ -84,7 +85,7 @@ export class CyclicLR extends LRScheduler {
     this.baseMomentums = numberPerGroup('CyclicLR: baseMomentum', optimizer, given.baseMomentum ?? 0.8);
     this.maxMomentums = numberPerGroup('CyclicLR: maxMomentum', optimizer, given.maxMomentum ?? 0.9);
     if (given.cycleMomentum && given.lastEpoch === -1)
-      this.maxMomentums.forEach((momentum, i) => this.setMomentum(i, momentum));
+      this.maxMomentums.forEach((momentum, i) => setMomentum(optimizer, i, momentum));
     this.begin();
   }
 
@@ -95,15 +96,9 @@ export class CyclicLR extends LRScheduler {
     const scale = this.scale(cycle, this.lastEpoch);
     if (this.cycleMomentum)
       this.maxMomentums.forEach((high, i) => {
-        this.setMomentum(i, high - (high - this.baseMomentums[i]!) * share * scale);
+        setMomentum(this.optimizer, i, high - (high - this.baseMomentums[i]!) * share * scale);
       });
     return this.baseLrs.map((low, i) => low + (this.maxLrs[i]! - low) * share * scale);
-  }
-
-  private setMomentum(index: number, momentum: number): void {
-    const group = this.optimizer.paramGroups[index] as Record<string, unknown>;
-    if (Array.isArray(group['betas'])) group['betas'] = [momentum, ...(group['betas'] as number[]).slice(1)];
-    else group['momentum'] = momentum;
   }
 }
 

@@ -43,7 +43,9 @@ export class MultiplicativeLR extends LRScheduler {
   protected getLr(): number[] {
     return this.isInitial
       ? this.rates()
-      : this.rates().map((rate, i) => rate * factorOf('MultiplicativeLR: lrLambda', this.lambdas[i]!, this.lastEpoch));
+      : this.knownRates().map(
+          (rate, i) => rate * factorOf('MultiplicativeLR: lrLambda', this.lambdas[i]!, this.lastEpoch),
+        );
   }
 }
 
@@ -246,7 +248,9 @@ export class CosineAnnealingLR extends LRScheduler {
     if (this.stepCount === 1 && lastEpoch > 0)
       return this.baseLrs.map((rate) => etaMin + ((rate - etaMin) * (1 + Math.cos((lastEpoch * Math.PI) / tMax))) / 2);
     if ((lastEpoch - 1 - tMax) % (2 * tMax) === 0) {
-      return this.rates().map((rate, i) => rate + ((this.baseLrs[i]! - etaMin) * (1 - Math.cos(Math.PI / tMax))) / 2);
+      return this.knownRates().map(
+        (rate, i) => rate + ((this.baseLrs[i]! - etaMin) * (1 - Math.cos(Math.PI / tMax))) / 2,
+      );
     }
     const ratio = (1 + Math.cos((Math.PI * lastEpoch) / tMax)) / (1 + Math.cos((Math.PI * (lastEpoch - 1)) / tMax));
     return this.rates().map((rate) => ratio * (rate - etaMin) + etaMin);
