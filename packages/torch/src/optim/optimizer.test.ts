@@ -15,6 +15,7 @@ import {
   tensor,
   zeros,
 } from '../index.ts';
+import { markShard } from '../internal.ts';
 
 const types = [
   optim.SGD,
@@ -234,6 +235,29 @@ describe('Adafactor', () => {
       `[TorchError: Adafactor: parameters are real, got one of complex64]`,
     );
   });
+});
+
+test.each([optim.Muon, optim.Adafactor])('%o computes with whole matrices, and refuses shards', (Type) => {
+  const make = (): nn.Parameter => new nn.Parameter(ones([2, 2]));
+  const [shard, later] = [make(), make()];
+  markShard(shard);
+  const rule = expect.objectContaining({
+    code: 'BAD_ARGUMENT',
+    message: `${Type.name}: a parameter is this rank's part of a sharded one, [2, 2], and ${Type.name} computes with whole matrices; use replicate instead of fullyShard, or another optimizer, AdamW for example`,
+  }) as Error;
+  expect(() => new Type([shard])).toThrow(rule);
+  for (const steps of [0, 1]) {
+    const parameter = make();
+    const optimizer = new Type([parameter, later]);
+    parameter.grad = ones([2, 2]);
+    for (let i = 0; i < steps; i++) optimizer.step();
+    parameter.become(ones([2, 2]));
+    markShard(parameter);
+    expect(() => optimizer.step()).toThrow(rule);
+  }
+  shard.grad = ones([2, 2]);
+  new optim.AdamW([shard]).step();
+  expect(shard.at(0, 0).item()).toBeLessThan(1);
 });
 
 describe('groups', () => {

@@ -12,6 +12,7 @@ import { float32, float64, getDefaultDtype } from '../tensor/dtype.ts';
 import '../generated/methods.ts';
 import { FloatScalar } from '../base/float-scalar.ts';
 import { readOptions } from '../base/options.ts';
+import { isShard } from '../nn/parameter-parts.ts';
 import { scope, unscoped } from '../tensor/scope.ts';
 import { Tensor } from '../tensor/tensor.ts';
 import { adapt, checkState, misfitsOf, type OptimizerState, type Slot, slotKinds } from './optimizer-state.ts';
@@ -77,6 +78,8 @@ export interface Kind<O> {
   readonly step: NativeStep;
   /** Refuses options that make no sense. */
   check(options: O): void;
+  /** Computes with whole tensors, rows and columns of matrices for example, so that a shard is not enough. */
+  readonly needsWhole?: boolean;
   /** Refuses parameters that it cannot move. */
   checkParameter?(parameter: Tensor): void;
   /** What is remembered of each parameter, in the order that native/optim wants. */
@@ -147,6 +150,11 @@ export abstract class Optimizer<O extends BaseOptions = BaseOptions> {
       if (known.has(tensor))
         throw new TorchError('BAD_ARGUMENT', `${name}: a parameter is given twice; each may be in one group only`);
       known.add(tensor);
+      if (this.kind.needsWhole === true && isShard(tensor))
+        throw new TorchError(
+          'BAD_ARGUMENT',
+          `${name}: a parameter is this rank's part of a sharded one, [${tensor.shape.join(', ')}], and ${name} computes with whole matrices; use replicate instead of fullyShard, or another optimizer, AdamW for example`,
+        );
       if (this.checked.has(tensor)) continue;
       if (!tensor.isLeaf)
         throw new TorchError(
