@@ -307,9 +307,7 @@ export abstract class Optimizer<O extends BaseOptions = BaseOptions> {
     checkOptions(`${this.kind.name}.loadStateDict`, options, ['copy']);
     this.checkStateDict(source);
     const copy = options?.copy !== false;
-    source.paramGroups.forEach(({ params: _, ...groupOptions }, g) => {
-      assignOptions(this.paramGroups[g]!, groupOptions, copy);
-    });
+    source.paramGroups.forEach((saved, g) => assignOptions(this.paramGroups[g]!, saved, copy));
     this.prepare().forEach((prepared, g) => {
       noGrad(() =>
         scope(() => {
@@ -474,7 +472,7 @@ export function checkBetas(where: string, betas: readonly number[]): void {
 function assignOptions(group: object, saved: Readonly<Record<string, unknown>>, copy: boolean): void {
   for (const [name, value] of Object.entries(saved)) {
     const own: unknown = Reflect.get(group, name);
-    if (own === value) continue;
+    if (name === 'params' || own === value) continue;
     if (own instanceof Tensor)
       noGrad(() => own.fill_(new FloatScalar(value instanceof Tensor ? value.item() : Number(value))));
     else if (value instanceof Tensor && copy)
