@@ -23,6 +23,7 @@ export {
   viewBytes,
 } from './files/bytes.ts';
 export { layoutSafetensors, type SafetensorsItem, type SafetensorsLayout } from './files/safetensors.ts';
+export { markShard } from './nn/parameter-parts.ts';
 export { bindOp, callGiven } from './op/bind.ts';
 export {
   describeHandle,

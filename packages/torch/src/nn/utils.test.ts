@@ -2,6 +2,7 @@
 import { readFileSync } from 'node:fs';
 import { describe, expect, test } from 'vitest';
 import { float64, liveTensors, manualSeed, nn, ones, randn, scope, Tensor, tensor, zeros } from '../index.ts';
+import { markShard } from '../internal.ts';
 
 interface Clip {
   readonly maxNorm: number;
@@ -52,6 +53,28 @@ describe('gradients', () => {
     expect(() => nn.utils.clipGradNorm_(parameter, 1, { errorIfNonfinite: true })).toThrow(
       /the norm of the gradients is NaN/,
     );
+  });
+
+  test('of shards are not clipped by a norm, which is not that of the whole', () => {
+    const [whole, shard] = [ones([2]).requiresGrad_(), ones([2]).requiresGrad_()];
+    [whole.grad, shard.grad] = [ones([2]), ones([2])];
+    markShard(shard);
+    expect(() => nn.utils.clipGradNorm_([whole, shard], 1)).toThrowErrorMatchingInlineSnapshot(
+      `[TorchError: clipGradNorm_: tensor 1 of 2 is this rank's part of a sharded parameter, so its norm is not that of the whole; call runtime.clipGradNorm_ instead]`,
+    );
+    expect(() => nn.utils.getTotalNorm(shard)).toThrow(
+      expect.objectContaining({
+        code: 'BAD_ARGUMENT',
+        message: expect.stringMatching(/^getTotalNorm: tensor 0 of 1/) as string,
+      }),
+    );
+    expect(whole.grad?.toArray()).toEqual([1, 1]);
+    nn.utils.clipGradValue_([whole, shard], 0.5);
+    expect([whole, shard].map((one) => one.grad?.toArray())).toEqual([
+      [0.5, 0.5],
+      [0.5, 0.5],
+    ]);
+    expect(nn.utils.clipGradNorm_(whole, 1).item()).toBeCloseTo(Math.SQRT1_2, 6);
   });
 
   test('are clipped by value', () => {

@@ -12,6 +12,7 @@ import { bindOp } from '../op/bind.ts';
 import { float32 } from '../tensor/dtype.ts';
 import { scope } from '../tensor/scope.ts';
 import { Tensor } from '../tensor/tensor.ts';
+import { checkNoShards } from './parameter-parts.ts';
 
 export { PackedSequence, packPaddedSequence, packSequence, padPackedSequence, padSequence } from './packed-sequence.ts';
 
@@ -57,7 +58,9 @@ export interface ClipOptions {
  */
 export function clipGradNorm_(parameters: Tensors, maxNorm: number, options?: ClipOptions): Tensor {
   checkOptions('clipGradNorm_', options, ['normType', 'errorIfNonfinite']);
-  const handles = tensorList('clipGradNorm_', 'parameters', parameters).map((parameter) => parameter.handle);
+  const all = tensorList('clipGradNorm_', 'parameters', parameters);
+  checkNoShards('clipGradNorm_', all);
+  const handles = all.map((parameter) => parameter.handle);
   checkGiven('clipGradNorm_', typeof maxNorm === 'number', ['maxNorm', maxNorm], 'a number');
   if (options?.errorIfNonfinite === true) {
     const before = inScope(() =>
@@ -81,6 +84,7 @@ export function clipGradNorm_(parameters: Tensors, maxNorm: number, options?: Cl
 export function getTotalNorm(tensors: Tensors, normType = 2): Tensor {
   return inScope(() => {
     const all = tensorList('getTotalNorm', 'tensors', tensors);
+    checkNoShards('getTotalNorm', all);
     if (all.length === 0) return makeTensor(0, { dtype: float32 });
     return linalgVectorNorm(stack(all.map((one) => linalgVectorNorm(one, normType).to(all[0]!.device))), normType);
   });

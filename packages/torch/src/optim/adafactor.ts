@@ -26,6 +26,7 @@ const kind: Kind<AdafactorOptions> = {
   name: 'Adafactor',
   defaults: { lr: 1e-2, beta2Decay: -0.8, eps: [null, 1e-3], d: 1, weightDecay: 0, maximize: false },
   step: (bucket, numbers, rate) => native.adafactorStep(bucket, numbers, rate),
+  needsWhole: true,
   check(options) {
     checkNotNegative('Adafactor', options, ['weightDecay']);
     const { beta2Decay, eps, d } = options;

@@ -39,6 +39,7 @@ const kind: Kind<MuonOptions> = {
     maximize: false,
   },
   step: (bucket, numbers, rate) => native.muonStep(bucket, numbers, rate),
+  needsWhole: true,
   check(options) {
     checkNotNegative('Muon', options, ['weightDecay', 'momentum', 'eps', 'nsSteps']);
     const { nsCoefficients, nsSteps, adjustLrFn } = options;

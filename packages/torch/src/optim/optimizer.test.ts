@@ -15,6 +15,7 @@ import {
   tensor,
   zeros,
 } from '../index.ts';
+import { markShard } from '../internal.ts';
 
 const types = [
   optim.SGD,
@@ -196,44 +197,27 @@ describe('Muon', () => {
   });
 });
 
-describe('Adafactor', () => {
-  test('remembers a number per row and column of a matrix', () => {
-    const [matrix, vector] = [ones([2, 3]).requiresGrad_(), ones([4]).requiresGrad_()];
-    [matrix.grad, vector.grad] = [ones([2, 3]), ones([4])];
-    const optimizer = new optim.Adafactor([matrix, vector]);
-    optimizer.step();
-    const shapes = (parameter: Tensor): unknown[] =>
-      Object.entries(optimizer.stateOf(parameter)).map(([name, value]) => [name, value.shape]);
-    expect(shapes(matrix)).toEqual([
-      ['step', []],
-      ['row_var', [2, 1]],
-      ['col_var', [1, 3]],
-    ]);
-    expect(shapes(vector)).toEqual([
-      ['step', []],
-      ['variance', [4]],
-    ]);
-    const other = new optim.Adafactor([ones([3, 3]).requiresGrad_(), ones([4]).requiresGrad_()]);
-    expect(() => other.loadStateDict(optimizer.stateDict())).toThrow(
-      /parameter 0: row_var is \[2, 1\] and must have the shape \[3, 1\]/,
-    );
-  });
-
-  test('says what it cannot take', () => {
-    const p = ones([1]).requiresGrad_();
-    expect(() => new optim.Adafactor([p], { beta2Decay: 1 })).toThrowErrorMatchingInlineSnapshot(
-      `[TorchError: Adafactor: beta2Decay must be at most 0, got 1]`,
-    );
-    expect(() => new optim.Adafactor([p], { d: 0.5 })).toThrowErrorMatchingInlineSnapshot(
-      `[TorchError: Adafactor: d must be at least 1, got 0.5]`,
-    );
-    expect(() => new optim.Adafactor([p], { eps: [null, -1] })).toThrowErrorMatchingInlineSnapshot(
-      `[TorchError: Adafactor: eps is [least variance or null, least scale], both at least 0, got [null,-1]]`,
-    );
-    expect(() => new optim.Adafactor([ones([1], { dtype: 'complex64' })])).toThrowErrorMatchingInlineSnapshot(
-      `[TorchError: Adafactor: parameters are real, got one of complex64]`,
-    );
-  });
+test.each([optim.Muon, optim.Adafactor])('%o computes with whole matrices, and refuses shards', (Type) => {
+  const make = (): nn.Parameter => new nn.Parameter(ones([2, 2]));
+  const [shard, later] = [make(), make()];
+  markShard(shard);
+  const rule = expect.objectContaining({
+    code: 'BAD_ARGUMENT',
+    message: `${Type.name}: a parameter is this rank's part of a sharded one, [2, 2], and ${Type.name} computes with whole matrices; use replicate instead of fullyShard, or another optimizer, AdamW for example`,
+  }) as Error;
+  expect(() => new Type([shard])).toThrow(rule);
+  for (const steps of [0, 1]) {
+    const parameter = make();
+    const optimizer = new Type([parameter, later]);
+    parameter.grad = ones([2, 2]);
+    for (let i = 0; i < steps; i++) optimizer.step();
+    parameter.become(ones([2, 2]));
+    markShard(parameter);
+    expect(() => optimizer.step()).toThrow(rule);
+  }
+  shard.grad = ones([2, 2]);
+  new optim.AdamW([shard]).step();
+  expect(shard.at(0, 0).item()).toBeLessThan(1);
 });
 
 describe('groups', () => {
@@ -247,6 +231,52 @@ describe('groups', () => {
     (optimizer.paramGroups[0] as { lr: number }).lr = 0;
     optimizer.step();
     expect(p.item()).toBe(0.8999999761581421);
+  });
+
+  test('can be changed after a step: what is remembered stays with its parameter', () => {
+    const [a, b, c] = [ones([1]).requiresGrad_(), ones([1]).requiresGrad_(), ones([1]).requiresGrad_()];
+    const grads = (): void => {
+      for (const one of [a, b, c]) one.grad = ones([1]);
+    };
+    const optimizer = new optim.AdamW([{ params: [a] }, { params: [b] }], { lr: 0.1 });
+    const [first, second] = [optimizer.paramGroups[0]!, optimizer.paramGroups[1]!];
+    const steps = (...of: Tensor[]): unknown[] => of.map((one) => optimizer.stateOf(one)['step']?.item());
+    grads();
+    optimizer.step();
+    first.params.push(c);
+    optimizer.step();
+    expect(steps(a, b, c)).toEqual([2, 2, 1]);
+    optimizer.zeroGrad();
+    expect([a, b, c].map((one) => one.grad)).toEqual([null, null, null]);
+    first.params = first.params.filter((one) => one !== a);
+    second.params.unshift(a);
+    grads();
+    optimizer.step();
+    expect(steps(a, b, c)).toEqual([3, 3, 2]);
+    expect(optimizer.stateDict().paramGroups.map((group) => group.params)).toEqual([[0], [1, 2]]);
+    optimizer.paramGroups.splice(0, 1);
+    expect(steps(a, b)).toEqual([3, 3]);
+    const before = c.item();
+    optimizer.step();
+    expect([c.item(), ...steps(a, b)]).toEqual([before, 4, 4]);
+    second.params[0] = c;
+    expect(steps(c, b)).toEqual([undefined, 4]);
+    optimizer.step();
+    expect(steps(c, b)).toEqual([1, 5]);
+  });
+
+  test('that were changed to what makes no sense are refused, and nothing is forgotten', () => {
+    const [p, q] = [ones([1]).requiresGrad_(), ones([1]).requiresGrad_()];
+    const optimizer = new optim.AdamW([{ params: [p] }, { params: [q] }]);
+    [p.grad, q.grad] = [ones([1]), ones([1])];
+    optimizer.step();
+    const group = optimizer.paramGroups[0]!;
+    for (const params of [[p, q], [p.mul(2)], [undefined], new Set([p])]) {
+      group.params = params as Tensor[];
+      expect(codeOf(() => optimizer.step())).toMatch(/^(BAD_ARGUMENT|NOT_LEAF)$/);
+    }
+    group.params = [p];
+    expect(optimizer.stateOf(p)['step']?.item()).toBe(1);
   });
 
   test('can name their parameters', () => {
@@ -266,6 +296,57 @@ describe('groups', () => {
           weightDecay: 0
       )"
     `);
+  });
+
+  test('whose options are no numbers are refused by step, which moves nothing', () => {
+    const [p, q] = [ones([1]).requiresGrad_(), ones([1]).requiresGrad_()];
+    [p.grad, q.grad] = [ones([1]), ones([1])];
+    const messageOf = (optimizer: optim.Optimizer, options: object): unknown => {
+      const group = optimizer.paramGroups[1]!;
+      const before = { ...group };
+      Object.assign(group, options);
+      try {
+        optimizer.step();
+      } catch (error) {
+        expect(codeOf(() => optimizer.step())).toBe('BAD_ARGUMENT');
+        return (error as Error).message;
+      } finally {
+        Object.assign(group, before);
+      }
+      return 'no error';
+    };
+    const groups = [{ params: [p] }, { params: [q] }];
+    const adam = new optim.Adam(groups) as optim.Optimizer;
+    const rprop = new optim.Rprop(groups) as optim.Optimizer;
+    const adafactor = new optim.Adafactor(groups) as optim.Optimizer;
+    expect([
+      messageOf(adam, { weightDecay: undefined }),
+      messageOf(adam, { lr: '0.1' }),
+      messageOf(adam, { lr: Number.NaN }),
+      messageOf(adam, { eps: null }),
+      messageOf(adam, { betas: [0.9] }),
+      messageOf(adam, { betas: undefined }),
+      messageOf(adam, { decoupledWeightDecay: undefined }),
+      messageOf(adam, { eps: ones([1]) }),
+      messageOf(rprop, { lr: undefined }),
+      messageOf(adafactor, { eps: [null, null] }),
+    ]).toMatchInlineSnapshot(`
+      [
+        "Adam.step: weightDecay of group 1 is undefined; set it to a number",
+        "Adam.step: lr of group 1 is '0.1'; set it to a number",
+        "Adam.step: lr of group 1 is NaN; set it to a number",
+        "Adam.step: eps of group 1 is null; set it to a number",
+        "Adam.step: betas.1 of group 1 is undefined; set it to a number",
+        "Adam.step: betas.0 of group 1 is undefined; set it to a number",
+        "Adam.step: decoupledWeightDecay of group 1 is NaN; set it to a number",
+        "Adam.step: eps of group 1 is a Tensor; set it to a number",
+        "Rprop.step: lr of group 1 is undefined; set it to a number",
+        "Adafactor.step: eps.1 of group 1 is null; set it to a number",
+      ]
+    `);
+    expect([p.item(), q.item()]).toEqual([1, 1]);
+    expect(messageOf(adafactor, { eps: [null, 1e-3] })).toBe('no error');
+    expect(p.item()).not.toBe(1);
   });
 
   test('refuse what makes no sense', () => {
@@ -311,6 +392,27 @@ describe('state', () => {
     expect(() => second.loadStateDict(first.stateDict(), { share: true } as object)).toThrow("unknown option 'share'");
   });
 
+  test('with a learning rate that is a tensor: the value is copied, and a tensor that is there stays', () => {
+    const make = (lr: number | Tensor): optim.AdamW => new optim.AdamW([ones([2]).requiresGrad_()], { lr });
+    const saved = tensor(0.25, { dtype: float32 });
+    const from = make(saved);
+    from.paramGroups[0]!.betas = [0.5, 0.5];
+    const own = tensor(0.5, { dtype: float32 });
+    const [tensors, numbers, back] = [make(own), make(0.5), make(own.clone())];
+    scope(() => {
+      tensors.loadStateDict(from.stateDict());
+      numbers.loadStateDict(from.stateDict());
+    });
+    back.loadStateDict(make(0.125).stateDict());
+    saved.fill_(8);
+    expect(tensors.paramGroups[0]!.lr).toBe(own);
+    const rates = [tensors, numbers, back].map((optimizer) => (optimizer.paramGroups[0]!.lr as Tensor).item());
+    expect(rates).toEqual([0.25, 0.25, 0.125]);
+    expect(numbers.paramGroups[0]!.betas).not.toBe(from.paramGroups[0]!.betas);
+    tensors.loadStateDict(tensors.stateDict());
+    expect(own.item()).toBe(0.25);
+  });
+
   test('that does not fit is refused', () => {
     const [a, b] = [new optim.Adam([ones([2]).requiresGrad_()]), new optim.Adam([ones([3]).requiresGrad_()])];
     const parameter = a.paramGroups[0]?.params[0] as Tensor;
@@ -345,6 +447,23 @@ describe('state', () => {
     train(b, second, 2, x);
     a.parameters().forEach((parameter, i) => {
       expect(b.parameters()[i]!.toArray()).toEqual(parameter.toArray());
+    });
+  });
+
+  test.each(all)('%s goes on with a model whose element type was changed', (name, Type) => {
+    const options = name === 'SGD' ? { lr: 0.05, momentum: 0.9 } : { lr: 0.02 };
+    const [a, b] = [model(3), model(3)];
+    const [first, second] = [new Type(a.parameters(), options), new Type(b.parameters(), options)];
+    train(a, first, 2, x);
+    train(b, second, 2, x);
+    b.double();
+    train(a, first, 2, x);
+    train(b, second, 2, x.double());
+    a.parameters().forEach((parameter, i) => {
+      const other = b.parameters()[i]!;
+      expect(other.dtype).toBe(float64);
+      expect(other.sub(parameter).abs().max().item()).toBeLessThan(1e-4);
+      expect(second.stateOf(other)['step']?.item()).toBe(name === 'SGD' ? undefined : 4);
     });
   });
 

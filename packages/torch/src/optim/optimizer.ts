@@ -4,15 +4,16 @@
  */
 
 import { type NativeBucket, type NativeStep, native } from '../addon/addon.ts';
-import { STEP_NUMBERS_LONGEST } from '../addon/generated/border.ts';
+import { META_DEVICE_INDEX, META_DEVICE_TYPE, META_DTYPE, STEP_NUMBERS_LONGEST } from '../addon/generated/border.ts';
 import { noGrad } from '../autograd/modes.ts';
-import { checkGiven, checkIterable, checkObject } from '../base/checks.ts';
+import { checkGiven, checkIterable, checkObject, show } from '../base/checks.ts';
 import { checkOptions, TorchError } from '../base/errors.ts';
 import { float32, float64, getDefaultDtype } from '../tensor/dtype.ts';
 import '../generated/methods.ts';
 import { FloatScalar } from '../base/float-scalar.ts';
 import { readOptions } from '../base/options.ts';
-import { scope } from '../tensor/scope.ts';
+import { isShard } from '../nn/parameter-parts.ts';
+import { scope, unscoped } from '../tensor/scope.ts';
 import { Tensor } from '../tensor/tensor.ts';
 import { adapt, checkState, misfitsOf, type OptimizerState, type Slot, slotKinds } from './optimizer-state.ts';
 
@@ -54,14 +55,20 @@ interface Bucket {
   readonly native: NativeBucket;
   /** Positions in the group. */
   readonly positions: readonly number[];
-  /** The tensors themselves: a parameter may become another one, as when it is sharded or moved to another device. */
-  readonly handles: readonly number[];
 }
 
+/** Where a group is stepped. */
 interface Prepared {
-  readonly buckets: readonly Bucket[];
-  readonly slots: readonly Slot[];
+  readonly group: object;
   readonly key: number;
+  readonly slots: readonly Slot[];
+  readonly buckets: readonly Bucket[];
+  /** The parameters, in order. */
+  readonly parameters: readonly Tensor[];
+  /** The tensors they are: a parameter may become another one, as when it is sharded or moved to another device. */
+  readonly handles: readonly number[];
+  /** Their devices and element types, which may change without the tensor becoming another one. */
+  readonly places: readonly number[];
 }
 
 /** What a kind of optimizer is. */
@@ -71,6 +78,8 @@ export interface Kind<O> {
   readonly step: NativeStep;
   /** Refuses options that make no sense. */
   check(options: O): void;
+  /** Computes with whole tensors, rows and columns of matrices for example, so that a shard is not enough. */
+  readonly needsWhole?: boolean;
   /** Refuses parameters that it cannot move. */
   checkParameter?(parameter: Tensor): void;
   /** What is remembered of each parameter, in the order that native/optim wants. */
@@ -88,8 +97,10 @@ export abstract class Optimizer<O extends BaseOptions = BaseOptions> {
   readonly defaults: O;
   readonly paramGroups: ParamGroup<O>[] = [];
   private readonly kind: Kind<O>;
-  private readonly numbers = new Float64Array(STEP_NUMBERS_LONGEST);
-  private prepared: (Prepared | null)[] = [];
+  /** The numbers of a step, per group. */
+  private readonly numbers: Float64Array[] = [];
+  private readonly checked = new WeakSet<Tensor>();
+  private prepared: readonly Prepared[] = [];
 
   constructor(kind: Kind<O>, params: ParamsInput<O>, options: GivenOptions<O> | undefined) {
     checkObject('Optimizer', 'its kind', kind, 'what an optimizer is: use SGD, Adam and so on');
@@ -117,98 +128,120 @@ export abstract class Optimizer<O extends BaseOptions = BaseOptions> {
       params instanceof Tensor ? [params] : (listOfParameters(name, params) as (Tensor | [string, Tensor])[]);
     const paramNames = items.flatMap((item) => (Array.isArray(item) ? [item[0] as string] : []));
     const tensors = items.map((item) => (Array.isArray(item) ? item[1] : item) as Tensor);
-    const known = new Set(this.paramGroups.flatMap((group) => group.params));
-    for (const tensor of tensors) {
-      if (!(tensor instanceof Tensor))
-        throw new TorchError(
-          'BAD_ARGUMENT',
-          `${name}: parameters are tensors, got ${tensor === null ? 'null' : typeof tensor}; pass model.parameters()`,
-        );
-      if (!tensor.isLeaf)
-        throw new TorchError(
-          'NOT_LEAF',
-          `${name}: a parameter is the result of an operator and cannot be optimized; pass the tensors it was made of`,
-        );
-      if (known.has(tensor))
-        throw new TorchError('BAD_ARGUMENT', `${name}: a parameter is given twice; each may be in one group only`);
-      this.kind.checkParameter?.(tensor);
-      known.add(tensor);
-    }
+    this.checkParameters([...this.paramGroups.flatMap((group) => group.params), ...tensors]);
     const group = {
       params: tensors,
       ...readGroup(this.kind, options as unknown as GivenOptions<O>, this.defaults),
     } as ParamGroup<O>;
     if (paramNames.length > 0) group.paramNames = paramNames;
     this.paramGroups.push(group);
-    this.prepared.push(null);
+  }
+
+  /** Refuses what cannot be a parameter, and parameters that are there twice. */
+  private checkParameters(parameters: readonly Tensor[]): void {
+    const { name } = this.kind;
+    const known = new Set<Tensor>();
+    for (const tensor of parameters) {
+      if (!(tensor instanceof Tensor))
+        throw new TorchError(
+          'BAD_ARGUMENT',
+          `${name}: parameters are tensors, got ${tensor === null ? 'null' : typeof tensor}; pass model.parameters()`,
+        );
+      if (known.has(tensor))
+        throw new TorchError('BAD_ARGUMENT', `${name}: a parameter is given twice; each may be in one group only`);
+      known.add(tensor);
+      if (this.kind.needsWhole === true && isShard(tensor))
+        throw new TorchError(
+          'BAD_ARGUMENT',
+          `${name}: a parameter is this rank's part of a sharded one, [${tensor.shape.join(', ')}], and ${name} computes with whole matrices; use replicate instead of fullyShard, or another optimizer, AdamW for example`,
+        );
+      if (this.checked.has(tensor)) continue;
+      if (!tensor.isLeaf)
+        throw new TorchError(
+          'NOT_LEAF',
+          `${name}: a parameter is the result of an operator and cannot be optimized; pass the tensors it was made of`,
+        );
+      this.kind.checkParameter?.(tensor);
+    }
+    for (const tensor of parameters) this.checked.add(tensor);
   }
 
   /** Moves every parameter that has a gradient. */
   step(): void {
     const { paramGroups, kind, numbers } = this;
+    while (numbers.length < paramGroups.length) numbers.push(new Float64Array(STEP_NUMBERS_LONGEST));
+    for (let g = 0; g < paramGroups.length; g++) writeNumbers(kind, paramGroups, g, numbers[g]!);
+    const prepared = this.prepare();
     for (let g = 0; g < paramGroups.length; g++) {
-      const group = paramGroups[g]!;
-      const { buckets } = this.prepare(g);
-      writeNumbers(kind, group, numbers);
-      const lr: number | Tensor = group.lr;
+      const { buckets } = prepared[g]!;
+      const lr: number | Tensor = paramGroups[g]!.lr;
       const rate = typeof lr === 'number' ? null : lr.handle;
-      for (let b = 0; b < buckets.length; b++) kind.step(buckets[b]!.native, numbers, rate);
+      for (let b = 0; b < buckets.length; b++) kind.step(buckets[b]!.native, numbers[g]!, rate);
     }
   }
 
   /** Drops all gradients; with `setToNone: false` they become zeros. */
   zeroGrad(options?: { setToNone?: boolean | undefined }): void {
     const setToNone = options?.setToNone ?? true;
-    for (let g = 0; g < this.paramGroups.length; g++) {
-      for (const bucket of this.prepare(g).buckets) native.zeroBucketGrads(bucket.native, setToNone);
-    }
+    for (const { buckets } of this.prepare())
+      for (const bucket of buckets) native.zeroBucketGrads(bucket.native, setToNone);
   }
 
-  /** Where a group is stepped: made at first use, so that a model may move before. */
-  private prepare(g: number): Prepared {
-    const group = this.paramGroups[g]!;
-    const key = this.kind.slotKey?.(group) ?? 0;
-    const known = this.prepared[g];
-    if (known !== null && known !== undefined && known.key === key && isCurrent(known, group)) return known;
-    const slots = this.kind.slots(group);
-    const numberType = getDefaultDtype() === float64 ? float64 : float32;
-    const codes = slots.flatMap((slot) => [
-      slotKinds[slot.kind],
-      slot.begin ?? 0,
-      (slot.kind === 'number' ? numberType : float32).code,
-    ]);
-    const places = new Map<string, number[]>();
-    group.params.forEach((tensor, i) => {
-      const place = `${tensor.device} ${tensor.dtype.name}`;
-      const list = places.get(place);
-      if (list === undefined) places.set(place, [i]);
-      else list.push(i);
+  /** Where each group is stepped: made at first use, so that a model may move before, and anew when groups have changed. */
+  private prepare(): readonly Prepared[] {
+    const { paramGroups, prepared, kind } = this;
+    let isReady = prepared.length === paramGroups.length;
+    for (let g = 0; isReady && g < paramGroups.length; g++) isReady = isCurrent(kind, prepared[g]!, paramGroups[g]!);
+    if (!isReady) this.prepared = this.renew();
+    return this.prepared;
+  }
+
+  /** Prepares the groups that have changed. What is remembered of a parameter stays with it while it is in any group. */
+  private renew(): readonly Prepared[] {
+    const { paramGroups, kind } = this;
+    for (const { params } of paramGroups)
+      checkGiven(kind.name, Array.isArray(params), ["a group's params", params], 'an array of tensors');
+    this.checkParameters(paramGroups.flatMap((group) => group.params));
+    const before = new Map(this.prepared.map((known) => [known.group, known]));
+    const made = paramGroups.map((group) => {
+      const known = before.get(group);
+      return known !== undefined && isCurrent(kind, known, group) ? known : prepareGroup(kind, group);
     });
-    const buckets = [...places.values()].map((positions): Bucket => {
-      const handles = positions.map((i) => group.params[i]!.handle);
-      return { native: native.createBucket(handles, codes), positions, handles };
-    });
-    const made = { buckets, slots, key };
-    if (known !== null && known !== undefined) this.takeOver(made, known, group);
-    this.prepared[g] = made;
+    const kept = new Set(made);
+    const left = this.prepared.filter((known) => !kept.has(known));
+    const old = new Set(this.prepared);
+    this.takeOver(
+      made.filter((one) => !old.has(one)),
+      left,
+    );
+    for (const { buckets } of left) for (const bucket of buckets) native.clearBucket(bucket.native);
     return made;
   }
 
-  /** Goes on with what is remembered, where parameters have become others of the same shapes. */
-  private takeOver(made: Prepared, known: Prepared, group: ParamGroup<O>): void {
+  /** Goes on with what is remembered, where parameters are in other places or have become others of the same shapes. */
+  private takeOver(made: readonly Prepared[], left: readonly Prepared[]): void {
     noGrad(() =>
       scope(() => {
-        const state = [...this.readState(known)].map(([position, record]) => {
-          const parameter = group.params[position]!;
-          const [misfit] = misfitsOf(made.slots, parameter, record);
-          if (misfit !== undefined)
-            throw new TorchError(
-              'STATE_DICT',
-              `${this.kind.name}: parameter ${position} is [${parameter.shape.join(', ')}] now, and was another one when this optimizer took a step: ${misfit}; make the optimizer after what changes parameters, such as fullyShard`,
-            );
-          return [position, adapt(record, { parameter, slots: made.slots, copy: false })] as const;
-        });
-        this.writeState(made, new Map(state));
+        const remembered = new Map<Tensor, Record<string, Tensor>>();
+        for (const known of left)
+          for (const [position, record] of this.readState(known)) remembered.set(known.parameters[position]!, record);
+        if (remembered.size === 0) return;
+        for (const prepared of made) {
+          const { slots, parameters } = prepared;
+          const state = new Map<number, Record<string, Tensor>>();
+          parameters.forEach((parameter, position) => {
+            const record = remembered.get(parameter);
+            if (record === undefined) return;
+            const [misfit] = misfitsOf(slots, parameter, record);
+            if (misfit !== undefined)
+              throw new TorchError(
+                'STATE_DICT',
+                `${this.kind.name}: parameter ${position} is [${parameter.shape.join(', ')}] now, and was another one when this optimizer took a step: ${misfit}; make the optimizer after what changes parameters, such as fullyShard`,
+              );
+            state.set(position, adapt(record, { parameter, slots, copy: false }));
+          });
+          this.writeState(prepared, state);
+        }
       }),
     );
   }
@@ -246,7 +279,7 @@ export abstract class Optimizer<O extends BaseOptions = BaseOptions> {
   stateOf(parameter: Tensor): Record<string, Tensor> {
     for (let g = 0; g < this.paramGroups.length; g++) {
       const position = this.paramGroups[g]!.params.indexOf(parameter);
-      if (position >= 0) return this.readState(this.prepare(g)).get(position) ?? {};
+      if (position >= 0) return this.readState(this.prepare()[g]!).get(position) ?? {};
     }
     throw new TorchError('NOT_FOUND', `${this.kind.name}: the tensor is not a parameter of this optimizer`);
   }
@@ -255,9 +288,10 @@ export abstract class Optimizer<O extends BaseOptions = BaseOptions> {
   stateDict(): OptimizerState {
     const state: Record<number, Record<string, Tensor>> = {};
     let start = 0;
+    const prepared = this.prepare();
     const paramGroups = this.paramGroups.map((group, g) => {
       const first = start;
-      for (const [position, record] of this.readState(this.prepare(g))) state[first + position] = record;
+      for (const [position, record] of this.readState(prepared[g]!)) state[first + position] = record;
       const { params, ...options } = group;
       start += params.length;
       return { ...options, params: params.map((_, i) => first + i) };
@@ -273,17 +307,14 @@ export abstract class Optimizer<O extends BaseOptions = BaseOptions> {
     checkOptions(`${this.kind.name}.loadStateDict`, options, ['copy']);
     this.checkStateDict(source);
     const copy = options?.copy !== false;
-    source.paramGroups.forEach((saved, g) => {
-      const group = this.paramGroups[g]!;
-      const { params: indices, ...groupOptions } = saved;
-      Object.assign(group, groupOptions);
-      const prepared = this.prepare(g);
+    source.paramGroups.forEach((saved, g) => assignOptions(this.paramGroups[g]!, saved, copy));
+    this.prepare().forEach((prepared, g) => {
       noGrad(() =>
         scope(() => {
           const state = new Map<number, Record<string, Tensor>>();
-          indices.forEach((index, i) => {
+          source.paramGroups[g]!.params.forEach((index, i) => {
             const record = source.state[index];
-            const parameter = group.params[i]!;
+            const parameter = prepared.parameters[i]!;
             if (record !== undefined) state.set(i, adapt(record, { parameter, slots: prepared.slots, copy }));
           });
           this.writeState(prepared, state);
@@ -329,9 +360,8 @@ export abstract class Optimizer<O extends BaseOptions = BaseOptions> {
 
   /** Frees what the optimizer remembers. */
   dispose(): void {
-    for (const prepared of this.prepared)
-      for (const bucket of prepared?.buckets ?? []) native.clearBucket(bucket.native);
-    this.prepared = this.paramGroups.map(() => null);
+    for (const { buckets } of this.prepared) for (const bucket of buckets) native.clearBucket(bucket.native);
+    this.prepared = [];
   }
 
   [Symbol.dispose](): void {
@@ -344,14 +374,14 @@ export abstract class Optimizer<O extends BaseOptions = BaseOptions> {
       const lines = Object.keys(group)
         .filter((key) => key !== 'params' && key !== 'paramNames')
         .sort()
-        .map((key) => `    ${key}: ${show(group[key])}`);
+        .map((key) => `    ${key}: ${printed(group[key])}`);
       return `Parameter Group ${g}\n${lines.join('\n')}\n`;
     });
     return `${this.constructor.name} (\n${groups.join('\n')})`;
   }
 }
 
-function show(value: unknown): string {
+function printed(value: unknown): string {
   return value instanceof Tensor ? String(value.item()) : JSON.stringify(value);
 }
 
@@ -387,18 +417,38 @@ function unmark(value: unknown): unknown {
   return value instanceof FloatScalar ? value.float : value;
 }
 
-/** Writes the numbers of a step: booleans as 0 or 1, what is null or a tensor as NaN, `betas.1` from the array `betas`. */
-function writeNumbers<O extends BaseOptions>(kind: Kind<O>, options: O, to: Float64Array): void {
+/** Writes the numbers of a group's step: booleans as 0 or 1, null and a learning rate that is a tensor as NaN. */
+function writeNumbers<O extends BaseOptions>(
+  kind: Kind<O>,
+  groups: readonly ParamGroup<O>[],
+  g: number,
+  to: Float64Array,
+): void {
+  const options = groups[g]!;
   for (let i = 0; i < kind.numbers.length; i++) {
     const name = kind.numbers[i]!;
-    to[i] = kind.numberOf?.(name, options) ?? plainNumber(options as unknown as Record<string, unknown>, name);
+    const value = kind.numberOf?.(name, options) ?? valueOf(options, name);
+    const number = typeof value === 'number' || typeof value === 'boolean' ? Number(value) : Number.NaN;
+    if (Number.isNaN(number) && !(name === 'lr' && value instanceof Tensor) && !isNullable(kind, name, value))
+      throw new TorchError(
+        'BAD_ARGUMENT',
+        `${kind.name}.step: ${name} of group ${g} is ${show(value)}; set it to a number`,
+      );
+    to[i] = number;
   }
 }
 
-function plainNumber(options: Readonly<Record<string, unknown>>, name: string): number {
+/** An option by name; `betas.1` is of the array `betas`. */
+function valueOf(options: object, name: string): unknown {
   const dot = name.indexOf('.');
-  const value = dot < 0 ? options[name] : (options[name.slice(0, dot)] as unknown[])[Number(name.slice(dot + 1))];
-  return typeof value === 'number' || typeof value === 'boolean' ? Number(value) : Number.NaN;
+  if (dot < 0) return Reflect.get(options, name);
+  const list: unknown = Reflect.get(options, name.slice(0, dot));
+  return Array.isArray(list) ? (list as unknown[])[Number(name.slice(dot + 1))] : list;
+}
+
+/** Whether a value is null where that has a meaning: where the default is null. */
+function isNullable<O extends BaseOptions>({ defaults }: Kind<O>, name: string, value: unknown): boolean {
+  return value === null && valueOf(defaults, name) === null;
 }
 
 /** Refuses numbers below zero, by name. */
@@ -418,9 +468,70 @@ export function checkBetas(where: string, betas: readonly number[]): void {
   );
 }
 
-/** Whether the parameters of a group are still those that were prepared. */
-function isCurrent({ buckets }: Prepared, { params }: { readonly params: readonly Tensor[] }): boolean {
-  for (const { positions, handles } of buckets)
-    for (let i = 0; i < positions.length; i++) if (params[positions[i]!]!.handle !== handles[i]) return false;
+/** Gives a group saved options; a learning rate that is a tensor there stays the same tensor and gets the value. */
+function assignOptions(group: object, saved: Readonly<Record<string, unknown>>, copy: boolean): void {
+  for (const [name, value] of Object.entries(saved)) {
+    const own: unknown = Reflect.get(group, name);
+    if (name === 'params' || own === value) continue;
+    if (own instanceof Tensor)
+      noGrad(() => own.fill_(new FloatScalar(value instanceof Tensor ? value.item() : Number(value))));
+    else if (value instanceof Tensor && copy)
+      Reflect.set(
+        group,
+        name,
+        unscoped(() => noGrad(() => value.clone())),
+      );
+    else Reflect.set(group, name, Array.isArray(value) ? [...(value as unknown[])] : value);
+  }
+}
+
+/** Makes what a group is stepped with; nothing is remembered yet. */
+function prepareGroup<O extends BaseOptions>(kind: Kind<O>, group: ParamGroup<O>): Prepared {
+  const slots = kind.slots(group);
+  const numberType = getDefaultDtype() === float64 ? float64 : float32;
+  const codes = slots.flatMap((slot) => [
+    slotKinds[slot.kind],
+    slot.begin ?? 0,
+    (slot.kind === 'number' ? numberType : float32).code,
+  ]);
+  const parameters = [...group.params];
+  const handles = parameters.map((parameter) => parameter.handle);
+  const places = handles.map(placeOf);
+  const positionsOf = new Map<number, number[]>();
+  places.forEach((place, i) => {
+    const list = positionsOf.get(place);
+    if (list === undefined) positionsOf.set(place, [i]);
+    else list.push(i);
+  });
+  const buckets = [...positionsOf.values()].map((positions): Bucket => {
+    const bucket = native.createBucket(
+      positions.map((i) => handles[i]!),
+      codes,
+    );
+    return { native: bucket, positions };
+  });
+  return { group, key: kind.slotKey?.(group) ?? 0, slots, buckets, parameters, handles, places };
+}
+
+/** Whether a group is still the one that was prepared, with the same parameters, and what is remembered is still the same. */
+function isCurrent<O extends BaseOptions>(kind: Kind<O>, known: Prepared, group: ParamGroup<O>): boolean {
+  const { parameters, handles, places } = known;
+  const { params } = group;
+  if (known.group !== group || known.key !== (kind.slotKey?.(group) ?? 0)) return false;
+  if (params.length !== parameters.length) return false;
+  for (let i = 0; i < parameters.length; i++) {
+    const parameter = params[i]!;
+    if (parameter !== parameters[i]) return false;
+    const { handle } = parameter;
+    if (handle !== handles[i] || placeOf(handle) !== places[i]) return false;
+  }
   return true;
+}
+
+const meta = native.metaArray;
+
+/** Device and element type as one number: read at every step, so without making texts. */
+function placeOf(handle: number): number {
+  native.meta(handle);
+  return (meta[META_DTYPE]! * 256 + meta[META_DEVICE_TYPE]!) * 256 + meta[META_DEVICE_INDEX]!;
 }

@@ -2,7 +2,15 @@
 import { TorchError } from '../../base/errors.ts';
 import { readOptions } from '../../base/options.ts';
 import type { Real } from '../../base/text.ts';
-import { type AnyOptimizer, LRScheduler, numberPerGroup, type ScheduleOptions, setRate } from './lr-scheduler.ts';
+import {
+  type AnyOptimizer,
+  factorOf,
+  LRScheduler,
+  numberPerGroup,
+  type ScheduleOptions,
+  setMomentum,
+  setRate,
+} from './lr-scheduler.ts';
 
 /** What CyclicLR can be told. */
 export interface CyclicOptions extends ScheduleOptions {
@@ -77,7 +85,7 @@ export class CyclicLR extends LRScheduler {
     this.baseMomentums = numberPerGroup('CyclicLR: baseMomentum', optimizer, given.baseMomentum ?? 0.8);
     this.maxMomentums = numberPerGroup('CyclicLR: maxMomentum', optimizer, given.maxMomentum ?? 0.9);
     if (given.cycleMomentum && given.lastEpoch === -1)
-      this.maxMomentums.forEach((momentum, i) => this.setMomentum(i, momentum));
+      this.maxMomentums.forEach((momentum, i) => setMomentum(optimizer, i, momentum));
     this.begin();
   }
 
@@ -88,15 +96,9 @@ export class CyclicLR extends LRScheduler {
     const scale = this.scale(cycle, this.lastEpoch);
     if (this.cycleMomentum)
       this.maxMomentums.forEach((high, i) => {
-        this.setMomentum(i, high - (high - this.baseMomentums[i]!) * share * scale);
+        setMomentum(this.optimizer, i, high - (high - this.baseMomentums[i]!) * share * scale);
       });
     return this.baseLrs.map((low, i) => low + (this.maxLrs[i]! - low) * share * scale);
-  }
-
-  private setMomentum(index: number, momentum: number): void {
-    const group = this.optimizer.paramGroups[index] as Record<string, unknown>;
-    if (Array.isArray(group['betas'])) group['betas'] = [momentum, ...(group['betas'] as number[]).slice(1)];
-    else group['momentum'] = momentum;
   }
 }
 
@@ -107,7 +109,8 @@ function scaleOf(given: {
   scaleMode: string;
 }): (cycle: number, step: number) => number {
   const { scaleFn, scaleMode, gamma } = given;
-  if (scaleFn !== null) return (cycle, step) => scaleFn(scaleMode === 'cycle' ? cycle : step);
+  if (scaleFn !== null)
+    return (cycle, step) => factorOf('CyclicLR: scaleFn', scaleFn, scaleMode === 'cycle' ? cycle : step);
   switch (given.mode) {
     case 'triangular':
       return () => 1;

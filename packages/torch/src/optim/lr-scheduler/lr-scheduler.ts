@@ -90,14 +90,21 @@ export abstract class LRScheduler {
     this.apply(this.closedForm());
   }
 
+  /** Sets rates. Groups beyond those, added after the schedule was made, are left alone. */
   protected apply(rates: readonly number[]): void {
-    this.optimizer.paramGroups.forEach((group, i) => setRate(group, rates[i]!));
+    rates.forEach((rate, i) => checkNumber(this.constructor.name, `the rate of group ${i}`, rate));
+    this.optimizer.paramGroups.slice(0, rates.length).forEach((group, i) => setRate(group, rates[i]!));
     this.lastLr = this.rates();
   }
 
   /** The rates of all groups now. */
   protected rates(): number[] {
     return this.optimizer.paramGroups.map(rateOf);
+  }
+
+  /** The rates now of the groups that were there when the schedule was made. */
+  protected knownRates(): number[] {
+    return this.rates().slice(0, this.baseLrs.length);
   }
 
   /** Everything needed to go on later, except functions. */
@@ -111,8 +118,18 @@ export abstract class LRScheduler {
   loadStateDict(state: ScheduleState): void {
     const known = Object.keys(this.stateDict());
     checkOptions(`${this.constructor.name}.loadStateDict`, state, known);
+    checkGroups(this.constructor.name, state['baseLrs'], [this.baseLrs.length]);
     Object.assign(this, structuredClone(state));
   }
+}
+
+/** Refuses a state whose rates are those of another number of groups. */
+export function checkGroups(where: string, saved: unknown, counts: readonly number[]): void {
+  if (!Array.isArray(saved) || counts.includes(saved.length)) return;
+  throw new TorchError(
+    'STATE_DICT',
+    `${where}.loadStateDict: the state is of ${saved.length} groups, this schedule was made for ${counts[0]}; make the optimizer with the groups it had then`,
+  );
 }
 
 function isPlain(value: unknown): boolean {
@@ -129,6 +146,26 @@ export function rateOf(group: ParamGroup<{ lr: number | Tensor; maximize: boolea
 export function setRate(group: ParamGroup<{ lr: number | Tensor; maximize: boolean }>, rate: number): void {
   if (group.lr instanceof Tensor) group.lr.fill_(new FloatScalar(rate));
   else group.lr = rate;
+}
+
+/** Sets the momentum of a group, or the first of its betas; a group that is no longer there is left out. */
+export function setMomentum({ paramGroups }: AnyOptimizer, index: number, momentum: number): void {
+  const group: Record<string, unknown> | undefined = paramGroups[index];
+  if (group === undefined) return;
+  if (Array.isArray(group['betas'])) group['betas'] = [momentum, ...(group['betas'] as number[]).slice(1)];
+  else group['momentum'] = momentum;
+}
+
+/** Refuses what is no number, such as what a function of the user's gave. */
+export function checkNumber(where: string, name: string, value: unknown): void {
+  checkGiven(where, typeof value === 'number' && !Number.isNaN(value), [name, value], 'a number');
+}
+
+/** What a function gives for a step, which must be a number. */
+export function factorOf(where: string, of: (at: number) => number, at: number): number {
+  const factor: unknown = of(at);
+  checkNumber(where, `the result for step ${at}`, factor);
+  return factor as number;
 }
 
 /** One number per group. */

@@ -2,7 +2,7 @@
 import { TorchError } from '../../base/errors.ts';
 import { readOptions } from '../../base/options.ts';
 import type { Real } from '../../base/text.ts';
-import { type AnyOptimizer, LRScheduler, numberPerGroup, type ScheduleOptions } from './lr-scheduler.ts';
+import { type AnyOptimizer, LRScheduler, numberPerGroup, type ScheduleOptions, setMomentum } from './lr-scheduler.ts';
 
 /** What OneCycleLR can be told; `totalSteps`, or `epochs` and `stepsPerEpoch`, must be. */
 export interface OneCycleOptions extends ScheduleOptions {
@@ -107,7 +107,7 @@ export class OneCycleLR extends LRScheduler {
     const share = (step - start) / (phase.end - start);
     return this.bounds.map((bounds, i) => {
       if (this.cycleMomentum)
-        this.setMomentum(i, this.between(bounds[phase.momentum[0]], bounds[phase.momentum[1]], share));
+        setMomentum(this.optimizer, i, this.between(bounds[phase.momentum[0]], bounds[phase.momentum[1]], share));
       return this.between(bounds[phase.rate[0]], bounds[phase.rate[1]], share);
     });
   }
@@ -115,12 +115,6 @@ export class OneCycleLR extends LRScheduler {
   private between(start: number, end: number, share: number): number {
     if (!this.isCosine) return (end - start) * share + start;
     return end + ((start - end) / 2) * (Math.cos(Math.PI * share) + 1);
-  }
-
-  private setMomentum(index: number, momentum: number): void {
-    const group = this.optimizer.paramGroups[index] as Record<string, unknown>;
-    if (Array.isArray(group['betas'])) group['betas'] = [momentum, ...(group['betas'] as number[]).slice(1)];
-    else group['momentum'] = momentum;
   }
 }
 

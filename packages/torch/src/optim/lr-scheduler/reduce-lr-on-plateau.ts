@@ -5,7 +5,7 @@ import { readOptions } from '../../base/options.ts';
 import type { Real } from '../../base/text.ts';
 import { Tensor } from '../../tensor/tensor.ts';
 import { Optimizer } from '../optimizer.ts';
-import { type AnyOptimizer, numberPerGroup, rateOf, type ScheduleState, setRate } from './lr-scheduler.ts';
+import { type AnyOptimizer, checkGroups, numberPerGroup, rateOf, type ScheduleState, setRate } from './lr-scheduler.ts';
 
 /** What ReduceLROnPlateau can be told. */
 export interface PlateauOptions {
@@ -123,6 +123,7 @@ export class ReduceLROnPlateau {
   /** Goes on where `stateDict` was taken. */
   loadStateDict(state: ScheduleState): void {
     checkOptions('ReduceLROnPlateau.loadStateDict', state, Object.keys(this.stateDict()));
+    checkGroups('ReduceLROnPlateau', state['lastLr'], [this.optimizer.paramGroups.length, this.lastLr.length]);
     Object.assign(this, structuredClone(state));
   }
 }

@@ -110,6 +110,83 @@ test('a rate that is a tensor is changed in place', () => {
   expect([rate.item(), optimizer.paramGroups[0]?.lr === rate]).toEqual([0.25, true]);
 });
 
+test('functions that give no numbers are refused, and no rate is changed', () => {
+  const optimizer = new optim.SGD([ones([1]).requiresGrad_()], { lr: 0.1 });
+  const none = ((step: number) => (step > 0 ? undefined : 1)) as () => number;
+  const always = (() => undefined) as unknown as () => number;
+  expect(() => new optim.LambdaLR(optimizer, always)).toThrowErrorMatchingInlineSnapshot(
+    `[TorchError: LambdaLR: lrLambda: the result for step 0 is undefined; give a number]`,
+  );
+  for (const schedule of [new optim.LambdaLR(optimizer, none), new optim.MultiplicativeLR(optimizer, none)])
+    expect(() => schedule.step()).toThrow(
+      expect.objectContaining({
+        code: 'BAD_ARGUMENT',
+        message: `${schedule.constructor.name}: lrLambda: the result for step 1 is undefined; give a number`,
+      }),
+    );
+  expect(() => new optim.CyclicLR(optimizer, 0.1, 0.2, { scaleFn: always })).toThrow(
+    /^CyclicLR: scaleFn: the result for step 1 is undefined/,
+  );
+  expect(() => new optim.CosineAnnealingLR(optimizer, 5, { etaMin: Number.NaN }).step()).toThrow(
+    /^CosineAnnealingLR: the rate of group 0 is NaN/,
+  );
+  expect(rates(optimizer)).toEqual([0.1]);
+});
+
+const everyKind: Readonly<Record<string, (optimizer: optim.Optimizer) => Schedule>> = {
+  LambdaLR: (optimizer) => new optim.LambdaLR(optimizer, (step) => 0.9 ** step),
+  MultiplicativeLR: (optimizer) => new optim.MultiplicativeLR(optimizer, () => 0.9),
+  CosineAnnealingLR: (optimizer) => new optim.CosineAnnealingLR(optimizer, 2),
+  CosineAnnealingWarmRestarts: (optimizer) => new optim.CosineAnnealingWarmRestarts(optimizer, 5),
+  CyclicLR: (optimizer) => new optim.CyclicLR(optimizer, 0.01, 0.1),
+  OneCycleLR: (optimizer) => new optim.OneCycleLR(optimizer, 0.1, { totalSteps: 10 }),
+  StepLR: (optimizer) => new optim.StepLR(optimizer, 1),
+  SequentialLR: (optimizer) =>
+    new optim.SequentialLR(
+      optimizer,
+      [new optim.LambdaLR(optimizer, () => 0.5), new optim.CosineAnnealingWarmRestarts(optimizer, 5)],
+      [2],
+    ),
+  ChainedScheduler: (optimizer) => new optim.ChainedScheduler([new optim.LambdaLR(optimizer, () => 0.5)]),
+  ReduceLROnPlateau: (optimizer) => new optim.ReduceLROnPlateau(optimizer) as Schedule,
+};
+
+describe.each(Object.entries(everyKind))('%s', (name, of) => {
+  const make = (groups: number): optim.Optimizer => optimizerOf({ optimizer: 'SGD', groups });
+
+  test('goes on when a group is added, or taken out', () => {
+    const [optimizer, alone] = [make(1), make(1)];
+    const [schedule, other] = [of(optimizer), of(alone)];
+    optimizer.addParamGroup({ params: [zeros([1]).requiresGrad_()], lr: 0.05 });
+    for (let step = 1; step < 6; step++) {
+      schedule.step(1);
+      other.step(1);
+      expect(rates(optimizer)[0]).toBe(rates(alone)[0]);
+      if (name === 'StepLR') expect(rates(optimizer)[1]).toBeCloseTo(0.05 * 0.1 ** step, 12);
+      else if (name !== 'CosineAnnealingLR') expect(rates(optimizer)[1]).toBe(0.05);
+      expect(rates(optimizer)[1]).not.toBeNaN();
+    }
+    expect(schedule.getLastLr()).toEqual(rates(optimizer));
+    optimizer.paramGroups.splice(0, 2);
+    schedule.step(1);
+  });
+
+  test('refuses a state of another number of groups, and is not changed', () => {
+    const schedule = of(make(2));
+    const before = JSON.stringify(schedule.stateDict());
+    const state = of(make(1)).stateDict();
+    expect(() => schedule.loadStateDict(state)).toThrow(
+      expect.objectContaining({
+        code: 'STATE_DICT',
+        message: expect.stringMatching(
+          /^\w+.loadStateDict: the state is of 1 groups, this schedule was made for 2; make the optimizer/,
+        ) as string,
+      }),
+    );
+    expect(JSON.stringify(schedule.stateDict())).toBe(before);
+  });
+});
+
 test('what makes no sense is refused', () => {
   const optimizer = new optim.SGD([ones([1]).requiresGrad_()]);
   expect(() => new optim.StepLR(optimizer, 1, { gama: 0.5 } as object)).toThrowErrorMatchingInlineSnapshot(

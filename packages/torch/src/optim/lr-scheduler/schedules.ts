@@ -3,7 +3,7 @@ import { checkFunction, checkGiven } from '../../base/checks.ts';
 import { TorchError } from '../../base/errors.ts';
 import { checkWhole, readOptions } from '../../base/options.ts';
 import type { Real } from '../../base/text.ts';
-import { type AnyOptimizer, LRScheduler, perGroup, type ScheduleOptions } from './lr-scheduler.ts';
+import { type AnyOptimizer, factorOf, LRScheduler, perGroup, type ScheduleOptions } from './lr-scheduler.ts';
 
 /** The rate times a function of the step's number. @example new LambdaLR(optimizer, (step) => 0.95 ** step) */
 export class LambdaLR extends LRScheduler {
@@ -21,7 +21,7 @@ export class LambdaLR extends LRScheduler {
   }
 
   protected getLr(): number[] {
-    return this.baseLrs.map((rate, i) => rate * (this.lambdas[i] as (epoch: number) => number)(this.lastEpoch));
+    return this.baseLrs.map((rate, i) => rate * factorOf('LambdaLR: lrLambda', this.lambdas[i]!, this.lastEpoch));
   }
 }
 
@@ -43,7 +43,9 @@ export class MultiplicativeLR extends LRScheduler {
   protected getLr(): number[] {
     return this.isInitial
       ? this.rates()
-      : this.rates().map((rate, i) => rate * (this.lambdas[i] as (epoch: number) => number)(this.lastEpoch));
+      : this.knownRates().map(
+          (rate, i) => rate * factorOf('MultiplicativeLR: lrLambda', this.lambdas[i]!, this.lastEpoch),
+        );
   }
 }
 
@@ -246,7 +248,9 @@ export class CosineAnnealingLR extends LRScheduler {
     if (this.stepCount === 1 && lastEpoch > 0)
       return this.baseLrs.map((rate) => etaMin + ((rate - etaMin) * (1 + Math.cos((lastEpoch * Math.PI) / tMax))) / 2);
     if ((lastEpoch - 1 - tMax) % (2 * tMax) === 0) {
-      return this.rates().map((rate, i) => rate + ((this.baseLrs[i]! - etaMin) * (1 - Math.cos(Math.PI / tMax))) / 2);
+      return this.knownRates().map(
+        (rate, i) => rate + ((this.baseLrs[i]! - etaMin) * (1 - Math.cos(Math.PI / tMax))) / 2,
+      );
     }
     const ratio = (1 + Math.cos((Math.PI * lastEpoch) / tMax)) / (1 + Math.cos((Math.PI * (lastEpoch - 1)) / tMax));
     return this.rates().map((rate) => ratio * (rate - etaMin) + etaMin);

@@ -34,7 +34,7 @@ export class SequentialLR extends LRScheduler {
     }
     this.schedules = schedulers;
     this.milestones = [...milestones];
-    for (const group of optimizer.paramGroups) setRate(group, group.initialLr!);
+    for (const group of optimizer.paramGroups) if (group.initialLr !== undefined) setRate(group, group.initialLr);
     this.undo();
     const first = this.current(0);
     first.initialStep();
@@ -71,9 +71,9 @@ export class SequentialLR extends LRScheduler {
 
   override loadStateDict(state: ScheduleState): void {
     const { schedules, ...own } = state;
+    (schedules as ScheduleState[]).forEach((saved, i) => this.schedules[i]!.loadStateDict(saved));
     this.lastEpoch = own['lastEpoch'] as number;
     this.lastLr = [...(own['lastLr'] as number[])];
-    (schedules as ScheduleState[]).forEach((saved, i) => this.schedules[i]!.loadStateDict(saved));
   }
 }
 
