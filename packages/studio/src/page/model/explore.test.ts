@@ -32,6 +32,15 @@ describe('explore', () => {
     }
   });
 
+  test('schedules made for several stages per rank have two, with the same work per rank', () => {
+    const all = exploreAll(defaults, null);
+    const times = ['Interleaved1F1B', 'LoopedBFS', 'InterleavedZeroBubble', '1F1B'].map((name) => named(all, name));
+    expect(times.map(({ makespan }) => makespan)).toEqual([28.5, 28.5, 25.5, 33]);
+    expect(times.map(({ stages }) => stages)).toEqual([8, 8, 8, 4]);
+    const more = named(exploreAll({ ...defaults, stagesPerRank: 4 }, null), 'Interleaved1F1B');
+    expect(more.stages).toBe(16);
+  });
+
   test('a limit that leaves room makes nothing longer', () => {
     const free = exploreAll({ ...limited, limit: [0] }, null);
     for (const one of exploreAll({ ...limited, limit: [1000] }, null))

@@ -140,10 +140,13 @@ function roomOf(
   });
 }
 
-/** Stages of a rank: as many as asked for, as far as the schedule allows. */
+/**
+ * Stages of a rank: as many as asked for, as far as the schedule allows. A schedule made for several stages per rank gets
+ * several: with one it would be no better than a simpler schedule.
+ */
 function stagesFor(name: string, settings: Settings): number {
   const { stagesPerRank } = findSchedule(name);
-  return Math.min(stagesPerRank.most, Math.max(stagesPerRank.least, settings.stagesPerRank));
+  return Math.min(stagesPerRank.most, Math.max(stagesPerRank.default, settings.stagesPerRank));
 }
 
 type Memory = Pick<Explored, 'peak' | 'peakRank' | 'missing' | 'missingRank' | 'fits'>;

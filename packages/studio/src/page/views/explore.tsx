@@ -210,6 +210,9 @@ export function Explore(props: {
           <p>
             <strong>{main.name}</strong>: step time {showTime(main.makespan)}, {percent(main.bubble)} idle, peak{' '}
             {showMemory(main.peak)} on rank {main.peakRank}, {main.messages} messages
+            {main.stages === settings.ranks * settings.stagesPerRank
+              ? ''
+              : `, ${main.stages / main.simulation.schedule.ranks} stages per rank with the same work per rank`}
             {main.fits ? '' : `; does not fit, ${showMemory(main.missing)} too much on rank ${main.missingRank}`}.{' '}
             {sayIdle(main.simulation)}
             {props.plan === null ? '' : ` Costs from ${props.plan.name}.`}
