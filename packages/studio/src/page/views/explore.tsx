@@ -1,7 +1,7 @@
 /** @file Explore: choose a schedule, a shape and costs, and see at once what comes of it. */
 import { percent, renderSvg, scheduleDefinitions, scheduleNames, toChromeTrace } from '@pipewright/schedule';
 import type { JSX } from 'preact';
-import { useMemo, useState } from 'preact/hooks';
+import { useEffect, useMemo, useState } from 'preact/hooks';
 import { bestOf, type Explored, explore, exploreAll, isLimited, recommend } from '../model/explore.ts';
 import { sayIdle } from '../model/idle.ts';
 import type { Lanes } from '../model/lanes.ts';
@@ -24,6 +24,8 @@ const backwardNames = scheduleDefinitions.filter(({ hasBackward }) => hasBackwar
 
 /** Cells up to which all is computed anew while a slider moves. */
 const lightCells = 60_000;
+/** With a memory limit some schedules are searched for: the table waits until no slider has moved for so many milliseconds. */
+const settleMs = 150;
 
 /** The view. */
 export function Explore(props: {
@@ -39,15 +41,7 @@ export function Explore(props: {
   const plan = props.plan?.schedule ?? null;
   const [selected, select] = useState<GroupCell | null>(null);
   const [showPath, setShowPath] = useState(false);
-  const key = JSON.stringify([
-    settings.schedule,
-    settings.ranks,
-    settings.stagesPerRank,
-    settings.microbatches,
-    settings.costs,
-    settings.limit,
-    settings.lowered,
-  ]);
+  const key = keyOf(settings);
   const main = useMemo(() => explore(settings.schedule, settings, { draw: true, plan }), [key, plan]);
   const others = useMemo(
     () =>
@@ -57,9 +51,10 @@ export function Explore(props: {
     [key, plan, settings.compare.join(), main.name],
   );
   const large = settings.ranks * settings.stagesPerRank * settings.microbatches * 2 > lightCells;
+  const settled = useSettled(settings, isLimited(settings) && !large ? settleMs : 0);
   const table = useMemo(
-    () => (large ? [main, ...others] : exploreAll(settings, plan)),
-    [key, plan, large, large ? settings.compare.join() : ''],
+    () => (large ? [main, ...others] : exploreAll(settled, plan)),
+    [large ? settings.compare.join() : '', keyOf(settled), plan, large],
   );
   const shown = [main, ...others].filter((one): one is Explored & { lanes: Lanes } => one.lanes !== null);
   const groups = useMemo(
@@ -201,7 +196,7 @@ export function Explore(props: {
         <div class="diagnosis" aria-live="polite">
           {large ? null : (
             <p class="answer">
-              <strong>{recommend(table, settings)}</strong>{' '}
+              <strong>{recommend(table, settled)}</strong>{' '}
               {best === null || best.name === main.name ? null : (
                 <Button onClick={() => onChange({ ...settings, schedule: best.name })}>show {best.name}</Button>
               )}
@@ -293,6 +288,25 @@ export function Explore(props: {
       />
     </div>
   );
+}
+
+/** The settings that change what is simulated, as text. */
+function keyOf({ schedule, ranks, stagesPerRank, microbatches, costs, limit, lowered }: Settings): string {
+  return JSON.stringify([schedule, ranks, stagesPerRank, microbatches, costs, limit, lowered]);
+}
+
+/** A value once it has not changed for so many milliseconds; at once with 0. */
+function useSettled<T extends object>(value: T, ms: number): T {
+  const [settled, settle] = useState<T>(value);
+  useEffect(() => {
+    if (ms === 0) {
+      settle(value);
+      return undefined;
+    }
+    const timer = setTimeout(() => settle(value), ms);
+    return () => clearTimeout(timer);
+  }, [value, ms]);
+  return ms === 0 ? value : settled;
 }
 
 /** The timeline; the action under the pointer is known to it alone, so that the rest of the page stays as it is. */
