@@ -81,6 +81,8 @@ export function Explore(props: {
     onChange({ ...settings, costs: { ...settings.costs, ...changed } });
   const best = large ? null : bestOf(table);
   const time = { most: 4, step: 0.05 };
+  const byStage = [settings.ranks * settings.stagesPerRank, 'stage'] as const;
+  const byRank = [settings.ranks, 'rank'] as const;
   const chosen = selected === null ? null : (shown[selected.group] ?? null);
   const chosenLinks = selected === null ? null : (links[selected.group] ?? null);
   const go = (cell: CellPlace): void => select({ group: selected?.group ?? 0, ...cell });
@@ -138,6 +140,8 @@ export function Explore(props: {
         <AmountsField
           label="forward"
           title="Time of a forward, ms"
+          unit="ms"
+          count={byStage}
           values={settings.costs.F}
           slider={time}
           onChange={(F) => costs({ F })}
@@ -145,6 +149,8 @@ export function Explore(props: {
         <AmountsField
           label="backward: inputs"
           title="Time of the input half of a backward, ms"
+          unit="ms"
+          count={byStage}
           values={settings.costs.I}
           slider={time}
           onChange={(I) => costs({ I, B: [] })}
@@ -152,6 +158,8 @@ export function Explore(props: {
         <AmountsField
           label="weights"
           title="Time of the weight half of a backward, ms"
+          unit="ms"
+          count={byStage}
           values={settings.costs.W}
           slider={time}
           onChange={(W) => costs({ W, B: [] })}
@@ -159,6 +167,8 @@ export function Explore(props: {
         <AmountsField
           label="message"
           title="Time of a message between ranks, ms"
+          unit="ms"
+          count={byStage}
           values={settings.costs.comm}
           slider={{ most: 2, step: 0.02 }}
           onChange={(comm) => costs({ comm })}
@@ -169,6 +179,8 @@ export function Explore(props: {
         <AmountsField
           label="limit of a rank"
           title="Memory that a rank may use, GB"
+          unit="GB"
+          count={byRank}
           values={settings.limit}
           empty={{ values: [0], text: 'none' }}
           onChange={(limit) => onChange({ ...settings, limit })}
@@ -176,6 +188,8 @@ export function Explore(props: {
         <AmountsField
           label="activations of a microbatch per stage"
           title="Memory of one microbatch on one stage, GB"
+          unit="GB"
+          count={byStage}
           values={settings.costs.activation}
           slider={{ most: 8, step: 0.05 }}
           onChange={(activation) => costs({ activation })}
@@ -183,6 +197,8 @@ export function Explore(props: {
         <AmountsField
           label="parameters and states of a stage"
           title="Memory of the parameters, gradients and optimizer states of a stage, GB"
+          unit="GB"
+          count={byStage}
           values={settings.costs.parameters}
           slider={{ most: 40, step: 0.1 }}
           onChange={(parameters) => costs({ parameters })}
