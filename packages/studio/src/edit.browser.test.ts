@@ -68,6 +68,19 @@ describe.skipIf(chromiumPath === undefined)('edit', () => {
       .toMatch(/^0F0 on rank 0: 0 to [\d.]+ ms$/);
   });
 
+  test('edits are there when the reader comes back from another view', async () => {
+    const { page } = studio;
+    await studio.open('view=edit&ranks=2&microbatches=3');
+    await expect.poll(said).toMatch(/^1F1B: /);
+    await page.focus('canvas.lanes');
+    await page.keyboard.press('ArrowRight');
+    await page.keyboard.press('Delete');
+    await expect.poll(said).toContain('0F0 deleted on rank 0');
+    await page.click('nav button:has-text("Explore")');
+    await page.click('nav button:has-text("Edit")');
+    await expect.poll(said).toMatch(/^1F1B \(edited\): .*0F0 deleted on rank 0/);
+  });
+
   test('a deadlock is drawn as a cycle between the ranks', async () => {
     const { page } = studio;
     await studio.open('view=edit');

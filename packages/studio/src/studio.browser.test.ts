@@ -56,7 +56,7 @@ describe.skipIf(chromiumPath === undefined)('studio', () => {
     const byTime = await column(2);
     expect(byTime[0]).toBe('VHalf');
     expect((await column(8)).slice(0, 3)).toEqual([
-      'fits, and is the shortest',
+      'fits, fastest',
       'fits',
       expect.stringMatching(/^does not fit: [\d.]+ GB too much on rank \d$/),
     ]);

@@ -31,7 +31,8 @@ const names: Readonly<Record<Settings['view'], string>> = {
 /** The page. */
 export function App({ data }: { readonly data: StudioData }): JSX.Element {
   const [settings, setSettings] = useState(() => startOf(data));
-  const [theme, setTheme] = useState<ThemeName>(preferredTheme);
+  const [preferred] = useState<ThemeName>(preferredTheme);
+  const theme: ThemeName = settings.theme === 'system' ? preferred : settings.theme;
   const desk = useRef<Desk | null>(null);
   const [opened, setOpened] = useState(() => openGiven(data.files));
   const [plan, setPlan] = useState<OpenedPlan | null>(() => planAmong(data.files));
@@ -83,7 +84,10 @@ export function App({ data }: { readonly data: StudioData }): JSX.Element {
           ))}
         </nav>
         <span class="spring" />
-        <Button onClick={() => setTheme(theme === 'dark' ? 'light' : 'dark')} title="Light or dark">
+        <Button
+          onClick={() => setSettings({ ...settings, theme: theme === 'dark' ? 'light' : 'dark' })}
+          title="Light or dark"
+        >
           {theme === 'dark' ? 'light' : 'dark'}
         </Button>
         <Button pressed={help} onClick={() => setHelp(!help)} title="Keys (?)">

@@ -26,7 +26,7 @@ export function CompareTable(props: {
   /** Schedules that are worked out only where they are shown: there are too many actions for all of them. */
   readonly left: readonly string[];
   readonly main: string;
-  /** The shortest that fits. */
+  /** The fastest that fits. */
   readonly best: string | null;
   /** Whether there is a memory limit. */
   readonly limited: boolean;
@@ -61,7 +61,7 @@ export function CompareTable(props: {
               </Button>
             </th>
           ))}
-          <th>memory limit</th>
+          <th>result</th>
         </tr>
       </thead>
       <tbody>
@@ -93,8 +93,8 @@ export function CompareTable(props: {
                     ? `does not fit: ${showMemory(row.missing)} too much on rank ${row.missingRank}`
                     : row.name === props.best
                       ? props.limited
-                        ? 'fits, and is the shortest'
-                        : 'the shortest'
+                        ? 'fits, fastest'
+                        : 'fastest'
                       : props.limited
                         ? 'fits'
                         : ''}
