@@ -87,7 +87,7 @@ describe.skipIf(chromiumPath === undefined)('explore', () => {
     const group = (box.height - axis - rest) / 3;
     await page.mouse.click(box.x + 92, box.y + axis + group + title + 6); // the first lane of the second
     await expect.poll(() => studio.text('.details h2')).toMatch(/^\dF0$/);
-    expect(await studio.text('.details')).toContain('is waited for by');
+    expect(await studio.text('.details')).toContain('needed by');
   });
 
   test('below 900 pixels the timeline has the whole width; the theme stays after a reload', async () => {

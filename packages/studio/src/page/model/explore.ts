@@ -180,7 +180,7 @@ export function exploreAll(settings: Settings, plan: Schedule | null): Explored[
   return [...(plan === null ? [] : [planName]), ...names].map((name) => explore(name, shape, { draw: false, plan }));
 }
 
-/** The shortest of them that keeps to the limits; null where none does. */
+/** The fastest of them that keeps to the limits; null where none does. */
 export function bestOf(all: readonly Explored[]): Explored | null {
   return all
     .filter(({ fits, problem }) => fits && problem === null)
@@ -199,10 +199,10 @@ export function recommend(all: readonly Explored[], settings: Settings): string 
   if (least === null) return `No schedule can be built for ${shape}.`;
   const best = bestOf(built);
   if (best === null)
-    return `No schedule fits ${shape}: ${least.name} comes closest, ${showMemory(least.missing)} are missing on rank ${least.missingRank}.`;
+    return `No schedule fits ${shape}: ${least.name} comes closest, ${showMemory(least.missing)} short on rank ${least.missingRank}.`;
   const others = built.length - built.filter(({ fits }) => fits).length;
   const rest = others === 0 ? '' : ` ${others} of ${built.length} schedules do not fit.`;
-  return `Shortest for ${shape}: ${best.name}, ${showTime(best.makespan)} with ${percent(best.bubble)} idle and a peak of ${showMemory(best.peak)} on rank ${best.peakRank}.${rest}`;
+  return `Fastest for ${shape}: ${best.name}, ${showTime(best.makespan)} with ${percent(best.bubble)} idle and a peak of ${showMemory(best.peak)} on rank ${best.peakRank}.${rest}`;
 }
 
 function limitText(limit: readonly number[]): string {

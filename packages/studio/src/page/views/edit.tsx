@@ -166,13 +166,13 @@ export function Edit(props: {
         <strong>
           {judged.schedule.name}:{' '}
           {violations.length === 0
-            ? 'Every rule is kept.'
+            ? 'The schedule is valid.'
             : `${violations.length} ${violations.length === 1 ? 'rule is' : 'rules are'} broken.`}
         </strong>{' '}
         {simulation === null
           ? violations.length === 0
             ? `${judged.problem}. `
-            : 'There are no times: the ranks cannot go on to their ends. '
+            : 'No timing: the schedule cannot run to completion. '
           : `Step time ${showTime(simulation.makespan)}, ${percent(simulation.bubble.makespan)} idle, peak ${showMemory(peak)}. `}
         Last change: {editor.lastChange}.
       </p>

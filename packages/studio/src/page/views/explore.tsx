@@ -122,7 +122,7 @@ export function Explore(props: {
         </Button>
         <Button
           pressed={showPath}
-          title="Mark the chain of actions that decides the step"
+          title="Highlight the actions that determine the step time"
           onClick={() => setShowPath(!showPath)}
         >
           critical path
@@ -136,7 +136,7 @@ export function Explore(props: {
         </Button>
       </div>
       <div class="bar" role="group" aria-label="Times of one stage and one microbatch">
-        <span class="what">times of a stage, ms</span>
+        <span class="what">time per stage, ms</span>
         <AmountsField
           label="forward"
           title="Time of a forward, ms"
@@ -177,7 +177,7 @@ export function Explore(props: {
       <div class="bar" role="group" aria-label="Memory">
         <span class="what">memory, GB</span>
         <AmountsField
-          label="limit of a rank"
+          label="memory per rank"
           title="Memory that a rank may use, GB"
           unit="GB"
           count={byRank}
@@ -186,7 +186,7 @@ export function Explore(props: {
           onChange={(limit) => onChange({ ...settings, limit })}
         />
         <AmountsField
-          label="activations of a microbatch per stage"
+          label="activations per microbatch and stage"
           title="Memory of one microbatch on one stage, GB"
           unit="GB"
           count={byStage}
@@ -195,7 +195,7 @@ export function Explore(props: {
           onChange={(activation) => costs({ activation })}
         />
         <AmountsField
-          label="parameters and states of a stage"
+          label="parameters and optimizer state per stage"
           title="Memory of the parameters, gradients and optimizer states of a stage, GB"
           unit="GB"
           count={byStage}
@@ -224,7 +224,7 @@ export function Explore(props: {
             {main.stages === settings.ranks * settings.stagesPerRank
               ? ''
               : `, ${main.stages / main.simulation.schedule.ranks} stages per rank with the same work per rank`}
-            {main.fits ? '' : `; does not fit, ${showMemory(main.missing)} too much on rank ${main.missingRank}`}.{' '}
+            {main.fits ? '' : `; does not fit, ${showMemory(main.missing)} short on rank ${main.missingRank}`}.{' '}
             {sayIdle(main.simulation)}
             {props.plan === null ? '' : ` Costs from ${props.plan.name}.`}
           </p>

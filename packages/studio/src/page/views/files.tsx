@@ -170,8 +170,8 @@ export function Files(props: {
       )}
       {run === null || view === null ? (
         <p class="hint">
-          Opens recordings of the recorder (JSON), schedules as CSV or JSON (ours and PyTorch's), and Chrome traces of
-          PyTorch's profiler or of the recorder; several traces at once are several ranks. Nothing leaves this page.
+          Open a recording, plan, schedule or profiler trace; select one trace per rank together. Files stay on your
+          machine.
         </p>
       ) : (
         <>
