@@ -48,7 +48,9 @@ describe.skipIf(chromiumPath === undefined)('studio', () => {
     await page.getByLabel('optimizer states of a stage, GB').last().fill('4');
     await expect
       .poll(() => studio.text('.answer'))
-      .toMatch(/^Fastest for 8 ranks with 20 GB and 8 microbatches: AdaptiveV, 29\.5 ms.*9 of 14 schedules do not fit\./);
+      .toMatch(
+        /^Fastest for 8 ranks with 20 GB and 8 microbatches: AdaptiveV, 29\.5 ms.*9 of 14 schedules do not fit\./,
+      );
     expect(await studio.text('.diagnosis')).toContain('1F1B: step time 45 ms');
     expect(await studio.text('.diagnosis')).toContain('does not fit, 4 GB short on rank 0');
     const column = (at: number): Promise<string[]> =>
