@@ -38,7 +38,7 @@ describe.skipIf(chromiumPath === undefined)('a live run', () => {
       await expect.poll(() => studio.text('[role=status]'), wait).toMatch(/^connected/);
       await expect
         .poll(() => studio.text('[aria-live]'), wait)
-        .toMatch(/Last step: recorded [\d.]+ ms, with the mean durations/);
+        .toMatch(/The last step took [\d.]+ ms; recent average [\d.]+ ms/);
       const curves = await page.$$eval('.curve', (all) => all.map((one) => one.getAttribute('aria-label') ?? ''));
       expect(curves.map((label) => label.replace(/,? last value.*$/, ''))).toEqual([
         ...['step time, s', 'loss', 'tokens/s', 'memory, MB', 'waiting, %'],

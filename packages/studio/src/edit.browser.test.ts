@@ -16,7 +16,7 @@ describe.skipIf(chromiumPath === undefined)('edit', () => {
     await expect.poll(said).toContain('0F0 deleted on rank 0');
     await expect.poll(said).toMatch(/rules? (is|are) broken/);
     await page.keyboard.press('Control+z');
-    await expect.poll(said).toContain('Every rule is kept.');
+    await expect.poll(said).toContain('The schedule is valid.');
     await page.keyboard.press('Control+Shift+Z');
     await expect.poll(said).toContain('0F0 deleted');
     await page.keyboard.press('Control+z');
@@ -31,7 +31,7 @@ describe.skipIf(chromiumPath === undefined)('edit', () => {
     await expect.poll(said).toContain('0F9 added on rank 0');
     await page.click('button:text-is("undo")');
     await page.click('button:text-is("undo")');
-    await expect.poll(said).toContain('Every rule is kept.');
+    await expect.poll(said).toContain('The schedule is valid.');
     const wanted = buildSchedule('1F1B', { ranks: 2, microbatches: 3 }).toString();
     const csv = await studio.download('save CSV');
     expect(parseCsv(csv.bytes.toString()).toString()).toBe(wanted);
@@ -53,11 +53,11 @@ describe.skipIf(chromiumPath === undefined)('edit', () => {
     await page.click('summary');
     await page.fill('textarea', '0F0,0B0');
     await page.click('.paste button');
-    await expect.poll(said).toMatch(/Every rule is kept\..*pasted/);
+    await expect.poll(said).toMatch(/The schedule is valid\..*pasted/);
     await page.click('button:text-is("undo")');
     await expect.poll(said).toContain('2F0 deleted on rank 2');
     await page.click('button:text-is("undo")');
-    await expect.poll(said).toMatch(/Every rule is kept\..*opened/);
+    await expect.poll(said).toMatch(/The schedule is valid\..*opened/);
     await page.click('button:text-is("redo")');
     await page.click('button:text-is("redo")');
     await expect.poll(said).toContain('pasted');
@@ -66,6 +66,19 @@ describe.skipIf(chromiumPath === undefined)('edit', () => {
     await expect
       .poll(() => page.locator('canvas.lanes').getAttribute('title'))
       .toMatch(/^0F0 on rank 0: 0 to [\d.]+ ms$/);
+  });
+
+  test('edits are there when the reader comes back from another view', async () => {
+    const { page } = studio;
+    await studio.open('view=edit&ranks=2&microbatches=3');
+    await expect.poll(said).toMatch(/^1F1B: /);
+    await page.focus('canvas.lanes');
+    await page.keyboard.press('ArrowRight');
+    await page.keyboard.press('Delete');
+    await expect.poll(said).toContain('0F0 deleted on rank 0');
+    await page.click('nav button:has-text("Explore")');
+    await page.click('nav button:has-text("Edit")');
+    await expect.poll(said).toMatch(/^1F1B \(edited\): .*0F0 deleted on rank 0/);
   });
 
   test('a deadlock is drawn as a cycle between the ranks', async () => {

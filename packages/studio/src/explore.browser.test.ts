@@ -87,7 +87,42 @@ describe.skipIf(chromiumPath === undefined)('explore', () => {
     const group = (box.height - axis - rest) / 3;
     await page.mouse.click(box.x + 92, box.y + axis + group + title + 6); // the first lane of the second
     await expect.poll(() => studio.text('.details h2')).toMatch(/^\dF0$/);
-    expect(await studio.text('.details')).toContain('is waited for by');
+    expect(await studio.text('.details')).toContain('needed by');
+  });
+
+  test('below 900 pixels the timeline has the whole width; the theme stays after a reload', async () => {
+    const { page } = studio;
+    await page.setViewportSize({ width: 700, height: 640 });
+    await studio.open('ranks=4&microbatches=8&limit=20&activation=2');
+    const width = async (): Promise<number> => (await page.locator('canvas.lanes').boundingBox())!.width;
+    await expect.poll(width).toBeGreaterThan(650);
+    await page.setViewportSize({ width: 500, height: 640 });
+    await expect.poll(width).toBeLessThan(500);
+    await page.click('button[title="Light or dark"]');
+    await expect.poll(() => page.getAttribute('html', 'data-theme')).toBe('dark');
+    await expect.poll(() => page.url()).toContain('theme=dark');
+    await page.reload();
+    await expect.poll(() => page.getAttribute('html', 'data-theme')).toBe('dark');
+    expect(await studio.text('.compare th:last-child')).toBe('result');
+  });
+
+  test('an entry that is wrong is said beside its field; units are taken', async () => {
+    const { page } = studio;
+    await studio.open();
+    const alert = page.locator('.wrong');
+    const limit = page.getByLabel('Memory that a rank may use, GB');
+    await limit.fill('20 GB');
+    await expect.poll(() => page.url()).toContain('limit=20');
+    await limit.fill('much');
+    await expect.poll(() => alert.textContent()).toBe('numbers of at least 0, such as 2 or 1.5 GB');
+    await limit.fill('20, 16');
+    await expect.poll(() => alert.textContent()).toBe('2 values for 4 ranks: the last is used for the rest');
+    await limit.fill('');
+    await expect.poll(() => alert.count()).toBe(0);
+    await page.getByLabel('ranks', { exact: true }).fill('0');
+    await expect.poll(() => alert.textContent()).toBe('a whole number from 1 to 1024');
+    await page.getByLabel('ranks', { exact: true }).fill('3');
+    await expect.poll(() => alert.count()).toBe(0);
   });
 
   test('wheel and keys zoom and pan, 0 shows the whole step', async () => {

@@ -100,7 +100,7 @@ describe.skipIf(chromiumPath === undefined)('files', () => {
     await give('other.json', '{"traceEvents":[{"ph":"X","name":"aten::mm","ts":1,"dur":2}]}');
     await expect.poll(() => studio.text('.problem')).toContain('looked for ranges such as PP:2F0');
     await give('order.csv', testdata('csv/torch-2.15-ZBVZeroBubble.csv'));
-    await expect.poll(() => studio.text('[aria-live]')).toContain('Every rule is kept.');
+    await expect.poll(() => studio.text('[aria-live]')).toContain('The schedule is valid.');
     expect(await studio.text('nav button[aria-current]')).toBe('Edit');
   });
 

@@ -10,7 +10,7 @@ describe.skipIf(chromiumPath === undefined)('studio', () => {
   test('first paint shows a schedule, the words before the numbers, and nothing is asked of the network', async () => {
     await studio.open();
     expect(await studio.page.textContent('.diagnosis')).toMatch(
-      /^Shortest for 4 ranks and 8 microbatches: ZBVZeroBubble.*1F1B: step time 33 ms, 27\.3% idle/,
+      /^Fastest for 4 ranks and 8 microbatches: InterleavedZeroBubble, 25\.5 ms.*1F1B: step time 33 ms, 27\.3% idle/,
     );
     const filled = await studio.page.evaluate(() => {
       const canvas = document.querySelector<HTMLCanvasElement>('canvas.lanes')!;
@@ -48,17 +48,19 @@ describe.skipIf(chromiumPath === undefined)('studio', () => {
     await page.getByLabel('optimizer states of a stage, GB').last().fill('4');
     await expect
       .poll(() => studio.text('.answer'))
-      .toMatch(/^Shortest for 8 ranks with 20 GB and 8 microbatches: VHalf.*12 of 14 schedules do not fit\./);
+      .toMatch(
+        /^Fastest for 8 ranks with 20 GB and 8 microbatches: AdaptiveV, 29\.5 ms.*9 of 14 schedules do not fit\./,
+      );
     expect(await studio.text('.diagnosis')).toContain('1F1B: step time 45 ms');
-    expect(await studio.text('.diagnosis')).toContain('does not fit, 4 GB too much on rank 0');
+    expect(await studio.text('.diagnosis')).toContain('does not fit, 4 GB short on rank 0');
     const column = (at: number): Promise<string[]> =>
       page.$$eval(`.compare tbody tr td:nth-child(${at})`, (cells) => cells.map((cell) => cell.textContent ?? ''));
     const byTime = await column(2);
-    expect(byTime[0]).toBe('VHalf');
-    expect((await column(8)).slice(0, 3)).toEqual([
-      'fits, and is the shortest',
-      'fits',
-      expect.stringMatching(/^does not fit: [\d.]+ GB too much on rank \d$/),
+    expect(byTime[0]).toBe('AdaptiveV');
+    expect((await column(8)).slice(0, 6)).toEqual([
+      'fits, fastest',
+      ...['fits', 'fits', 'fits', 'fits'],
+      expect.stringMatching(/^does not fit: [\d.]+ GB short on rank \d$/),
     ]);
     await page.click('.compare th button:has-text("peak memory")');
     const byPeak = await column(2);
@@ -66,8 +68,8 @@ describe.skipIf(chromiumPath === undefined)('studio', () => {
     expect(byPeak.toSorted()).toEqual(byTime.toSorted());
     await page.check('input[aria-label="show GPipe below"]');
     await expect.poll(() => page.url()).toContain('compare=GPipe');
-    await page.click('button:has-text("show VHalf")');
-    await expect.poll(() => studio.text('.diagnosis')).toContain('VHalf: step time');
+    await page.click('button:has-text("show AdaptiveV")');
+    await expect.poll(() => studio.text('.diagnosis')).toContain('AdaptiveV: step time');
     // Ranks that are not alike, and stages that are not alike.
     await page.getByLabel('Memory that a rank may use, GB').fill('20, 20, 20, 20, 20, 20, 20, 14');
     await expect.poll(() => studio.text('.answer')).toContain('with 14 GB to 20 GB');
@@ -121,7 +123,7 @@ describe.skipIf(chromiumPath === undefined)('studio', () => {
 
   test('a dragged action breaks a rule at once, undo repairs it, and the result can be saved', async () => {
     await studio.open('view=edit&ranks=2&microbatches=3');
-    await expect.poll(() => studio.page.textContent('[aria-live]')).toContain('Every rule is kept.');
+    await expect.poll(() => studio.page.textContent('[aria-live]')).toContain('The schedule is valid.');
     const box = (await studio.page.locator('canvas.lanes').boundingBox())!;
     const lane = box.y + 42;
     // The last action of rank 0, a backward, to the very beginning.
@@ -134,7 +136,7 @@ describe.skipIf(chromiumPath === undefined)('studio', () => {
     expect(await studio.page.textContent('.violations')).toContain('forward-first');
     await studio.page.focus('canvas.lanes');
     await studio.page.keyboard.press('Control+z');
-    await expect.poll(() => studio.page.textContent('[aria-live]')).toContain('Every rule is kept.');
+    await expect.poll(() => studio.page.textContent('[aria-live]')).toContain('The schedule is valid.');
     const [download] = await Promise.all([
       studio.page.waitForEvent('download'),
       studio.page.click('button:has-text("save CSV")'),
@@ -300,8 +302,8 @@ describe.skipIf(chromiumPath === undefined)('studio', () => {
     expect(Math.min(...times)).toBeLessThan(100);
     expect(await studio.page.textContent('.diagnosis')).toContain('261120 messages');
     // The other schedules are offered, and the table does not say more than is known.
-    expect(await studio.text('.compare caption')).toContain('only those that are shown are worked out');
-    expect(await studio.text('.compare tr:has-text("GPipe")')).toBe('GPipenot worked out');
+    expect(await studio.text('.compare caption')).toContain('tick a schedule to simulate it');
+    expect(await studio.text('.compare tr:has-text("GPipe")')).toBe('GPipenot simulated');
     expect(studio.problems).toEqual([]);
   });
 });

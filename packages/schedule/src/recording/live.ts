@@ -228,6 +228,9 @@ export class LiveRunReader {
   private readonly kept: number;
   private readonly timed: number;
   private readonly runs: Map<number, LiveRun> = new Map();
+  /** How many runs each rank has begun after its first. */
+  private readonly restarts: Map<number, number> = new Map();
+  /** Steps that not all ranks have ended, by number and rank. */
   private readonly pending: Map<number, Map<number, RankStep>> = new Map();
   /** Memory of each rank after the last step that told it. */
   private readonly memory: Map<number, number> = new Map();
@@ -259,8 +262,8 @@ export class LiveRunReader {
   }
 
   private begin(line: LiveRun): void {
+    this.dropPending(line);
     this.runs.set(line.rank, line);
-    this.pending.clear();
     if (line.schedule === null) return;
     try {
       this.schedule = Schedule.fromJSON(line.schedule);
@@ -270,12 +273,35 @@ export class LiveRunReader {
     this.tokensPerStep = line.tokensPerStep;
   }
 
+  /** Drops what the rank has told before. The other ranks' steps stay, unless a new run begins and they are from an older one. */
+  private dropPending({ rank, process, origin }: LiveRun): void {
+    const before = this.runs.get(rank);
+    const isNew = before !== undefined && (before.process !== process || before.origin !== origin);
+    const restarts = (this.restarts.get(rank) ?? 0) + (isNew ? 1 : 0);
+    this.restarts.set(rank, restarts);
+    for (const [step, ranks] of this.pending) {
+      for (const other of ranks.keys())
+        if (other === rank || (isNew && (this.restarts.get(other) ?? 0) < restarts)) ranks.delete(other);
+      if (ranks.size === 0) this.pending.delete(step);
+    }
+  }
+
+  /** Forgets the oldest pending steps: where whole files come one after the other, they would not be kept anyway. */
+  private prunePending(): void {
+    if (this.pending.size <= 2 * this.kept) return;
+    const steps = [...this.pending.keys()].sort((a, b) => a - b);
+    for (const step of steps.slice(0, -this.kept)) this.pending.delete(step);
+  }
+
   private addStep(rank: number, line: RankStep): void {
     if (this.schedule === null || rank >= this.ranks) return;
     let ranks = this.pending.get(line.step);
     if (ranks === undefined) this.pending.set(line.step, (ranks = new Map()));
     ranks.set(rank, line);
-    if (ranks.size < this.ranks) return;
+    if (ranks.size < this.ranks) {
+      this.prunePending();
+      return;
+    }
     this.pending.delete(line.step);
     for (const step of this.pending.keys()) if (step < line.step) this.pending.delete(step);
     this.finish(line.step, ranks);

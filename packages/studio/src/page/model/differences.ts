@@ -91,7 +91,15 @@ export function sayDifferences({ longer, late }: Differences, { recorded }: Reco
     worst === null || action === null
       ? ''
       : `, most ${formatAction(action)} on rank ${worst.rank} (${percent(worst.longer)})`;
-  return `${plural(longer.length, 'action')} took over ${Math.round(notable * 100)}% longer than ${than}${named}; ${plural(late.length, 'action')} had to wait longer.`;
+  const clauses = [
+    longer.length === 0
+      ? null
+      : `${plural(longer.length, 'action')} took over ${Math.round(notable * 100)}% longer than ${than}${named}`,
+    late.length === 0
+      ? null
+      : `${plural(late.length, 'action')} had to wait longer${longer.length === 0 ? ` than ${than}` : ''}`,
+  ];
+  return `${clauses.filter((clause) => clause !== null).join('; ')}.`;
 }
 
 /** The difference of one action, in words. */

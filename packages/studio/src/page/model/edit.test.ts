@@ -3,9 +3,33 @@
 import { fc, test } from '@fast-check/vitest';
 import { buildSchedule, Schedule } from '@pipewright/schedule';
 import { describe, expect } from 'vitest';
-import { Editor, judge, readSchedule } from './edit.ts';
+import { deskFor, Editor, judge, putOnDesk, readSchedule } from './edit.ts';
+import { defaults } from './settings.ts';
 
 const start = buildSchedule('1F1B', { ranks: 2, microbatches: 3 });
+
+describe('desk', () => {
+  test('edits stay while other views are shown; without edits the settings decide', () => {
+    const first = deskFor(null, defaults);
+    expect(first.editor.schedule.name).toBe('1F1B');
+    expect(deskFor(first, { ...defaults, view: 'live' })).toBe(first);
+    const other = deskFor(first, { ...defaults, schedule: 'GPipe' });
+    expect(other.editor.schedule.name).toBe('GPipe');
+    other.editor.remove(0, 0);
+    expect(deskFor(other, { ...defaults, ranks: 2 })).toBe(other);
+  });
+
+  test('a schedule that is handed over replaces one without edits; undo comes back to edits', () => {
+    const fresh = putOnDesk(deskFor(null, defaults), start);
+    expect(fresh.editor.canUndo).toBe(false);
+    expect(deskFor(fresh, { ...defaults, ranks: 7 }).editor.schedule.equals(start)).toBe(true);
+    fresh.editor.remove(0, 0);
+    const next = putOnDesk(fresh, buildSchedule('GPipe', { ranks: 2, microbatches: 2 }));
+    expect(next.editor.lastChange).toBe('GPipe opened');
+    next.editor.undo();
+    expect(next.editor.schedule.name).toBe('1F1B (edited)');
+  });
+});
 
 describe('editor', () => {
   test('a moved backward breaks a rule, and undo repairs it', () => {

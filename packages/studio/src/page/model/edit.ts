@@ -1,5 +1,6 @@
 /** @file Editing a schedule: moves and deletions of cells, text pasted as CSV or JSON, undo; and what the rules say of the result. */
 import {
+  buildSchedule,
   type Costs,
   formatCsv,
   parseAction,
@@ -11,6 +12,7 @@ import {
   type Violation,
   validate,
 } from '@pipewright/schedule';
+import type { Settings } from './settings.ts';
 
 /** A schedule under edit, judged. */
 export interface Judged {
@@ -73,8 +75,8 @@ export class Editor {
   }
 
   /** Goes on with another schedule; undo comes back to this one. */
-  open(schedule: Schedule): boolean {
-    this.push(opened(schedule, `${schedule.name} pasted`));
+  open(schedule: Schedule, how: 'pasted' | 'opened' = 'pasted'): boolean {
+    this.push(opened(schedule, `${schedule.name} ${how}`));
     return true;
   }
 
@@ -169,6 +171,38 @@ export class Editor {
     this.states.length = this.position + 1;
     this.states.push(state);
     this.position++;
+  }
+}
+
+/** What is under edit while other views are shown; `shape` is that of the settings it was built from, null if it was handed over. */
+export interface Desk {
+  readonly editor: Editor;
+  readonly shape: string | null;
+}
+
+/** The desk for these settings: as it was, unless nothing was changed on it and the settings ask for another schedule. */
+export function deskFor(before: Desk | null, settings: Settings): Desk {
+  const { schedule, ranks, stagesPerRank, microbatches } = settings;
+  const shape = [schedule, ranks, stagesPerRank, microbatches].join();
+  const isTouched = before !== null && (before.shape === null || before.editor.canUndo || before.editor.canRedo);
+  if (before !== null && (isTouched || before.shape === shape)) return before;
+  return { editor: new Editor(startOf(settings)), shape };
+}
+
+/** Puts a schedule on the desk; undo comes back to what was changed before. */
+export function putOnDesk(before: Desk | null, schedule: Schedule): Desk {
+  if (before === null || (before.shape !== null && !before.editor.canUndo))
+    return { editor: new Editor(schedule), shape: null };
+  before.editor.open(schedule, 'opened');
+  return { ...before, shape: null };
+}
+
+function startOf({ schedule, ranks, stagesPerRank, microbatches }: Settings): Schedule {
+  try {
+    return buildSchedule(schedule, { ranks, stagesPerRank, microbatches });
+  } catch (error) {
+    if (!(error instanceof ScheduleError)) throw error;
+    return buildSchedule('1F1B', { ranks: 4, microbatches: 8 });
   }
 }
 

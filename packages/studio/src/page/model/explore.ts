@@ -1,5 +1,6 @@
 /** @file From settings to simulated steps: the schedule that was chosen, and those it is compared with. */
 import {
+  type BuildScheduleOptions,
   buildSchedule,
   type Costs,
   findSchedule,
@@ -79,7 +80,7 @@ export function explore(name: string, settings: Settings, { draw, plan }: Explor
       ...costsOf(recut(settings.costs, ranks * settings.stagesPerRank, stages), stages),
       ...(plan === null ? {} : { overlap: 'parts' }), // as plans are predicted
     };
-    const built = given ?? buildSchedule(name, { ranks, stagesPerRank: perRank, microbatches, costs });
+    const built = given ?? build(name, { ranks, stagesPerRank: perRank, microbatches, costs }, settings.limit);
     const schedule = settings.lowered ? lower(built) : built;
     const simulation = simulate(schedule, costs);
     const picture = pictureOf(simulation);
@@ -103,10 +104,49 @@ export function explore(name: string, settings: Settings, { draw, plan }: Explor
   }
 }
 
-/** Stages of a rank: as many as asked for, as far as the schedule allows. */
+type Shape = BuildScheduleOptions & { readonly costs: Costs };
+
+/** Builds a schedule; one that adapts to a memory limit gets what the limits leave for activations, unless that is too little. */
+function build(name: string, shape: Shape, limit: readonly number[]): Schedule {
+  const usual = buildSchedule(name, shape);
+  if (!findSchedule(name).usesMemoryLimit || limit.every((value) => value === 0)) return usual;
+  const memoryLimit = roomOf(usual, shape.costs, limit);
+  if (memoryLimit.some((room) => room <= 0)) return usual;
+  try {
+    const adapted = buildSchedule(name, { ...shape, memoryLimit });
+    const [a, b] = [simulate(usual, shape.costs), simulate(adapted, shape.costs)];
+    return memoryOf(a, limit).fits && a.makespan <= b.makespan ? usual : adapted;
+  } catch (error) {
+    if (error instanceof ScheduleError && error.code === 'MEMORY_LIMIT') return usual;
+    throw error;
+  }
+}
+
+/** What the limit of each rank leaves for activations; a rank without a limit has room for all microbatches. */
+function roomOf(
+  { ranks, stages, microbatches, stageToRank }: Schedule,
+  costs: Costs,
+  limit: readonly number[],
+): number[] {
+  const at = (values: Costs['F'], stage: number): number =>
+    typeof values === 'number' ? values : (values?.[stage] ?? 0);
+  return Array.from({ length: ranks }, (_, rank) => {
+    const own = Array.from({ length: stages }, (__, stage) => stage).filter((stage) => stageToRank[stage] === rank);
+    const sum = (of: (stage: number) => number): number => own.reduce((total, stage) => total + of(stage), 0);
+    const most = limitOf(limit, rank);
+    return most === 0
+      ? microbatches * sum((stage) => at(costs.activation, stage))
+      : most - sum((stage) => at(costs.parameters, stage) + at(costs.weightGradient, stage));
+  });
+}
+
+/**
+ * Stages of a rank: as many as asked for, as far as the schedule allows. A schedule made for several stages per rank gets
+ * several: with one it would be no better than a simpler schedule.
+ */
 function stagesFor(name: string, settings: Settings): number {
   const { stagesPerRank } = findSchedule(name);
-  return Math.min(stagesPerRank.most, Math.max(stagesPerRank.least, settings.stagesPerRank));
+  return Math.min(stagesPerRank.most, Math.max(stagesPerRank.default, settings.stagesPerRank));
 }
 
 type Memory = Pick<Explored, 'peak' | 'peakRank' | 'missing' | 'missingRank' | 'fits'>;
@@ -115,12 +155,17 @@ function memoryOf({ peakMemory }: Simulation, limit: readonly number[]): Memory 
   let [peak, peakRank, missing, missingRank] = [0, 0, 0, 0];
   peakMemory.forEach((value, rank) => {
     if (value > peak) [peak, peakRank] = [value, rank];
-    const most = limit[Math.min(rank, limit.length - 1)] ?? 0;
+    const most = limitOf(limit, rank);
     // A limit that is met to the last digit is met.
     const over = most === 0 || value <= most * (1 + 1e-9) ? 0 : value - most;
     if (over > missing) [missing, missingRank] = [over, rank];
   });
   return { peak, peakRank, missing, missingRank, fits: missing === 0 };
+}
+
+/** The limit of a rank; 0: none. */
+function limitOf(limit: readonly number[], rank: number): number {
+  return limit[Math.min(rank, limit.length - 1)] ?? 0;
 }
 
 /** Whether any rank has a limit. */
@@ -135,7 +180,7 @@ export function exploreAll(settings: Settings, plan: Schedule | null): Explored[
   return [...(plan === null ? [] : [planName]), ...names].map((name) => explore(name, shape, { draw: false, plan }));
 }
 
-/** The shortest of them that keeps to the limits; null where none does. */
+/** The fastest of them that keeps to the limits; null where none does. */
 export function bestOf(all: readonly Explored[]): Explored | null {
   return all
     .filter(({ fits, problem }) => fits && problem === null)
@@ -154,10 +199,10 @@ export function recommend(all: readonly Explored[], settings: Settings): string 
   if (least === null) return `No schedule can be built for ${shape}.`;
   const best = bestOf(built);
   if (best === null)
-    return `No schedule fits ${shape}: ${least.name} comes closest, ${showMemory(least.missing)} are missing on rank ${least.missingRank}.`;
+    return `No schedule fits ${shape}: ${least.name} comes closest, ${showMemory(least.missing)} short on rank ${least.missingRank}.`;
   const others = built.length - built.filter(({ fits }) => fits).length;
   const rest = others === 0 ? '' : ` ${others} of ${built.length} schedules do not fit.`;
-  return `Shortest for ${shape}: ${best.name}, ${showTime(best.makespan)} with ${percent(best.bubble)} idle and a peak of ${showMemory(best.peak)} on rank ${best.peakRank}.${rest}`;
+  return `Fastest for ${shape}: ${best.name}, ${showTime(best.makespan)} with ${percent(best.bubble)} idle and a peak of ${showMemory(best.peak)} on rank ${best.peakRank}.${rest}`;
 }
 
 function limitText(limit: readonly number[]): string {

@@ -77,11 +77,11 @@ export function sayIdle(simulation: Simulation): string {
   const heaviest = idle.reduce((a, b) => (b.busy > a.busy ? b : a));
   const mean = idle.reduce((sum, { busy }) => sum + busy, 0) / Math.max(1, idle.length);
   if (heaviest.busy > mean * 1.1 && heaviest.busy > makespan * 0.8)
-    return `Rank ${heaviest.rank} computes ${percent(heaviest.busy / mean - 1)} more than the mean: it decides the step; move work away from it.`;
+    return `Rank ${heaviest.rank} computes ${percent(heaviest.busy / mean - 1)} more than the mean: it limits the step time; move work off it.`;
   if (bubble.makespan < 0.005) return 'Hardly any rank is ever idle.';
   if (worst !== null && middle > ends)
     return `Rank ${worst.rank} waits ${percent(worst.time / makespan)} of the step for rank ${worst.other}.`;
-  return `${percent(ends)} of the ranks' time goes into filling and draining the pipeline; more microbatches make that smaller.`;
+  return `${percent(ends)} of the ranks' time goes into filling and draining the pipeline; more microbatches reduce it.`;
 }
 
 function rankOf(offsets: Int32Array, cell: number): number {

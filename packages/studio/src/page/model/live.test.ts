@@ -3,7 +3,7 @@ import { type LivePlace, LiveRunReader, type Recording, type Simulation, simulat
 import { describe, expect, test } from 'vitest';
 import { plan } from '../../../testing/plan.ts';
 import { differencesOf, sayDifferences, sayOne } from './differences.ts';
-import { type LiveState, sayLive } from './live.ts';
+import { type LiveState, sayCalm, sayLastStep, sayLive } from './live.ts';
 import { openPlan, planCostsInMs } from './plan.ts';
 import { openRecording } from './recorded.ts';
 
@@ -67,6 +67,38 @@ describe('a run with a plan', () => {
     );
     // Without a plan, ranks are held against each other.
     expect(sayLive(state(recording), null)[0]).toMatch(/^Rank \d computes [\d.]+% longer than the median rank\.$/);
+  });
+
+  test('clauses without actions are left out', () => {
+    const view = openRecording('run', recordingOf(simulate(schedule, costs)), plan).view(1);
+    const { longer, late } = differencesOf(
+      openRecording('run', recordingOf(simulate(schedule, { ...costs, comm: 30 })), plan).view(1),
+    )!;
+    expect(longer).toEqual([]);
+    expect(sayDifferences({ longer, late, ranks: [] }, view, 'planned')).toBe(
+      `${late.length} actions had to wait longer than planned.`,
+    );
+  });
+
+  test('before the first step there is nothing to compare; then the last step stands beside the recent ones', () => {
+    const recording = recordingOf(simulate(schedule, costs));
+    expect(sayCalm({ ...state(recording), recording: null }, false)).toBe('Waiting for the first step.');
+    expect(sayCalm(state(recording), false)).toBe('No rank is notably slower than the others.');
+    expect(sayCalm(state(recording), true)).toBe('Every rank computes as planned.');
+    const [first, last] = recording.steps;
+    const slower = last!.ranks.map((rank) => ({ ...rank, begin: 0, end: 300 }));
+    const even = first!.ranks.map((rank) => ({ ...rank, begin: 0, end: 100 }));
+    const two = {
+      ...recording,
+      steps: [
+        { ...first!, ranks: even },
+        { ...last!, ranks: slower },
+      ],
+    };
+    expect(sayLastStep(two, null)).toBe('The last step took 300 ms; recent average 200 ms (50.0% longer).');
+    expect(sayLastStep(two, { name: 'plan.json', ms: 400 })).toBe(
+      'The last step took 300 ms; planned in plan.json: 400 ms (25.0% shorter).',
+    );
   });
 
   test('a wait says for whom and since when; a failure comes first', () => {

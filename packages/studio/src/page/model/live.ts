@@ -63,6 +63,27 @@ export function sayLive(state: LiveState, differences: Differences | null): stri
   return said;
 }
 
+/** What is said where nothing is wrong. */
+export function sayCalm({ steps, recording }: LiveState, hasPlan: boolean): string {
+  if (steps.length === 0 && recording === null) return 'Waiting for the first step.';
+  return hasPlan ? 'Every rank computes as planned.' : 'No rank is notably slower than the others.';
+}
+
+/** How long the last recorded step took, beside the plan or the average of the recent steps. */
+export function sayLastStep({ steps }: Recording, plan: { readonly name: string; readonly ms: number } | null): string {
+  const times = steps.map(({ ranks }) => {
+    const begin = Math.min(...ranks.map((rank) => rank.begin));
+    return Math.max(...ranks.map((rank) => rank.end)) - begin;
+  });
+  const last = times.at(-1) ?? 0;
+  const usual = plan?.ms ?? times.reduce((a, b) => a + b, 0) / Math.max(1, times.length);
+  const share = usual > 0 ? last / usual - 1 : 0;
+  const change = share < 0 ? `${percent(-share)} shorter` : `${percent(share)} longer`;
+  const beside =
+    plan === null ? `recent average ${quantity(usual)} ms` : `planned in ${plan.name}: ${quantity(usual)} ms`;
+  return `The last step took ${quantity(last)} ms; ${beside} (${change}).`;
+}
+
 /** Which ranks compute longer than the others. */
 function sayStragglers(recording: Recording): string[] {
   const times = computeTimes(recording);

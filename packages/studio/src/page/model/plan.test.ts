@@ -51,7 +51,7 @@ describe('a plan', () => {
     expect(best === null || best.peak <= 11).toBe(true);
     expect(recommend(few, tight)).toMatch(best === null ? /No schedule fits/ : new RegExp(`${best.name}.*do not fit`));
     expect(recommend(exploreAll({ ...settings, limit: [1] }, null), { ...settings, limit: [1] })).toMatch(
-      /^No schedule fits 4 ranks with 1 GB and 8 microbatches: \w+ comes closest, [\d.]+ GB are missing on rank \d\.$/,
+      /^No schedule fits 4 ranks with 1 GB and 8 microbatches: \w+ comes closest, [\d.]+ GB short on rank \d\.$/,
     );
   });
 

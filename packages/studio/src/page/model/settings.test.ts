@@ -32,6 +32,7 @@ describe('settings', () => {
       limit: amounts,
       lowered: fc.boolean(),
       compare: fc.uniqueArray(fc.constantFrom('GPipe', 'VHalf', 'ZBH1')),
+      theme: fc.constantFrom('light', 'dark', 'system'),
       sort: fc.constantFrom('makespan', '-peak'),
     }),
   ])('are read back', (settings) => {
@@ -56,5 +57,6 @@ describe('settings', () => {
     'view=../..',
     'comm=-1',
     'compare=%00',
+    'theme=pink',
   ])('%s is not taken', (text) => expect(parseSettings(text)).toEqual(defaults));
 });

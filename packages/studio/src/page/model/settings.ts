@@ -52,6 +52,8 @@ export interface Settings {
   readonly lowered: boolean;
   /** Schedules shown below the main one. */
   readonly compare: readonly string[];
+  /** Light or dark; `system`: as the reader's system prefers. */
+  readonly theme: 'light' | 'dark' | 'system';
   /** Column by which the table is sorted; a minus before it turns it round. */
   readonly sort: string;
 }
@@ -77,9 +79,11 @@ export const defaults: Settings = {
   limit: [0],
   lowered: false,
   compare: [],
+  theme: 'system',
   sort: 'makespan',
 };
 
+const themes = ['light', 'dark', 'system'] as const;
 const most = { ranks: 1024, stagesPerRank: 64, microbatches: 4096, list: 1024, compare: 32, text: 20_000 };
 
 /**
@@ -101,6 +105,7 @@ export function formatSettings(settings: Settings): string {
   add('limit', list(settings.limit), list(defaults.limit));
   add('lowered', settings.lowered ? '1' : '0', defaults.lowered ? '1' : '0');
   add('compare', settings.compare.join(','), defaults.compare.join(','));
+  add('theme', settings.theme, defaults.theme);
   add('sort', settings.sort, defaults.sort);
   return parts.join('&');
 }
@@ -143,6 +148,7 @@ export function parseSettings(text: string): Settings {
       .split(',')
       .filter((name) => /^[\w+-]{1,40}$/.test(name))
       .slice(0, most.compare),
+    theme: themes.find((theme) => theme === fields.get('theme')) ?? defaults.theme,
     sort: word('sort', defaults.sort),
   };
 }

@@ -77,8 +77,18 @@ export class MemoryCanvas {
     if (limit > 0 && limit <= highest) {
       context.fillStyle = theme.warn;
       context.fillRect(gutter, Math.round(y(limit)), size.width - gutter, 1);
-      context.fillText(`limit ${this.shown.textOf(limit)}`, gutter + 4, Math.max(8, y(limit) - 7));
+      this.label(`limit ${this.shown.textOf(limit)}`, { right: size.width - 4, y: Math.max(8, y(limit)) }, theme);
     }
+  }
+
+  /** A text at the right edge, on a ground of its own: curves do not cross it. */
+  private label(text: string, at: { readonly right: number; readonly y: number }, theme: TimelineTheme): void {
+    const { context } = this;
+    const width = context.measureText(text).width;
+    context.fillStyle = theme.ground;
+    context.fillRect(at.right - width - 4, at.y - 7, width + 8, 14);
+    context.fillStyle = theme.warn;
+    context.fillText(text, at.right - width, at.y);
   }
 
   /** The curves behind the one in front; beyond 16 ranks they are thinned to what still can be told apart. */

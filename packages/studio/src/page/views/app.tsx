@@ -1,14 +1,15 @@
 /** @file The shell: tabs, theme, help; what is on screen follows the address, and the address follows it. */
 import { type Schedule, ScheduleError } from '@pipewright/schedule';
 import type { JSX } from 'preact';
-import { useEffect, useState } from 'preact/hooks';
-import { readSchedule } from '../model/edit.ts';
+import { useEffect, useRef, useState } from 'preact/hooks';
+import { type Desk, deskFor, type Editor, putOnDesk, readSchedule } from '../model/edit.ts';
+import { type GivenFile, type OpenedFiles, openFiles } from '../model/open-files.ts';
 import { type OpenedPlan, planAmong, planSettings } from '../model/plan.ts';
 import { defaults, formatSettings, parseSettings, type Settings, views } from '../model/settings.ts';
 import { Button } from './controls.tsx';
 import { Edit } from './edit.tsx';
 import { Explore } from './explore.tsx';
-import { Files, type GivenFile } from './files.tsx';
+import { Files } from './files.tsx';
 import { Live } from './live.tsx';
 import { preferredTheme, type ThemeName } from './theme.ts';
 
@@ -30,8 +31,10 @@ const names: Readonly<Record<Settings['view'], string>> = {
 /** The page. */
 export function App({ data }: { readonly data: StudioData }): JSX.Element {
   const [settings, setSettings] = useState(() => startOf(data));
-  const [theme, setTheme] = useState<ThemeName>(preferredTheme);
-  const [edited, setEdited] = useState<Schedule | null>(() => scheduleIn(data.files));
+  const [preferred] = useState<ThemeName>(preferredTheme);
+  const theme: ThemeName = settings.theme === 'system' ? preferred : settings.theme;
+  const desk = useRef<Desk | null>(null);
+  const [opened, setOpened] = useState(() => openGiven(data.files));
   const [plan, setPlan] = useState<OpenedPlan | null>(() => planAmong(data.files));
   const [help, setHelp] = useState(false);
   const [height, setHeight] = useState(() => heightOf());
@@ -60,9 +63,10 @@ export function App({ data }: { readonly data: StudioData }): JSX.Element {
     };
   }, []);
   const edit = (schedule: Schedule): void => {
-    setEdited(schedule);
+    desk.current = putOnDesk(desk.current, schedule);
     setSettings({ ...settings, view: 'edit' });
   };
+  const editor = (): Editor => (desk.current = deskFor(desk.current ?? deskOf(data.files), settings)).editor;
   return (
     <>
       <header>
@@ -80,7 +84,10 @@ export function App({ data }: { readonly data: StudioData }): JSX.Element {
           ))}
         </nav>
         <span class="spring" />
-        <Button onClick={() => setTheme(theme === 'dark' ? 'light' : 'dark')} title="Light or dark">
+        <Button
+          onClick={() => setSettings({ ...settings, theme: theme === 'dark' ? 'light' : 'dark' })}
+          title="Light or dark"
+        >
           {theme === 'dark' ? 'light' : 'dark'}
         </Button>
         <Button pressed={help} onClick={() => setHelp(!help)} title="Keys (?)">
@@ -99,15 +106,14 @@ export function App({ data }: { readonly data: StudioData }): JSX.Element {
             onEdit={({ schedule }) => schedule !== null && edit(schedule)}
           />
         ) : null}
-        {settings.view === 'edit' ? (
-          <Edit key={edited?.name ?? 'own'} settings={settings} theme={theme} height={height} given={edited} />
-        ) : null}
+        {settings.view === 'edit' ? <Edit settings={settings} theme={theme} height={height} editor={editor()} /> : null}
         {settings.view === 'live' ? <Live events={data.events} plan={plan} theme={theme} height={height} /> : null}
         {settings.view === 'files' ? (
           <Files
             theme={theme}
             height={height}
-            given={data.files}
+            opened={opened}
+            onOpened={setOpened}
             onSchedule={edit}
             onPlan={(opened) => {
               setPlan(opened);
@@ -166,6 +172,17 @@ function startOf(data: StudioData): Settings {
   const plan = planAmong(data.files);
   if (plan !== null) return planSettings(plan);
   return { ...defaults, view: scheduleIn(data.files) === null ? 'files' : 'edit' };
+}
+
+/** A file that the command line named is on the desk from the beginning. */
+function deskOf(files: readonly GivenFile[]): Desk | null {
+  const schedule = scheduleIn(files);
+  return schedule === null ? null : putOnDesk(null, schedule);
+}
+
+/** Recordings and traces that the command line named; plans and schedules are shown in other views. */
+function openGiven(files: readonly GivenFile[]): OpenedFiles {
+  return scheduleIn(files) === null && planAmong(files) === null ? openFiles(files) : openFiles([]);
 }
 
 function scheduleIn(files: readonly GivenFile[]): Schedule | null {

@@ -23,10 +23,10 @@ const titles: Readonly<Record<ColumnName, string>> = {
  */
 export function CompareTable(props: {
   readonly rows: readonly Explored[];
-  /** Schedules that are worked out only where they are shown: there are too many actions for all of them. */
+  /** Schedules that are simulated only if they are shown: there are too many actions to simulate all. */
   readonly left: readonly string[];
   readonly main: string;
-  /** The shortest that fits. */
+  /** The fastest that fits. */
   readonly best: string | null;
   /** Whether there is a memory limit. */
   readonly limited: boolean;
@@ -48,7 +48,7 @@ export function CompareTable(props: {
       <caption>
         {props.left.length === 0
           ? 'All schedules on the same work'
-          : 'Schedules on the same work; with so many actions, only those that are shown are worked out'}
+          : 'Schedules on the same work; too many actions to simulate all; tick a schedule to simulate it'}
       </caption>
       <thead>
         <tr>
@@ -61,7 +61,7 @@ export function CompareTable(props: {
               </Button>
             </th>
           ))}
-          <th>memory limit</th>
+          <th>result</th>
         </tr>
       </thead>
       <tbody>
@@ -90,11 +90,11 @@ export function CompareTable(props: {
                 <td>{row.stages}</td>
                 <td class={row.fits ? '' : 'lacking'}>
                   {!row.fits
-                    ? `does not fit: ${showMemory(row.missing)} too much on rank ${row.missingRank}`
+                    ? `does not fit: ${showMemory(row.missing)} short on rank ${row.missingRank}`
                     : row.name === props.best
                       ? props.limited
-                        ? 'fits, and is the shortest'
-                        : 'the shortest'
+                        ? 'fits, fastest'
+                        : 'fastest'
                       : props.limited
                         ? 'fits'
                         : ''}
@@ -118,7 +118,7 @@ export function CompareTable(props: {
             <td>
               <Button onClick={() => props.onMain(name)}>{name}</Button>
             </td>
-            <td colSpan={6}>not worked out</td>
+            <td colSpan={6}>not simulated</td>
           </tr>
         ))}
       </tbody>

@@ -1,7 +1,7 @@
 /** @file Small controls with labels: numbers, sliders, choices, buttons that give a file. */
 import type { ComponentChildren, JSX } from 'preact';
-import { useState } from 'preact/hooks';
-import { parseAmounts } from '../model/settings.ts';
+import { useId, useState } from 'preact/hooks';
+import { amountsProblem, countProblem, readAmounts, type Unit, wholeProblem } from '../model/amounts.ts';
 
 /** A whole number. */
 export function NumberField(props: {
@@ -10,20 +10,40 @@ export function NumberField(props: {
   readonly most: number;
   readonly onChange: (value: number) => void;
 }): JSX.Element {
+  const id = useId();
+  const [draft, setDraft] = useState<string | null>(null);
+  const problem = draft === null ? null : wholeProblem(draft, props.most);
   return (
-    <label class="field">
-      {props.label}
-      <input
-        type="number"
-        min={1}
-        max={props.most}
-        value={props.value}
-        onInput={(event) => {
-          const value = Number(event.currentTarget.value);
-          if (Number.isInteger(value) && value >= 1 && value <= props.most) props.onChange(value);
-        }}
-      />
-    </label>
+    <>
+      <label class="field">
+        {props.label}
+        <input
+          type="number"
+          min={1}
+          max={props.most}
+          value={draft ?? props.value}
+          aria-invalid={problem !== null}
+          aria-describedby={problem === null ? undefined : id}
+          onInput={(event) => {
+            const { value } = event.currentTarget;
+            const isFine = wholeProblem(value, props.most) === null;
+            setDraft(isFine ? null : value);
+            if (isFine) props.onChange(Number(value));
+          }}
+        />
+      </label>
+      <Wrong id={id} text={problem} />
+    </>
+  );
+}
+
+/** What is wrong with the field before it. */
+function Wrong({ id, text }: { readonly id: string; readonly text: string | null }): JSX.Element | null {
+  if (text === null) return null;
+  return (
+    <span class="wrong" role="alert" id={id}>
+      {text}
+    </span>
   );
 }
 
@@ -31,7 +51,10 @@ export function NumberField(props: {
 export function AmountsField(props: {
   readonly label: string;
   readonly title: string;
+  readonly unit: Unit;
   readonly values: readonly number[];
+  /** How many values there are, if not one for all, and of what. */
+  readonly count: readonly [number, 'stage' | 'rank'];
   /** End of the slider and its step; left out: no slider. */
   readonly slider?: { readonly most: number; readonly step: number };
   /** What an empty box means; left out: an empty box is no amount. */
@@ -46,40 +69,47 @@ export function AmountsField(props: {
     props.onChange(mean > 0 ? values.map((value) => Number(((value * to) / mean).toPrecision(6))) : [to]);
   const write = (written: string): void => {
     setDraft(written);
-    const read = written.trim() === '' ? (empty?.values ?? null) : parseAmounts(written);
+    const read = written.trim() === '' ? (empty?.values ?? null) : readAmounts(written, props.unit);
     if (read !== null) props.onChange(read);
   };
-  const wrong = draft !== null && draft.trim() !== '' && parseAmounts(draft) === null;
+  const id = useId();
+  const isEmpty = draft !== null && draft.trim() === '' && empty !== undefined;
+  const wrong = draft === null || isEmpty ? null : amountsProblem(draft, props.unit);
+  const problem = wrong ?? countProblem(values.length, ...props.count);
   return (
-    <label class="field" title={`${title}; one number, or several with commas`}>
-      {props.label}
-      {slider === undefined ? null : (
+    <>
+      <label class="field" title={`${title}; one number, or several with commas`}>
+        {props.label}
+        {slider === undefined ? null : (
+          <input
+            type="range"
+            min={0}
+            max={Math.max(slider.most, mean)}
+            step={slider.step}
+            value={mean}
+            aria-label={`${title}, slider`}
+            onInput={(event) => {
+              setDraft(null);
+              slide(Number(event.currentTarget.value));
+            }}
+          />
+        )}
         <input
-          type="range"
-          min={0}
-          max={Math.max(slider.most, mean)}
-          step={slider.step}
-          value={mean}
-          aria-label={`${title}, slider`}
-          onInput={(event) => {
-            setDraft(null);
-            slide(Number(event.currentTarget.value));
-          }}
+          type="text"
+          class="amount"
+          inputMode="decimal"
+          size={Math.max(4, Math.min(18, (draft ?? text).length))}
+          value={draft ?? text}
+          placeholder={empty?.text}
+          aria-label={title}
+          aria-invalid={wrong !== null}
+          aria-describedby={problem === null ? undefined : id}
+          onInput={(event) => write(event.currentTarget.value)}
+          onBlur={() => wrong === null && setDraft(null)}
         />
-      )}
-      <input
-        type="text"
-        class="amount"
-        inputMode="decimal"
-        size={Math.max(4, Math.min(18, (draft ?? text).length))}
-        value={draft ?? text}
-        placeholder={empty?.text}
-        aria-label={title}
-        aria-invalid={wrong}
-        onInput={(event) => write(event.currentTarget.value)}
-        onBlur={() => setDraft(null)}
-      />
-    </label>
+      </label>
+      <Wrong id={id} text={problem} />
+    </>
   );
 }
 

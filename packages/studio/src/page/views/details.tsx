@@ -38,7 +38,7 @@ export function Details(props: {
       </p>
       <h3>waits for</h3>
       {list(links.before(cell).map((link) => ({ place: link.from, note: noteOf(link) })))}
-      <h3>is waited for by</h3>
+      <h3>needed by</h3>
       {list(links.after(cell).map((link) => ({ place: link.to, note: noteOf(link) })))}
     </section>
   );

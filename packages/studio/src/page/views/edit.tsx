@@ -1,8 +1,8 @@
 /** @file Edit: change a schedule by hand and see at once what the rules and the clock say. */
-import { buildSchedule, percent, pictureOf, pictureOfRows, type Schedule, ScheduleError } from '@pipewright/schedule';
+import { percent, pictureOf, pictureOfRows, ScheduleError } from '@pipewright/schedule';
 import type { JSX } from 'preact';
 import { useMemo, useState } from 'preact/hooks';
-import { Editor, judge, readSchedule } from '../model/edit.ts';
+import { type Editor, judge, readSchedule } from '../model/edit.ts';
 import { costsOf } from '../model/explore.ts';
 import { lanesOf } from '../model/lanes.ts';
 import type { Settings } from '../model/settings.ts';
@@ -19,11 +19,10 @@ export function Edit(props: {
   readonly settings: Settings;
   readonly theme: ThemeName;
   readonly height: number;
-  /** What was handed over to be edited; null: the schedule of the settings. */
-  readonly given: Schedule | null;
+  /** What is edited; it outlives this view. */
+  readonly editor: Editor;
 }): JSX.Element {
-  const { settings } = props;
-  const [editor] = useState(() => new Editor(props.given ?? startOf(settings)));
+  const { settings, editor } = props;
   const [version, setVersion] = useState(0);
   const [selected, select] = useState<GroupCell | null>(null);
   const [hovered, hover] = useState<GroupCell | null>(null);
@@ -165,14 +164,15 @@ export function Edit(props: {
       )}
       <p class={violations.length === 0 ? 'diagnosis' : 'problem'} aria-live="polite">
         <strong>
+          {judged.schedule.name}:{' '}
           {violations.length === 0
-            ? 'Every rule is kept.'
+            ? 'The schedule is valid.'
             : `${violations.length} ${violations.length === 1 ? 'rule is' : 'rules are'} broken.`}
         </strong>{' '}
         {simulation === null
           ? violations.length === 0
             ? `${judged.problem}. `
-            : 'There are no times: the ranks cannot go on to their ends. '
+            : 'No timing: the schedule cannot run to completion. '
           : `Step time ${showTime(simulation.makespan)}, ${percent(simulation.bubble.makespan)} idle, peak ${showMemory(peak)}. `}
         Last change: {editor.lastChange}.
       </p>
@@ -236,14 +236,4 @@ export function Edit(props: {
       </details>
     </div>
   );
-}
-
-function startOf(settings: Settings): Schedule {
-  try {
-    const { ranks, stagesPerRank, microbatches } = settings;
-    return buildSchedule(settings.schedule, { ranks, stagesPerRank, microbatches });
-  } catch (error) {
-    if (!(error instanceof ScheduleError)) throw error;
-    return buildSchedule('1F1B', { ranks: 4, microbatches: 8 });
-  }
 }

@@ -1,7 +1,7 @@
 /** @file Explore: choose a schedule, a shape and costs, and see at once what comes of it. */
 import { percent, renderSvg, scheduleDefinitions, scheduleNames, toChromeTrace } from '@pipewright/schedule';
 import type { JSX } from 'preact';
-import { useMemo, useState } from 'preact/hooks';
+import { useEffect, useMemo, useState } from 'preact/hooks';
 import { bestOf, type Explored, explore, exploreAll, isLimited, recommend } from '../model/explore.ts';
 import { sayIdle } from '../model/idle.ts';
 import type { Lanes } from '../model/lanes.ts';
@@ -24,6 +24,8 @@ const backwardNames = scheduleDefinitions.filter(({ hasBackward }) => hasBackwar
 
 /** Cells up to which all is computed anew while a slider moves. */
 const lightCells = 60_000;
+/** With a memory limit some schedules are searched for: the table waits until no slider has moved for so many milliseconds. */
+const settleMs = 150;
 
 /** The view. */
 export function Explore(props: {
@@ -39,15 +41,7 @@ export function Explore(props: {
   const plan = props.plan?.schedule ?? null;
   const [selected, select] = useState<GroupCell | null>(null);
   const [showPath, setShowPath] = useState(false);
-  const key = JSON.stringify([
-    settings.schedule,
-    settings.ranks,
-    settings.stagesPerRank,
-    settings.microbatches,
-    settings.costs,
-    settings.limit,
-    settings.lowered,
-  ]);
+  const key = keyOf(settings);
   const main = useMemo(() => explore(settings.schedule, settings, { draw: true, plan }), [key, plan]);
   const others = useMemo(
     () =>
@@ -57,9 +51,10 @@ export function Explore(props: {
     [key, plan, settings.compare.join(), main.name],
   );
   const large = settings.ranks * settings.stagesPerRank * settings.microbatches * 2 > lightCells;
+  const settled = useSettled(settings, isLimited(settings) && !large ? settleMs : 0);
   const table = useMemo(
-    () => (large ? [main, ...others] : exploreAll(settings, plan)),
-    [key, plan, large, large ? settings.compare.join() : ''],
+    () => (large ? [main, ...others] : exploreAll(settled, plan)),
+    [large ? settings.compare.join() : '', keyOf(settled), plan, large],
   );
   const shown = [main, ...others].filter((one): one is Explored & { lanes: Lanes } => one.lanes !== null);
   const groups = useMemo(
@@ -86,6 +81,8 @@ export function Explore(props: {
     onChange({ ...settings, costs: { ...settings.costs, ...changed } });
   const best = large ? null : bestOf(table);
   const time = { most: 4, step: 0.05 };
+  const byStage = [settings.ranks * settings.stagesPerRank, 'stage'] as const;
+  const byRank = [settings.ranks, 'rank'] as const;
   const chosen = selected === null ? null : (shown[selected.group] ?? null);
   const chosenLinks = selected === null ? null : (links[selected.group] ?? null);
   const go = (cell: CellPlace): void => select({ group: selected?.group ?? 0, ...cell });
@@ -125,7 +122,7 @@ export function Explore(props: {
         </Button>
         <Button
           pressed={showPath}
-          title="Mark the chain of actions that decides the step"
+          title="Highlight the actions that determine the step time"
           onClick={() => setShowPath(!showPath)}
         >
           critical path
@@ -139,10 +136,12 @@ export function Explore(props: {
         </Button>
       </div>
       <div class="bar" role="group" aria-label="Times of one stage and one microbatch">
-        <span class="what">times of a stage, ms</span>
+        <span class="what">time per stage, ms</span>
         <AmountsField
           label="forward"
           title="Time of a forward, ms"
+          unit="ms"
+          count={byStage}
           values={settings.costs.F}
           slider={time}
           onChange={(F) => costs({ F })}
@@ -150,6 +149,8 @@ export function Explore(props: {
         <AmountsField
           label="backward: inputs"
           title="Time of the input half of a backward, ms"
+          unit="ms"
+          count={byStage}
           values={settings.costs.I}
           slider={time}
           onChange={(I) => costs({ I, B: [] })}
@@ -157,6 +158,8 @@ export function Explore(props: {
         <AmountsField
           label="weights"
           title="Time of the weight half of a backward, ms"
+          unit="ms"
+          count={byStage}
           values={settings.costs.W}
           slider={time}
           onChange={(W) => costs({ W, B: [] })}
@@ -164,6 +167,8 @@ export function Explore(props: {
         <AmountsField
           label="message"
           title="Time of a message between ranks, ms"
+          unit="ms"
+          count={byStage}
           values={settings.costs.comm}
           slider={{ most: 2, step: 0.02 }}
           onChange={(comm) => costs({ comm })}
@@ -172,22 +177,28 @@ export function Explore(props: {
       <div class="bar" role="group" aria-label="Memory">
         <span class="what">memory, GB</span>
         <AmountsField
-          label="limit of a rank"
+          label="memory per rank"
           title="Memory that a rank may use, GB"
+          unit="GB"
+          count={byRank}
           values={settings.limit}
           empty={{ values: [0], text: 'none' }}
           onChange={(limit) => onChange({ ...settings, limit })}
         />
         <AmountsField
-          label="activations of a microbatch per stage"
+          label="activations per microbatch and stage"
           title="Memory of one microbatch on one stage, GB"
+          unit="GB"
+          count={byStage}
           values={settings.costs.activation}
           slider={{ most: 8, step: 0.05 }}
           onChange={(activation) => costs({ activation })}
         />
         <AmountsField
-          label="parameters and states of a stage"
+          label="parameters and optimizer state per stage"
           title="Memory of the parameters, gradients and optimizer states of a stage, GB"
+          unit="GB"
+          count={byStage}
           values={settings.costs.parameters}
           slider={{ most: 40, step: 0.1 }}
           onChange={(parameters) => costs({ parameters })}
@@ -201,7 +212,7 @@ export function Explore(props: {
         <div class="diagnosis" aria-live="polite">
           {large ? null : (
             <p class="answer">
-              <strong>{recommend(table, settings)}</strong>{' '}
+              <strong>{recommend(table, settled)}</strong>{' '}
               {best === null || best.name === main.name ? null : (
                 <Button onClick={() => onChange({ ...settings, schedule: best.name })}>show {best.name}</Button>
               )}
@@ -210,7 +221,10 @@ export function Explore(props: {
           <p>
             <strong>{main.name}</strong>: step time {showTime(main.makespan)}, {percent(main.bubble)} idle, peak{' '}
             {showMemory(main.peak)} on rank {main.peakRank}, {main.messages} messages
-            {main.fits ? '' : `; does not fit, ${showMemory(main.missing)} too much on rank ${main.missingRank}`}.{' '}
+            {main.stages === settings.ranks * settings.stagesPerRank
+              ? ''
+              : `, ${main.stages / main.simulation.schedule.ranks} stages per rank with the same work per rank`}
+            {main.fits ? '' : `; does not fit, ${showMemory(main.missing)} short on rank ${main.missingRank}`}.{' '}
             {sayIdle(main.simulation)}
             {props.plan === null ? '' : ` Costs from ${props.plan.name}.`}
           </p>
@@ -290,6 +304,25 @@ export function Explore(props: {
       />
     </div>
   );
+}
+
+/** The settings that change what is simulated, as text. */
+function keyOf({ schedule, ranks, stagesPerRank, microbatches, costs, limit, lowered }: Settings): string {
+  return JSON.stringify([schedule, ranks, stagesPerRank, microbatches, costs, limit, lowered]);
+}
+
+/** A value once it has not changed for so many milliseconds; at once with 0. */
+function useSettled<T extends object>(value: T, ms: number): T {
+  const [settled, settle] = useState<T>(value);
+  useEffect(() => {
+    if (ms === 0) {
+      settle(value);
+      return undefined;
+    }
+    const timer = setTimeout(() => settle(value), ms);
+    return () => clearTimeout(timer);
+  }, [value, ms]);
+  return ms === 0 ? value : settled;
 }
 
 /** The timeline; the action under the pointer is known to it alone, so that the rest of the page stays as it is. */

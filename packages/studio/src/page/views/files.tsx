@@ -13,8 +13,9 @@ import type { JSX } from 'preact';
 import { useMemo, useState } from 'preact/hooks';
 import { differencesOf, sayDifferences, sayOne } from '../model/differences.ts';
 import { readSchedule } from '../model/edit.ts';
+import { type GivenFile, type OpenedFiles, openFiles } from '../model/open-files.ts';
 import { type OpenedPlan, openPlan } from '../model/plan.ts';
-import { type OpenedRun, openRun } from '../model/recorded.ts';
+import type { OpenedRun } from '../model/recorded.ts';
 import type { CostSettings } from '../model/settings.ts';
 import type { GroupCell, Overlay } from '../timeline/timeline-canvas.ts';
 import { Button, download } from './controls.tsx';
@@ -26,24 +27,19 @@ import type { ThemeName } from './theme.ts';
 /** Largest file that is read, in bytes. */
 const mostBytes = 512 * 1024 * 1024;
 
-/** A file by name with its text. */
-export interface GivenFile {
-  readonly name: string;
-  readonly text: string;
-}
-
 /** The view. */
 export function Files(props: {
   readonly theme: ThemeName;
   readonly height: number;
-  readonly given: readonly GivenFile[];
+  /** What was opened; it outlives this view. */
+  readonly opened: OpenedFiles;
+  readonly onOpened: (opened: OpenedFiles) => void;
   readonly onSchedule: (schedule: Schedule) => void;
   readonly onPlan: (plan: OpenedPlan) => void;
   readonly onCosts: (costs: Pick<CostSettings, 'F' | 'I' | 'W'> & Partial<CostSettings>, run: OpenedRun) => void;
 }): JSX.Element {
-  const [run, setRun] = useState<OpenedRun | null>(() => tryOpen(props.given).run);
-  const [problem, setProblem] = useState<string | null>(() => tryOpen(props.given).problem);
-  const [at, setAt] = useState(0);
+  const { run, at, problem } = props.opened;
+  const setProblem = (text: string): void => props.onOpened({ ...props.opened, problem: text });
   const [selected, select] = useState<GroupCell | null>(null);
   const open = async (list: FileList | null): Promise<void> => {
     const files = [...(list ?? [])];
@@ -70,11 +66,12 @@ export function Files(props: {
       props.onSchedule(schedule);
       return;
     }
-    const opened = tryOpen(given);
-    setProblem(opened.problem);
-    if (opened.run === null) return;
-    setRun(opened.run);
-    setAt(0);
+    const opened = openFiles(given);
+    if (opened.run === null) {
+      props.onOpened({ ...props.opened, problem: opened.problem });
+      return;
+    }
+    props.onOpened(opened);
     select(null);
   };
   const view = useMemo(() => (run === null ? null : run.view(Math.min(at, run.stepCount - 1))), [run, at]);
@@ -109,7 +106,7 @@ export function Files(props: {
               max={run.stepCount - 1}
               value={at}
               aria-label="Recorded step"
-              onInput={(event) => setAt(Number(event.currentTarget.value))}
+              onInput={(event) => props.onOpened({ ...props.opened, at: Number(event.currentTarget.value) })}
             />
           </label>
         ) : null}
@@ -173,8 +170,8 @@ export function Files(props: {
       )}
       {run === null || view === null ? (
         <p class="hint">
-          Opens recordings of the recorder (JSON), schedules as CSV or JSON (ours and PyTorch's), and Chrome traces of
-          PyTorch's profiler or of the recorder; several traces at once are several ranks. Nothing leaves this page.
+          Open a recording, plan, schedule or profiler trace; select one trace per rank together. Files stay on your
+          machine.
         </p>
       ) : (
         <>
@@ -199,22 +196,6 @@ export function Files(props: {
       )}
     </div>
   );
-}
-
-function tryOpen(given: readonly GivenFile[]): { run: OpenedRun | null; problem: string | null } {
-  if (given.length === 0) return { run: null, problem: null };
-  try {
-    const run = openRun(
-      given.map(({ name }) => name).join(', '),
-      given.map(({ text }) => text),
-    );
-    run.view(0);
-    return { run, problem: null };
-  } catch (error) {
-    // A file from anywhere may be malformed in any way: whatever comes of it is the file's fault.
-    const why = error instanceof Error ? error.message : String(error);
-    return { run: null, problem: error instanceof ScheduleError ? why : `This file cannot be read: ${why}` };
-  }
 }
 
 /** The schedule in a file; null where it is something else. */

@@ -1,9 +1,9 @@
 /** @file Live: a job while it runs. */
-import { type LiveLine, LiveRunReader, parseLiveLine, percent, quantity } from '@pipewright/schedule';
+import { type LiveLine, LiveRunReader, parseLiveLine, quantity } from '@pipewright/schedule';
 import type { JSX } from 'preact';
 import { useEffect, useMemo, useRef, useState } from 'preact/hooks';
 import { differencesOf, sayDifferences, sayOne } from '../model/differences.ts';
-import { actionAt, type LiveState, sayLive } from '../model/live.ts';
+import { actionAt, type LiveState, sayCalm, sayLastStep, sayLive } from '../model/live.ts';
 import type { OpenedPlan } from '../model/plan.ts';
 import { openRecording, type RecordedView } from '../model/recorded.ts';
 import { sayUnfinishedAction, unfinishedStep } from '../model/unfinished.ts';
@@ -157,11 +157,7 @@ export function Live(props: {
       </div>
       <div class={state?.status?.ended?.failed === true ? 'problem' : 'diagnosis'} aria-live="polite">
         {said.length === 0 ? (
-          <strong>
-            {props.plan === null
-              ? 'Every rank computes about as long as the others.'
-              : 'Every rank computes as planned.'}
-          </strong>
+          <p>{state === null ? 'Waiting for the first step.' : sayCalm(state, props.plan !== null)}</p>
         ) : (
           said.map((line) => (
             <p key={line}>
@@ -171,9 +167,10 @@ export function Live(props: {
         )}
         {(shown === null || !state?.status?.ended) && whole?.planned && differences ? (
           <p>
-            Last step: recorded {quantity(whole.recorded.makespan)} ms,{' '}
-            {props.plan === null ? 'with the mean durations of the last steps' : `planned in ${props.plan.name}`}{' '}
-            {quantity(whole.planned.makespan)} ms ({change(whole.recorded.makespan / whole.planned.makespan - 1)}).{' '}
+            {sayLastStep(
+              recording!,
+              props.plan === null ? null : { name: props.plan.name, ms: whole.planned.makespan },
+            )}{' '}
             {sayDifferences(differences, whole, props.plan === null ? 'on average' : 'planned')}
           </p>
         ) : null}
@@ -259,9 +256,4 @@ export function Live(props: {
       </table>
     </div>
   );
-}
-
-/** How much longer or shorter. */
-function change(share: number): string {
-  return share < 0 ? `${percent(-share)} shorter` : `${percent(share)} longer`;
 }

@@ -1,0 +1,49 @@
+/** @file Which schedule to take: those that adapt to a memory limit get it, and all do the same work. */
+import { describe, expect, test } from 'vitest';
+import { bestOf, type Explored, exploreAll } from './explore.ts';
+import { defaults, type Settings } from './settings.ts';
+
+const limited: Settings = {
+  ...defaults,
+  ...{ ranks: 8, microbatches: 16, limit: [20] },
+  costs: { ...defaults.costs, activation: [2], parameters: [8] },
+};
+const named = (all: readonly Explored[], name: string): Explored => all.find((one) => one.name === name)!;
+
+describe('explore', () => {
+  test('8 ranks with 20 GB: schedules that adapt get what the parameters leave', () => {
+    const all = exploreAll(limited, null);
+    const best = bestOf(all)!;
+    expect(best).toMatchObject({ name: 'AdaptiveV', makespan: 53.5, peak: 20, fits: true });
+    for (const name of ['ZB1P', 'ZB2P']) expect(named(all, name)).toMatchObject({ fits: true, problem: null });
+  });
+
+  test('gradients count too, ranks differ, and one may have no limit', () => {
+    const costs = { ...limited.costs, gradients: [1] };
+    const all = exploreAll({ ...limited, costs, limit: [20, 20, 20, 20, 20, 20, 20, 0] }, null);
+    for (const name of ['AdaptiveV', 'ZB1P', 'ZB2P']) expect(named(all, name)).toMatchObject({ fits: true });
+  });
+
+  test('where the limit is too low for any order, what is missing is said', () => {
+    for (const limit of [9, 8, 4]) {
+      const one = named(exploreAll({ ...limited, limit: [limit] }, null), 'ZB1P');
+      expect(one).toMatchObject({ fits: false, problem: null });
+      expect(one.missing).toBeGreaterThan(0);
+    }
+  });
+
+  test('schedules made for several stages per rank have two, with the same work per rank', () => {
+    const all = exploreAll(defaults, null);
+    const times = ['Interleaved1F1B', 'LoopedBFS', 'InterleavedZeroBubble', '1F1B'].map((name) => named(all, name));
+    expect(times.map(({ makespan }) => makespan)).toEqual([28.5, 28.5, 25.5, 33]);
+    expect(times.map(({ stages }) => stages)).toEqual([8, 8, 8, 4]);
+    const more = named(exploreAll({ ...defaults, stagesPerRank: 4 }, null), 'Interleaved1F1B');
+    expect(more.stages).toBe(16);
+  });
+
+  test('a limit that leaves room makes nothing longer', () => {
+    const free = exploreAll({ ...limited, limit: [0] }, null);
+    for (const one of exploreAll({ ...limited, limit: [1000] }, null))
+      expect(one.makespan, one.name).toBeLessThanOrEqual(named(free, one.name).makespan);
+  });
+});
