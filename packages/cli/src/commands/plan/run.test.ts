@@ -153,6 +153,30 @@ test('one pipeline is planned unless --dp says otherwise, and several are named 
   expect(many.err).toMatch(/make fewer than 32 stages; \d+ pipelines beside each other fit: --dp \d+/);
 }, 240_000);
 
+test('a model in TypeScript is planned, and an import that is missing is named', () => {
+  const typed = join(folder, 'typed.ts');
+  writeFileSync(
+    typed,
+    readFileSync(model, 'utf8').replace('(rows) =>', '(rows: number) =>').replace('forward(x)', 'forward(x: any)'),
+  );
+  const made = cli(
+    `plan ${typed} --ranks 2 --batch 4 --rows 2 --rounds 1 --no-cache --fast --schedules 1F1B --out ${join(folder, 'typed.json')}`,
+  );
+  expect({ code: made.code, err: made.err }).toEqual({ code: 0, err: '' });
+  expect(planOf('typed.json')).toMatchObject({ ranks: 2, schedule: '1F1B' });
+  const lacking = join(folder, 'lacking.mjs');
+  writeFileSync(lacking, `import 'nosuchpackage';\n`);
+  expect(cli(`plan ${lacking} --ranks 2 --batch 4`)).toMatchObject({
+    code: 2,
+    err: `pipewright: cannot load ${lacking}: it imports the package nosuchpackage, which is not installed; npm install nosuchpackage\n`,
+  });
+  writeFileSync(lacking, `import './gone.mjs';\n`);
+  expect(cli(`plan ${lacking} --ranks 2 --batch 4`)).toMatchObject({
+    code: 2,
+    err: `pipewright: cannot load ${lacking}: it imports ${join(folder, 'gone.mjs')}, which does not exist\n`,
+  });
+}, 240_000);
+
 test('measurements of the same model on the same machine are kept', () => {
   const flags = `--ranks 2 --batch 4 --rows 2 --rounds 2 --fast --out ${join(folder, 'kept.json')}`;
   const exported = fileURLToPath(new URL('../../../../../testdata/models/mlp_dyn.pt2', import.meta.url));
