@@ -30,7 +30,7 @@ export function addShapeFlags(command: Command): Command {
     .addOption(new Option('--compat <system>', "exactly that system's order, its bugs included").choices(['torch']))
     .option(
       '--memory-limit <amount>',
-      'activation memory per rank, for schedules that search (one number, or one per rank: 4,4,3,3)',
+      'activation memory per rank, without parameters, in the unit of --activation: one number, or one per rank: 4,4,3,3; ZB1P, ZB2P and AdaptiveV search for an order that keeps to it',
       numbers,
     );
 }

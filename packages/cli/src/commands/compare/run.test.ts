@@ -52,6 +52,25 @@ describe('compare', () => {
     ]);
   });
 
+  test('marks schedules that do not fit a memory limit; parameters do not count', () => {
+    const { code, out, err } = cli('compare GPipe 1F1B ZB1P -p 4 -m 8 --memory-limit 4 --parameters 100');
+    expect({ code, err }).toEqual({ code: 0, err: '' });
+    expect(out).toMatch(/^GPipe .*108 +does not fit: 4 too much on rank 0$/m);
+    expect(out).toMatch(/^1F1B .*104\*$/m);
+    expect(out).toMatch(/^ZB1P .*\d\*? *$/m);
+    expect(out.match(/does not fit/g)).toHaveLength(1);
+    const all = cli('compare -p 4 -m 8 --memory-limit 3,3,3,3 -f json');
+    expect(all.code).toBe(0);
+    const { schedules, best } = JSON.parse(all.out) as { schedules: object[]; best: { makespan: string[] } };
+    expect(schedules).toContainEqual(expect.objectContaining({ name: '1F1B', doesNotFit: { rank: 0, amount: 1 } }));
+    expect(schedules).toContainEqual(expect.not.objectContaining({ doesNotFit: expect.anything() }));
+    expect(best.makespan).not.toContain('ZBVZeroBubble');
+    expect(cli('compare 1F1B -p 4 -m 8 --memory-limit 3,3')).toMatchObject({
+      code: 2,
+      err: expect.stringContaining('--memory-limit has 2 values for 4 ranks'),
+    });
+  });
+
   test('shortens many ranks, unless asked not to', () => {
     expect(cli('compare 1F1B -p 40 -m 40').out).toContain('(32 ranks not shown; --all-ranks shows them)');
     expect(cli('compare 1F1B -p 40 -m 40 --all-ranks').out.match(/^\d+ /gm)).toHaveLength(41);
