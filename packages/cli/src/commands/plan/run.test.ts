@@ -11,6 +11,7 @@ const model = join(folder, 'model.mjs');
 const train = join(folder, 'train.mjs');
 const meshTrain = join(folder, 'mesh-train.mjs');
 const torch = new URL('../../../../torch/dist/index.js', import.meta.url).href;
+const schedule = new URL('../../../../schedule/dist/index.js', import.meta.url).href;
 const pipewright = new URL('../../../../pipewright/dist/index.js', import.meta.url).href;
 
 // A cache of its own for what is measured; libtorch and the addon stay where they are.
@@ -69,7 +70,7 @@ const planOf = (file: string): PipelinePlan => readPlan(readFileSync(join(folder
 
 test('a model is planned, run as planned, compared with the prediction, and refitted', () => {
   const made = cli(
-    `plan ${model} --ranks 2 --batch 16 --rows 2,4 --rounds 1 --memory 1GB --no-cache --out ${join(folder, 'plan.json')} --picture ${join(folder, 'plan.svg')}`,
+    `plan ${model} --ranks 2 --batch 16 --rows 2,4 --rounds 1 --memory 1GB --no-cache --schedules GPipe 1F1B ZB1P --out ${join(folder, 'plan.json')} --picture ${join(folder, 'plan.svg')}`,
   );
   expect(made.err).toBe('');
   expect(made.code).toBe(0);
@@ -88,13 +89,32 @@ test('a model is planned, run as planned, compared with the prediction, and refi
   expect(readFileSync(join(folder, 'plan.svg'), 'utf8')).toContain('<svg');
   const ran = cli(`run --plan ${join(folder, 'plan.json')} --cores 1 --refit ${join(folder, 'refit.json')} ${train}`);
   expect(ran.err).toBe('');
-  expect(ran.out).toMatch(/The plan against the run, \d+ steps?/);
+  expect(ran.out).toMatch(/Predicted and recorded, \d+ steps?/);
   expect(ran.out).toMatch(/step +\d+\.\d\d ms +\d+\.\d\d ms +[+-]\d/);
   expect(ran.out).toMatch(/stage 0 F +\d/);
   expect(ran.out).toMatch(/rank 1 held +[\d,]+ +[\d,]+ +equal/);
   const refit = planOf('refit.json');
   expect({ ...refit, costs: [], predicted: 0 }).toEqual({ ...plan, costs: [], predicted: 0 });
   expect(refit.costs).not.toEqual(plan.costs);
+  const own = join(folder, 'own-schedule.mjs');
+  writeFileSync(
+    own,
+    readFileSync(train, 'utf8')
+      .replace(
+        'new PipelineRuntime(stages, plan,',
+        "new PipelineRuntime(stages, buildSchedule('GPipe', { ranks: 2, stages: plan.stages, microbatches: 1 }),",
+      )
+      .replace('batch(plan.rows * plan.microbatches)', 'batch(plan.rows)')
+      .replace('import { givenPlan', `import { buildSchedule } from '${schedule}';\nimport { givenPlan`),
+  );
+  const strayed = cli(
+    `run --plan ${join(folder, 'plan.json')} --cores 1 --refit ${join(folder, 'strayed.json')} ${own}`,
+  );
+  expect(strayed).toEqual({
+    code: 0,
+    out: '',
+    err: `pipewright: this run did not follow ${join(folder, 'plan.json')}: it ran GPipe with 1 microbatch; use givenPlan()\n`,
+  });
 }, 240_000);
 
 test('a machine that one does not have: unequal ranks from a file; a limit that cannot be met names rank and bytes', () => {
@@ -124,7 +144,7 @@ test('two pipelines beside each other are planned, run on a mesh and compared; a
   expect(planOf('mesh.json')).toMatchObject({ ranks: 1, dataParallel: { replicas: 2, level: 'gradients' } });
   const ran = cli(`run --plan ${file} --cores 1 ${meshTrain}`);
   expect({ code: ran.code, err: ran.err }).toEqual({ code: 0, err: '' });
-  expect(ran.out).toMatch(/The plan against the run, \d+ steps?/);
+  expect(ran.out).toMatch(/Predicted and recorded, \d+ steps?/);
   expect(ran.out).toMatch(/stage 0 F +\d/);
   const refused = cli(`run --plan ${file} --cores 1 ${train}`);
   expect(refused.code).not.toBe(0);
