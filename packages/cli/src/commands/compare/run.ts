@@ -33,11 +33,14 @@ const mostRanksShown = 16;
 /** Runs the command; returns the exit code. */
 export async function compare(names: readonly string[], flags: CompareFlags): Promise<number> {
   const wanted = names.length > 0 ? names : await namesForShape(flags);
+  const files = await readFiles(wanted, flags);
+  const first = files.values().next().value;
+  const shaped = first === undefined ? flags : { ranks: first.ranks, microbatches: first.microbatches, ...flags };
   const entries: Entry[] = [];
   const left: string[] = [];
   for (const name of wanted) {
     try {
-      entries.push(await play(name, flags));
+      entries.push(await play(name, shaped, files));
     } catch (error) {
       // With no names given, a schedule that cannot do this shape is left out; a named one is an error.
       if (names.length > 0 || (error as { code?: string }).code !== 'BAD_SHAPE') throw error;
@@ -64,12 +67,21 @@ async function namesForShape(flags: CompareFlags): Promise<readonly string[]> {
     .map(({ name }) => name);
 }
 
+/** The schedules of the files among the names; each is read once, since one may be standard input. */
+async function readFiles(names: readonly string[], flags: CompareFlags): Promise<Map<string, Schedule>> {
+  // `--stages-per-rank` is for schedules that are built.
+  const { stagesPerRank: _, ...shape } = flags;
+  const files = new Map<string, Schedule>();
+  for (const name of names) if (isFile(name) && !files.has(name)) files.set(name, await loadSchedule(name, shape));
+  return files;
+}
+
 /** Builds and simulates `NAME` or `NAME:STAGES_PER_RANK`, with the rank's costs dealt to its stages. */
-async function play(spec: string, flags: CompareFlags): Promise<Entry> {
+async function play(spec: string, flags: CompareFlags, files: ReadonlyMap<string, Schedule>): Promise<Entry> {
   const { findSchedule } = await import('@pipewright/schedule');
   const costs = readCosts(flags) ?? {};
-  if (isFile(spec)) {
-    const schedule = await loadSchedule(spec, flags);
+  const schedule = files.get(spec);
+  if (schedule !== undefined) {
     const stagesPerRank = schedule.stagesPerRank || 1; // an empty file has none
     return entry({ name: spec, stagesPerRank, schedule, costs: dealt(costs, stagesPerRank) }, flags);
   }
