@@ -72,7 +72,7 @@ describe('check', () => {
   });
 
   test('an empty file is not a schedule', () => {
-    const empty = 'parseCsv: the text is empty; write one line per rank, with a cell such as 0F0 for every action';
+    const empty = 'the text is empty; write one line per rank, with a cell such as 0F0 for every action';
     const said = 'there is no action in it; a schedule has a line of actions per rank, such as 0F0,0B0';
     for (const [text, message] of [
       ['', empty],

@@ -1,6 +1,7 @@
 /** @file `pipewright compare`: several schedules on the same work, side by side, the best of each column marked. */
 import type { Costs, PerStage, Schedule, ScheduleDefinition, Simulation } from '@pipewright/schedule';
 import { readCosts } from '../../shared/costs.ts';
+import { inFlagWords } from '../../shared/flag-words.ts';
 import type { CostFlags } from '../../shared/flags.ts';
 import { writeResult } from '../../shared/output.ts';
 import type { OutputFlags } from '../../shared/render.ts';
@@ -51,7 +52,7 @@ export async function compare(names: readonly string[], flags: CompareFlags): Pr
     throw new UsageError(`no schedule can do this shape:\n${left.map((line) => `  ${line}`).join('\n')}`);
   const json = flags.format === 'json';
   await writeResult(json ? `${JSON.stringify(toJson(entries), null, 2)}\n` : await describe(entries, flags), flags.out);
-  if (!json) for (const line of left) console.error(`left out: ${line}`);
+  if (!json) for (const line of left) console.error(`left out: ${inFlagWords(line)}`);
   return 0;
 }
 
