@@ -85,6 +85,7 @@ const usageCodes: readonly string[] = [
   'BAD_SHAPE',
   'NOT_COMPUTE_ONLY',
   'PACKING_RANGE',
+  'PT2_FILE',
   'PT2_NO_MODEL',
   'TOO_MANY_STAGES',
   'UNKNOWN_MODULE',

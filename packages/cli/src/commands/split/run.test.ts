@@ -94,3 +94,11 @@ test('what cannot be done is said', () => {
   }
   expect(cli('split nothing.pt2')).toMatchObject({ code: 1 });
 });
+
+test('split says what to give where the model has no split points', () => {
+  expect(cli(`split ${file('mlp.pt2')}`)).toEqual({
+    code: 2,
+    out: '',
+    err: 'pipewright: no split points in the model; give --stages N or --at\n',
+  });
+});
