@@ -207,6 +207,11 @@ describe('two machines', () => {
 describe('what cannot be carried out is refused', () => {
   test.each([
     ['run', "missing required argument 'script'"],
+    [
+      'run train.ts --ranks 4',
+      "--ranks comes before the script, since what follows it is the script's: pipewright run -n 4 train.ts",
+    ],
+    ['run train.ts --lr 1 -n=3', 'pipewright run -n 3 train.ts'],
     ['run train.ts', 'say how many ranks, for example: pipewright run -n 4 train.ts'],
     ['run -n 0 train.ts', 'It must be a whole number of at least 1.'],
     ['run -n 2 nothing.ts', 'there is no file '],

@@ -28,7 +28,7 @@ export async function run(script: string, args: readonly string[], flags: RunFla
   const { formatRecovery, formatRestart, isRank, LaunchError, launch, runRank } = await import('pipewright/launch');
   const plan = openPlan(flags);
   if (flags.ranks === undefined && plan === null) {
-    if (!isRank()) throw new UsageError('say how many ranks, for example: pipewright run -n 4 train.ts');
+    if (!isRank()) throw new UsageError(whichRanks(script, args));
     await runRank(script, { args });
     return Number(process.exitCode ?? 0);
   }
@@ -64,6 +64,14 @@ export async function run(script: string, args: readonly string[], flags: RunFla
     release();
     await watch?.end(failure);
   }
+}
+
+/** What to write where the number of ranks is missing; one that comes after the script belongs to the script. */
+function whichRanks(script: string, args: readonly string[]): string {
+  const at = args.findIndex((arg) => /^(-n|--ranks)(=|\d|$)/.test(arg));
+  if (at < 0) return 'say how many ranks, for example: pipewright run -n 4 train.ts';
+  const number = /\d+$/.exec(args[at]!)?.[0] ?? args[at + 1] ?? '4';
+  return `--ranks comes before the script, since what follows it is the script's: pipewright run -n ${number} ${script}`;
 }
 
 /** Starts; what is wrong with the options is wrong with the command line. */
