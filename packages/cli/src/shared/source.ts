@@ -28,11 +28,11 @@ export async function loadSchedule(name: string, flags: SourceFlags, costs?: Cos
   const definition = findSchedule(name);
   if (flags.ranks === undefined || flags.microbatches === undefined) {
     const missing = [
-      flags.ranks === undefined ? '--ranks' : '',
-      flags.microbatches === undefined ? '--microbatches' : '',
-    ].filter((f) => f !== '');
+      ...(flags.ranks === undefined ? [['--ranks', '4']] : []),
+      ...(flags.microbatches === undefined ? [['--microbatches', '8']] : []),
+    ];
     throw new UsageError(
-      `${missing.join(' and ')} missing for ${definition.name}; give both, for example --ranks 4 --microbatches 8`,
+      `${missing.map(([flag]) => flag).join(' and ')} missing for ${definition.name}; for example ${missing.flat().join(' ')}`,
     );
   }
   const options: BuildScheduleOptions = {

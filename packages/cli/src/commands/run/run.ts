@@ -1,5 +1,6 @@
 /** @file `pipewright run`: starts the ranks of a script on this machine, or is itself a rank that another launcher started. */
 import { constants } from 'node:os';
+import { extname } from 'node:path';
 import type { Launched, LaunchOptions } from 'pipewright/launch';
 import { UsageError } from '../../shared/usage-error.ts';
 import { openPlan, type PlanRunFlags, ranksOf } from './plan-check.ts';
@@ -103,6 +104,9 @@ function withFlags(message: string): string {
 }
 
 function launchOptions(script: string, args: readonly string[], flags: RunFlags): LaunchOptions {
+  const ending = extname(script);
+  if (ending !== '' && !/^\.[cm]?[jt]sx?$/.test(ending))
+    throw new UsageError(`${script} is neither JavaScript nor TypeScript; name a script such as train.ts`);
   if (flags.threads === true && flags.processes === true)
     throw new UsageError('--threads and --processes exclude each other; give one of them');
   const { nnodes = 1, timeout, grace, cores } = flags;
