@@ -247,7 +247,7 @@ describe('pipelines beside each other', () => {
     expect(limited?.dataParallel?.level).toBe('parameters');
     expect(Math.max(...(limited?.predicted.peak ?? []))).toBeLessThanOrEqual(parameters);
     expect(() => planPipeline({ ...tight, levels: ['replicate', 'optimizer', 'gradients'] })).toThrow(
-      /nothing fits; nearest is LoopedBFS, 4 shards of (optimizer|gradients), 4 stages.*rank 0 lacks [\d.]+ \w?i?B/,
+      /no plan fits; the closest is LoopedBFS, 4 shards of (optimizer|gradients), 4 stages.*rank 0 lacks [\d.]+ \w?i?B/,
     );
     const missing = 1000;
     try {
@@ -257,7 +257,7 @@ describe('pipelines beside each other', () => {
     } catch (error) {
       expect(error).toMatchObject({ code: 'MEMORY_LIMIT', details: { rank: 2, missingBytes: missing } });
       expect((error as Error).message).toMatch(
-        /nearest is 1F1B, 4 shards of (optimizer|gradients), 1 stages.*rank 2 lacks 1000 B/,
+        /the closest is 1F1B, 4 shards of (optimizer|gradients), 1 stages.*rank 2 lacks 1000 B/,
       );
     }
   });
@@ -326,7 +326,7 @@ describe('speed and refusals', () => {
       /a multiple of 2 rows/,
     );
     expect(() => planPipeline({ ...base, tables: [{ rows: 1, units: units(3) }] })).toThrow(
-      /3 units make fewer than 4 stages/,
+      /the model has only 3 layers, too few for 4 stages/,
     );
   });
 });

@@ -231,7 +231,10 @@ class PlanSearch {
     const stages = setting.ranks * setting.stagesPerRank;
     const { length } = setting.table.units;
     if (length < stages) {
-      this.refuse(setting, `${length} units make fewer than ${stages} stages`);
+      this.refuse(
+        setting,
+        `the model has only ${length} ${length === 1 ? 'layer' : 'layers'}, too few for ${stages} stages`,
+      );
       return null;
     }
     try {
@@ -355,7 +358,7 @@ class PlanSearch {
     const details = rank < 0 ? {} : { rank, missingBytes: nearest?.missing };
     return new PipelineError(
       rank < 0 ? 'NO_PLAN' : 'MEMORY_LIMIT',
-      `planPipeline: nothing fits; nearest is ${nearest?.what ?? show(this.options.schedules)}: ${nearest?.why ?? 'there is no schedule of that name'}`,
+      `planPipeline: no plan fits; the closest is ${nearest?.what ?? show(this.options.schedules)}: ${nearest?.why ?? 'there is no schedule of that name'}`,
       details,
     );
   }

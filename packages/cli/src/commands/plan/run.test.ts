@@ -134,7 +134,7 @@ test('a machine that one does not have: unequal ranks from a file; a limit that 
   expect(planned.slowness).toEqual([1, 1, 4]);
   const small = cli(`plan ${model} ${flags} --memory 2KB`);
   expect(small.code).toBe(1);
-  expect(small.err).toMatch(/nothing fits; nearest is 1F1B, 3 stages.*rank \d lacks [\d.]+ \w?i?B/);
+  expect(small.err).toMatch(/no plan fits; the closest is 1F1B, 3 stages.*rank \d lacks [\d.]+ \w?i?B/);
 }, 240_000);
 
 test('two pipelines beside each other are planned, run on a mesh and compared; a program without a mesh is told how', () => {
@@ -173,7 +173,9 @@ test('one pipeline is planned unless --dp says otherwise, and several are named 
   expect(cli(`plan ${model} ${flags} --dp 1`).out).not.toMatch(/--dp 2/);
   const many = cli(`plan ${model} ${flags.replace('--ranks 2 --batch 4', '--ranks 32 --batch 64')}`);
   expect(many.code).toBe(1);
-  expect(many.err).toMatch(/make fewer than 32 stages; \d+ pipelines beside each other fit: --dp \d+/);
+  expect(many.err).toMatch(
+    /the model has only \d+ layers, too few for 32 stages; \d+ data-parallel pipelines would fit: --dp \d+/,
+  );
 }, 240_000);
 
 test('a model in TypeScript is planned, and an import that is missing is named', () => {
@@ -212,8 +214,8 @@ test('measurements of the same model on the same machine are kept', () => {
 test.each([
   ['plan nosuch.mjs --ranks 2 --batch 4', /cannot load nosuch.mjs: there is no such file/],
   [`plan ${train} --ranks 2 --batch 4`, /exports no model/],
-  [`plan ${model} --ranks 2 --batch 4 --rows 3`, /--rows 3: a batch of 4 rows is no multiple of it/],
-  [`plan ${model} --ranks 2 --batch 4 --dp 3`, /--dp 3: 2 ranks are no multiple of it/],
+  [`plan ${model} --ranks 2 --batch 4 --rows 3`, /--rows 3: 4 rows are not divisible by 3/],
+  [`plan ${model} --ranks 2 --batch 4 --dp 3`, /--dp 3: 2 ranks are not divisible by 3/],
   [`plan ${model} --ranks 2 --batch 4 --shards all`, /--shards all is not one of replicate, optimizer/],
   [`plan ${model} --ranks 2 --batch 4 --memory much`, /Write bytes, such as 8e9, 20GB/],
   [`plan ${model} --ranks 2 --batch 4 --machine ${model}`, /is not JSON/],

@@ -180,7 +180,7 @@ function machineOf(flags: PlanFlags): PlanMachine {
 function degreesOf({ dp = [1], ranks }: PlanFlags): PlanOptions['replicas'] {
   if (dp === 'all') return dp;
   const wrong = dp.find((each) => ranks % each !== 0);
-  if (wrong !== undefined) throw new UsageError(`--dp ${wrong}: ${ranks} ranks are no multiple of it`);
+  if (wrong !== undefined) throw new UsageError(`--dp ${wrong}: ${ranks} ranks are not divisible by ${wrong}`);
   return dp;
 }
 
@@ -193,7 +193,7 @@ function onePipeline(planPipeline: Plan, options: PlanOptions): PlanResult {
   } catch (error) {
     const replicas = severalPipelines(planPipeline, options)?.dataParallel?.replicas;
     if (replicas !== undefined)
-      (error as Error).message += `; ${replicas} pipelines beside each other fit: --dp ${replicas}`;
+      (error as Error).message += `; ${replicas} data-parallel pipelines would fit: --dp ${replicas}`;
     throw error;
   }
 }
@@ -234,11 +234,13 @@ function rowsOf({ rows, batch, ranks }: PlanFlags, fixed: number | null): number
   const fits = (each: number): boolean => batch % each === 0;
   if (fixed !== null) {
     if (!fits(fixed))
-      throw new UsageError(`the model takes ${fixed} rows, and a batch of ${batch} is no multiple of that`);
+      throw new UsageError(
+        `the model takes ${fixed} rows at a time; --batch: ${batch} rows are not divisible by ${fixed}`,
+      );
     return [fixed];
   }
   const wrong = rows?.find((each) => !fits(each));
-  if (wrong !== undefined) throw new UsageError(`--rows ${wrong}: a batch of ${batch} rows is no multiple of it`);
+  if (wrong !== undefined) throw new UsageError(`--rows ${wrong}: ${batch} rows are not divisible by ${wrong}`);
   if (rows !== undefined) return [...rows];
   const powers = Array.from({ length: 20 }, (_, i) => 2 ** i).filter((each) => fits(each) && batch / each >= ranks);
   return powers.length === 0 ? [1] : powers.slice(-mostSizes);
