@@ -38,7 +38,7 @@ describe('cudaVerdict', () => {
 
   test('the first reason is the one that has to go first', () => {
     const nothing: CudaParts = { driver: null, gpus: 0, visible: '', libtorch: null, hasAddon: false };
-    expect(cudaVerdict(nothing).reason).toMatch(/no driver/);
+    expect(cudaVerdict(nothing).reason).toMatch(/no NVIDIA driver/);
     expect(cudaVerdict({ ...nothing, driver: 'x' }).reason).toMatch(/shows no GPU/);
     expect(cudaVerdict({ ...nothing, driver: 'x', gpus: 1 }).reason).toMatch(/hides every GPU/);
     expect(cudaVerdict({ ...nothing, driver: 'x', gpus: 1, visible: '0' }).reason).toMatch(/without its CUDA/);
