@@ -30,8 +30,10 @@ describe('help', () => {
         -m, --microbatches <n>      number of microbatches
         --compat <system>           exactly that system's order, its bugs included
                                     (choices: "torch")
-        --memory-limit <amount>     activation memory per rank, for schedules that
-                                    search (one number, or one per rank: 4,4,3,3)
+        --memory-limit <amount>     activation memory per rank, without parameters, in
+                                    the unit of --activation: one number, or one per
+                                    rank: 4,4,3,3; ZB1P, ZB2P and AdaptiveV search for
+                                    an order that keeps to it
         --lower                     add sends, receives, unsharding and gradient
                                     reduction
         --merge                     merge neighbouring I and W into B first
@@ -88,8 +90,10 @@ describe('help', () => {
         -m, --microbatches <n>      number of microbatches
         --compat <system>           exactly that system's order, its bugs included
                                     (choices: "torch")
-        --memory-limit <amount>     activation memory per rank, for schedules that
-                                    search (one number, or one per rank: 4,4,3,3)
+        --memory-limit <amount>     activation memory per rank, without parameters, in
+                                    the unit of --activation: one number, or one per
+                                    rank: 4,4,3,3; ZB1P, ZB2P and AdaptiveV search for
+                                    an order that keeps to it
         --lower                     simulate sends and receives as actions of their
                                     own
         -f, --format <format>       what to write (default: by the name of --out, else
@@ -141,8 +145,10 @@ describe('help', () => {
         -m, --microbatches <n>      number of microbatches
         --compat <system>           exactly that system's order, its bugs included
                                     (choices: "torch")
-        --memory-limit <amount>     activation memory per rank, for schedules that
-                                    search (one number, or one per rank: 4,4,3,3)
+        --memory-limit <amount>     activation memory per rank, without parameters, in
+                                    the unit of --activation: one number, or one per
+                                    rank: 4,4,3,3; ZB1P, ZB2P and AdaptiveV search for
+                                    an order that keeps to it
         --all-ranks                 show every rank even if there are more than 16
         -f, --format <format>       what to write (choices: "text", "json", default:
                                     "text")
@@ -167,7 +173,8 @@ describe('help', () => {
         -h, --help                  display help for command
 
       Costs are those of everything one rank holds. They are divided evenly among its stages, so that every
-      schedule does the same work.
+      schedule does the same work. Schedules above --memory-limit, which is for activations and not for parameters, are
+      marked and cannot be the best.
 
       Examples:
         pipewright compare -p 4 -m 8                                                          all schedules

@@ -15,6 +15,7 @@ import { registerSetupCommand } from './commands/setup/command.ts';
 import { registerSimulateCommand } from './commands/simulate/command.ts';
 import { registerSplitCommand } from './commands/split/command.ts';
 import { registerStudioCommand } from './commands/studio/command.ts';
+import { inFlagWords } from './shared/flag-words.ts';
 import { checkOutput, watchStream } from './shared/output.ts';
 import type { cliErrorCodes } from './shared/usage-error.ts';
 
@@ -69,7 +70,7 @@ export async function main(argv: readonly string[]): Promise<void> {
 /** What to tell of an error: our own in its words; another one is a bug of ours, told as such. */
 function messageOf(error: unknown): string {
   if (!(error instanceof Error)) return `internal error: ${String(error)}`;
-  if ('code' in error) return error.message;
+  if ('code' in error) return inFlagWords(error.message);
   return `internal error: ${error.message}; set PIPEWRIGHT_DEBUG=1 to see where, and please report it`;
 }
 
@@ -84,6 +85,7 @@ const usageCodes: readonly string[] = [
   'BAD_SHAPE',
   'NOT_COMPUTE_ONLY',
   'PACKING_RANGE',
+  'PT2_FILE',
   'PT2_NO_MODEL',
   'TOO_MANY_STAGES',
   'UNKNOWN_MODULE',

@@ -27,10 +27,15 @@ export function addShapeFlags(command: Command): Command {
       count,
     )
     .option('-m, --microbatches <n>', 'number of microbatches', count)
+    .addOption(
+      new Option('--stages <n>').hideHelp().argParser(() => {
+        throw new InvalidArgumentError('There is no --stages here; give --stages-per-rank.');
+      }),
+    )
     .addOption(new Option('--compat <system>', "exactly that system's order, its bugs included").choices(['torch']))
     .option(
       '--memory-limit <amount>',
-      'activation memory per rank, for schedules that search (one number, or one per rank: 4,4,3,3)',
+      'activation memory per rank, without parameters, in the unit of --activation: one number, or one per rank: 4,4,3,3; ZB1P, ZB2P and AdaptiveV search for an order that keeps to it',
       numbers,
     );
 }
@@ -89,6 +94,14 @@ export function count(text: string): number {
   const value = Number(text);
   if (!/^\d+$/.test(text.trim()) || !Number.isSafeInteger(value) || value < 1)
     throw new InvalidArgumentError('It must be a whole number of at least 1.');
+  return value;
+}
+
+/** A port to listen on. */
+export function port(text: string): number {
+  const value = Number(text);
+  if (!/^\d+$/.test(text.trim()) || value < 1 || value > 65_535)
+    throw new InvalidArgumentError('It must be a whole number from 1 to 65535.');
   return value;
 }
 

@@ -64,8 +64,8 @@ describe('what goes wrong is said in a line or two, without a stack', () => {
     ).toMatchInlineSnapshot(`
       [
         "pipewright: which schedule? Name one, for example: pipewright schedule 1F1B --ranks 4 --microbatches 8; --list shows all",
-        "pipewright: buildSchedule: there is no schedule 'zbvv'; did you mean 'ZBVZeroBubble'? Known schedules: ForwardOnly, GPipe, 1F1B, LoopedBFS, Interleaved1F1B, InterleavedZeroBubble, ZBVZeroBubble, DualPipeV, ZBH1, ZBH2, ZB1P, ZB2P, VHalf, VMin, AdaptiveV",
-        "pipewright: --microbatches missing for 1F1B; give both, for example --ranks 4 --microbatches 8",
+        "pipewright: there is no schedule 'zbvv'; did you mean 'ZBVZeroBubble'? Known schedules: ForwardOnly, GPipe, 1F1B, LoopedBFS, Interleaved1F1B, InterleavedZeroBubble, ZBVZeroBubble, DualPipeV, ZBH1, ZBH2, ZB1P, ZB2P, VHalf, VMin, AdaptiveV",
+        "pipewright: --microbatches missing for 1F1B; for example --microbatches 8",
         "pipewright: F has 2 values for 4 stages; give one number, or one per stage",
         "pipewright: binary.pt2 is not text; give schedules, plans, recordings or traces as CSV or JSON",
         "pipewright: unknown option '--formt'",

@@ -19,16 +19,20 @@ export function isFile(name: string): boolean {
 
 /** The schedule of a name or a file. */
 export async function loadSchedule(name: string, flags: SourceFlags, costs?: Costs): Promise<Schedule> {
-  if (isFile(name)) return readSchedule(name).catch((error: unknown) => refuseFile(name, error));
+  if (isFile(name)) {
+    const read = await readSchedule(name).catch((error: unknown) => refuseFile(name, error));
+    checkShape(name, read, flags);
+    return read;
+  }
   const { buildSchedule, findSchedule } = await import('@pipewright/schedule');
   const definition = findSchedule(name);
   if (flags.ranks === undefined || flags.microbatches === undefined) {
     const missing = [
-      flags.ranks === undefined ? '--ranks' : '',
-      flags.microbatches === undefined ? '--microbatches' : '',
-    ].filter((f) => f !== '');
+      ...(flags.ranks === undefined ? [['--ranks', '4']] : []),
+      ...(flags.microbatches === undefined ? [['--microbatches', '8']] : []),
+    ];
     throw new UsageError(
-      `${missing.join(' and ')} missing for ${definition.name}; give both, for example --ranks 4 --microbatches 8`,
+      `${missing.map(([flag]) => flag).join(' and ')} missing for ${definition.name}; for example ${missing.flat().join(' ')}`,
     );
   }
   const options: BuildScheduleOptions = {
@@ -40,6 +44,20 @@ export async function loadSchedule(name: string, flags: SourceFlags, costs?: Cos
     ...(costs === undefined ? {} : { costs }),
   };
   return buildSchedule(name, options);
+}
+
+/** Refuses flags that contradict the file. */
+function checkShape(file: string, schedule: Schedule, flags: SourceFlags): void {
+  const { ranks, stagesPerRank, microbatches } = flags;
+  for (const [flag, wanted, found] of [
+    ['--ranks', ranks, schedule.ranks],
+    ['--stages-per-rank', stagesPerRank, schedule.stagesPerRank],
+    ['--microbatches', microbatches, schedule.microbatches],
+  ] as const)
+    if (wanted !== undefined && wanted !== found)
+      throw new UsageError(
+        `${flag} is ${wanted}, but ${file === '-' ? 'the schedule of standard input' : file} has ${found}; leave ${flag} out, or name a schedule to build one`,
+      );
 }
 
 /** Says which file is not a schedule, since a command may read several. */

@@ -6,5 +6,6 @@ export type { LaunchOptions } from './launch-options.ts';
 export { LaunchError, type RankFailure } from './ranks/rank-failure.ts';
 export type { LineSink, OutputStream } from './ranks/rank-output.ts';
 export { isRank, runRank } from './ranks/run-rank.ts';
+export { allowTypeScript } from './ranks/typescript.ts';
 export { formatRecovery, type LostRank, type Recovery } from './replacement/recovery.ts';
 export { formatRestart, type Restart } from './restart.ts';

@@ -130,7 +130,7 @@ describe('what cannot be', () => {
       expect.unreachable();
     } catch (error) {
       expect(error).toMatchObject({ code: 'MEMORY_LIMIT', details: { stage: 0, missingBytes: 140 } });
-      expect((error as Error).message).toMatch(/stage 0 lacks 140 bytes at least; give more memory there/);
+      expect((error as Error).message).toMatch(/stage 0 lacks at least 140 B; give more memory there/);
     }
   });
 

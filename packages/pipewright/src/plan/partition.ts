@@ -4,6 +4,7 @@
  */
 import { checkArgument, checkCount, checkOptions } from '../base/checks.ts';
 import { PipelineError } from '../base/errors.ts';
+import { formatBytes } from '../pipe/picture.ts';
 import { type UnitCosts, UnitSums } from './unit-costs.ts';
 
 /** A chain of units to be divided. */
@@ -222,7 +223,7 @@ function misfit(rules: PartitionRules): PipelineError {
   const [stage, bytes] = [worst[count]!, Math.ceil(missing[count]!)];
   return new PipelineError(
     'MEMORY_LIMIT',
-    `partition: no division into ${stages} stages fits: stage ${stage} lacks ${bytes} bytes at least; give more memory there, more stages, fewer microbatches in flight, or let forwards be computed again`,
+    `partition: no division into ${stages} stages fits: stage ${stage} lacks at least ${formatBytes(bytes)}; give more memory there, more stages, fewer microbatches in flight, or let forwards be computed again`,
     { stage, missingBytes: bytes },
   );
 }

@@ -13,6 +13,7 @@ import {
 } from '@pipewright/schedule';
 import { describe, expect, test } from 'vitest';
 import type { PipelineError } from '../base/errors.ts';
+import { formatBytes } from '../pipe/picture.ts';
 import { formatPlans, sensitivities } from './report.ts';
 import { type PlanOptions, planPipeline } from './search.ts';
 import type { UnitCosts } from './unit-costs.ts';
@@ -139,7 +140,7 @@ test('memory decides: with less of it the step never gets shorter, and stages co
       expect(error).toMatchObject({ code: 'MEMORY_LIMIT' });
       const { details, message } = error as PipelineError;
       missing = details['missingBytes'] as number;
-      expect(message).toContain(`rank ${String(details['rank'])} lacks ${missing} bytes`);
+      expect(message).toContain(`rank ${String(details['rank'])} lacks ${formatBytes(missing)}`);
     }
   }
   expect(recomputed).toBeGreaterThan(0);
@@ -246,7 +247,7 @@ describe('pipelines beside each other', () => {
     expect(limited?.dataParallel?.level).toBe('parameters');
     expect(Math.max(...(limited?.predicted.peak ?? []))).toBeLessThanOrEqual(parameters);
     expect(() => planPipeline({ ...tight, levels: ['replicate', 'optimizer', 'gradients'] })).toThrow(
-      /nothing fits; nearest is LoopedBFS, 4 shards of (optimizer|gradients), 4 stages.*rank 0 lacks \d+ bytes/,
+      /no plan fits; the closest is LoopedBFS, 4 shards of (optimizer|gradients), 4 stages.*rank 0 lacks [\d.]+ \w?i?B/,
     );
     const missing = 1000;
     try {
@@ -256,7 +257,7 @@ describe('pipelines beside each other', () => {
     } catch (error) {
       expect(error).toMatchObject({ code: 'MEMORY_LIMIT', details: { rank: 2, missingBytes: missing } });
       expect((error as Error).message).toMatch(
-        /nearest is 1F1B, 4 shards of (optimizer|gradients), 1 stages.*rank 2 lacks 1000 bytes/,
+        /the closest is 1F1B, 4 shards of (optimizer|gradients), 1 stages.*rank 2 lacks 1000 B/,
       );
     }
   });
@@ -325,7 +326,7 @@ describe('speed and refusals', () => {
       /a multiple of 2 rows/,
     );
     expect(() => planPipeline({ ...base, tables: [{ rows: 1, units: units(3) }] })).toThrow(
-      /3 units make fewer than 4 stages/,
+      /the model has only 3 layers, too few for 4 stages/,
     );
   });
 });

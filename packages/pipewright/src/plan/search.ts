@@ -15,6 +15,7 @@ import {
 } from '@pipewright/schedule';
 import { checkArgument, checkCount, checkOptions, show } from '../base/checks.ts';
 import { PipelineError } from '../base/errors.ts';
+import { formatBytes } from '../pipe/picture.ts';
 import { type Candidate, isBetter, Judge, planOf, type Setting } from './candidate.ts';
 import type { UnitCosts } from './unit-costs.ts';
 
@@ -230,7 +231,10 @@ class PlanSearch {
     const stages = setting.ranks * setting.stagesPerRank;
     const { length } = setting.table.units;
     if (length < stages) {
-      this.refuse(setting, `${length} units make fewer than ${stages} stages`);
+      this.refuse(
+        setting,
+        `the model has only ${length} ${length === 1 ? 'layer' : 'layers'}, too few for ${stages} stages`,
+      );
       return null;
     }
     try {
@@ -247,7 +251,7 @@ class PlanSearch {
     if (excess === 0) return true;
     const missing = Math.ceil(excess);
     const rank = this.judge.worldRank(setting, excessRank);
-    this.refuse(setting, `rank ${rank} lacks ${missing} bytes`, { missing, rank });
+    this.refuse(setting, `rank ${rank} lacks ${formatBytes(missing)}`, { missing, rank });
     return false;
   }
 
@@ -354,11 +358,14 @@ class PlanSearch {
     const details = rank < 0 ? {} : { rank, missingBytes: nearest?.missing };
     return new PipelineError(
       rank < 0 ? 'NO_PLAN' : 'MEMORY_LIMIT',
-      `planPipeline: nothing fits; nearest is ${nearest?.what ?? show(this.options.schedules)}: ${nearest?.why ?? 'there is no schedule of that name'}`,
+      `planPipeline: no plan fits; the closest is ${nearest?.what ?? show(this.options.schedules)}: ${nearest?.why ?? 'there is no schedule of that name'}`,
       details,
     );
   }
 }
+
+/** Percent below which steps are called equal: 0.0 is what would be printed. */
+const leastShown = 0.05;
 
 /** Why a plan stands where it does. */
 function why(one: Candidate, all: readonly Candidate[], place: number): string {
@@ -369,12 +376,13 @@ function why(one: Candidate, all: readonly Candidate[], place: number): string {
   const [best, second] = all as [Candidate, Candidate | undefined];
   if (place > 0) {
     const longer = 100 * (simulation.makespan / best.simulation.makespan - 1);
-    return `${longer.toFixed(1)}% longer than the best, ${idle}${extra}`;
+    return `${longer < leastShown ? 'equal to the best' : `${longer.toFixed(1)}% longer than the best`}, ${idle}${extra}`;
   }
   if (second === undefined) return `the only one that fits, ${idle}${extra}`;
   const lead = 100 * (second.simulation.makespan / simulation.makespan - 1);
   const how = one.searched ? `an order found by search, ` : '';
-  return `${how}${lead.toFixed(1)}% ahead of ${second.setting.definition.name}, ${idle}${extra}`;
+  const ahead = lead < leastShown ? 'equal to' : `${lead.toFixed(1)}% ahead of`;
+  return `${how}${ahead} ${second.setting.definition.name}, ${idle}${extra}`;
 }
 
 function shorter(a: Candidate, b: Candidate): number {

@@ -3,6 +3,7 @@ import { type PipelinePlan, planSchedule, predictPlan } from '@pipewright/schedu
 import { checkPlan } from '@pipewright/schedule/internal';
 import { checkArgument, checkCount } from '../base/checks.ts';
 import { PipelineError } from '../base/errors.ts';
+import { formatBytes } from '../pipe/picture.ts';
 import type { MeasuredStage } from './measure-stages.ts';
 
 /**
@@ -50,7 +51,7 @@ export function rankPlans(plans: readonly PipelinePlan[]): PipelinePlan[] {
     least === undefined ? 'NO_PLAN' : 'MEMORY_LIMIT',
     least === undefined
       ? 'rankPlans: there is no plan'
-      : `rankPlans: nothing fits: rank ${least.rank} lacks ${least.missingBytes} bytes at least; give more memory, more ranks or smaller microbatches`,
+      : `rankPlans: nothing fits: rank ${least.rank} lacks at least ${formatBytes(least.missingBytes)}; give more memory, more ranks or smaller microbatches`,
     { ...least },
   );
 }

@@ -123,7 +123,7 @@ describe('a file', () => {
   });
 
   it('that does not exist, or is a folder', () => {
-    expect(() => loadPt2(join(folder, 'none.pt2'))).toThrow(/none.pt2: cannot be opened \(ENOENT\)/);
+    expect(() => loadPt2(join(folder, 'none.pt2'))).toThrow(/none.pt2: no such file or folder/);
     expect(() => loadPt2(folder)).toThrow(/: not a regular file/);
     execFileSync('mkfifo', [join(folder, 'pipe.pt2')]);
     expect(() => loadPt2(join(folder, 'pipe.pt2'))).toThrow(/pipe.pt2: not a regular file/);

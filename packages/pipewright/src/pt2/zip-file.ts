@@ -56,7 +56,8 @@ export class ZipFile {
       file = openSync(path, 'r');
     } catch (error) {
       if (error instanceof PipelineError) throw error;
-      throw pt2Error('FILE', path, `cannot be opened (${(error as NodeJS.ErrnoException).code})`, error);
+      const { code } = error as NodeJS.ErrnoException;
+      throw pt2Error('FILE', path, code === 'ENOENT' ? 'no such file or folder' : `cannot be opened (${code})`, error);
     }
     try {
       return new ZipFile(path, file);

@@ -29,7 +29,7 @@ export function chooseBorders(problem: BalanceProblem): number[] {
   if (places.length < stages - 1)
     throw new PipelineError(
       'TOO_MANY_STAGES',
-      `cutBalanced: the model has ${places.length} borders between modules, which make at most ${places.length + 1} stages, but ${stages} were asked for`,
+      `cutBalanced: the model can be split into at most ${places.length + 1} stages, not ${stages}`,
       { stages },
     );
   const ends = [0, ...places, costs.length];

@@ -13,7 +13,7 @@ import { planCosts, planSchedule } from './plan-simulation.ts';
 export interface Compared {
   readonly predicted: number;
   readonly recorded: number;
-  /** How much more was recorded than predicted, as a share of what was predicted. */
+  /** How much more was recorded than predicted, as a share of what was predicted; NaN where that is 0. */
   readonly error: number;
 }
 
@@ -112,7 +112,7 @@ function recordedTime(recording: Recording, stage: number, kind: 'F' | 'B' | 'I'
 }
 
 function compared(predicted: number, recorded: number): Compared {
-  return { predicted, recorded, error: predicted === 0 ? recorded : recorded / predicted - 1 };
+  return { predicted, recorded, error: predicted === 0 ? Number.NaN : recorded / predicted - 1 };
 }
 
 function median(values: readonly number[]): number {
@@ -125,7 +125,8 @@ export function formatComparison(comparison: PlanComparison): string {
   checkComparison(comparison);
   const { step, bubble, actions, memory, steps } = comparison;
   const ms = (seconds: number): string => `${(1000 * seconds).toFixed(2)} ms`;
-  const sign = (error: number): string => `${error < 0 ? '-' : '+'}${percent(Math.abs(error))}`;
+  const sign = (error: number): string =>
+    Number.isNaN(error) ? '–' : `${error < 0 ? '-' : '+'}${percent(Math.abs(error))}`;
   const rows: string[][] = [
     ['', 'predicted', 'recorded', 'difference'],
     ['step', ms(step.predicted), ms(step.recorded), sign(step.error)],
@@ -154,7 +155,7 @@ export function formatComparison(comparison: PlanComparison): string {
     (row) => `  ${row.map((cell, i) => (i === 0 ? cell.padEnd(widths[i]!) : cell.padStart(widths[i]!))).join('  ')}`,
   );
   return [
-    `The plan against the run, ${steps} ${steps === 1 ? 'step' : 'steps'}; bytes held for backwards`,
+    `Predicted and recorded, ${steps} ${steps === 1 ? 'step' : 'steps'}; activation memory in bytes`,
     ...lines.map((line) => line.trimEnd()),
   ].join('\n');
 }

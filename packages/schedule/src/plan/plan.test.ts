@@ -2,6 +2,7 @@
 import { describe, expect, test } from 'vitest';
 import { buildSchedule } from '../generate/build-schedule.ts';
 import { simulate } from '../simulate/simulate.ts';
+import { formatComparison } from './compare.ts';
 import { heldPeaks } from './held-peaks.ts';
 import { isPlan, type PipelinePlan, readPlan, type StageMemory } from './plan.ts';
 import { planCosts, planSchedule, planSimulation } from './plan-simulation.ts';
@@ -117,3 +118,24 @@ test.each([planCosts, planSchedule, planSimulation, predictPlan])(
     );
   },
 );
+
+test('a comparison says nothing of a difference from 0', () => {
+  const compared = (predicted: number, recorded: number, error: number) => ({ predicted, recorded, error });
+  const comparison = {
+    steps: 7,
+    step: compared(0.01, 0.011, 0.1),
+    bubble: compared(0.25, 0.3, 0.2),
+    stages: [],
+    actions: [{ stage: 0, kind: 'F' as const, ...compared(0, 0.002, Number.NaN) }],
+    memory: [compared(100, 100, 0), null],
+    messages: compared(0, 0, Number.NaN),
+  };
+  expect(formatComparison(comparison)).toMatchInlineSnapshot(`
+    "Predicted and recorded, 7 steps; activation memory in bytes
+                   predicted  recorded  difference
+      step          10.00 ms  11.00 ms      +10.0%
+      bubble           25.0%     30.0%
+      stage 0 F      0.00 ms   2.00 ms           –
+      rank 0 held        100       100       equal"
+  `);
+});

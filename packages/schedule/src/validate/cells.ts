@@ -107,11 +107,17 @@ export class CellCheck {
     if (!this.violations.isFull) this.checkStages();
   }
 
+  /** Whether a stage is on a rank that there is. */
+  private isPlaced(stage: number): boolean {
+    const rank = this.schedule.stageToRank[stage];
+    return rank !== undefined && Number.isInteger(rank) && rank >= 0 && rank < this.schedule.ranks;
+  }
+
   private checkPlacementTable(): void {
     const { stages, ranks, stageToRank } = this.schedule;
     for (let stage = 0; stage < stages; stage++) {
+      if (this.isPlaced(stage)) continue;
       const rank = stageToRank[stage];
-      if (rank !== undefined && Number.isInteger(rank) && rank >= 0 && rank < ranks) continue;
       const missing = rank === undefined || rank === -1;
       this.violations.add(
         missing ? 'missing' : 'placement',
@@ -393,6 +399,7 @@ export class CellCheck {
     const { stages, microbatches } = this.schedule;
     const { seen, trains } = this;
     for (let stage = 0; stage < stages; stage++) {
+      if (!this.isPlaced(stage)) continue; // said once, with the placement
       let wanted: number = Seen.F;
       if (this.hasMessages) {
         if (this.outPeer[stage] !== Peer.None) wanted |= trains ? Seen.SendF | Seen.RecvB : Seen.SendF;
@@ -478,6 +485,7 @@ export class CellCheck {
   private checkStages(): void {
     const { stages, stageToRank } = this.schedule;
     for (let stage = 0; stage < stages; stage++) {
+      if (!this.isPlaced(stage)) continue; // said once, with the placement
       const rank = stageToRank[stage] ?? null;
       const bare = this.bareSlot[stage]!;
       if (this.shards && bare >= 0)

@@ -18,8 +18,8 @@ const whole: CudaParts = {
 
 describe('cudaVerdict', () => {
   test.each<[string, Partial<CudaParts>, string, boolean]>([
-    ['no driver', { driver: null, gpus: 0 }, 'this machine has no driver of NVIDIA', false],
-    ['a driver but no GPU', { gpus: 0 }, 'the driver of NVIDIA is there, but it shows no GPU', false],
+    ['no driver', { driver: null, gpus: 0 }, 'no NVIDIA driver found', false],
+    ['a driver but no GPU', { gpus: 0 }, 'the NVIDIA driver is installed, but shows no GPU', false],
     ['GPUs hidden by an empty list', { visible: '' }, 'CUDA_VISIBLE_DEVICES= hides every GPU; unset it', false],
     ['GPUs hidden by -1', { visible: '-1,0' }, 'CUDA_VISIBLE_DEVICES=-1,0 hides every GPU; unset it', false],
     ['libtorch without CUDA, or none', { libtorch: null }, 'libtorch is without its CUDA libraries', true],
@@ -38,7 +38,7 @@ describe('cudaVerdict', () => {
 
   test('the first reason is the one that has to go first', () => {
     const nothing: CudaParts = { driver: null, gpus: 0, visible: '', libtorch: null, hasAddon: false };
-    expect(cudaVerdict(nothing).reason).toMatch(/no driver/);
+    expect(cudaVerdict(nothing).reason).toMatch(/no NVIDIA driver/);
     expect(cudaVerdict({ ...nothing, driver: 'x' }).reason).toMatch(/shows no GPU/);
     expect(cudaVerdict({ ...nothing, driver: 'x', gpus: 1 }).reason).toMatch(/hides every GPU/);
     expect(cudaVerdict({ ...nothing, driver: 'x', gpus: 1, visible: '0' }).reason).toMatch(/without its CUDA/);

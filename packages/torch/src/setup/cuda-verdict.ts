@@ -30,9 +30,9 @@ export interface CudaVerdict {
 /** What the parts come to. @example cudaVerdict({ ...findCuda(env), visible: undefined, libtorch, hasAddon: true }).usable */
 export function cudaVerdict({ driver, gpus, visible, libtorch, hasAddon }: CudaParts): CudaVerdict {
   const no = (reason: string, setupHelps = false): CudaVerdict => ({ usable: false, reason, setupHelps });
-  if (driver === null) return no('this machine has no driver of NVIDIA');
+  if (driver === null) return no('no NVIDIA driver found');
   if (gpus === 0)
-    return no('the driver of NVIDIA is there, but it shows no GPU; in a container, start it with --gpus all');
+    return no('the NVIDIA driver is installed, but shows no GPU; in a container, start it with --gpus all');
   if (visible !== undefined && /^(-1|NoDevFiles|\s*)(,|$)/.test(visible))
     return no(`CUDA_VISIBLE_DEVICES=${visible} hides every GPU; unset it`);
   if (libtorch === null) return no('libtorch is without its CUDA libraries', true);

@@ -58,11 +58,21 @@ describe('check', () => {
     expect(out).toContain('REDUCE_GRAD');
     expect(cli('check four.csv').code).toBe(0);
     expect(cli('check four.csv -m 2')).toMatchObject({ code: 1, out: expect.stringContaining('missing') });
-    expect(cli('check four.csv --stages 3').code).toBe(1);
+    expect(cli('check four.csv --stages 4')).toMatchInlineSnapshot(`
+      {
+        "code": 1,
+        "err": "",
+        "out": "2 violations in four.csv: 2 ranks, 4 stages, 1 microbatch, compute only
+
+        missing: stage 2 is on no rank; every stage of the 4 must be placed
+        missing: stage 3 is on no rank; every stage of the 4 must be placed
+      ",
+      }
+    `);
   });
 
   test('an empty file is not a schedule', () => {
-    const empty = 'parseCsv: the text is empty; write one line per rank, with a cell such as 0F0 for every action';
+    const empty = 'the text is empty; write one line per rank, with a cell such as 0F0 for every action';
     const said = 'there is no action in it; a schedule has a line of actions per rank, such as 0F0,0B0';
     for (const [text, message] of [
       ['', empty],

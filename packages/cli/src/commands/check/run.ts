@@ -1,5 +1,6 @@
 /** @file `pipewright check`: reads a schedule and lists every broken rule. */
 import type { Schedule, Violation } from '@pipewright/schedule';
+import { inFlagWords } from '../../shared/flag-words.ts';
 import { writeResult } from '../../shared/output.ts';
 import { readSchedule } from '../../shared/source.ts';
 import { colors } from '../../shared/term.ts';
@@ -23,12 +24,10 @@ export async function check(file: string, flags: CheckFlags): Promise<number> {
   } catch (error) {
     // A file that is not a schedule fails the check.
     if (!(error instanceof ScheduleError)) throw error;
+    const says = inFlagWords(error.message);
     if (flags.format === 'json')
-      await writeResult(
-        `${JSON.stringify({ file, ok: false, error: error.message, violations: [] }, null, 2)}\n`,
-        flags.out,
-      );
-    else console.error(`pipewright: ${file === '-' ? 'standard input' : file}: ${error.message}`);
+      await writeResult(`${JSON.stringify({ file, ok: false, error: says, violations: [] }, null, 2)}\n`, flags.out);
+    else console.error(`pipewright: ${file === '-' ? 'standard input' : file}: ${says}`);
     return 1;
   }
   const violations = validate(schedule, flags.limit === undefined ? {} : { limit: flags.limit });

@@ -32,16 +32,16 @@ export function registerCheckpointCommand(program: Command): void {
     });
   command
     .command('convert <from> <to>')
-    .description('write a checkpoint anew with whole tensors, whatever shards it was saved from')
-    .option('--files <n>', 'into how many files of weights, and of optimizer state', count)
+    .description('rewrite a checkpoint with unsharded tensors')
+    .option('--files <n>', 'number of weight files, and of optimizer state files', count)
     .action(async (from: string, to: string, flags: ConvertFlags) => {
       process.exitCode = await (await import('./run.ts')).convert(from, to, flags);
     });
   command
     .command('export-hf <from> <to>')
     .description('write the weights of a checkpoint as Hugging Face tools read them')
-    .option('--rename <old=new...>', 'beginnings of names: --rename blocks=transformer.h', pair)
-    .option('--transpose <end...>', 'weights whose name ends so are written transposed: --transpose attn.c_attn.weight')
+    .option('--rename <old=new...>', 'rename prefixes: --rename blocks=transformer.h', pair)
+    .option('--transpose <end...>', 'transpose weights with these name suffixes: --transpose attn.c_attn.weight')
     .addOption(
       new Option('--dtype <type>', 'the type of the weights (default: as they are)').choices([
         'float32',

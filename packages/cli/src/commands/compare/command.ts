@@ -16,7 +16,7 @@ export function registerCompareCommand(program: Command): void {
   addOutputFlags(addCostFlags(command))
     .addHelpText(
       'after',
-      `\nCosts are those of everything one rank holds. They are divided evenly among its stages, so that every\nschedule does the same work.\n${helpExamples(
+      `\nCosts are those of everything one rank holds. They are divided evenly among its stages, so that every\nschedule does the same work. Schedules above --memory-limit, which is for activations and not for parameters, are\nmarked and cannot be the best.\n${helpExamples(
         [
           ['compare -p 4 -m 8', 'all schedules'],
           ['compare 1F1B Interleaved1F1B:2 Interleaved1F1B:4 ZBV -p 8 -m 32', ''],

@@ -52,6 +52,42 @@ describe('compare', () => {
     ]);
   });
 
+  test('takes ranks and microbatches from the first file; flags that contradict a file are refused', () => {
+    writeFileSync(join(folder, 'two.csv'), '0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n');
+    const { schedules } = JSON.parse(cli('compare two.csv 1F1B -s 1 -f json').out) as { schedules: object[] };
+    expect(schedules).toMatchObject([
+      { name: 'two.csv', ranks: 2, microbatches: 2 },
+      { name: '1F1B', ranks: 2, microbatches: 2 },
+    ]);
+    for (const line of ['compare two.csv 1F1B -p 4', 'simulate two.csv -p 4', 'schedule two.csv --ranks 4'])
+      expect(cli(line)).toEqual({
+        code: 2,
+        out: '',
+        err: 'pipewright: --ranks is 4, but two.csv has 2; leave --ranks out, or name a schedule to build one\n',
+      });
+    expect(cli('simulate two.csv -p 2 -m 3').err).toContain('--microbatches is 3, but two.csv has 2');
+    expect(cli('simulate two.csv -p 2 -m 2').code).toBe(0);
+  });
+
+  test('marks schedules that do not fit a memory limit; parameters do not count', () => {
+    const { code, out, err } = cli('compare GPipe 1F1B ZB1P -p 4 -m 8 --memory-limit 4 --parameters 100');
+    expect({ code, err }).toEqual({ code: 0, err: '' });
+    expect(out).toMatch(/^GPipe .*108 +does not fit: 4 too much on rank 0$/m);
+    expect(out).toMatch(/^1F1B .*104\*$/m);
+    expect(out).toMatch(/^ZB1P .*\d\*? *$/m);
+    expect(out.match(/does not fit/g)).toHaveLength(1);
+    const all = cli('compare -p 4 -m 8 --memory-limit 3,3,3,3 -f json');
+    expect(all.code).toBe(0);
+    const { schedules, best } = JSON.parse(all.out) as { schedules: object[]; best: { makespan: string[] } };
+    expect(schedules).toContainEqual(expect.objectContaining({ name: '1F1B', doesNotFit: { rank: 0, amount: 1 } }));
+    expect(schedules).toContainEqual(expect.not.objectContaining({ doesNotFit: expect.anything() }));
+    expect(best.makespan).not.toContain('ZBVZeroBubble');
+    expect(cli('compare 1F1B -p 4 -m 8 --memory-limit 3,3')).toMatchObject({
+      code: 2,
+      err: expect.stringContaining('--memory-limit has 2 values for 4 ranks'),
+    });
+  });
+
   test('shortens many ranks, unless asked not to', () => {
     expect(cli('compare 1F1B -p 40 -m 40').out).toContain('(32 ranks not shown; --all-ranks shows them)');
     expect(cli('compare 1F1B -p 40 -m 40 --all-ranks').out.match(/^\d+ /gm)).toHaveLength(41);

@@ -72,8 +72,8 @@ test('inspect writes JSON and the graph', () => {
 
 test('what cannot be done is said', () => {
   expect(cli('inspect nothing.pt2')).toMatchObject({
-    code: 1,
-    err: 'pipewright: nothing.pt2: cannot be opened (ENOENT)\n',
+    code: 2,
+    err: 'pipewright: nothing.pt2: no such file or folder\n',
   });
   const model = file('models/mlp.pt2');
   expect(cli(`inspect ${model} --size s0`)).toMatchObject({

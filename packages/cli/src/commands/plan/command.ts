@@ -21,24 +21,20 @@ export function registerPlanCommand(program: Command): void {
     .option('--schedules <name...>', 'schedules to try (default: all)')
     .option(
       '--dp <n...>',
-      'pipelines beside each other to try, or all: every number that divides the ranks (default 1, which every program can run; the best of the others is named)',
+      'data-parallel replicas to try, or all: every number that divides the ranks (default 1, which every program can run; the best of the others is named)',
       degrees,
     )
     .option(
       '--shards <level...>',
       'what they may divide: replicate (nothing), optimizer, gradients, parameters (default: all)',
     )
-    .option('--no-recompute', 'no stage may compute its forward again')
-    .option(
-      '--state-factor <n>',
-      'bytes of parameters, gradients and optimizer state per byte of parameters (default 4, Adam)',
-      Number,
-    )
+    .option('--no-recompute', 'disable recomputation (activation checkpointing)')
+    .option('--state-factor <n>', 'total training state as a multiple of the parameter bytes (default 4, Adam)', Number)
     .option('--cores <n>', 'cores of each rank while measuring (default: a fair share)', count)
-    .option('--rounds <n>', 'how often everything is measured (default 7)', count)
+    .option('--rounds <n>', 'number of measurement rounds (default 7)', count)
     .option('--inputs <file>', 'an example batch of a .pt2 model, as safetensors, in the order of its inputs')
     .option('--fast', 'predict from layers only, without measuring the stages of the best plans')
-    .option('--no-cache', 'measure anew')
+    .option('--no-cache', 'ignore cached measurements')
     .option('--top <n>', 'plans to show (default 5)', count)
     .option('--picture <file>', 'write the step of the best plan as SVG')
     .option('-o, --out <file>', 'where the best plan goes (default plan.json)')

@@ -1,4 +1,5 @@
 /** @file The model that is planned: a `.pt2` file, or a module of the user's; and its microbatches. */
+import { existsSync } from 'node:fs';
 import { resolve } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import type { nn, Tensor } from '@pipewright/torch';
@@ -36,12 +37,13 @@ export async function openModel(source: ModelSource): Promise<OpenedModel> {
 async function openModule({ file }: ModelSource): Promise<OpenedModel> {
   const { nn, manualSeed } = await import('@pipewright/torch');
   const { traceModule } = await import('pipewright');
+  const { allowTypeScript } = await import('pipewright/launch');
   let found: Record<string, unknown>;
   try {
+    allowTypeScript(file);
     found = (await import(pathToFileURL(resolve(file)).href)) as Record<string, unknown>;
   } catch (cause) {
-    const { code, message } = cause as NodeJS.ErrnoException;
-    throw new UsageError(`cannot load ${file}: ${code === 'ERR_MODULE_NOT_FOUND' ? 'there is no such file' : message}`);
+    throw new UsageError(`cannot load ${file}: ${existsSync(file) ? whyNotLoaded(cause) : 'there is no such file'}`);
   }
   const { batch, lossFn } = found;
   manualSeed(0); // all ranks make the same model
@@ -65,6 +67,14 @@ async function openModule({ file }: ModelSource): Promise<OpenedModel> {
     program: (rows) => traceModule(model as nn.Module, microbatch(rows).args as unknown[]),
     microbatch,
   };
+}
+
+/** Why a module that is there could not be loaded; of an import that was not found, which one. */
+function whyNotLoaded(cause: unknown): string {
+  const message = cause instanceof Error ? cause.message : String(cause);
+  const [, kind, name] = /^Cannot find (package|module) '([^']+)'/.exec(message) ?? [];
+  if (kind === 'package') return `it imports the package ${name}, which is not installed; npm install ${name}`;
+  return kind === 'module' ? `it imports ${name}, which does not exist` : message;
 }
 
 async function openPt2({ file, model, sizes, inputs }: ModelSource): Promise<OpenedModel> {

@@ -3,7 +3,7 @@ import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { homedir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { type PipelinePlan, readPlan } from '@pipewright/schedule';
+import { type PipelinePlan, planSimulation, readPlan } from '@pipewright/schedule';
 import { beforeAll, expect, test } from 'vitest';
 import { environment, folder, type Result, run } from '../../../testing/run-cli.ts';
 
@@ -11,6 +11,7 @@ const model = join(folder, 'model.mjs');
 const train = join(folder, 'train.mjs');
 const meshTrain = join(folder, 'mesh-train.mjs');
 const torch = new URL('../../../../torch/dist/index.js', import.meta.url).href;
+const schedule = new URL('../../../../schedule/dist/index.js', import.meta.url).href;
 const pipewright = new URL('../../../../pipewright/dist/index.js', import.meta.url).href;
 
 // A cache of its own for what is measured; libtorch and the addon stay where they are.
@@ -69,7 +70,7 @@ const planOf = (file: string): PipelinePlan => readPlan(readFileSync(join(folder
 
 test('a model is planned, run as planned, compared with the prediction, and refitted', () => {
   const made = cli(
-    `plan ${model} --ranks 2 --batch 16 --rows 2,4 --rounds 1 --memory 1GB --no-cache --out ${join(folder, 'plan.json')} --picture ${join(folder, 'plan.svg')}`,
+    `plan ${model} --ranks 2 --batch 16 --rows 2,4 --rounds 1 --memory 1GB --no-cache --schedules GPipe 1F1B ZB1P --out ${join(folder, 'plan.json')} --picture ${join(folder, 'plan.svg')}`,
   );
   expect(made.err).toBe('');
   expect(made.code).toBe(0);
@@ -79,7 +80,10 @@ test('a model is planned, run as planned, compared with the prediction, and refi
     /what would help most:\n +(stage \d 10% faster|1 GiB more on rank \d): step \d+\.\d% shorter/,
   );
   expect(made.out).toMatch(/stage 0 on rank 0: layers\.0/);
+  expect(made.out).not.toMatch(/ 0\.0% (ahead|longer)/);
+  const makespan = /Timeline in milliseconds, memory in bytes\n.*\nmakespan ([\d.]+);/.exec(made.out)?.[1];
   const plan = planOf('plan.json');
+  expect(Number(makespan) / (1000 * planSimulation(plan).makespan)).toBeCloseTo(1, 1);
   expect(plan).toMatchObject({ ranks: 2 }); // one pipeline, which the program can run
   expect(plan.dataParallel).toBeUndefined();
   expect(plan.memory?.length).toBe(plan.stages);
@@ -88,13 +92,32 @@ test('a model is planned, run as planned, compared with the prediction, and refi
   expect(readFileSync(join(folder, 'plan.svg'), 'utf8')).toContain('<svg');
   const ran = cli(`run --plan ${join(folder, 'plan.json')} --cores 1 --refit ${join(folder, 'refit.json')} ${train}`);
   expect(ran.err).toBe('');
-  expect(ran.out).toMatch(/The plan against the run, \d+ steps?/);
+  expect(ran.out).toMatch(/Predicted and recorded, \d+ steps?/);
   expect(ran.out).toMatch(/step +\d+\.\d\d ms +\d+\.\d\d ms +[+-]\d/);
   expect(ran.out).toMatch(/stage 0 F +\d/);
   expect(ran.out).toMatch(/rank 1 held +[\d,]+ +[\d,]+ +equal/);
   const refit = planOf('refit.json');
   expect({ ...refit, costs: [], predicted: 0 }).toEqual({ ...plan, costs: [], predicted: 0 });
   expect(refit.costs).not.toEqual(plan.costs);
+  const own = join(folder, 'own-schedule.mjs');
+  writeFileSync(
+    own,
+    readFileSync(train, 'utf8')
+      .replace(
+        'new PipelineRuntime(stages, plan,',
+        "new PipelineRuntime(stages, buildSchedule('GPipe', { ranks: 2, stages: plan.stages, microbatches: 1 }),",
+      )
+      .replace('batch(plan.rows * plan.microbatches)', 'batch(plan.rows)')
+      .replace('import { givenPlan', `import { buildSchedule } from '${schedule}';\nimport { givenPlan`),
+  );
+  const strayed = cli(
+    `run --plan ${join(folder, 'plan.json')} --cores 1 --refit ${join(folder, 'strayed.json')} ${own}`,
+  );
+  expect(strayed).toEqual({
+    code: 0,
+    out: '',
+    err: `pipewright: this run did not follow ${join(folder, 'plan.json')}: it ran GPipe with 1 microbatch; use givenPlan()\n`,
+  });
 }, 240_000);
 
 test('a machine that one does not have: unequal ranks from a file; a limit that cannot be met names rank and bytes', () => {
@@ -111,7 +134,7 @@ test('a machine that one does not have: unequal ranks from a file; a limit that 
   expect(planned.slowness).toEqual([1, 1, 4]);
   const small = cli(`plan ${model} ${flags} --memory 2KB`);
   expect(small.code).toBe(1);
-  expect(small.err).toMatch(/nothing fits; nearest is 1F1B, 3 stages.*rank \d lacks \d+ bytes/);
+  expect(small.err).toMatch(/no plan fits; the closest is 1F1B, 3 stages.*rank \d lacks [\d.]+ \w?i?B/);
 }, 240_000);
 
 test('two pipelines beside each other are planned, run on a mesh and compared; a program without a mesh is told how', () => {
@@ -124,7 +147,7 @@ test('two pipelines beside each other are planned, run on a mesh and compared; a
   expect(planOf('mesh.json')).toMatchObject({ ranks: 1, dataParallel: { replicas: 2, level: 'gradients' } });
   const ran = cli(`run --plan ${file} --cores 1 ${meshTrain}`);
   expect({ code: ran.code, err: ran.err }).toEqual({ code: 0, err: '' });
-  expect(ran.out).toMatch(/The plan against the run, \d+ steps?/);
+  expect(ran.out).toMatch(/Predicted and recorded, \d+ steps?/);
   expect(ran.out).toMatch(/stage 0 F +\d/);
   const refused = cli(`run --plan ${file} --cores 1 ${train}`);
   expect(refused.code).not.toBe(0);
@@ -150,7 +173,33 @@ test('one pipeline is planned unless --dp says otherwise, and several are named 
   expect(cli(`plan ${model} ${flags} --dp 1`).out).not.toMatch(/--dp 2/);
   const many = cli(`plan ${model} ${flags.replace('--ranks 2 --batch 4', '--ranks 32 --batch 64')}`);
   expect(many.code).toBe(1);
-  expect(many.err).toMatch(/make fewer than 32 stages; \d+ pipelines beside each other fit: --dp \d+/);
+  expect(many.err).toMatch(
+    /the model has only \d+ layers, too few for 32 stages; \d+ data-parallel pipelines would fit: --dp \d+/,
+  );
+}, 240_000);
+
+test('a model in TypeScript is planned, and an import that is missing is named', () => {
+  const typed = join(folder, 'typed.ts');
+  writeFileSync(
+    typed,
+    readFileSync(model, 'utf8').replace('(rows) =>', '(rows: number) =>').replace('forward(x)', 'forward(x: any)'),
+  );
+  const made = cli(
+    `plan ${typed} --ranks 2 --batch 4 --rows 2 --rounds 1 --no-cache --fast --schedules 1F1B --out ${join(folder, 'typed.json')}`,
+  );
+  expect({ code: made.code, err: made.err }).toEqual({ code: 0, err: '' });
+  expect(planOf('typed.json')).toMatchObject({ ranks: 2, schedule: '1F1B' });
+  const lacking = join(folder, 'lacking.mjs');
+  writeFileSync(lacking, `import 'nosuchpackage';\n`);
+  expect(cli(`plan ${lacking} --ranks 2 --batch 4`)).toMatchObject({
+    code: 2,
+    err: `pipewright: cannot load ${lacking}: it imports the package nosuchpackage, which is not installed; npm install nosuchpackage\n`,
+  });
+  writeFileSync(lacking, `import './gone.mjs';\n`);
+  expect(cli(`plan ${lacking} --ranks 2 --batch 4`)).toMatchObject({
+    code: 2,
+    err: `pipewright: cannot load ${lacking}: it imports ${join(folder, 'gone.mjs')}, which does not exist\n`,
+  });
 }, 240_000);
 
 test('measurements of the same model on the same machine are kept', () => {
@@ -165,8 +214,8 @@ test('measurements of the same model on the same machine are kept', () => {
 test.each([
   ['plan nosuch.mjs --ranks 2 --batch 4', /cannot load nosuch.mjs: there is no such file/],
   [`plan ${train} --ranks 2 --batch 4`, /exports no model/],
-  [`plan ${model} --ranks 2 --batch 4 --rows 3`, /--rows 3: a batch of 4 rows is no multiple of it/],
-  [`plan ${model} --ranks 2 --batch 4 --dp 3`, /--dp 3: 2 ranks are no multiple of it/],
+  [`plan ${model} --ranks 2 --batch 4 --rows 3`, /--rows 3: 4 rows are not divisible by 3/],
+  [`plan ${model} --ranks 2 --batch 4 --dp 3`, /--dp 3: 2 ranks are not divisible by 3/],
   [`plan ${model} --ranks 2 --batch 4 --shards all`, /--shards all is not one of replicate, optimizer/],
   [`plan ${model} --ranks 2 --batch 4 --memory much`, /Write bytes, such as 8e9, 20GB/],
   [`plan ${model} --ranks 2 --batch 4 --machine ${model}`, /is not JSON/],

@@ -42,6 +42,9 @@ const settled = { usual: 8, outOf: 16, many: 3, manyRanks: 8 };
 /** Sizes of microbatches that are measured, at most, where none are named. */
 const mostSizes = 4;
 
+/** Percent below which steps are called equal: 0.0 is what would be printed. */
+const leastShown = 0.05;
+
 /** Runs the command; returns the exit code. */
 export async function plan(file: string, flags: PlanFlags): Promise<number> {
   await checkOutput(flags.picture);
@@ -87,7 +90,8 @@ export async function plan(file: string, flags: PlanFlags): Promise<number> {
         `  stage ${stage} on rank ${best.stageToRank[stage]}: ${namesOf(names)}${best.recompute[stage] === true ? ', computed again' : ''}`,
     ),
     '',
-    renderTimeline(planSimulation(best), { color: flags.color === true }),
+    'Timeline in milliseconds, memory in bytes',
+    renderTimeline(planSimulation(inMilliseconds(best)), { color: flags.color === true }),
     ...(isOpen ? besideOf(severalPipelines(planPipeline, options), result) : []),
   ].join('\n');
   process.stdout.write(`${text}\n`);
@@ -95,6 +99,23 @@ export async function plan(file: string, flags: PlanFlags): Promise<number> {
   if (flags.picture !== undefined) await writeResult(renderSvg(planSimulation(best)), flags.picture);
   if (out !== '-') process.stdout.write(`The best plan is in ${out}; pipewright run --plan ${out} runs it.\n`);
   return 0;
+}
+
+/** A plan whose times are milliseconds instead of seconds: for pictures. */
+function inMilliseconds(plan: PipelinePlan): PipelinePlan {
+  const ms = <T extends object>(from: T, names: readonly (keyof T)[], factor = 1000): Partial<T> =>
+    Object.fromEntries(
+      names.flatMap((name) => (typeof from[name] === 'number' ? [[name, from[name] * factor]] : [])),
+    ) as Partial<T>;
+  const slower = <T extends { readonly latency?: number | undefined; readonly bandwidth?: number | undefined }>(
+    link: T,
+  ): T => ({ ...link, ...ms(link, ['latency']), ...ms(link, ['bandwidth'], 1 / 1000) });
+  const { links } = plan.machine;
+  return {
+    ...plan,
+    costs: plan.costs.map((stage) => ({ ...stage, ...ms(stage, ['F', 'I', 'W', 'B', 'inputGradient']) })),
+    machine: { ...slower(plan.machine), ...(links === undefined ? {} : { links: links.map(slower) }) },
+  };
 }
 
 /** The best plans with the costs of their own stages, in the order that these give. */
@@ -112,10 +133,12 @@ async function settleBest(result: PlanResult, meter: Meter): Promise<PipelinePla
     const lead = second === undefined ? 0 : 100 * (second.predicted.step / first.predicted.step - 1);
     const place =
       i > 0
-        ? `${longer.toFixed(1)}% longer than the best`
+        ? longer < leastShown
+          ? 'equal to the best'
+          : `${longer.toFixed(1)}% longer than the best`
         : second === undefined
           ? 'the only one that fits'
-          : `${lead.toFixed(1)}% ahead of ${second.schedule}`;
+          : `${lead < leastShown ? 'equal to' : `${lead.toFixed(1)}% ahead of`} ${second.schedule}`;
     const again = one.recompute.filter(Boolean).length;
     return {
       ...one,
@@ -157,7 +180,7 @@ function machineOf(flags: PlanFlags): PlanMachine {
 function degreesOf({ dp = [1], ranks }: PlanFlags): PlanOptions['replicas'] {
   if (dp === 'all') return dp;
   const wrong = dp.find((each) => ranks % each !== 0);
-  if (wrong !== undefined) throw new UsageError(`--dp ${wrong}: ${ranks} ranks are no multiple of it`);
+  if (wrong !== undefined) throw new UsageError(`--dp ${wrong}: ${ranks} ranks are not divisible by ${wrong}`);
   return dp;
 }
 
@@ -170,7 +193,7 @@ function onePipeline(planPipeline: Plan, options: PlanOptions): PlanResult {
   } catch (error) {
     const replicas = severalPipelines(planPipeline, options)?.dataParallel?.replicas;
     if (replicas !== undefined)
-      (error as Error).message += `; ${replicas} pipelines beside each other fit: --dp ${replicas}`;
+      (error as Error).message += `; ${replicas} data-parallel pipelines would fit: --dp ${replicas}`;
     throw error;
   }
 }
@@ -211,11 +234,13 @@ function rowsOf({ rows, batch, ranks }: PlanFlags, fixed: number | null): number
   const fits = (each: number): boolean => batch % each === 0;
   if (fixed !== null) {
     if (!fits(fixed))
-      throw new UsageError(`the model takes ${fixed} rows, and a batch of ${batch} is no multiple of that`);
+      throw new UsageError(
+        `the model takes ${fixed} rows at a time; --batch: ${batch} rows are not divisible by ${fixed}`,
+      );
     return [fixed];
   }
   const wrong = rows?.find((each) => !fits(each));
-  if (wrong !== undefined) throw new UsageError(`--rows ${wrong}: a batch of ${batch} rows is no multiple of it`);
+  if (wrong !== undefined) throw new UsageError(`--rows ${wrong}: ${batch} rows are not divisible by ${wrong}`);
   if (rows !== undefined) return [...rows];
   const powers = Array.from({ length: 20 }, (_, i) => 2 ** i).filter((each) => fits(each) && batch / each >= ranks);
   return powers.length === 0 ? [1] : powers.slice(-mostSizes);

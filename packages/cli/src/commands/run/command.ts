@@ -12,7 +12,7 @@ export function registerRunCommand(program: Command): void {
     .argument('[args...]', "the script's own arguments")
     .option(
       '-n, --ranks <n>',
-      'ranks on this machine; without it, be the rank that torchrun, srun or mpirun says',
+      'ranks on this machine; without it, run as one rank started by torchrun, srun or mpirun',
       count,
     )
     .option('--processes', 'a process for each rank (default)')
@@ -28,7 +28,7 @@ export function registerRunCommand(program: Command): void {
     .option('--interface <name>', 'network interface of ranks and launchers (default: the one towards machine 0)')
     .option(
       '--secret <text>',
-      'what only the machines of this run know (default: PIPEWRIGHT_SECRET; machine 0 makes one); others can see it in a list of processes',
+      'shared secret of the machines in this run (default: PIPEWRIGHT_SECRET; machine 0 makes one); others can see it in a list of processes',
     )
     .option('--secret-file <file>', 'a file with the secret that all machines can read; machine 0 makes it')
     .option('--timeout <seconds>', 'time limit of every wait for another rank (default 300)', seconds)
@@ -55,7 +55,7 @@ Examples:
   pipewright run -n 4 --threads train.ts                     4 threads of one process
   pipewright run -n 2 --nnodes 2 --node-rank 0 --master-addr 10.0.0.1 --secret-file ~/run1.secret train.ts
                                                              2 ranks on each of 2 machines
-  pipewright run --plan plan.json --threads train.ts         as planned; says how far the prediction was off
+  pipewright run --plan plan.json --threads train.ts         follow the plan and report the prediction error
   torchrun --nproc-per-node 4 --no-python npx pipewright run train.ts
   srun --ntasks 8 npx pipewright run train.ts                under other launchers
 `,

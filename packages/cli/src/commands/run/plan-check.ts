@@ -9,9 +9,12 @@ import {
   liveRankOf,
   type PipelinePlan,
   parseLiveLine,
+  planSchedule,
+  plural,
   type Recording,
   readPlan,
   refitPlan,
+  Schedule,
 } from '@pipewright/schedule';
 import { writeResult } from '../../shared/output.ts';
 import { readText } from '../../shared/source.ts';
@@ -64,15 +67,30 @@ export function readRun(folder: string): Recording | null {
   return reader.recording();
 }
 
-/** Prints the comparison; with `refit`, writes the plan with the costs of the run. */
-export async function reportPlan(plan: PipelinePlan, folder: string, refit: string | undefined): Promise<void> {
+/** Prints the comparison; with `--refit`, writes the plan with the costs of the run. */
+export async function reportPlan(plan: PipelinePlan, folder: string, flags: PlanRunFlags): Promise<void> {
   const recording = readRun(folder);
   if (recording === null) {
     console.error('pipewright: no step was recorded on all ranks, so there is nothing to compare the plan with');
     return;
   }
+  const other = otherSchedule(plan, recording);
+  if (other !== null) {
+    console.error(`pipewright: this run did not follow ${flags.plan}: it ran ${other}; use givenPlan()`);
+    return;
+  }
   console.log(formatComparison(comparePlan(plan, recording)));
-  if (refit === undefined) return;
-  await writeResult(`${JSON.stringify(refitPlan(plan, recording), null, 2)}\n`, refit);
-  console.log(`The plan with the costs of this run is in ${refit}.`);
+  if (flags.refit === undefined) return;
+  await writeResult(`${JSON.stringify(refitPlan(plan, recording), null, 2)}\n`, flags.refit);
+  console.log(`The plan with the costs of this run is in ${flags.refit}.`);
+}
+
+/** What was run, where it is not what the plan says; null where it is. */
+function otherSchedule(plan: PipelinePlan, recording: Recording): string | null {
+  const planned = planSchedule(plan);
+  const { name, ranks, stages, microbatches } = Schedule.fromJSON(recording.schedule);
+  const hasSameShape = ranks === planned.ranks && stages === planned.stages;
+  if (hasSameShape && name === planned.name && microbatches === planned.microbatches) return null;
+  const shape = hasSameShape ? '' : `${plural(stages, 'stage')} on ${plural(ranks, 'rank')} and `;
+  return `${name} with ${shape}${plural(microbatches, 'microbatch', 'microbatches')}`;
 }

@@ -47,8 +47,8 @@ test('help', () =>
       args                  the script's own arguments
 
     Options:
-      -n, --ranks <n>       ranks on this machine; without it, be the rank that
-                            torchrun, srun or mpirun says
+      -n, --ranks <n>       ranks on this machine; without it, run as one rank
+                            started by torchrun, srun or mpirun
       --processes           a process for each rank (default)
       --threads             a thread for each rank: starts faster, tensors are
                             passed without copying
@@ -61,7 +61,7 @@ test('help', () =>
                             a free one, or 29500)
       --interface <name>    network interface of ranks and launchers (default: the
                             one towards machine 0)
-      --secret <text>       what only the machines of this run know (default:
+      --secret <text>       shared secret of the machines in this run (default:
                             PIPEWRIGHT_SECRET; machine 0 makes one); others can see
                             it in a list of processes
       --secret-file <file>  a file with the secret that all machines can read;
@@ -87,7 +87,7 @@ test('help', () =>
       pipewright run -n 4 --threads train.ts                     4 threads of one process
       pipewright run -n 2 --nnodes 2 --node-rank 0 --master-addr 10.0.0.1 --secret-file ~/run1.secret train.ts
                                                                  2 ranks on each of 2 machines
-      pipewright run --plan plan.json --threads train.ts         as planned; says how far the prediction was off
+      pipewright run --plan plan.json --threads train.ts         follow the plan and report the prediction error
       torchrun --nproc-per-node 4 --no-python npx pipewright run train.ts
       srun --ntasks 8 npx pipewright run train.ts                under other launchers
 
@@ -207,6 +207,15 @@ describe('two machines', () => {
 describe('what cannot be carried out is refused', () => {
   test.each([
     ['run', "missing required argument 'script'"],
+    [
+      'run train.ts --ranks 4',
+      "--ranks comes before the script, since what follows it is the script's: pipewright run -n 4 train.ts",
+    ],
+    ['run train.ts --lr 1 -n=3', 'pipewright run -n 3 train.ts'],
+    ['run -n 2 torch.csv', 'torch.csv is neither JavaScript nor TypeScript; name a script such as train.ts'],
+    ['studio --port 99999', 'It must be a whole number from 1 to 65535.'],
+    ['schedule 1F1B -p 4 -m 8 --stages 4', 'There is no --stages here; give --stages-per-rank.'],
+    ['schedule 1F1B', '--ranks and --microbatches missing for 1F1B; for example --ranks 4 --microbatches 8'],
     ['run train.ts', 'say how many ranks, for example: pipewright run -n 4 train.ts'],
     ['run -n 0 train.ts', 'It must be a whole number of at least 1.'],
     ['run -n 2 nothing.ts', 'there is no file '],

@@ -1,5 +1,6 @@
 /** @file `pipewright run`: starts the ranks of a script on this machine, or is itself a rank that another launcher started. */
 import { constants } from 'node:os';
+import { extname } from 'node:path';
 import type { Launched, LaunchOptions } from 'pipewright/launch';
 import { UsageError } from '../../shared/usage-error.ts';
 import { openPlan, type PlanRunFlags, ranksOf } from './plan-check.ts';
@@ -28,7 +29,7 @@ export async function run(script: string, args: readonly string[], flags: RunFla
   const { formatRecovery, formatRestart, isRank, LaunchError, launch, runRank } = await import('pipewright/launch');
   const plan = openPlan(flags);
   if (flags.ranks === undefined && plan === null) {
-    if (!isRank()) throw new UsageError('say how many ranks, for example: pipewright run -n 4 train.ts');
+    if (!isRank()) throw new UsageError(whichRanks(script, args));
     await runRank(script, { args });
     return Number(process.exitCode ?? 0);
   }
@@ -66,6 +67,14 @@ export async function run(script: string, args: readonly string[], flags: RunFla
   }
 }
 
+/** What to write where the number of ranks is missing; one that comes after the script belongs to the script. */
+function whichRanks(script: string, args: readonly string[]): string {
+  const at = args.findIndex((arg) => /^(-n|--ranks)(=|\d|$)/.test(arg));
+  if (at < 0) return 'say how many ranks, for example: pipewright run -n 4 train.ts';
+  const number = /\d+$/.exec(args[at]!)?.[0] ?? args[at + 1] ?? '4';
+  return `--ranks comes before the script, since what follows it is the script's: pipewright run -n ${number} ${script}`;
+}
+
 /** Starts; what is wrong with the options is wrong with the command line. */
 function start(body: () => Launched): Launched {
   try {
@@ -95,6 +104,9 @@ function withFlags(message: string): string {
 }
 
 function launchOptions(script: string, args: readonly string[], flags: RunFlags): LaunchOptions {
+  const ending = extname(script);
+  if (ending !== '' && !/^\.[cm]?[jt]sx?$/.test(ending))
+    throw new UsageError(`${script} is neither JavaScript nor TypeScript; name a script such as train.ts`);
   if (flags.threads === true && flags.processes === true)
     throw new UsageError('--threads and --processes exclude each other; give one of them');
   const { nnodes = 1, timeout, grace, cores } = flags;

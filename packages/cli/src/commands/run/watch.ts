@@ -51,7 +51,7 @@ export async function openWatch(flags: WatchFlags & PlanRunFlags, plan: Pipeline
         await new Promise((done) => setTimeout(done, lastWordMs));
         await studio.close();
       }
-      if (plan !== null && error === null) await reportPlan(plan, folder, flags.refit);
+      if (plan !== null && error === null) await reportPlan(plan, folder, flags);
       if (flags.live === undefined) rmSync(folder, { recursive: true, force: true });
     },
   };

@@ -84,7 +84,7 @@ test('what cannot be done is said', () => {
     [`${model} --at layer.1:end`, "the graph has no module 'layer.1' (did you mean 'layers.1'?)"],
     [`${model} --stages 2 --size s0=8`, "there is no dynamic size 's0'; all sizes are fixed"],
     [`${model} --stages 2 --size s0`, 'Write a name and a number'],
-    [`${model} --stages 99`, 'which make at most'],
+    [`${model} --stages 99`, 'the model can be split into at most'],
     [`${model} --stages 0`, 'It must be a whole number of at least 1'],
     [`${model} --format dot`, 'Allowed choices are table, json, svg'],
   ] as const) {
@@ -92,5 +92,13 @@ test('what cannot be done is said', () => {
     expect(err).toContain(message);
     expect(code).toBe(2);
   }
-  expect(cli('split nothing.pt2')).toMatchObject({ code: 1 });
+  expect(cli('split nothing.pt2')).toMatchObject({ code: 2 });
+});
+
+test('split says what to give where the model has no split points', () => {
+  expect(cli(`split ${file('mlp.pt2')}`)).toEqual({
+    code: 2,
+    out: '',
+    err: 'pipewright: no split points in the model; give --stages N or --at\n',
+  });
 });

@@ -29,6 +29,8 @@ export async function split(file: string, flags: SplitFlags): Promise<number> {
     multiUse: flags.multiUse,
     shared: flags.shared,
   });
+  if (flags.stages === undefined && flags.at === undefined && pipe.numStages === 1)
+    throw new UsageError('no split points in the model; give --stages N or --at');
   const report = describePipe(pipe, flags.size ?? {});
   const title = `${file.replace(/^.*[/\\]/, '')} in ${pipe.numStages} ${pipe.numStages === 1 ? 'stage' : 'stages'}`;
   if (flags.format === 'json') await writeResult(`${JSON.stringify(report, null, 2)}\n`, flags.out);

@@ -1,6 +1,6 @@
 /** @file Registers `pipewright studio`. */
 import type { Command } from 'commander';
-import { count } from '../../shared/flags.ts';
+import { port } from '../../shared/flags.ts';
 import type { StudioFlags } from './run.ts';
 
 /** Adds the command to the program. */
@@ -11,7 +11,7 @@ export function registerStudioCommand(program: Command): void {
       'a page to explore, edit and compare schedules, open recordings and traces, and watch a job (a folder written by `run --live`)',
     )
     .option('--export <file>', 'write the page with what it shows into one HTML file instead of serving it')
-    .option('--port <port>', 'port to serve on (default: a free one)', count)
+    .option('--port <port>', 'port to serve on (default: a free one)', port)
     .option('--host <address>', 'address to serve on (default 127.0.0.1: only this machine)')
     .addHelpText(
       'after',

@@ -9,7 +9,7 @@ import { refuseShape, type ScheduleDefinition } from './definition.ts';
 export const oneFOneB: ScheduleDefinition = {
   name: '1F1B',
   aliases: ['Schedule1F1B', 'OneFOneB', 'PipeDreamFlush'],
-  summary: 'One forward, one backward: as fast as GPipe, but at most one activation per later stage is kept.',
+  summary: 'One forward, one backward: as fast as GPipe, but keeps at most one activation for each remaining stage.',
   placement: 'loop',
   stagesPerRank: { default: 1, least: 1, most: 1 },
   inTorch: true,

@@ -7,7 +7,8 @@ import { handcrafted } from './zb-handcrafted.ts';
 export const zbh1: ScheduleDefinition = {
   name: 'ZBH1',
   aliases: ['ZeroBubbleH1'],
-  summary: 'Backward in two halves, weight work put off: a third of the bubble of 1F1B at F = I = W, with its memory.',
+  summary:
+    'Backward in two halves, weight gradients deferred: a third of the bubble of 1F1B at F = I = W, with its memory.',
   placement: 'loop',
   stagesPerRank: { default: 1, least: 1, most: 1 },
   inTorch: false,
