@@ -475,9 +475,9 @@ export class PipelineRuntime<
   ): { step: StepState; refused: Error | null } {
     for (const stage of this.stages) stage.clearRuntimeStates();
     this.overlap.reset?.();
-    const { rank, toldRank, stages, microbatches, options, loss, parallel, clips } = this;
+    const { rank, toldRank, stages, microbatches, options, loss, parallel, clips, ties } = this;
     const { work, refused } = startWork(input, {
-      ...{ where, rank, toldRank, stages, microbatches, options, loss, parallel, clips, training, wrong },
+      ...{ where, rank, toldRank, stages, microbatches, options, loss, parallel, clips, ties, training, wrong },
       mayRefuse: (error) => {
         if (this.transport?.agree !== undefined) this.giveUp(error);
         return this.broken === null && this.context.mayRefuse;

@@ -4,7 +4,7 @@
  * optimizer, all copies stay equal.
  */
 import type { Schedule } from '@pipewright/schedule';
-import { noGrad, scope, type Tensor, unscoped } from '@pipewright/torch';
+import { type nn, noGrad, scope, type Tensor, unscoped } from '@pipewright/torch';
 import { PipelineError } from '../base/errors.ts';
 import { tieTags } from '../base/tags.ts';
 import type { PipelineStage } from '../stage/pipeline-stage.ts';
@@ -16,6 +16,10 @@ import type { Transport } from './transport/transport.ts';
 interface Holder {
   readonly stage: number;
   readonly rank: number;
+  /** Its name in the stage. */
+  readonly path: string;
+  /** The module of the stage, where this rank holds it. */
+  readonly module: nn.Module | null;
   /** The copy itself, where this rank holds it. */
   readonly parameter: Tensor | null;
 }
@@ -52,10 +56,10 @@ export class Ties {
     const byName = new Map<string, Holder[]>();
     for (const { stage, ties } of descriptions) {
       for (const [parameter, name] of Object.entries(ties)) {
+        const module = local.get(stage) ?? null;
         const holder: Holder = {
-          stage,
-          rank: schedule.stageToRank[stage]!,
-          parameter: local.get(stage)?.getParameter(parameter) ?? null,
+          ...{ stage, rank: schedule.stageToRank[stage]!, path: parameter, module },
+          parameter: module?.getParameter(parameter) ?? null,
         };
         byName.set(name, [...(byName.get(name) ?? []), holder]);
       }
@@ -80,6 +84,18 @@ export class Ties {
   /** All copies of this rank. */
   parameters(): Set<Tensor> {
     return this.copies();
+  }
+
+  /** Before a training step: refuses copies that were replaced since the first step, because nobody would sum their gradients. */
+  check(): void {
+    for (const { name, holders } of this.groups)
+      for (const { stage, path, module, parameter } of holders)
+        if (module !== null && module.getParameter(path) !== parameter)
+          throw new PipelineError(
+            'TIE_MISMATCH',
+            `step: the tied parameter '${name}' ('${path}' of stage ${stage}) was replaced by another one since the first step, and its gradients would not be summed over the stages; give the one that was there its new values with copy_, or make a new PipelineRuntime on all ranks`,
+            { stage, parameter: path, tie: name },
+          );
   }
 
   /** Puts aside what earlier steps have accumulated, so that it is not summed again. */
