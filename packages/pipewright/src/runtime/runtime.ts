@@ -57,7 +57,7 @@ import type { Executors, PlannedAction } from './row/planned-action.ts';
 import { refuseRow } from './row/refusal.ts';
 import { type RankContext, StepState } from './row/step-state.ts';
 import { refusalReason, startWork } from './start-work.ts';
-import { Ties } from './ties.ts';
+import { frozenTies, Ties } from './ties.ts';
 import { openTransport } from './transport/open.ts';
 import type { Agreement, Transport } from './transport/transport.ts';
 
@@ -314,6 +314,7 @@ export class PipelineRuntime<
         (stage): ParallelDescription => ({
           ...stage.describe(),
           sharding: this.parallel?.sharding(stage.stageIndex) ?? null,
+          ...(this.lossFn !== undefined && { frozenTies: frozenTies(stage) }),
         }),
       ),
     );

@@ -86,9 +86,16 @@ export class Ties {
     return this.copies();
   }
 
-  /** Before a training step: refuses copies that were replaced since the first step, because nobody would sum their gradients. */
+  /** Before a training step: refuses copies of this rank that would become unlike, replaced ones and those that are frozen alone. */
   check(): void {
-    for (const { name, holders } of this.groups)
+    for (const { name, holders } of this.groups) {
+      const own = holders.filter(({ parameter }) => parameter !== null);
+      const frozen = own.find(({ parameter }) => !parameter!.requiresGrad);
+      const learned = own.find(({ parameter }) => parameter!.requiresGrad);
+      if (frozen !== undefined && learned !== undefined)
+        throw new PipelineError('TIE_MISMATCH', `step: ${frozenText(name, frozen.stage, `stage ${learned.stage}`)}`, {
+          ...{ stage: frozen.stage, parameter: frozen.path, tie: name },
+        });
       for (const { stage, path, module, parameter } of holders)
         if (module !== null && module.getParameter(path) !== parameter)
           throw new PipelineError(
@@ -96,6 +103,7 @@ export class Ties {
             `step: the tied parameter '${name}' ('${path}' of stage ${stage}) was replaced by another one since the first step, and its gradients would not be summed over the stages; give the one that was there its new values with copy_, or make a new PipelineRuntime on all ranks`,
             { stage, parameter: path, tie: name },
           );
+    }
   }
 
   /** Puts aside what earlier steps have accumulated, so that it is not summed again. */
@@ -114,6 +122,7 @@ export class Ties {
       scope(() => {
         for (const tie of this.groups) {
           const mine = this.sumOver(tie, (parameter) => parameter.grad);
+          if (mine !== null) checkLearned(tie);
           for (const parameter of copiesIn(tie)) parameter.grad = mine === null ? null : mine.clone();
         }
         this.giveBack();
@@ -156,6 +165,8 @@ export class Ties {
       const value = byRank.get(rank)?.shift() ?? null;
       if (value !== null) sum = sum === null ? value : sum.add(value);
     }
+    // While the others still wait, so that none of them goes on.
+    if (sum !== null) checkLearned(tie);
     for (const rank of others) this.send(rank, tags.spread, [sum]);
     return sum;
   }
@@ -200,6 +211,25 @@ export class Ties {
   private send(peer: number, tag: number, tensors: readonly (Tensor | null)[]): void {
     this.transport!.send({ peer, tag }, { tensors });
   }
+}
+
+/** Names of the ties whose copies on a stage are frozen. */
+export function frozenTies({ module, ties }: PipelineStage): string[] {
+  return Object.entries(ties).flatMap(([path, name]) => (module.getParameter(path).requiresGrad ? [] : [name]));
+}
+
+/** Says that copies of a tied parameter are not learned alike. */
+export function frozenText(tie: string, stage: number, elsewhere: string): string {
+  return `the tied parameter '${tie}' is frozen on stage ${stage} and learned on ${elsewhere}, so that its copies would not stay equal; freeze it on all stages that hold it (requiresGrad_(false)), or on none`;
+}
+
+/** Refuses a gradient of other stages for a copy that is frozen here. */
+function checkLearned({ name, holders }: TieGroup): void {
+  const frozen = holders.find(({ parameter }) => parameter?.requiresGrad === false);
+  if (frozen === undefined) return;
+  throw new PipelineError('TIE_MISMATCH', `step: ${frozenText(name, frozen.stage, 'another stage')}`, {
+    ...{ stage: frozen.stage, parameter: frozen.path, tie: name },
+  });
 }
 
 function copiesIn(tie: TieGroup): Set<Tensor> {

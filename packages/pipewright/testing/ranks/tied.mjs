@@ -8,17 +8,27 @@ import { runAsProgram } from './program.mjs';
 
 const WIDTH = 3;
 
+/** Puts a new parameter in the place of the weight. @param {nn.Linear} module */
+function replace(module) {
+  module.weight = new nn.Parameter(ones([WIDTH, WIDTH]).mul(0.3));
+}
+
 /**
- * What happens before the second step, by name.
- * @type {Record<string, (module: nn.Linear, rank: number) => void>}
+ * What happens before each step, by name.
+ * @type {Record<string, (module: nn.Linear, rank: number, step: number) => void>}
  */
 const events = {
-  'replaced on all stages': (module) => {
-    module.weight = new nn.Parameter(ones([WIDTH, WIDTH]).mul(0.3));
+  'replaced on all stages': (module, _, step) => {
+    if (step === 1) replace(module);
   },
-  'replaced on stage 1': (module, rank) => {
-    if (rank === 1) module.weight = new nn.Parameter(ones([WIDTH, WIDTH]).mul(0.3));
+  'replaced on stage 1': (module, rank, step) => {
+    if (rank === 1 && step === 1) replace(module);
   },
+  'frozen on stage 0 at first': (module, rank, step) => void module.weight.requiresGrad_(rank !== 0 || step > 0),
+  'frozen on stage 1 at first': (module, rank, step) => void module.weight.requiresGrad_(rank !== 1 || step > 0),
+  'frozen on all stages later': (module, _, step) => void module.weight.requiresGrad_(step === 0),
+  'frozen on stage 0 later': (module, rank, step) => void module.weight.requiresGrad_(rank !== 0 || step === 0),
+  'frozen on stage 1 later': (module, rank, step) => void module.weight.requiresGrad_(rank !== 1 || step === 0),
 };
 
 /** One case. @param {distributed.ProcessGroup} group @param {string} event */
@@ -40,18 +50,17 @@ function train(group, event) {
       try {
         runtime.step(x, { target: y });
       } catch (error) {
-        if (!(error instanceof PipelineError)) throw error;
-        ({ code, message } = error);
+        [code, message] = [error instanceof PipelineError ? error.code : 'OTHER', String(error)];
       }
       steps.push({ code, message, grad: module.weight.grad?.toArray() ?? null, weight: module.weight.toArray() });
       module.zeroGrad();
     };
     const runtime = make();
-    step(runtime);
-    happen(module, rank);
-    step(runtime);
-    // A new runtime goes on with what is there.
-    step(make());
+    for (let i = 0; i < 3; i++) {
+      happen(module, rank, i);
+      // A new runtime goes on with what is there.
+      step(i === 2 && event.startsWith('replaced') ? make() : runtime);
+    }
     return steps;
   });
 }
