@@ -20,6 +20,7 @@ import { customExecutor } from './custom.ts';
 import { debugHook } from './debug.ts';
 import { builtInExecutors } from './executors.ts';
 import { type ClipOptions, clipGradNorm, clippingText, type RankGradients } from './grad-norm.ts';
+import { HeldGradients } from './held-gradients.ts';
 import { checkBackwards, lowerFor, type ParallelDescription, resolveSchedule } from './lowering.ts';
 import {
   type AnyOptimizer,
@@ -100,8 +101,11 @@ export class PipelineRuntime<
   private hasBackwards = false;
   private capture: StepCapture | null = null;
   private steps = 0;
-  /** Losses of the steps since the last one of an optimizer. */
+  /** Losses of the steps since the last one of an optimizer, or since gradients were cleared. */
   private readonly lossLog = new LossLog();
+  private readonly held: HeldGradients;
+  /** Whether gradients of the last step wait in shards to be summed, where nobody sees them. */
+  private isUnsummed = false;
   private skipped = 0;
   /** How gradients were clipped since the last step. */
   private readonly clips: string[] = [];
@@ -113,6 +117,7 @@ export class PipelineRuntime<
   ) {
     checkOptions('PipelineRuntime', options, runtimeOptionNames);
     this.stages = checkStages(stages);
+    this.held = new HeldGradients(this.stages);
     this.options = options;
     this.lossFn = options.lossFn;
     this.loss = lossCaller(options.lossFn);
@@ -254,9 +259,9 @@ export class PipelineRuntime<
 
   /**
    * Clips the gradients where `maxNorm` is given and makes the step of an optimizer, or of several; but where a loss since the
-   * last one or the norm of all gradients is not finite, on whatever rank, all ranks leave parameters and optimizers as they
-   * are. Where a `scaler` scales the losses, the gradients are unscaled first, and `scaler.update()` afterwards moves the scale
-   * alike on all ranks. All ranks call it together.
+   * last one (or since gradients were cleared) or the norm of all gradients is not finite, on whatever rank, all ranks leave
+   * parameters and optimizers as they are. Where a `scaler` scales the losses, the gradients are unscaled first, and
+   * `scaler.update()` afterwards moves the scale alike on all ranks. All ranks call it together.
    *
    * @example const { skipped, reason } = runtime.stepOptimizer(optimizer, { maxNorm: 1 })
    */
@@ -375,6 +380,7 @@ export class PipelineRuntime<
           const sync = training && step.options.sync !== false;
           // Gradients of shards are known once they are summed over the group.
           const ties = training && (sync || this.level === null) ? this.ties : null;
+          if (training) this.forgetLosses(sync);
           if (training) this.parallel?.setAside();
           ties?.begin();
           this.parallel?.begin();
@@ -411,6 +417,14 @@ export class PipelineRuntime<
       this.steps++;
       rankStatus.set({ action: `${where} ended` });
     }
+  }
+
+  /** Losses of earlier steps do not count once their gradients were cleared. */
+  private forgetLosses(sync: boolean): void {
+    // A recording puts all gradients aside itself.
+    const isRecording = this.capture?.isRecording === true;
+    if (!this.lossLog.isEmpty && !this.isUnsummed && !isRecording && this.held.areCleared()) this.lossLog.clear();
+    this.isUnsummed = !sync && this.level !== null;
   }
 
   /** What reductions took after the row belongs to their actions. */
