@@ -1,4 +1,4 @@
-/** @file Which parameters of a rank have gradients when a step begins. */
+/** @file Which parameters of a rank have gradients when a step begins: what of it is new is known when it fails. */
 import { scope, type Tensor } from '@pipewright/torch';
 import type { PipelineStage } from '../stage/pipeline-stage.ts';
 
@@ -7,6 +7,7 @@ export class HeldGradients {
   private readonly stages: readonly PipelineStage[];
   /** Known since the first step: to walk through all modules in every step would cost more than all the rest. */
   private known: readonly Tensor[] | null = null;
+  private without: readonly Tensor[] = [];
 
   constructor(stages: readonly PipelineStage[]) {
     this.stages = stages;
@@ -15,6 +16,22 @@ export class HeldGradients {
   /** Whether something is learned here, and nothing of it has a gradient. */
   areCleared(): boolean {
     return this.parameters.some(({ requiresGrad }) => requiresGrad) && this.empty().length === this.parameters.length;
+  }
+
+  /** A step begins. */
+  begin(): void {
+    this.without = this.empty();
+  }
+
+  /** The step has ended well: all that it has added stays. */
+  end(): void {
+    this.without = [];
+  }
+
+  /** The step has failed: what had no gradient has none. Gradients that the step was to be added to have parts of it. */
+  undo(): void {
+    for (const parameter of this.without) parameter.grad = null;
+    this.end();
   }
 
   private get parameters(): readonly Tensor[] {

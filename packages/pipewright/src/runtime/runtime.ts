@@ -383,6 +383,8 @@ export class PipelineRuntime<
           if (training) this.forgetLosses(sync);
           if (training) this.parallel?.setAside();
           ties?.begin();
+          // Elsewhere a step that fails is the last one.
+          if (training && this.group === null && this.parallel === null) this.held.begin();
           this.parallel?.begin();
           if (refused === null) refused = walk(row, step);
           else refuseRow(row, 0, step, this.reasonOf(refused));
@@ -394,6 +396,7 @@ export class PipelineRuntime<
           for (const hook of this.hooks) hook.afterStep?.(where, this.steps);
           this.recorder?.endStep(() => meanOf(step.losses));
           if (training) this.lossLog.add(step.losses);
+          this.held.end();
         } catch (error) {
           this.recorder?.failStep();
           // A recording that fails is no step that fails: nothing of it was on its way.
@@ -520,6 +523,7 @@ export class PipelineRuntime<
   /** Forgets what a step that failed has left. */
   private abandon(): void {
     for (const stage of this.stages) stage.clearRuntimeStates();
+    this.held.undo();
     this.ties?.giveBack();
     this.transport?.endStep?.(true);
   }
