@@ -246,7 +246,8 @@ export class PipelineRuntime<
 
   /**
    * Scales the gradients of the whole model so that their norm over all ranks is at most `maxNorm`; tied parameters count
-   * once. All ranks call it together. Returns the norm before.
+   * once. All ranks call it together. Returns the norm before. Gradients of a loss that a `scaler` has scaled are unscaled
+   * first, with `scaler.unscale_(optimizer)`; or give `maxNorm` to `stepOptimizer`, which does both.
    *
    * @example runtime.step(x, { target }); runtime.clipGradNorm_(1); optimizer.step()
    */
