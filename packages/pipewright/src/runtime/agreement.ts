@@ -3,9 +3,16 @@ import type { Schedule } from '@pipewright/schedule';
 import type { distributed } from '@pipewright/torch';
 import { PipelineError } from '../base/errors.ts';
 import type { StageDescription } from '../stage/wiring.ts';
+import { frozenText } from './ties.ts';
+
+/** A stage, as its rank describes it to the others. Plain JSON. */
+export interface AgreedStage extends StageDescription {
+  /** Names of the ties whose copies on the stage are frozen; left out where nothing is learned. */
+  readonly frozenTies?: readonly string[] | undefined;
+}
 
 /** One rank's part. Plain JSON. */
-interface RankDescription<Stage extends StageDescription = StageDescription> {
+interface RankDescription<Stage extends AgreedStage = AgreedStage> {
   readonly schedule: string;
   readonly stages: readonly Stage[];
 }
@@ -14,7 +21,7 @@ interface RankDescription<Stage extends StageDescription = StageDescription> {
  * Exchanges descriptions and checks them. All ranks come to the same verdict, so all of them fail, or none.
  * Returns the descriptions of all stages, by stage.
  */
-export function agree<Stage extends StageDescription>(
+export function agree<Stage extends AgreedStage>(
   group: distributed.ProcessGroup | null,
   schedule: Schedule,
   stages: readonly Stage[],
@@ -24,7 +31,12 @@ export function agree<Stage extends StageDescription>(
     group === null
       ? [mine]
       : (group.allGatherObject(mine as unknown as distributed.Json) as unknown as RankDescription<Stage>[]);
-  const problems = [...compareSchedules(ranks), ...checkPlacement(ranks, schedule), ...compareShapes(ranks)];
+  const problems = [
+    ...compareSchedules(ranks),
+    ...checkPlacement(ranks, schedule),
+    ...compareShapes(ranks),
+    ...compareFrozen(ranks),
+  ];
   if (problems.length > 0)
     throw new PipelineError('NO_AGREEMENT', `the ranks do not fit together: ${problems.join('; ')}`, { problems });
   return ranks.flatMap((rank) => rank.stages).sort((a, b) => a.stage - b.stage);
@@ -66,6 +78,16 @@ function compareShapes(ranks: readonly RankDescription[]): string[] {
     return [
       `stage ${source.stage} declares the outputs ${outputs.join(', ')}, stage ${stage} the inputs ${inputArgs.join(', ')}`,
     ];
+  });
+}
+
+/** Copies of a tied parameter are frozen on all stages that hold it, or on none. */
+function compareFrozen(ranks: readonly RankDescription[]): string[] {
+  const all = ranks.flatMap(({ stages }) => stages).filter(({ frozenTies }) => frozenTies !== undefined);
+  return [...new Set(all.flatMap(({ frozenTies }) => frozenTies!))].flatMap((tie) => {
+    const frozen = all.find(({ frozenTies }) => frozenTies!.includes(tie))!;
+    const learned = all.find(({ ties, frozenTies }) => Object.values(ties).includes(tie) && !frozenTies!.includes(tie));
+    return learned === undefined ? [] : [frozenText(tie, frozen.stage, `stage ${learned.stage}`)];
   });
 }
 

@@ -15,12 +15,13 @@ import {
 import { checkCount, show } from '../base/checks.ts';
 import { PipelineError } from '../base/errors.ts';
 import type { StageSharding } from '../parallel/data-parallel.ts';
-import { edgesOf, isChain, type StageDescription } from '../stage/wiring.ts';
+import { edgesOf, isChain } from '../stage/wiring.ts';
+import type { AgreedStage } from './agreement.ts';
 import type { AnyRuntimeOptions } from './options.ts';
 import { meshHint } from './planned.ts';
 
 /** What ranks tell each other of a stage: its wiring, and how it is sharded. */
-export interface ParallelDescription extends StageDescription {
+export interface ParallelDescription extends AgreedStage {
   readonly sharding?: StageSharding | null;
 }
 

@@ -57,6 +57,10 @@ export class LossLog {
     );
   }
 
+  get isEmpty(): boolean {
+    return this.zero === null;
+  }
+
   /** Whether all are finite. */
   areFinite(): boolean {
     return this.zero === null || Number(this.zero.item()) === 0;

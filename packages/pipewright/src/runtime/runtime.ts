@@ -20,6 +20,7 @@ import { customExecutor } from './custom.ts';
 import { debugHook } from './debug.ts';
 import { builtInExecutors } from './executors.ts';
 import { type ClipOptions, clipGradNorm, clippingText, type RankGradients } from './grad-norm.ts';
+import { HeldGradients } from './held-gradients.ts';
 import { checkBackwards, lowerFor, type ParallelDescription, resolveSchedule } from './lowering.ts';
 import {
   type AnyOptimizer,
@@ -57,7 +58,7 @@ import type { Executors, PlannedAction } from './row/planned-action.ts';
 import { refuseRow } from './row/refusal.ts';
 import { type RankContext, StepState } from './row/step-state.ts';
 import { refusalReason, startWork } from './start-work.ts';
-import { Ties } from './ties.ts';
+import { frozenTies, Ties } from './ties.ts';
 import { openTransport } from './transport/open.ts';
 import type { Agreement, Transport } from './transport/transport.ts';
 
@@ -100,8 +101,11 @@ export class PipelineRuntime<
   private hasBackwards = false;
   private capture: StepCapture | null = null;
   private steps = 0;
-  /** Losses of the steps since the last one of an optimizer. */
+  /** Losses of the steps since the last one of an optimizer, or since gradients were cleared. */
   private readonly lossLog = new LossLog();
+  private readonly held: HeldGradients;
+  /** Whether gradients of the last step wait in shards to be summed, where nobody sees them. */
+  private isUnsummed = false;
   private skipped = 0;
   /** How gradients were clipped since the last step. */
   private readonly clips: string[] = [];
@@ -113,6 +117,7 @@ export class PipelineRuntime<
   ) {
     checkOptions('PipelineRuntime', options, runtimeOptionNames);
     this.stages = checkStages(stages);
+    this.held = new HeldGradients(this.stages);
     this.options = options;
     this.lossFn = options.lossFn;
     this.loss = lossCaller(options.lossFn);
@@ -241,7 +246,8 @@ export class PipelineRuntime<
 
   /**
    * Scales the gradients of the whole model so that their norm over all ranks is at most `maxNorm`; tied parameters count
-   * once. All ranks call it together. Returns the norm before.
+   * once. All ranks call it together. Returns the norm before. Gradients of a loss that a `scaler` has scaled are unscaled
+   * first, with `scaler.unscale_(optimizer)`; or give `maxNorm` to `stepOptimizer`, which does both.
    *
    * @example runtime.step(x, { target }); runtime.clipGradNorm_(1); optimizer.step()
    */
@@ -254,9 +260,9 @@ export class PipelineRuntime<
 
   /**
    * Clips the gradients where `maxNorm` is given and makes the step of an optimizer, or of several; but where a loss since the
-   * last one or the norm of all gradients is not finite, on whatever rank, all ranks leave parameters and optimizers as they
-   * are. Where a `scaler` scales the losses, the gradients are unscaled first, and `scaler.update()` afterwards moves the scale
-   * alike on all ranks. All ranks call it together.
+   * last one (or since gradients were cleared) or the norm of all gradients is not finite, on whatever rank, all ranks leave
+   * parameters and optimizers as they are. Where a `scaler` scales the losses, the gradients are unscaled first, and
+   * `scaler.update()` afterwards moves the scale alike on all ranks. All ranks call it together.
    *
    * @example const { skipped, reason } = runtime.stepOptimizer(optimizer, { maxNorm: 1 })
    */
@@ -314,6 +320,7 @@ export class PipelineRuntime<
         (stage): ParallelDescription => ({
           ...stage.describe(),
           sharding: this.parallel?.sharding(stage.stageIndex) ?? null,
+          ...(this.lossFn !== undefined && { frozenTies: frozenTies(stage) }),
         }),
       ),
     );
@@ -374,8 +381,11 @@ export class PipelineRuntime<
           const sync = training && step.options.sync !== false;
           // Gradients of shards are known once they are summed over the group.
           const ties = training && (sync || this.level === null) ? this.ties : null;
+          if (training) this.forgetLosses(sync);
           if (training) this.parallel?.setAside();
           ties?.begin();
+          // Elsewhere a step that fails is the last one.
+          if (training && this.group === null && this.parallel === null) this.held.begin();
           this.parallel?.begin();
           if (refused === null) refused = walk(row, step);
           else refuseRow(row, 0, step, this.reasonOf(refused));
@@ -387,6 +397,7 @@ export class PipelineRuntime<
           for (const hook of this.hooks) hook.afterStep?.(where, this.steps);
           this.recorder?.endStep(() => meanOf(step.losses));
           if (training) this.lossLog.add(step.losses);
+          this.held.end();
         } catch (error) {
           this.recorder?.failStep();
           // A recording that fails is no step that fails: nothing of it was on its way.
@@ -410,6 +421,14 @@ export class PipelineRuntime<
       this.steps++;
       rankStatus.set({ action: `${where} ended` });
     }
+  }
+
+  /** Losses of earlier steps do not count once their gradients were cleared. */
+  private forgetLosses(sync: boolean): void {
+    // A recording puts all gradients aside itself.
+    const isRecording = this.capture?.isRecording === true;
+    if (!this.lossLog.isEmpty && !this.isUnsummed && !isRecording && this.held.areCleared()) this.lossLog.clear();
+    this.isUnsummed = !sync && this.level !== null;
   }
 
   /** What reductions took after the row belongs to their actions. */
@@ -475,9 +494,9 @@ export class PipelineRuntime<
   ): { step: StepState; refused: Error | null } {
     for (const stage of this.stages) stage.clearRuntimeStates();
     this.overlap.reset?.();
-    const { rank, toldRank, stages, microbatches, options, loss, parallel, clips } = this;
+    const { rank, toldRank, stages, microbatches, options, loss, parallel, clips, ties } = this;
     const { work, refused } = startWork(input, {
-      ...{ where, rank, toldRank, stages, microbatches, options, loss, parallel, clips, training, wrong },
+      ...{ where, rank, toldRank, stages, microbatches, options, loss, parallel, clips, ties, training, wrong },
       mayRefuse: (error) => {
         if (this.transport?.agree !== undefined) this.giveUp(error);
         return this.broken === null && this.context.mayRefuse;
@@ -505,6 +524,7 @@ export class PipelineRuntime<
   /** Forgets what a step that failed has left. */
   private abandon(): void {
     for (const stage of this.stages) stage.clearRuntimeStates();
+    this.held.undo();
     this.ties?.giveBack();
     this.transport?.endStep?.(true);
   }

@@ -5,6 +5,7 @@ import { noWork, type Preparing, prepareWork } from './batch.ts';
 import type { StepInput } from './capture.ts';
 import { StepRefused } from './row/refusal.ts';
 import type { StepWork } from './row/step-state.ts';
+import type { Ties } from './ties.ts';
 
 /** Who starts a step, and how it ends where that cannot be. */
 export interface Starting extends Omit<Preparing, 'totalRows' | 'replicas'> {
@@ -13,6 +14,8 @@ export interface Starting extends Omit<Preparing, 'totalRows' | 'replicas'> {
   readonly parallel: DataParallel | null;
   /** How gradients were clipped since the last step; empty once replicas have agreed on it. */
   readonly clips: string[];
+  /** What is summed over the stages after a training step. */
+  readonly ties: Ties | null;
   /** What was wrong with the call itself, where other ranks must learn of it. */
   readonly wrong: Error | null;
   /** Whether the ranks can go on when this one refuses the step. */
@@ -26,7 +29,7 @@ export function startWork(
   input: StepInput,
   starting: Starting,
 ): { readonly work: StepWork; readonly refused: Error | null } {
-  const { stages, parallel, training, clips, toldRank } = starting;
+  const { stages, parallel, training, clips, toldRank, ties } = starting;
   let hasAgreed = parallel === null;
   const holdsLast = stages.some((stage) => stage.isLast);
   const sync = input.options.sync !== false;
@@ -57,6 +60,7 @@ export function startWork(
   let work = noWork(input, preparing);
   try {
     if (refused === null && training) parallel?.checkLearned();
+    if (refused === null && training) ties?.check();
     if (refused === null) work = prepareWork(input, preparing);
     if (refused === null && !hasAgreed) totalRows(0);
   } catch (error) {

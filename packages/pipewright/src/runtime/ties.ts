@@ -4,7 +4,7 @@
  * optimizer, all copies stay equal.
  */
 import type { Schedule } from '@pipewright/schedule';
-import { noGrad, scope, type Tensor, unscoped } from '@pipewright/torch';
+import { type nn, noGrad, scope, type Tensor, unscoped } from '@pipewright/torch';
 import { PipelineError } from '../base/errors.ts';
 import { tieTags } from '../base/tags.ts';
 import type { PipelineStage } from '../stage/pipeline-stage.ts';
@@ -16,6 +16,10 @@ import type { Transport } from './transport/transport.ts';
 interface Holder {
   readonly stage: number;
   readonly rank: number;
+  /** Its name in the stage. */
+  readonly path: string;
+  /** The module of the stage, where this rank holds it. */
+  readonly module: nn.Module | null;
   /** The copy itself, where this rank holds it. */
   readonly parameter: Tensor | null;
 }
@@ -52,10 +56,10 @@ export class Ties {
     const byName = new Map<string, Holder[]>();
     for (const { stage, ties } of descriptions) {
       for (const [parameter, name] of Object.entries(ties)) {
+        const module = local.get(stage) ?? null;
         const holder: Holder = {
-          stage,
-          rank: schedule.stageToRank[stage]!,
-          parameter: local.get(stage)?.getParameter(parameter) ?? null,
+          ...{ stage, rank: schedule.stageToRank[stage]!, path: parameter, module },
+          parameter: module?.getParameter(parameter) ?? null,
         };
         byName.set(name, [...(byName.get(name) ?? []), holder]);
       }
@@ -82,6 +86,26 @@ export class Ties {
     return this.copies();
   }
 
+  /** Before a training step: refuses copies of this rank that would become unlike, replaced ones and those that are frozen alone. */
+  check(): void {
+    for (const { name, holders } of this.groups) {
+      const own = holders.filter(({ parameter }) => parameter !== null);
+      const frozen = own.find(({ parameter }) => !parameter!.requiresGrad);
+      const learned = own.find(({ parameter }) => parameter!.requiresGrad);
+      if (frozen !== undefined && learned !== undefined)
+        throw new PipelineError('TIE_MISMATCH', `step: ${frozenText(name, frozen.stage, `stage ${learned.stage}`)}`, {
+          ...{ stage: frozen.stage, parameter: frozen.path, tie: name },
+        });
+      for (const { stage, path, module, parameter } of holders)
+        if (module !== null && module.getParameter(path) !== parameter)
+          throw new PipelineError(
+            'TIE_MISMATCH',
+            `step: the tied parameter '${name}' ('${path}' of stage ${stage}) was replaced by another one since the first step, and its gradients would not be summed over the stages; give the one that was there its new values with copy_, or make a new PipelineRuntime on all ranks`,
+            { stage, parameter: path, tie: name },
+          );
+    }
+  }
+
   /** Puts aside what earlier steps have accumulated, so that it is not summed again. */
   begin(): void {
     for (const parameter of this.copies()) {
@@ -98,6 +122,7 @@ export class Ties {
       scope(() => {
         for (const tie of this.groups) {
           const mine = this.sumOver(tie, (parameter) => parameter.grad);
+          if (mine !== null) checkLearned(tie);
           for (const parameter of copiesIn(tie)) parameter.grad = mine === null ? null : mine.clone();
         }
         this.giveBack();
@@ -140,6 +165,8 @@ export class Ties {
       const value = byRank.get(rank)?.shift() ?? null;
       if (value !== null) sum = sum === null ? value : sum.add(value);
     }
+    // While the others still wait, so that none of them goes on.
+    if (sum !== null) checkLearned(tie);
     for (const rank of others) this.send(rank, tags.spread, [sum]);
     return sum;
   }
@@ -184,6 +211,25 @@ export class Ties {
   private send(peer: number, tag: number, tensors: readonly (Tensor | null)[]): void {
     this.transport!.send({ peer, tag }, { tensors });
   }
+}
+
+/** Names of the ties whose copies on a stage are frozen. */
+export function frozenTies({ module, ties }: PipelineStage): string[] {
+  return Object.entries(ties).flatMap(([path, name]) => (module.getParameter(path).requiresGrad ? [] : [name]));
+}
+
+/** Says that copies of a tied parameter are not learned alike. */
+export function frozenText(tie: string, stage: number, elsewhere: string): string {
+  return `the tied parameter '${tie}' is frozen on stage ${stage} and learned on ${elsewhere}, so that its copies would not stay equal; freeze it on all stages that hold it (requiresGrad_(false)), or on none`;
+}
+
+/** Refuses a gradient of other stages for a copy that is frozen here. */
+function checkLearned({ name, holders }: TieGroup): void {
+  const frozen = holders.find(({ parameter }) => parameter?.requiresGrad === false);
+  if (frozen === undefined) return;
+  throw new PipelineError('TIE_MISMATCH', `step: ${frozenText(name, frozen.stage, 'another stage')}`, {
+    ...{ stage: frozen.stage, parameter: frozen.path, tie: name },
+  });
 }
 
 function copiesIn(tie: TieGroup): Set<Tensor> {

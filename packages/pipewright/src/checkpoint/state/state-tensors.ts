@@ -117,6 +117,15 @@ export function clash(name: string, [first, second]: readonly [number, number]):
   );
 }
 
+/** The error for a parameter that two optimizers move. */
+function inTwo(name: string, [first, second]: readonly [number, number]): PipelineError {
+  return new PipelineError(
+    'CHECKPOINT_STATE',
+    `checkpoint: '${name}' is in optimizer ${first} and in optimizer ${second}, but a checkpoint holds what one optimizer remembers of a parameter; give each parameter to one optimizer, in a group of its own where it has other options`,
+    { name, optimizers: [first, second] },
+  );
+}
+
 /** What optimizers remember, by parameter name; `weights` says the names. */
 export function optimizerTensors(
   optimizers: readonly SavedOptimizer[],
@@ -125,10 +134,16 @@ export function optimizerTensors(
   const known = new Map(weights.map((weight) => [weight.tensor, weight]));
   const tensors: StateTensor[] = [];
   const groups: NamedGroup[] = [];
+  const movers = new Map<Tensor, number>();
   optimizers.forEach((optimizer, at) => {
     const { state, paramGroups } = optimizer.stateDict();
     const flat = optimizer.paramGroups.flatMap(({ params }) => params);
     const owners = flat.map((parameter) => known.get(parameter) ?? refuseParameter(at));
+    for (const { tensor, key } of owners) {
+      const other = movers.get(tensor) ?? at;
+      if (other !== at) throw inTwo(key, [other, at]);
+      movers.set(tensor, at);
+    }
     for (const [index, record] of Object.entries(state)) {
       const owner = owners[Number(index)]!;
       for (const [slot, tensor] of Object.entries(record as Record<string, Tensor>))

@@ -154,6 +154,21 @@ describe('what goes wrong', () => {
     ]);
   });
 
+  test('a parameter in two optimizers, whose states would be mixed', () => {
+    const { stages } = run;
+    const all = stages.module.parameters();
+    const make = (parameters: nn.Parameter[]): optim.SGD => new optim.SGD(parameters, { lr: 0.1, momentum: 0.9 });
+    const both = { stages, optimizer: [make(all), make(all.slice(2))] };
+    const message =
+      "'1.weight' is in optimizer 0 and in optimizer 1, but a checkpoint holds what one optimizer remembers of a parameter; give each parameter to one optimizer";
+    expect(() => saveCheckpoint(folder, { ...both, step: 1 })).toThrow(message);
+    expect(hasCheckpoint(folder)).toBe(false);
+    const apart = { stages, optimizer: [make(all.slice(0, 2)), make(all.slice(2))] };
+    saveCheckpoint(folder, { ...apart, step: 1 }).wait();
+    expect(() => loadCheckpoint(folder, both)).toThrow(message);
+    expect(loadCheckpoint(folder, apart).step).toBe(1);
+  });
+
   test('options that make no sense', () => {
     const calls: [unknown, string][] = [
       [{ ...run.state, step: -1 }, 'step is -1'],

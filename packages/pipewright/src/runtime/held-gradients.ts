@@ -1,0 +1,45 @@
+/** @file Which parameters of a rank have gradients when a step begins: what of it is new is known when it fails. */
+import { scope, type Tensor } from '@pipewright/torch';
+import type { PipelineStage } from '../stage/pipeline-stage.ts';
+
+/** The gradients of a rank's stages, as far as they are there. */
+export class HeldGradients {
+  private readonly stages: readonly PipelineStage[];
+  /** Known since the first step: to walk through all modules in every step would cost more than all the rest. */
+  private known: readonly Tensor[] | null = null;
+  private without: readonly Tensor[] = [];
+
+  constructor(stages: readonly PipelineStage[]) {
+    this.stages = stages;
+  }
+
+  /** Whether something is learned here, and nothing of it has a gradient. */
+  areCleared(): boolean {
+    return this.parameters.some(({ requiresGrad }) => requiresGrad) && this.empty().length === this.parameters.length;
+  }
+
+  /** A step begins. */
+  begin(): void {
+    this.without = this.empty();
+  }
+
+  /** The step has ended well: all that it has added stays. */
+  end(): void {
+    this.without = [];
+  }
+
+  /** The step has failed: what had no gradient has none. Gradients that the step was to be added to have parts of it. */
+  undo(): void {
+    for (const parameter of this.without) parameter.grad = null;
+    this.end();
+  }
+
+  private get parameters(): readonly Tensor[] {
+    this.known ??= [...new Set<Tensor>(this.stages.flatMap(({ module }) => module.parameters()))];
+    return this.known;
+  }
+
+  private empty(): readonly Tensor[] {
+    return scope(() => this.parameters.filter(({ grad }) => grad === null));
+  }
+}
