@@ -48,7 +48,7 @@ describe.skipIf(chromiumPath === undefined)('a step that does not end', () => {
 
       writeFileSync(file, '');
       await expect.poll(() => studio.text('.problem'), wait).toMatch(/The job failed: .*[Rr]ank 1.*step 9.*SIGKILL/s);
-      const said = (): Promise<string> => studio.text('.problem');
+      const said = (): Promise<string | null> => studio.text('.problem');
       await expect
         .poll(said, wait)
         .toContain('Rank 0 had done 6 of 8 actions of step 9, and waited for rank 1 (0RECV_B2).');
