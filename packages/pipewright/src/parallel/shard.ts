@@ -1,5 +1,6 @@
 /** @file A part of a parameter: where it lies in the whole, and who holds the other parts. */
 import type { distributed, nn } from '@pipewright/torch';
+import { markShard } from '@pipewright/torch/internal';
 
 /** The part of a parameter that this rank holds: the indices `offset` to `offset + length` along `dim`. */
 export interface Shard {
@@ -32,6 +33,7 @@ export function shardOf(parameter: nn.Parameter): Shard | null {
 /** Remembers how a parameter was cut. */
 export function setShard(parameter: nn.Parameter, shard: Shard): void {
   shards.set(parameter, shard);
+  if (shard.group.size > 1) markShard(parameter);
 }
 
 /** Which indices a rank gets of `size` along a dimension: equal parts, as `chunk` cuts them; the last ones may be smaller or empty. */
