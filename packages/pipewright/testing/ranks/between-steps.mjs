@@ -1,0 +1,148 @@
+// @ts-check
+/** @file Two ranks of tests that change a module or its gradients between steps: how far they then are from plain training. */
+
+import { distributed, manualSeed, nn, noGrad, optim, randn } from '@pipewright/torch';
+import { fullyShard, initDeviceMesh, PipelineRuntime, PipelineStage, withWholeParameters } from 'pipewright';
+import { runAsProgram } from './program.mjs';
+
+/** @typedef {import('@pipewright/torch').Tensor} Tensor */
+/** @typedef {import('pipewright').DeviceMesh} DeviceMesh */
+
+const ROWS = 4;
+const makeMesh = () => initDeviceMesh('cpu', [1, 2], ['pp', 'dp']);
+const makeNet = () => {
+  manualSeed(1);
+  return new nn.Sequential(new nn.Linear(4, 4), new nn.Tanh(), new nn.Linear(4, 1));
+};
+/** The rows of both ranks. @param {number} seed */
+const wholeBatch = (seed) => {
+  manualSeed(100 + seed);
+  return { x: randn([2 * ROWS, 4]), y: randn([2 * ROWS, 1]) };
+};
+/** The rows of this rank. @param {number} seed @returns {[Tensor, { target: Tensor }]} */
+const batch = (seed) => {
+  const { x, y } = wholeBatch(seed);
+  const from = ROWS * distributed.getRank();
+  return [x.narrow(0, from, ROWS), { target: y.narrow(0, from, ROWS) }];
+};
+const lossFn = (/** @type {Tensor} */ output, /** @type {Tensor} */ target) => nn.functional.mseLoss(output, target);
+
+/** @param {nn.Module} module @param {DeviceMesh} mesh @param {number} [microbatches] */
+function makeRuntime(module, mesh, microbatches = 2) {
+  const stage = new PipelineStage(module, 0, 1, { group: mesh.getGroup('pp') });
+  return new PipelineRuntime(stage, '1F1B', { microbatches, lossFn });
+}
+
+/** Plain gradients of the rows of both ranks. @param {nn.Module} module @param {number} seed */
+function plainBackward(module, seed) {
+  const { x, y } = wholeBatch(seed);
+  lossFn(/** @type {Tensor} */ (module.forward(x)), y).backward();
+}
+
+/** Weights after plain steps on these batches. @param {number[]} seeds */
+function plainWeights(...seeds) {
+  const net = makeNet();
+  const optimizer = makeOptimizer(net);
+  for (const seed of seeds) {
+    plainBackward(net, seed);
+    optimizer.step();
+    optimizer.zeroGrad();
+  }
+  return numbersOf(net.parameters());
+}
+
+const makeOptimizer = (/** @type {nn.Module} */ net) => new optim.SGD(net.parameters(), { lr: 0.1, momentum: 0.5 });
+const numbersOf = (/** @type {readonly Tensor[]} */ tensors) =>
+  tensors.flatMap((each) => /** @type {number[]} */ (each.detach().double().flatten().toArray()));
+const wholeNumbers = (/** @type {nn.Module} */ module) =>
+  withWholeParameters(module, () => numbersOf(module.parameters()));
+/** @param {number[]} a @param {number[]} b */
+const difference = (a, b) => Math.max(...a.map((value, i) => Math.abs(value - /** @type {number} */ (b[i]))));
+
+/** A sharded module, and what makes a step of its optimizer. @param {string} level */
+function sharded(level) {
+  const mesh = makeMesh();
+  const net = fullyShard(makeNet(), { mesh: mesh.get('dp'), level: /** @type {any} */ (level) });
+  const runtime = makeRuntime(net, mesh);
+  const optimizer = makeOptimizer(net);
+  const step = (/** @type {number[]} */ ...seeds) => {
+    for (const seed of seeds) {
+      runtime.step(...batch(seed));
+      optimizer.step();
+      optimizer.zeroGrad();
+    }
+  };
+  return { net, runtime, optimizer, step };
+}
+
+/** Shards get other memory after a step. @param {string} level @param {(net: nn.Module) => void} replace */
+function replaced(level, replace) {
+  const { net, step } = sharded(level);
+  step(1);
+  replace(net);
+  step(2, 3);
+  return difference(wholeNumbers(net), plainWeights(1, 2, 3));
+}
+
+/** @type {Record<string, (level: string) => unknown>} */
+const ofShards = {
+  'shards given by loadStateDict': (level) =>
+    replaced(level, (net) => {
+      const state = new Map([...net.stateDict()].map(([name, value]) => [name, value.clone()]));
+      net.loadStateDict(state, { assign: true });
+    }),
+  'shards given by vectorToParameters': (level) =>
+    replaced(level, (net) => {
+      const vector = noGrad(() => nn.utils.parametersToVector(net.parameters()).clone());
+      nn.utils.vectorToParameters(vector, net.parameters());
+    }),
+  'shards of another type and back': (level) => replaced(level, (net) => net.double().float()),
+};
+
+/** @type {Record<string, () => unknown>} */
+const ofPlaces = {
+  'shards with other strides': () =>
+    replaced('gradients', (net) => {
+      const weight = net.getParameter('0.weight');
+      weight.setData(noGrad(() => weight.t().contiguous().t()));
+    }),
+  'shards of another type': () => {
+    const { net, step } = sharded('optimizer');
+    try {
+      net.double();
+      step(1);
+    } finally {
+      net.float();
+      step(1);
+    }
+  },
+};
+
+/** What is replicated. @type {Record<string, () => unknown>} */
+const ofReplicas = {};
+
+/** @type {Record<string, () => unknown>} */
+export const scenarios = {
+  ...Object.fromEntries(
+    ['optimizer', 'gradients', 'parameters'].flatMap((level) =>
+      Object.entries(ofShards).map(([name, run]) => [`${name}, level ${level}`, () => run(level)]),
+    ),
+  ),
+  ...ofPlaces,
+  ...ofReplicas,
+};
+
+/** @param {string[]} names */
+export function main(names) {
+  distributed.initProcessGroup();
+  return names.map((name) => {
+    try {
+      return /** @type {() => unknown} */ (scenarios[name])();
+    } catch (error) {
+      const { code, message } = /** @type {Error & { code?: string }} */ (error);
+      return `${code} ${message}`;
+    }
+  });
+}
+
+await runAsProgram(import.meta.url, main);
