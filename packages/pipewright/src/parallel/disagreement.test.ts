@@ -17,6 +17,7 @@ const expected: Record<string, RegExp> = {
     /^NO_AGREEMENT replicate: rank 1 has the parameter 'bias', float32\[2\], where rank 0 has nothing more/,
   'buckets of replicas': /^NO_AGREEMENT replicate: bucketCapMb is 25 on rank 1 and 0.00001 on rank 0/,
   'buffers of replicas': /^NO_AGREEMENT replicate: broadcastBuffers is true on rank 1 and false on rank 0/,
+  'shared parameters of replicas': /^NO_AGREEMENT replicate: shareFrozen is true on rank 1 and false on rank 0/,
   'frozen parameters of replicas':
     /^NO_AGREEMENT replicate: the parameter '0.weight' is float32\[4, 4\], frozen on rank 1/,
   'units of shards':

@@ -34,7 +34,7 @@ export class GradientReduction implements DataParallel {
   readonly counts: Map<number, number> = new Map();
   readonly shardGroup = null;
   readonly lateReductions: Map<number, Waited> = new Map();
-  /** What replicas that are threads have in common. */
+  /** What replicas that are threads have in common, where they are asked to. */
   readonly frozen: SharedParameters = new SharedParameters();
 
   constructor(stages: readonly ParallelStage[]) {
@@ -53,7 +53,7 @@ export class GradientReduction implements DataParallel {
     for (const { stage, replication } of this.replications.values()) {
       compareReplicas(stage.module, replication);
       equalize(stage.module, replication);
-      this.frozen.share(stage.module, replication.group);
+      if (replication.shareFrozen) this.frozen.share(stage.module, replication.group);
     }
   }
 

@@ -19,6 +19,8 @@ export interface ReplicateOptions {
   readonly bucketCapMb?: number | undefined;
   /** Whether every step begins with the buffers of the first replica; default false: every replica has its own. */
   readonly broadcastBuffers?: boolean | undefined;
+  /** Replicas that are threads: one copy of frozen parameters for all of them, which nobody may write to; default false. */
+  readonly shareFrozen?: boolean | undefined;
 }
 
 /** What is known of a replicated module. */
@@ -26,6 +28,7 @@ export interface Replication {
   readonly group: distributed.ProcessGroup;
   readonly bucketBytes: number;
   readonly broadcastBuffers: boolean;
+  readonly shareFrozen: boolean;
 }
 
 const replicated = new WeakMap<nn.Module, Replication>();
@@ -43,10 +46,10 @@ export function replicate<Module extends nn.Module>(module: Module, options: Rep
     ['the options', options],
     '{ mesh } or { group }',
   );
-  checkOptions('replicate', options, ['mesh', 'group', 'bucketCapMb', 'broadcastBuffers']);
+  checkOptions('replicate', options, ['mesh', 'group', 'bucketCapMb', 'broadcastBuffers', 'shareFrozen']);
   if (!(module instanceof nn.Module))
     throw new PipelineError('BAD_INPUT', `replicate: the first argument is ${show(module)}; give a module`);
-  const { mesh, bucketCapMb = 25, broadcastBuffers = false } = options;
+  const { mesh, bucketCapMb = 25, broadcastBuffers = false, shareFrozen = false } = options;
   if (mesh !== undefined && (!(mesh instanceof DeviceMesh) || mesh.ndim !== 1))
     throw new PipelineError(
       'BAD_OPTION',
@@ -65,7 +68,9 @@ export function replicate<Module extends nn.Module>(module: Module, options: Rep
     throw new PipelineError('BAD_OPTION', "replicate: say which ranks are the replicas: { mesh: mesh.get('dp') }");
   if (!(typeof bucketCapMb === 'number' && bucketCapMb > 0))
     throw new PipelineError('BAD_OPTION', `replicate: bucketCapMb is ${show(bucketCapMb)}; give a number above 0`);
-  replicated.set(module, { group, bucketBytes: bucketCapMb * 2 ** 20, broadcastBuffers });
+  if (typeof shareFrozen !== 'boolean')
+    throw new PipelineError('BAD_OPTION', `replicate: shareFrozen is ${show(shareFrozen)}; give true or false`);
+  replicated.set(module, { group, bucketBytes: bucketCapMb * 2 ** 20, broadcastBuffers, shareFrozen });
   return module;
 }
 
@@ -85,10 +90,12 @@ export function replicatedInside(module: nn.Module): string | null {
 }
 
 /** Refuses replicas that differ, naming the first difference. */
-export function compareReplicas(module: nn.Module, { group, bucketBytes, broadcastBuffers }: Replication): void {
+export function compareReplicas(module: nn.Module, replication: Replication): void {
+  const { group, bucketBytes, broadcastBuffers, shareFrozen } = replication;
   const lines: Line[] = [
     ['bucketCapMb', String(bucketBytes / 2 ** 20)],
     ['broadcastBuffers', String(broadcastBuffers)],
+    ['shareFrozen', String(shareFrozen)],
     ...module
       .namedParameters()
       .map(

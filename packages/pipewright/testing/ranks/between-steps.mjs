@@ -2,7 +2,7 @@
 /** @file Two ranks of tests that change a module or its gradients between steps: how far they then are from plain training. */
 
 import { distributed, manualSeed, nn, noGrad, optim, randn } from '@pipewright/torch';
-import { fullyShard, initDeviceMesh, PipelineRuntime, PipelineStage, withWholeParameters } from 'pipewright';
+import { fullyShard, initDeviceMesh, PipelineRuntime, PipelineStage, replicate, withWholeParameters } from 'pipewright';
 import { runAsProgram } from './program.mjs';
 
 /** @typedef {import('@pipewright/torch').Tensor} Tensor */
@@ -36,7 +36,7 @@ function makeRuntime(module, mesh, microbatches = 2) {
 /** Plain gradients of the rows of both ranks. @param {nn.Module} module @param {number} seed */
 function plainBackward(module, seed) {
   const { x, y } = wholeBatch(seed);
-  lossFn(/** @type {Tensor} */ (module.forward(x)), y).backward();
+  lossFn(/** @type {Tensor} */ (module.forward(/** @type {never} */ (x))), y).backward();
 }
 
 /** Weights after plain steps on these batches. @param {number[]} seeds */
@@ -73,6 +73,24 @@ function sharded(level) {
     }
   };
   return { net, runtime, optimizer, step };
+}
+
+/** A student that learns, and a teacher that follows it. */
+class Taught extends nn.Module {
+  student = makeNet();
+  teacher = makeNet().requiresGrad_(false);
+  /** @param {Tensor} x */
+  forward(x) {
+    return this.student.forward(x).add(this.teacher.forward(x));
+  }
+  follow() {
+    const learned = this.student.parameters();
+    noGrad(() =>
+      this.teacher.parameters().forEach((parameter, i) => {
+        parameter.mul_(0.5).add_(/** @type {Tensor} */ (learned[i]), { alpha: 0.5 });
+      }),
+    );
+  }
 }
 
 /** Shards get other memory after a step. @param {string} level @param {(net: nn.Module) => void} replace */
@@ -119,7 +137,24 @@ const ofPlaces = {
 };
 
 /** What is replicated. @type {Record<string, () => unknown>} */
-const ofReplicas = {};
+const ofReplicas = {
+  'a frozen teacher that each replica updates': () => {
+    const mesh = makeMesh();
+    const [net, plain] = [replicate(new Taught(), { mesh: mesh.get('dp') }), new Taught()];
+    const [optimizer, other] = [makeOptimizer(net.student), makeOptimizer(plain.student)];
+    const runtime = makeRuntime(net, mesh);
+    for (const seed of [1, 2, 3]) {
+      runtime.step(...batch(seed));
+      plainBackward(plain, seed);
+      for (const each of [optimizer, other]) {
+        each.step();
+        each.zeroGrad();
+      }
+      for (const each of [net, plain]) each.follow();
+    }
+    return difference(numbersOf(net.parameters()), numbersOf(plain.parameters()));
+  },
+};
 
 /** @type {Record<string, () => unknown>} */
 export const scenarios = {

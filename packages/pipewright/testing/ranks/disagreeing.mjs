@@ -60,6 +60,7 @@ export const scenarios = {
   'replicas with and without a parameter': () => replicated(new nn.Linear(4, 2, { bias: isOdd() })),
   'buckets of replicas': () => replicated(makeNet(), { bucketCapMb: isOdd() ? 25 : 1e-5 }),
   'buffers of replicas': () => replicated(makeNet(), { broadcastBuffers: isOdd() }),
+  'shared parameters of replicas': () => replicated(makeNet(), { shareFrozen: isOdd() }),
   'frozen parameters of replicas': () => {
     const net = makeNet();
     if (isOdd()) net.getParameter('0.weight').requiresGrad_(false);
