@@ -54,6 +54,8 @@ function plainWeights(...seeds) {
 const makeOptimizer = (/** @type {nn.Module} */ net) => new optim.SGD(net.parameters(), { lr: 0.1, momentum: 0.5 });
 const numbersOf = (/** @type {readonly Tensor[]} */ tensors) =>
   tensors.flatMap((each) => /** @type {number[]} */ (each.detach().double().flatten().toArray()));
+const gradsOf = (/** @type {nn.Module} */ module) =>
+  numbersOf(module.parameters().map(({ grad }) => /** @type {Tensor} */ (grad)));
 const wholeNumbers = (/** @type {nn.Module} */ module) =>
   withWholeParameters(module, () => numbersOf(module.parameters()));
 /** @param {number[]} a @param {number[]} b */
@@ -153,6 +155,18 @@ const ofReplicas = {
       for (const each of [net, plain]) each.follow();
     }
     return difference(numbersOf(net.parameters()), numbersOf(plain.parameters()));
+  },
+  'two runtimes that accumulate': () => {
+    const [mesh, plain] = [makeMesh(), makeNet()];
+    const net = replicate(makeNet(), { mesh: mesh.get('dp') });
+    const [two, four] = [makeRuntime(net, mesh), makeRuntime(net, mesh, 4)];
+    two.step(...batch(1));
+    four.step(...batch(2));
+    const [x, options] = batch(3);
+    two.step(x, { ...options, sync: false });
+    four.step(...batch(4));
+    for (const seed of [1, 2, 3, 4]) plainBackward(plain, seed);
+    return difference(gradsOf(net), gradsOf(plain));
   },
 };
 
