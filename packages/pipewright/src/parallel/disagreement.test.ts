@@ -32,6 +32,8 @@ const expected: Record<string, RegExp> = {
   'a part that is replicated': /^BAD_OPTION PipelineRuntime: '0' inside the module of stage 0 is replicated, but not/,
   'a parameter that is put there after the shards were made':
     /^BAD_INPUT step: the parameter '2.bias' of stage 0 is learned, but not sharded, and its gradients would not be summed/,
+  'a parameter that is put there after the first step of replicas':
+    /^BAD_INPUT step: the parameter '2.bias' of stage 0 is learned, but was put there after the first step.* new PipelineRuntime/,
   'a part that is sharded': /^BAD_INPUT step: the parameter '2.weight' of stage 0 is learned, but not sharded/,
   'an optimizer that took a step before the shards were made':
     /^STATE_DICT AdamW: parameter 0 is \[2, 4\] now, and was another one .*; make the optimizer after .* fullyShard/,

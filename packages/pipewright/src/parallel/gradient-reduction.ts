@@ -4,6 +4,7 @@
  */
 
 import { type distributed, noGrad, scope, type Tensor, unscoped } from '@pipewright/torch';
+import { PipelineError } from '../base/errors.ts';
 import { addWaits, beginWait, type Waited } from '../base/waited.ts';
 import { type Bucket, bucketsOf, pack, unpack } from './buckets.ts';
 import type { DataParallel, ParallelStage, Readiness, StepEnd } from './data-parallel.ts';
@@ -31,6 +32,8 @@ export class GradientReduction implements DataParallel {
   private tied: ReadonlySet<Tensor> = new Set();
   private readonly buckets = new Map<number, { learned: readonly Tensor[]; buckets: readonly Bucket[] }>();
   private readonly underWay: Reduction[] = [];
+  /** Parameters that had the same values on all replicas before the first step. */
+  private readonly equalized = new WeakSet<Tensor>();
   /** Reductions that were begun, by stage; for tests and reports. */
   readonly counts: Map<number, number> = new Map();
   readonly shardGroup = null;
@@ -54,11 +57,23 @@ export class GradientReduction implements DataParallel {
     for (const { stage, replication } of this.replications.values()) {
       compareReplicas(stage.module, replication);
       equalize(stage.module, replication);
+      for (const parameter of stage.module.parameters()) this.equalized.add(parameter);
       if (replication.shareFrozen) this.frozen.share(stage.module, replication.group);
     }
   }
 
-  checkLearned(): void {}
+  checkLearned(): void {
+    const isNew = (parameter: Tensor): boolean => parameter.requiresGrad && !this.equalized.has(parameter);
+    for (const { stageIndex: stage, module } of [...this.replications.values()].map((each) => each.stage)) {
+      if (!module.parameters().some(isNew)) continue;
+      const [name] = module.namedParameters().find(([, parameter]) => isNew(parameter))!;
+      throw new PipelineError(
+        'BAD_INPUT',
+        `step: the parameter '${name}' of stage ${stage} is learned, but was put there after the first step, and replicas would begin with different values of it; replace parameters before the first step, or make a new PipelineRuntime`,
+        { stage, parameter: name },
+      );
+    }
+  }
 
   get groups(): readonly distributed.ProcessGroup[] {
     return [...new Set([...this.replications.values()].map(({ replication }) => replication.group))];

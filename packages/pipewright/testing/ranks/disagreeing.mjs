@@ -102,6 +102,18 @@ export const scenarios = {
       runtime.step(...makeBatch());
     }
   },
+  'a parameter that is put there after the first step of replicas': () => {
+    const [net, mesh] = [makeNet(), makeMesh()];
+    const runtime = makeRuntime(replicate(net, { mesh: mesh.get('dp') }), mesh);
+    runtime.step(...makeBatch());
+    const last = /** @type {nn.Linear} */ ([...net.children()][2]);
+    last.bias = new nn.Parameter(zeros([2]));
+    try {
+      runtime.step(...makeBatch());
+    } finally {
+      makeRuntime(net, mesh).step(...makeBatch());
+    }
+  },
   'a part that is sharded': () => {
     const [net, mesh] = [makeNet(), makeMesh()];
     fullyShard(/** @type {nn.Module} */ ([...net.children()][0]), { mesh: mesh.get('dp') });
