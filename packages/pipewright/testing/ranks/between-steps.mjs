@@ -121,6 +121,15 @@ const ofShards = {
 
 /** @type {Record<string, () => unknown>} */
 const ofPlaces = {
+  'the norm of gradients, one of which has no elements here': () => {
+    const [{ net, runtime }, plain] = [sharded('parameters'), makeNet()];
+    runtime.step(...batch(1));
+    plainBackward(plain, 1);
+    const orders = [1, 2, 3, Number.POSITIVE_INFINITY];
+    const norms = orders.map((normType) => runtime.clipGradNorm_(100, { normType }));
+    const wanted = orders.map((normType) => nn.utils.clipGradNorm_(plain.parameters(), 100, { normType }).item());
+    return net.getParameter('2.bias').numel() < 2 ? difference(norms, wanted) : 'no shard is empty';
+  },
   'shards with other strides': () =>
     replaced('gradients', (net) => {
       const weight = net.getParameter('0.weight');
