@@ -31,11 +31,12 @@ export interface Replication {
   readonly shareFrozen: boolean;
 }
 
-const replicated = new WeakMap<nn.Module, Replication>();
+/** The field of a module that says so: a clone has it too. */
+const field = 'pipewright:replication';
 
 /**
  * Makes a module one of several replicas; a runtime that gets it in a stage sums its gradients over them. All replicas call
- * it. Returns the module.
+ * it. A clone of the module is replicated too. Returns the module.
  *
  * @example const stage = new PipelineStage(replicate(blocks, { mesh: mesh.get('dp') }), mesh.getLocalRank('pp'), 2)
  */
@@ -70,7 +71,12 @@ export function replicate<Module extends nn.Module>(module: Module, options: Rep
     throw new PipelineError('BAD_OPTION', `replicate: bucketCapMb is ${show(bucketCapMb)}; give a number above 0`);
   if (typeof shareFrozen !== 'boolean')
     throw new PipelineError('BAD_OPTION', `replicate: shareFrozen is ${show(shareFrozen)}; give true or false`);
-  replicated.set(module, { group, bucketBytes: bucketCapMb * 2 ** 20, broadcastBuffers, shareFrozen });
+  Reflect.set(module, field, {
+    group,
+    bucketBytes: bucketCapMb * 2 ** 20,
+    broadcastBuffers,
+    shareFrozen,
+  } satisfies Replication);
   return module;
 }
 
@@ -79,13 +85,13 @@ export const DistributedDataParallel: typeof replicate = replicate;
 
 /** How a module is replicated; null where it is not. */
 export function replicationOf(module: nn.Module): Replication | null {
-  return replicated.get(module) ?? null;
+  return (Reflect.get(module, field) as Replication | undefined) ?? null;
 }
 
 /** The name of a module inside of another one that is replicated by itself; null where there is none. */
 export function replicatedInside(module: nn.Module): string | null {
   for (const [name, inner] of module.namedModules())
-    if (inner !== module && (replicated.get(inner)?.group.size ?? 1) > 1) return name;
+    if (inner !== module && (replicationOf(inner)?.group.size ?? 1) > 1) return name;
   return null;
 }
 

@@ -177,6 +177,14 @@ const ofReplicas = {
     for (const seed of [1, 2, 3, 4]) plainBackward(plain, seed);
     return difference(gradsOf(net), gradsOf(plain));
   },
+  'a clone of a replicated module': () => {
+    const mesh = makeMesh();
+    const net = replicate(makeNet(), { mesh: mesh.get('dp') }).clone();
+    const [runtime, optimizer] = [makeRuntime(net, mesh), makeOptimizer(net)];
+    runtime.step(...batch(1));
+    optimizer.step();
+    return difference(numbersOf(net.parameters()), plainWeights(1));
+  },
 };
 
 /** @type {Record<string, () => unknown>} */
