@@ -227,6 +227,22 @@ export class ShardUnit {
     if (this.isShared) forgetCommonTensors(`${this.key} `);
   }
 
+  /** The wholes have no gradients until what this returns is called; then they have those of before. */
+  putGradsAside(): () => void {
+    const grads = this.entries.map((entry) => {
+      const whole = this.wholeOf(entry);
+      const grad = unscoped(() => whole.grad);
+      whole.grad = null;
+      return grad;
+    });
+    return () => {
+      this.entries.forEach((entry, i) => {
+        this.wholeOf(entry).grad = grads[i] ?? null;
+        grads[i]?.dispose();
+      });
+    };
+  }
+
   /** Where the memory of the wholes is the same as other ranks': waits until all are through with it. */
   settleShared(): void {
     if (this.isShared && this.settings.level !== 'parameters') this.settings.group.barrier();

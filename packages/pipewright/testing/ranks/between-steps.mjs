@@ -116,6 +116,18 @@ const ofShards = {
       const vector = noGrad(() => nn.utils.parametersToVector(net.parameters()).clone());
       nn.utils.vectorToParameters(vector, net.parameters());
     }),
+  'gradients made with whole parameters': (level) => {
+    const { net, runtime } = sharded(level);
+    const [x, options] = batch(1);
+    runtime.step(x, { ...options, sync: false });
+    withWholeParameters(net, () => plainBackward(net, 5));
+    runtime.step(...batch(2));
+    const plain = makeNet();
+    plainBackward(plain, 1);
+    plainBackward(plain, 2);
+    const norm = nn.utils.clipGradNorm_(plain.parameters(), 1e9).item();
+    return Math.abs(runtime.clipGradNorm_(1e9) - norm);
+  },
   'shards of another type and back': (level) => replaced(level, (net) => net.double().float()),
 };
 
