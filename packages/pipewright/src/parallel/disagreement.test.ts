@@ -17,6 +17,7 @@ const expected: Record<string, RegExp> = {
     /^NO_AGREEMENT replicate: rank 1 has the parameter 'bias', float32\[2\], where rank 0 has nothing more/,
   'buckets of replicas': /^NO_AGREEMENT replicate: bucketCapMb is 25 on rank 1 and 0.00001 on rank 0/,
   'buffers of replicas': /^NO_AGREEMENT replicate: broadcastBuffers is true on rank 1 and false on rank 0/,
+  'shared parameters of replicas': /^NO_AGREEMENT replicate: shareFrozen is true on rank 1 and false on rank 0/,
   'frozen parameters of replicas':
     /^NO_AGREEMENT replicate: the parameter '0.weight' is float32\[4, 4\], frozen on rank 1/,
   'units of shards':
@@ -31,6 +32,8 @@ const expected: Record<string, RegExp> = {
   'a part that is replicated': /^BAD_OPTION PipelineRuntime: '0' inside the module of stage 0 is replicated, but not/,
   'a parameter that is put there after the shards were made':
     /^BAD_INPUT step: the parameter '2.bias' of stage 0 is learned, but not sharded, and its gradients would not be summed/,
+  'a parameter that is put there after the first step of replicas':
+    /^BAD_INPUT step: the parameter '2.bias' of stage 0 is learned, but was put there after the first step.* new PipelineRuntime/,
   'a part that is sharded': /^BAD_INPUT step: the parameter '2.weight' of stage 0 is learned, but not sharded/,
   'an optimizer that took a step before the shards were made':
     /^STATE_DICT AdamW: parameter 0 is \[2, 4\] now, and was another one .*; make the optimizer after .* fullyShard/,

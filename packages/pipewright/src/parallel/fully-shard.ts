@@ -122,7 +122,7 @@ export function fullyShard<Module extends nn.Module>(module: Module, options: Fu
 
 /**
  * Runs something with the whole parameters of a sharded module in their place: reading a model, evaluating it alone. What
- * is changed in them is lost. All ranks call it.
+ * is changed in them is lost, gradients included. All ranks call it.
  *
  * @example withWholeParameters(module, () => module.forward(x))
  */
@@ -131,12 +131,14 @@ export function withWholeParameters<T>(module: nn.Module, body: () => T): T {
   checkArgument('withWholeParameters', typeof body === 'function', ['the second argument', body], 'a function');
   const units = unitsOf(module);
   for (const unit of units) unit.gather();
+  const restores = units.map((unit) => unit.putGradsAside());
   try {
     for (const unit of units) unit.wait();
     const result = body();
     for (const unit of units) unit.settleShared();
     return result;
   } finally {
+    for (const restore of restores) restore();
     for (const unit of units) unit.release();
   }
 }

@@ -4,6 +4,7 @@
  */
 
 import { type distributed, noGrad, scope, type Tensor, unscoped } from '@pipewright/torch';
+import { PipelineError } from '../base/errors.ts';
 import { addWaits, beginWait, type Waited } from '../base/waited.ts';
 import { type Bucket, bucketsOf, pack, unpack } from './buckets.ts';
 import type { DataParallel, ParallelStage, Readiness, StepEnd } from './data-parallel.ts';
@@ -19,6 +20,11 @@ interface Reduction {
   readonly work: distributed.Work;
 }
 
+/** Parameters whose gradient is the sum over all replicas already, whichever runtime has summed it. */
+const reduced = new WeakSet<Tensor>();
+/** Such gradients, put aside while others are summed. */
+const aside = new WeakMap<Tensor, Tensor>();
+
 /** The stages of one rank whose modules are replicated. */
 export class GradientReduction implements DataParallel {
   private readonly replications: ReadonlyMap<number, { stage: ParallelStage; replication: Replication }>;
@@ -26,15 +32,13 @@ export class GradientReduction implements DataParallel {
   private tied: ReadonlySet<Tensor> = new Set();
   private readonly buckets = new Map<number, { learned: readonly Tensor[]; buckets: readonly Bucket[] }>();
   private readonly underWay: Reduction[] = [];
-  /** Parameters whose gradient is the sum over all replicas already. */
-  private readonly reduced = new WeakSet<Tensor>();
-  /** Such gradients, put aside while others are summed. */
-  private readonly aside = new Map<Tensor, Tensor>();
+  /** Parameters that had the same values on all replicas before the first step. */
+  private readonly equalized = new WeakSet<Tensor>();
   /** Reductions that were begun, by stage; for tests and reports. */
   readonly counts: Map<number, number> = new Map();
   readonly shardGroup = null;
   readonly lateReductions: Map<number, Waited> = new Map();
-  /** What replicas that are threads have in common. */
+  /** What replicas that are threads have in common, where they are asked to. */
   readonly frozen: SharedParameters = new SharedParameters();
 
   constructor(stages: readonly ParallelStage[]) {
@@ -53,11 +57,23 @@ export class GradientReduction implements DataParallel {
     for (const { stage, replication } of this.replications.values()) {
       compareReplicas(stage.module, replication);
       equalize(stage.module, replication);
-      this.frozen.share(stage.module, replication.group);
+      for (const parameter of stage.module.parameters()) this.equalized.add(parameter);
+      if (replication.shareFrozen) this.frozen.share(stage.module, replication.group);
     }
   }
 
-  checkLearned(): void {}
+  checkLearned(): void {
+    const isNew = (parameter: Tensor): boolean => parameter.requiresGrad && !this.equalized.has(parameter);
+    for (const { stageIndex: stage, module } of [...this.replications.values()].map((each) => each.stage)) {
+      if (!module.parameters().some(isNew)) continue;
+      const [name] = module.namedParameters().find(([, parameter]) => isNew(parameter))!;
+      throw new PipelineError(
+        'BAD_INPUT',
+        `step: the parameter '${name}' of stage ${stage} is learned, but was put there after the first step, and replicas would begin with different values of it; replace parameters before the first step, or make a new PipelineRuntime`,
+        { stage, parameter: name },
+      );
+    }
+  }
 
   get groups(): readonly distributed.ProcessGroup[] {
     return [...new Set([...this.replications.values()].map(({ replication }) => replication.group))];
@@ -71,19 +87,19 @@ export class GradientReduction implements DataParallel {
   setAside(): void {
     this.frozen.separate();
     // Whoever has cleared the gradients since means all of them.
-    for (const [parameter, before] of [...this.aside])
+    for (const [parameter, before] of this.putAside())
       if (parameter.grad === null) {
-        this.aside.delete(parameter);
+        aside.delete(parameter);
         before.dispose();
       }
     for (const { stage, replication } of this.replications.values()) {
       if (replication.broadcastBuffers) equalizeBuffers(stage.module, replication);
       for (const parameter of stage.module.parameters()) {
-        if (!this.reduced.has(parameter)) continue;
-        this.reduced.delete(parameter);
+        if (!reduced.has(parameter)) continue;
+        reduced.delete(parameter);
         const before = unscoped(() => parameter.grad);
         if (before === null) continue;
-        this.aside.set(parameter, before);
+        aside.set(parameter, before);
         parameter.grad = null;
       }
     }
@@ -91,13 +107,22 @@ export class GradientReduction implements DataParallel {
 
   /** After a step that sums nothing: what was summed before stays aside, but where the step has given nothing it is back. */
   private keepAside(): void {
-    for (const [parameter, before] of [...this.aside]) {
+    for (const [parameter, before] of this.putAside()) {
       if (parameter.grad !== null) continue;
       parameter.grad = before;
       before.dispose();
-      this.reduced.add(parameter);
-      this.aside.delete(parameter);
+      reduced.add(parameter);
+      aside.delete(parameter);
     }
+  }
+
+  /** The gradients of this rank's parameters that are aside. */
+  private putAside(): (readonly [Tensor, Tensor])[] {
+    const own = new Set<Tensor>([...this.replications.values()].flatMap(({ stage }) => stage.module.parameters()));
+    return [...own].flatMap((parameter) => {
+      const before = aside.get(parameter);
+      return before === undefined ? [] : [[parameter, before] as const];
+    });
   }
 
   begin(): void {}
@@ -138,15 +163,15 @@ export class GradientReduction implements DataParallel {
           work.wait();
           unpack(bucket, packed);
           packed.dispose();
-          for (const parameter of bucket.parameters) this.reduced.add(parameter);
+          for (const parameter of bucket.parameters) reduced.add(parameter);
           this.lateReductions.set(stage, addWaits(this.lateReductions.get(stage), ended()));
         }
-        for (const [parameter, before] of this.aside) {
+        for (const [parameter, before] of this.putAside()) {
           const { grad } = parameter;
           parameter.grad = grad === null ? before : grad.add(before);
+          aside.delete(parameter);
           before.dispose();
         }
-        this.aside.clear();
       }),
     );
   }
@@ -154,12 +179,12 @@ export class GradientReduction implements DataParallel {
   /** After a failure: what earlier steps have left is as it was, and replicas that wait are told. */
   abandon(reason: string): void {
     for (const { packed } of this.underWay.splice(0)) packed.dispose();
-    for (const [parameter, before] of this.aside) {
+    for (const [parameter, before] of this.putAside()) {
       parameter.grad = before;
+      aside.delete(parameter);
       before.dispose();
-      this.reduced.add(parameter);
+      reduced.add(parameter);
     }
-    this.aside.clear();
     for (const group of this.groups) group.abort(reason);
   }
 

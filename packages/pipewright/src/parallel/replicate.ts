@@ -19,6 +19,8 @@ export interface ReplicateOptions {
   readonly bucketCapMb?: number | undefined;
   /** Whether every step begins with the buffers of the first replica; default false: every replica has its own. */
   readonly broadcastBuffers?: boolean | undefined;
+  /** Replicas that are threads: one copy of frozen parameters for all of them, which nobody may write to; default false. */
+  readonly shareFrozen?: boolean | undefined;
 }
 
 /** What is known of a replicated module. */
@@ -26,13 +28,15 @@ export interface Replication {
   readonly group: distributed.ProcessGroup;
   readonly bucketBytes: number;
   readonly broadcastBuffers: boolean;
+  readonly shareFrozen: boolean;
 }
 
-const replicated = new WeakMap<nn.Module, Replication>();
+/** The field of a module that says so: a clone has it too. */
+const field = 'pipewright:replication';
 
 /**
  * Makes a module one of several replicas; a runtime that gets it in a stage sums its gradients over them. All replicas call
- * it. Returns the module.
+ * it. A clone of the module is replicated too. Returns the module.
  *
  * @example const stage = new PipelineStage(replicate(blocks, { mesh: mesh.get('dp') }), mesh.getLocalRank('pp'), 2)
  */
@@ -43,10 +47,10 @@ export function replicate<Module extends nn.Module>(module: Module, options: Rep
     ['the options', options],
     '{ mesh } or { group }',
   );
-  checkOptions('replicate', options, ['mesh', 'group', 'bucketCapMb', 'broadcastBuffers']);
+  checkOptions('replicate', options, ['mesh', 'group', 'bucketCapMb', 'broadcastBuffers', 'shareFrozen']);
   if (!(module instanceof nn.Module))
     throw new PipelineError('BAD_INPUT', `replicate: the first argument is ${show(module)}; give a module`);
-  const { mesh, bucketCapMb = 25, broadcastBuffers = false } = options;
+  const { mesh, bucketCapMb = 25, broadcastBuffers = false, shareFrozen = false } = options;
   if (mesh !== undefined && (!(mesh instanceof DeviceMesh) || mesh.ndim !== 1))
     throw new PipelineError(
       'BAD_OPTION',
@@ -65,7 +69,14 @@ export function replicate<Module extends nn.Module>(module: Module, options: Rep
     throw new PipelineError('BAD_OPTION', "replicate: say which ranks are the replicas: { mesh: mesh.get('dp') }");
   if (!(typeof bucketCapMb === 'number' && bucketCapMb > 0))
     throw new PipelineError('BAD_OPTION', `replicate: bucketCapMb is ${show(bucketCapMb)}; give a number above 0`);
-  replicated.set(module, { group, bucketBytes: bucketCapMb * 2 ** 20, broadcastBuffers });
+  if (typeof shareFrozen !== 'boolean')
+    throw new PipelineError('BAD_OPTION', `replicate: shareFrozen is ${show(shareFrozen)}; give true or false`);
+  Reflect.set(module, field, {
+    group,
+    bucketBytes: bucketCapMb * 2 ** 20,
+    broadcastBuffers,
+    shareFrozen,
+  } satisfies Replication);
   return module;
 }
 
@@ -74,21 +85,23 @@ export const DistributedDataParallel: typeof replicate = replicate;
 
 /** How a module is replicated; null where it is not. */
 export function replicationOf(module: nn.Module): Replication | null {
-  return replicated.get(module) ?? null;
+  return (Reflect.get(module, field) as Replication | undefined) ?? null;
 }
 
 /** The name of a module inside of another one that is replicated by itself; null where there is none. */
 export function replicatedInside(module: nn.Module): string | null {
   for (const [name, inner] of module.namedModules())
-    if (inner !== module && (replicated.get(inner)?.group.size ?? 1) > 1) return name;
+    if (inner !== module && (replicationOf(inner)?.group.size ?? 1) > 1) return name;
   return null;
 }
 
 /** Refuses replicas that differ, naming the first difference. */
-export function compareReplicas(module: nn.Module, { group, bucketBytes, broadcastBuffers }: Replication): void {
+export function compareReplicas(module: nn.Module, replication: Replication): void {
+  const { group, bucketBytes, broadcastBuffers, shareFrozen } = replication;
   const lines: Line[] = [
     ['bucketCapMb', String(bucketBytes / 2 ** 20)],
     ['broadcastBuffers', String(broadcastBuffers)],
+    ['shareFrozen', String(shareFrozen)],
     ...module
       .namedParameters()
       .map(

@@ -24,6 +24,7 @@ import {
   unscoped,
   zeros,
 } from '@pipewright/torch';
+import { PipelineError } from '../base/errors.ts';
 import { partOf, type Shard, setShard } from './shard.ts';
 
 /** What is divided among the ranks of a group: the optimizer's states, also the gradients, also the parameters. */
@@ -163,10 +164,30 @@ export class ShardUnit {
 
   // --- whole parameters ----------------------------------------------------------------------------------------------
 
+  /** Refuses shards that cannot be part of the wholes any more; all ranks do so before a step. */
+  check(): void {
+    for (const entry of this.entries) {
+      if (!entry.inPlace) continue;
+      const { dtype, device } = this.shardOf(entry);
+      if (dtype === this.dtype && device === this.device) continue;
+      throw new PipelineError(
+        'BAD_INPUT',
+        `fullyShard: the parameter '${entry.name}' is ${dtype.name} on ${device} now, and was ${this.dtype.name} on ${this.device} when it was sharded; change the type or the device of a module before fullyShard`,
+        { parameter: entry.name },
+      );
+    }
+  }
+
   /** Puts the wholes in the place of the shards and begins to gather them. Returns whether anything was begun. */
   gather(): boolean {
     if (this.users++ > 0) return false;
-    noGrad(() => scope(() => (this.isShared ? this.writeShared() : this.startGather())));
+    noGrad(() =>
+      scope(() => {
+        this.returnToPlace();
+        if (this.isShared) this.writeShared();
+        else this.startGather();
+      }),
+    );
     this.swap(true);
     return true;
   }
@@ -204,6 +225,22 @@ export class ShardUnit {
   forget(): void {
     for (const entry of this.entries) this.wholeOf(entry).grad = null;
     if (this.isShared) forgetCommonTensors(`${this.key} `);
+  }
+
+  /** The wholes have no gradients until what this returns is called; then they have those of before. */
+  putGradsAside(): () => void {
+    const grads = this.entries.map((entry) => {
+      const whole = this.wholeOf(entry);
+      const grad = unscoped(() => whole.grad);
+      whole.grad = null;
+      return grad;
+    });
+    return () => {
+      this.entries.forEach((entry, i) => {
+        this.wholeOf(entry).grad = grads[i] ?? null;
+        grads[i]?.dispose();
+      });
+    };
   }
 
   /** Where the memory of the wholes is the same as other ranks': waits until all are through with it. */
@@ -377,6 +414,20 @@ export class ShardUnit {
       const part = parts[rank]!.view(parameter.shape);
       part.copy_(parameter);
       parameter.become(part);
+    }
+  }
+
+  /** Shards that were given other memory, as by `loadStateDict` with `assign`, become part of the wholes again. */
+  private returnToPlace(): void {
+    const { rank } = this.settings.group;
+    for (const { parameter, parts, inPlace } of this.entries) {
+      const part = parts[rank]!;
+      if (!inPlace || part.numel() === 0) continue;
+      if (parameter.dataPtr() === part.dataPtr() && parameter.isContiguous()) continue;
+      const place = part.view(parameter.shape);
+      place.copy_(parameter.detach().clone());
+      // Those of another type or device stay apart: a training step refuses them.
+      if (parameter.dtype === this.dtype && parameter.device === this.device) parameter.setData(place);
     }
   }
 

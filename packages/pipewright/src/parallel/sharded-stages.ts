@@ -87,6 +87,7 @@ export class ShardedStages implements DataParallel {
   prepare(): void {}
 
   checkLearned(): void {
+    for (const unit of this.owners.keys()) unit.check();
     if (this.groups.length === 0) return;
     for (const { stageIndex: stage, module } of this.stages) {
       const name = unshardedName(module);

@@ -1,6 +1,6 @@
 /**
- * @file Frozen parameters of replicas that are threads: they never differ, so that one copy is enough for all of them. One that is
- * learned again gets memory of its own before the next step.
+ * @file Frozen parameters of replicas that are threads: where nobody writes to them one copy is enough for all of them, which
+ * `shareFrozen` says. One that is learned again gets memory of its own before the next step.
  */
 import { commonTensor, type distributed, type nn, noGrad, scope, type Tensor } from '@pipewright/torch';
 

@@ -144,9 +144,10 @@ function numbersOf(tensors: readonly Tensor[]): number[] {
   return (callOp('aten::stack', [tensors, 0]) as Tensor).toArray() as number[];
 }
 
+/** Gradients with elements: the largest of none is no number. */
 function gradsOf(parameters: readonly Tensor[]): Tensor[] {
   return parameters.flatMap((parameter) => {
     const { grad } = parameter;
-    return grad instanceof Tensor ? [grad] : [];
+    return grad instanceof Tensor && grad.numel() > 0 ? [grad] : [];
   });
 }

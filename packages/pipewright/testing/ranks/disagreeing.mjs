@@ -60,6 +60,7 @@ export const scenarios = {
   'replicas with and without a parameter': () => replicated(new nn.Linear(4, 2, { bias: isOdd() })),
   'buckets of replicas': () => replicated(makeNet(), { bucketCapMb: isOdd() ? 25 : 1e-5 }),
   'buffers of replicas': () => replicated(makeNet(), { broadcastBuffers: isOdd() }),
+  'shared parameters of replicas': () => replicated(makeNet(), { shareFrozen: isOdd() }),
   'frozen parameters of replicas': () => {
     const net = makeNet();
     if (isOdd()) net.getParameter('0.weight').requiresGrad_(false);
@@ -99,6 +100,18 @@ export const scenarios = {
     } finally {
       last.bias = before;
       runtime.step(...makeBatch());
+    }
+  },
+  'a parameter that is put there after the first step of replicas': () => {
+    const [net, mesh] = [makeNet(), makeMesh()];
+    const runtime = makeRuntime(replicate(net, { mesh: mesh.get('dp') }), mesh);
+    runtime.step(...makeBatch());
+    const last = /** @type {nn.Linear} */ ([...net.children()][2]);
+    last.bias = new nn.Parameter(zeros([2]));
+    try {
+      runtime.step(...makeBatch());
+    } finally {
+      makeRuntime(net, mesh).step(...makeBatch());
     }
   },
   'a part that is sharded': () => {

@@ -155,7 +155,7 @@ const scenarios = {
       const all = group.allGatherObject(pointers);
       return pointers.map((pointer, i) => all.every((other) => other[i] === pointer));
     };
-    const replicas = made((module) => replicate(module, { mesh: mesh.get('dp') }));
+    const replicas = made((module) => replicate(module, { mesh: mesh.get('dp'), shareFrozen: true }));
     replicas.step();
     const whileFrozen = isCommon(pointersOf(replicas.module));
     const saved = /** @type {any} */ (replicas.runtime).parallel.frozen.savedBytes;
