@@ -47,7 +47,8 @@ test('a factored state (Adafactor) is the same at another layout; with shards, w
   expect(before[0]?.values['blocks.0.linear.weight/row_var']?.length).toBe(6);
   const [after] = await load(to, [from], folder);
   expect(compare(before, after ?? [], false)).toEqual([]);
-  const refusal = /Adafactor: a parameter is this rank's part of a sharded one, .* and Adafactor computes with whole matrices/;
+  const refusal =
+    /Adafactor: a parameter is this rank's part of a sharded one, .* and Adafactor computes with whole matrices/;
   await expect(save({ ...to, sharded: true }, folder)).rejects.toThrow(refusal);
   await expect(load({ ...to, sharded: true }, [from], folder)).rejects.toThrow(refusal);
 }, 600_000);
