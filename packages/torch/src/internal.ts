@@ -23,7 +23,6 @@ export {
   viewBytes,
 } from './files/bytes.ts';
 export { layoutSafetensors, type SafetensorsItem, type SafetensorsLayout } from './files/safetensors.ts';
-export { markShard } from './nn/parameter-parts.ts';
 export { bindOp, callGiven } from './op/bind.ts';
 export {
   describeHandle,
@@ -51,6 +50,7 @@ export {
   withRecorder,
 } from './tensor/recorder.ts';
 export { holdsAlone } from './tensor/scope.ts';
+export { markShard } from './tensor/shard-marks.ts';
 export { originalHolders, type StandIn, standIn } from './tensor/stand-in.ts';
 export { threadTime } from './tensor/thread-time.ts';
 export { isPlainObject, mapTensors, tensorsIn } from './tensor/tree.ts';

@@ -2,7 +2,7 @@
 import { expect, test } from 'vitest';
 import { casesOnProcesses, casesOnThreads } from '../../testing/launch.ts';
 
-const program = new URL('../../testing/ranks/between-steps.mjs', import.meta.url);
+const program = new URL('../../testing/ranks/parallel/between-steps.mjs', import.meta.url);
 const { scenarios } = (await import(program.href)) as { scenarios: Record<string, unknown> };
 const names = Object.keys(scenarios);
 

@@ -2,7 +2,7 @@
 import { expect, test } from 'vitest';
 import { casesOnProcesses, casesOnThreads } from '../../testing/launch.ts';
 
-const program = new URL('../../testing/ranks/disagreeing.mjs', import.meta.url);
+const program = new URL('../../testing/ranks/parallel/disagreeing.mjs', import.meta.url);
 const { scenarios, ends } = (await import(program.href)) as Record<'scenarios' | 'ends', Record<string, unknown>>;
 /** Where ranks go on alone after it, what they say of themselves differs. */
 const own = /limits of the norm/;

@@ -11,8 +11,8 @@ import { tensor as makeTensor } from '../functions/creation.ts';
 import { bindOp } from '../op/bind.ts';
 import { float32 } from '../tensor/dtype.ts';
 import { scope } from '../tensor/scope.ts';
+import { checkNoShards } from '../tensor/shard-marks.ts';
 import { Tensor } from '../tensor/tensor.ts';
-import { checkNoShards } from './parameter-parts.ts';
 
 export { PackedSequence, packPaddedSequence, packSequence, padPackedSequence, padSequence } from './packed-sequence.ts';
 

@@ -12,8 +12,8 @@ import { float32, float64, getDefaultDtype } from '../tensor/dtype.ts';
 import '../generated/methods.ts';
 import { FloatScalar } from '../base/float-scalar.ts';
 import { readOptions } from '../base/options.ts';
-import { isShard } from '../nn/parameter-parts.ts';
 import { scope, unscoped } from '../tensor/scope.ts';
+import { isShard } from '../tensor/shard-marks.ts';
 import { Tensor } from '../tensor/tensor.ts';
 import { adapt, checkState, misfitsOf, type OptimizerState, type Slot, slotKinds } from './optimizer-state.ts';
 

@@ -3,7 +3,7 @@
 
 import { distributed, manualSeed, nn, ones, optim, randn, zeros } from '@pipewright/torch';
 import { fullyShard, initDeviceMesh, PipelineRuntime, PipelineStage, replicate } from 'pipewright';
-import { runAsProgram } from './program.mjs';
+import { runAsProgram } from '../program.mjs';
 
 /** @typedef {import('@pipewright/torch').Tensor} Tensor */
 

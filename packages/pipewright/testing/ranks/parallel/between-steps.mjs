@@ -3,7 +3,7 @@
 
 import { distributed, manualSeed, nn, noGrad, optim, randn } from '@pipewright/torch';
 import { fullyShard, initDeviceMesh, PipelineRuntime, PipelineStage, replicate, withWholeParameters } from 'pipewright';
-import { runAsProgram } from './program.mjs';
+import { runAsProgram } from '../program.mjs';
 
 /** @typedef {import('@pipewright/torch').Tensor} Tensor */
 /** @typedef {import('pipewright').DeviceMesh} DeviceMesh */

@@ -1,7 +1,7 @@
 /** @file Parameters that are a part of a whole: shards, of which each rank has its own. */
 
 import { TorchError } from '../base/errors.ts';
-import type { Tensor } from '../tensor/tensor.ts';
+import type { Tensor } from './tensor.ts';
 
 const shards = new WeakSet<Tensor>();
 
