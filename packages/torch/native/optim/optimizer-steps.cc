@@ -26,6 +26,7 @@
 #include <ATen/ops/view_as_real.h>
 
 #include <cmath>
+#include <exception>
 #include <limits>
 
 namespace pw {
@@ -33,13 +34,35 @@ namespace {
 
 using Numbers = std::vector<at::Scalar>;
 
-// The parameters that have a gradient now, their gradients and their state.
+// The parameters that have a gradient now, their gradients and their state. libtorch's fused kernels go through their memory in one
+// line, so all of a parameter's tensors are laid out alike; a parameter with gaps is stepped as a copy, which is written back at the end.
 struct Active {
   Tensors params, grads;
   std::vector<Tensors> state;
   std::vector<size_t> at;  // positions in the bucket
+  std::vector<std::pair<at::Tensor, at::Tensor>> copies;
   bool empty() const { return params.empty(); }
+
+  Active() = default;
+  Active(const Active&) = delete;
+  Active& operator=(const Active&) = delete;
+  Active(Active&&) = default;
+  ~Active() noexcept(false) {
+    if (std::uncaught_exceptions() > 0) return;
+    for (const auto& [param, copy] : copies) param.copy_(copy);
+  }
 };
+
+bool is_laid_out_like(const at::Tensor& tensor, const at::Tensor& param) {
+  if (tensor.layout() != at::kStrided || tensor.sizes() != param.sizes()) return true;
+  for (int64_t dim = 0; dim < param.dim(); ++dim)
+    if (param.size(dim) != 1 && tensor.stride(dim) != param.stride(dim)) return false;
+  return true;
+}
+
+at::Tensor laid_out_like(const at::Tensor& tensor, const at::Tensor& param) {
+  return is_laid_out_like(tensor, param) ? tensor : at::empty_like(param, tensor.options()).copy_(tensor);
+}
 
 at::Tensor as_real(const at::Tensor& tensor) { return tensor.is_complex() ? at::view_as_real(tensor) : tensor; }
 
@@ -68,11 +91,15 @@ Active gather(Bucket& bucket) {
     const at::Tensor& grad = bucket.params[i].grad();
     if (!grad.defined()) continue;
     active.at.push_back(i);
-    active.params.push_back(as_real(bucket.params[i]));
-    active.grads.push_back(grad.layout() == at::kStrided ? as_real(grad) : grad);
+    const bool has_gaps = !bucket.params[i].is_non_overlapping_and_dense();
+    const at::Tensor param = has_gaps ? bucket.params[i].contiguous() : bucket.params[i];
+    if (has_gaps) active.copies.emplace_back(bucket.params[i], param);
+    active.params.push_back(as_real(param));
+    active.grads.push_back(grad.layout() == at::kStrided ? as_real(laid_out_like(grad, param)) : grad);
     for (size_t k = 0; k < bucket.slots.size(); ++k) {
       at::Tensor& item = bucket.state[k][i];
-      if (!item.defined() && bucket.slots[k].kind != kLater) item = begin(bucket.slots[k], bucket.params[i]);
+      if (!item.defined() && bucket.slots[k].kind != kLater) item = begin(bucket.slots[k], param);
+      if (item.defined()) item = laid_out_like(item, param);
       active.state[k].push_back(item.defined() ? as_real(item) : item);
     }
   }
