@@ -1,26 +1,21 @@
 /** @file A step in which a rank stays and then dies: the page shows how far every rank has come, while it lasts and afterwards. */
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { afterEach, describe, expect, test } from 'vitest';
+import { describe, expect, test } from 'vitest';
 import { BrowserPage, chromiumPath } from '../../packages/studio/testing/browser-page.ts';
 import { coloursOf } from './colours.ts';
-import { Job, mostMs, path } from './job.ts';
+import { mostMs, path, useJob, wait } from './job.ts';
 
 describe.skipIf(chromiumPath === undefined)('a step that does not end', () => {
   const studio = new BrowserPage();
-  let job: Job | null = null;
-  afterEach(() => {
-    job?.end();
-    job = null;
-  });
-  const wait = { timeout: 120_000, interval: 250 };
+  const start = useJob();
 
   test(
     'grows while it lasts, and stays with all that was done when the rank is killed',
     async () => {
       const { page, folder } = studio;
       const file = join(folder, 'die');
-      const started = new Job([
+      const started = start([
         'run',
         '-n',
         '2',
@@ -30,7 +25,6 @@ describe.skipIf(chromiumPath === undefined)('a step that does not end', () => {
         path('tests/studio/dies-in-forward.mjs'),
         file,
       ]);
-      job = started;
       await expect.poll(() => started.errors, wait).toMatch(/the studio is at http:\/\/127\.0\.0\.1:\d+\/\?token=/);
       await page.goto(/http:\S+/.exec(started.errors)![0]);
 

@@ -1,6 +1,7 @@
 /** @file A job of the command `pipewright`, for tests that watch it. */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
+import { afterEach } from 'vitest';
 
 /** The full path of a file of the repository. */
 export const path = (name: string): string => fileURLToPath(new URL(`../../${name}`, import.meta.url));
@@ -34,4 +35,17 @@ export class Job {
       // they have ended
     }
   }
+}
+
+/** How long a page is looked at until it says what it is to say. */
+export const wait = { timeout: 120_000, interval: 250 };
+
+/** Starts the job of each test, which ends with the test. */
+export function useJob(): (args: readonly string[]) => Job {
+  let job: Job | null = null;
+  afterEach(() => {
+    job?.end();
+    job = null;
+  });
+  return (args) => (job = new Job(args));
 }

@@ -2,20 +2,15 @@
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { serveStudio } from '@pipewright/studio';
-import { afterEach, describe, expect, test } from 'vitest';
+import { describe, expect, test } from 'vitest';
 import { BrowserPage, chromiumPath } from '../../packages/studio/testing/browser-page.ts';
 import { coloursOf } from './colours.ts';
-import { Job, mostMs, path } from './job.ts';
+import { mostMs, path, useJob, wait } from './job.ts';
 
 const example = path('examples/dist/02-train-gpt-pipeline/train.js');
 describe.skipIf(chromiumPath === undefined)('a live run', () => {
   const studio = new BrowserPage();
-  let job: Job | null = null;
-  afterEach(() => {
-    job?.end();
-    job = null;
-  });
-  const wait = { timeout: 120_000, interval: 250 };
+  const start = useJob();
 
   test(
     'curves, timeline and places while it runs; another page attaches; then a rank is killed, and the picture stays',
@@ -23,8 +18,7 @@ describe.skipIf(chromiumPath === undefined)('a live run', () => {
       const { page, folder } = studio;
       const live = join(folder, 'live');
       const options = ['--ranks', '2', '--steps', '1000000', '--size', 'tiny', '--trace', join(folder, 'trace.json')];
-      const started = new Job(['run', '-n', '2', '--cores', '1', '--studio', '--live', live, example, ...options]);
-      job = started;
+      const started = start(['run', '-n', '2', '--cores', '1', '--studio', '--live', live, example, ...options]);
       await expect.poll(() => started.errors, wait).toMatch(/the studio is at http:\/\/127\.0\.0\.1:\d+\/\?token=/);
       const url = /http:\S+/.exec(started.errors)![0];
       await page.setViewportSize({ width: 1280, height: 800 });

@@ -3,7 +3,6 @@ import { execFileSync } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 import { expect, test } from 'vitest';
 import { manualSeed, mm, noGrad, randn, scope } from '../index.ts';
-import { native } from './addon.ts';
 
 /** What the processor says of itself. */
 const processor = process.platform === 'linux' ? readFileSync('/proc/cpuinfo', 'utf8') : '';
@@ -52,5 +51,4 @@ test.each([
         });
       }),
     );
-  expect(native.mklDispatch()).toMatch(/^(|features|vendor)$/);
 });
