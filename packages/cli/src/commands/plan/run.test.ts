@@ -124,14 +124,15 @@ test('a machine that one does not have: unequal ranks from a file; a limit that 
   const machine = join(folder, 'machine.json');
   writeFileSync(
     machine,
-    JSON.stringify({ memory: [1e9, 1e9, 1e9], slowness: [1, 1, 4], bandwidth: 1e9, latency: 1e-5 }),
+    JSON.stringify({ memory: [1e9, 1e9, 1e9], slowness: [1, 1, 10_000], bandwidth: 1e9, latency: 1e-5 }),
   );
   const flags = `--ranks 3 --dp 1 --batch 8 --rows 2 --rounds 1 --no-cache --fast --schedules 1F1B --out ${join(folder, 'three.json')}`;
   const made = cli(`plan ${model} ${flags} --machine ${machine}`);
   expect({ code: made.code, err: made.err }).toEqual({ code: 0, err: '' });
   const { units, machine: planned } = planOf('three.json');
-  expect(units[2]?.length).toBeLessThan(Math.max(units[0]?.length ?? 0, units[1]?.length ?? 0));
-  expect(planned.slowness).toEqual([1, 1, 4]);
+  // However unevenly a busy machine measured the layers, the slowest rank gets the least: one of them.
+  expect(units[2]?.length).toBe(1);
+  expect(planned.slowness).toEqual([1, 1, 10_000]);
   const small = cli(`plan ${model} ${flags} --memory 2KB`);
   expect(small.code).toBe(1);
   expect(small.err).toMatch(/no plan fits; the closest is 1F1B, 3 stages.*rank \d lacks [\d.]+ \w?i?B/);
