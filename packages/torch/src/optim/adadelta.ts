@@ -2,14 +2,9 @@
 import { native } from '../addon/addon.ts';
 import { stepNumbers } from '../addon/generated/border.ts';
 import { TorchError } from '../base/errors.ts';
-import {
-  type BaseOptions,
-  checkNotNegative,
-  type GivenOptions,
-  type Kind,
-  Optimizer,
-  type ParamsInput,
-} from './optimizer.ts';
+import { Optimizer } from './optimizer.ts';
+import { type BaseOptions, checkNotNegative, type Kind } from './optimizer-kind.ts';
+import type { GivenOptions, ParamsInput } from './param-group.ts';
 
 /** Options of Adadelta. */
 export interface AdadeltaOptions extends BaseOptions {

@@ -1,15 +1,9 @@
 /** @file Adamax. */
 import { native } from '../addon/addon.ts';
 import { stepNumbers } from '../addon/generated/border.ts';
-import {
-  type BaseOptions,
-  checkBetas,
-  checkNotNegative,
-  type GivenOptions,
-  type Kind,
-  Optimizer,
-  type ParamsInput,
-} from './optimizer.ts';
+import { Optimizer } from './optimizer.ts';
+import { type BaseOptions, checkBetas, checkNotNegative, type Kind } from './optimizer-kind.ts';
+import type { GivenOptions, ParamsInput } from './param-group.ts';
 
 /** Options of Adamax. */
 export interface AdamaxOptions extends BaseOptions {

@@ -14,15 +14,10 @@ export * from './lr-scheduler/schedules.ts';
 export * from './lr-scheduler/sequential-lr.ts';
 export * from './muon.ts';
 export * from './nadam.ts';
-export {
-  type BaseOptions,
-  type GivenOptions,
-  type GroupInput,
-  Optimizer,
-  type ParamGroup,
-  type ParamsInput,
-} from './optimizer.ts';
+export { Optimizer } from './optimizer.ts';
+export type { BaseOptions } from './optimizer-kind.ts';
 export type { OptimizerState } from './optimizer-state.ts';
+export type { GivenOptions, GroupInput, ParamGroup, ParamsInput } from './param-group.ts';
 export * from './radam.ts';
 export * from './rmsprop.ts';
 export * from './rprop.ts';

@@ -3,7 +3,9 @@ import { native } from '../addon/addon.ts';
 import { stepNumbers } from '../addon/generated/border.ts';
 import { TorchError } from '../base/errors.ts';
 import { Tensor } from '../tensor/tensor.ts';
-import { type BaseOptions, type GivenOptions, type Kind, Optimizer, type ParamsInput } from './optimizer.ts';
+import { Optimizer } from './optimizer.ts';
+import type { BaseOptions, Kind } from './optimizer-kind.ts';
+import type { GivenOptions, ParamsInput } from './param-group.ts';
 
 /** Options of Rprop. */
 export interface RpropOptions extends BaseOptions {

@@ -7,7 +7,8 @@ import { checkOptions, TorchError } from '../../base/errors.ts';
 import { FloatScalar } from '../../base/float-scalar.ts';
 import { checkWhole } from '../../base/options.ts';
 import { Tensor } from '../../tensor/tensor.ts';
-import { Optimizer, type ParamGroup } from '../optimizer.ts';
+import { Optimizer } from '../optimizer.ts';
+import type { ParamGroup } from '../param-group.ts';
 
 /** Any optimizer. */
 export type AnyOptimizer = Pick<Optimizer, 'paramGroups' | 'defaults'>;
