@@ -1,7 +1,7 @@
-// Optimizer steps over many parameters at once. A bucket holds the parameters of one group, device and type, and what
+// The steps of the optimizers, over many parameters at once. A bucket holds the parameters of one group, device and type, and what
 // the optimizer remembers of each; TypeScript says which slots there are and gives the numbers of the step.
-#include "core/generated/border.h"
-#include "optim/optimizer.h"
+#include "optim/active.h"
+#include "optim/step.h"
 
 #include <ATen/ops/_foreach_abs.h>
 #include <ATen/ops/_foreach_add.h>
@@ -11,7 +11,6 @@
 #include <ATen/ops/_foreach_lerp.h>
 #include <ATen/ops/_foreach_maximum.h>
 #include <ATen/ops/_foreach_mul.h>
-#include <ATen/ops/_foreach_neg.h>
 #include <ATen/ops/_foreach_sqrt.h>
 #include <ATen/ops/_fused_adagrad.h>
 #include <ATen/ops/_fused_adam.h>
@@ -19,154 +18,14 @@
 #include <ATen/ops/_fused_sgd.h>
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/empty_like.h>
-#include <ATen/ops/full.h>
-#include <ATen/ops/full_like.h>
 #include <ATen/ops/norm.h>
 #include <ATen/ops/ones_like.h>
-#include <ATen/ops/view_as_real.h>
 
 #include <cmath>
-#include <exception>
 #include <limits>
 
 namespace pw {
 namespace {
-
-using Numbers = std::vector<at::Scalar>;
-
-// The parameters that have a gradient now, their gradients and their state. libtorch's fused kernels go through their memory in one
-// line, so all of a parameter's tensors are laid out alike; a parameter with gaps is stepped as a copy, which is written back at the end.
-struct Active {
-  Tensors params, grads;
-  std::vector<Tensors> state;
-  std::vector<size_t> at;  // positions in the bucket
-  std::vector<std::pair<at::Tensor, at::Tensor>> copies;
-  bool empty() const { return params.empty(); }
-
-  Active() = default;
-  Active(const Active&) = delete;
-  Active& operator=(const Active&) = delete;
-  Active(Active&&) = default;
-  ~Active() noexcept(false) {
-    if (std::uncaught_exceptions() > 0) return;
-    for (const auto& [param, copy] : copies) param.copy_(copy);
-  }
-};
-
-bool is_laid_out_like(const at::Tensor& tensor, const at::Tensor& param) {
-  if (tensor.layout() != at::kStrided || tensor.sizes() != param.sizes()) return true;
-  for (int64_t dim = 0; dim < param.dim(); ++dim)
-    if (param.size(dim) != 1 && tensor.stride(dim) != param.stride(dim)) return false;
-  return true;
-}
-
-at::Tensor laid_out_like(const at::Tensor& tensor, const at::Tensor& param) {
-  return is_laid_out_like(tensor, param) ? tensor : at::empty_like(param, tensor.options()).copy_(tensor);
-}
-
-at::Tensor as_real(const at::Tensor& tensor) { return tensor.is_complex() ? at::view_as_real(tensor) : tensor; }
-
-at::Tensor begin(const Slot& slot, const at::Tensor& param) {
-  if (slot.kind == kLike) return at::full_like(param, slot.begin);
-  if (slot.kind == kLikeVector) return param.dim() > 1 ? at::Tensor() : at::full_like(param, slot.begin);
-  if (slot.kind == kRows || slot.kind == kColumns) {
-    if (param.dim() < 2) return {};
-    c10::DimVector sizes(param.sizes());
-    sizes[sizes.size() - (slot.kind == kRows ? 1 : 2)] = 1;
-    return at::full(sizes, slot.begin, param.options());
-  }
-  const at::Device device = slot.kind == kNumber ? at::Device(at::kCPU) : param.device();
-  return at::full({}, slot.begin, at::TensorOptions().dtype(slot.dtype).device(device));
-}
-
-Active gather(Bucket& bucket) {
-  Active active;
-  const size_t count = bucket.params.size();
-  active.params.reserve(count);
-  active.grads.reserve(count);
-  active.at.reserve(count);
-  active.state.resize(bucket.slots.size());
-  for (Tensors& list : active.state) list.reserve(count);
-  for (size_t i = 0; i < count; ++i) {
-    const at::Tensor& grad = bucket.params[i].grad();
-    if (!grad.defined()) continue;
-    active.at.push_back(i);
-    const bool has_gaps = !bucket.params[i].is_non_overlapping_and_dense();
-    const at::Tensor param = has_gaps ? bucket.params[i].contiguous() : bucket.params[i];
-    if (has_gaps) active.copies.emplace_back(bucket.params[i], param);
-    active.params.push_back(as_real(param));
-    active.grads.push_back(grad.layout() == at::kStrided ? as_real(laid_out_like(grad, param)) : grad);
-    for (size_t k = 0; k < bucket.slots.size(); ++k) {
-      at::Tensor& item = bucket.state[k][i];
-      if (!item.defined() && bucket.slots[k].kind != kLater) item = begin(bucket.slots[k], param);
-      if (item.defined()) item = laid_out_like(item, param);
-      active.state[k].push_back(item.defined() ? as_real(item) : item);
-    }
-  }
-  return active;
-}
-
-// Sparse gradients have no kernels here.
-void refuse_sparse(const Active& active, const char* name) {
-  for (const at::Tensor& grad : active.grads) {
-    if (grad.layout() != at::kStrided)
-      throw CodedError(
-          "SPARSE", std::string(name) + ": a gradient is sparse; use SGD, or sparse: false in the embedding");
-  }
-}
-
-// (bucket, Float64Array, learning rate as a tensor or nothing)
-struct Step {
-  explicit Step(Args<3>& args)
-      : bucket(bucket_of(args.napi, args.values[0])), rate(args.optional_tensor(2)), guard(false) {
-    napi_typedarray_type type;
-    void* data = nullptr;
-    napi_value buffer;
-    size_t offset = 0, length = 0;
-    check(args.napi, napi_get_typedarray_info(args.napi, args.values[1], &type, &length, &data, &buffer, &offset),
-        "a Float64Array");
-    if (type != napi_float64_array || length < step_number::kLongest)
-      throw CodedError("BAD_ARGUMENT", "internal: an optimizer step takes more numbers");
-    n = static_cast<const double*>(data);
-  }
-  Bucket& bucket;
-  at::Tensor rate;
-  const double* n;
-  at::AutoGradMode guard;
-
-  double lr() const {
-    return rate.defined() ? rate.item<double>() : n[step_number::sgd::lr];
-  }  // the first of all of them
-};
-
-// What every foreach step begins with: the sign and the weight decay of the gradients, without touching them.
-Tensors directed(const Active& active, bool maximize, double weight_decay) {
-  if (!maximize && weight_decay == 0) return active.grads;
-  Tensors grads = maximize ? at::_foreach_neg(active.grads) : active.grads;
-  if (weight_decay == 0) return grads;
-  if (!maximize) return at::_foreach_add(grads, active.params, weight_decay);
-  at::_foreach_add_(grads, active.params, weight_decay);
-  return grads;
-}
-
-// Counts the step of each parameter and returns the counts.
-std::vector<double> count_steps(Tensors& steps) {
-  std::vector<double> counts;
-  counts.reserve(steps.size());
-  for (at::Tensor& step : steps) {
-    step.add_(1);
-    counts.push_back(step.item<double>());
-  }
-  return counts;
-}
-
-template <typename F>
-Numbers each(const std::vector<double>& counts, F&& number) {
-  Numbers numbers;
-  numbers.reserve(counts.size());
-  for (size_t i = 0; i < counts.size(); ++i) numbers.emplace_back(number(counts[i], i));
-  return numbers;
-}
 
 // The nearest matrix whose rows or columns are orthonormal, roughly: a polynomial that drives all singular values towards 1.
 at::Tensor orthogonal(const at::Tensor& matrix, const double* factors, double eps, int64_t rounds) {
