@@ -3,12 +3,13 @@
 import { checkOptions, TorchError } from '../../base/errors.ts';
 import { callOp } from '../../op/call.ts';
 import type { Device } from '../../tensor/device.ts';
-import { Tensor } from '../../tensor/tensor.ts';
-import { DistributedError, explain, type OperationDetails } from '../base/errors.ts';
+import type { Tensor } from '../../tensor/tensor.ts';
+import { explain, type OperationDetails } from '../base/errors.ts';
 import { type Json, toJson } from '../base/json.ts';
 import { dist } from '../base/native.ts';
 import { checkTimeout } from '../base/store.ts';
 import { type WaitOptions, Work } from '../base/work.ts';
+import { ArgumentChecks, collectiveOptions } from './argument-checks.ts';
 import { Channel, type ChannelEnd, type RecvOptions, type SendOptions } from './channel.ts';
 import { DeviceLane, type LaneGround, type LaneOptions } from './device-lane.ts';
 import { forgetAtExit, leaveAtExit } from './exit.ts';
@@ -21,7 +22,6 @@ import type {
   PointToPoint,
   PointToPointOptions,
   ProcessGroup,
-  ReduceOp,
   ReductionOptions,
 } from './process-group.ts';
 
@@ -57,11 +57,6 @@ export interface NcclPart {
   readonly lanes: LaneGround;
 }
 
-const opCodes: Readonly<Record<ReduceOp, number>> = { sum: 0, avg: 1, product: 2, min: 3, max: 4 };
-const reducible = new Set(
-  'uint8 int8 int16 int32 int64 float16 bfloat16 float32 float64 complex64 complex128 bool'.split(' '),
-);
-const LARGEST_TAG = 0x7ffeffff;
 /** How long `close` waits, unless told otherwise, for messages that nobody has taken yet. */
 const CLOSE_MS = 10_000;
 /** How long a process that fails waits until the others have what it sent. */
@@ -75,6 +70,7 @@ export class Group implements ProcessGroup {
   readonly size: number;
   readonly timeoutMs: number;
   private readonly parts: GroupParts;
+  private readonly check: ArgumentChecks;
   private open = true;
   private aborted = false;
   private endpoint: number | undefined;
@@ -91,6 +87,7 @@ export class Group implements ProcessGroup {
     this.size = parts.size;
     this.timeoutMs = parts.timeoutMs;
     this.endpoint = parts.endpoint;
+    this.check = new ArgumentChecks(parts);
     if (this.backend !== 'thread') leaveAtExit(this);
   }
 
@@ -122,8 +119,8 @@ export class Group implements ProcessGroup {
       if (kind !== 'send' && kind !== 'recv') {
         throw new TorchError('BAD_ARGUMENT', `batchSendRecv: kind is ${String(kind)}; give 'send' or 'recv'`);
       }
-      this.checkTensor('batchSendRecv', tensor);
-      this.checkPeer('batchSendRecv', peer);
+      this.check.tensor('batchSendRecv', tensor);
+      this.check.peer('batchSendRecv', peer);
     }
     const [first] = batch;
     const together = first !== undefined && this.isOverNccl(first.tensor);
@@ -145,7 +142,7 @@ export class Group implements ProcessGroup {
 
   sendAny(tensor: Tensor, peer: number, options?: SendOptions & { readonly tag?: number | undefined }): void {
     checkOptions('sendAny', options, ['tag', 'give']);
-    this.checkTensor('sendAny', tensor, false);
+    this.check.tensor('sendAny', tensor, false);
     this.channel(peer).send(
       options?.tag ?? 0,
       tensor,
@@ -163,7 +160,7 @@ export class Group implements ProcessGroup {
     const known = this.channels.get(peer);
     if (known !== undefined) return known;
     if (this.parts.companion !== undefined) return this.parts.companion.channel(peer);
-    this.checkPeer('channel', peer, true);
+    this.check.peer('channel', peer, true);
     const end: ChannelEnd = {
       group: this.name,
       rank: this.rank,
@@ -181,7 +178,7 @@ export class Group implements ProcessGroup {
 
   lane(peer: number, options: LaneOptions): DeviceLane {
     checkOptions('lane', options, ['name', 'sends', 'window']);
-    this.checkPeer('lane', peer, false);
+    this.check.peer('lane', peer, false);
     if (this.parts.nccl === undefined)
       throw new TorchError(
         'NO_NCCL',
@@ -199,8 +196,8 @@ export class Group implements ProcessGroup {
   broadcast(tensor: Tensor, root: number, options?: CollectiveOptions): void;
   broadcast(tensor: Tensor, root: number, options?: CollectiveOptions): Work | void {
     checkOptions('broadcast', options, collectiveOptions);
-    this.checkTensor('broadcast', tensor);
-    this.checkPeer('broadcast', root, true);
+    this.check.tensor('broadcast', tensor);
+    this.check.peer('broadcast', root, true);
     return this.run('broadcast', options, {
       on: tensor,
       call: (handle, timeoutMs) => dist.groupBroadcast(handle, tensor.handle, root, timeoutMs),
@@ -211,7 +208,7 @@ export class Group implements ProcessGroup {
   allReduce(tensor: Tensor, options: ReductionOptions & Async): Work;
   allReduce(tensor: Tensor, options?: ReductionOptions): void;
   allReduce(tensor: Tensor, options?: ReductionOptions): Work | void {
-    const op = this.checkReduction('allReduce', [tensor], options);
+    const op = this.check.reduction('allReduce', [tensor], options);
     return this.run('allReduce', options, {
       on: tensor,
       call: (handle, timeoutMs) => dist.groupAllReduce(handle, tensor.handle, op, timeoutMs),
@@ -222,8 +219,8 @@ export class Group implements ProcessGroup {
   reduce(tensor: Tensor, root: number, options: ReductionOptions & Async): Work;
   reduce(tensor: Tensor, root: number, options?: ReductionOptions): void;
   reduce(tensor: Tensor, root: number, options?: ReductionOptions): Work | void {
-    const op = this.checkReduction('reduce', [tensor], options);
-    this.checkPeer('reduce', root, true);
+    const op = this.check.reduction('reduce', [tensor], options);
+    this.check.peer('reduce', root, true);
     return this.run('reduce', options, {
       on: tensor,
       call: (handle, timeoutMs) => dist.groupReduce(handle, tensor.handle, root, op, timeoutMs),
@@ -235,7 +232,7 @@ export class Group implements ProcessGroup {
   allGather(tensor: Tensor, options?: CollectiveOptions): Tensor[];
   allGather(tensor: Tensor, options?: CollectiveOptions): Work<Tensor[]> | Tensor[] {
     checkOptions('allGather', options, collectiveOptions);
-    this.checkTensor('allGather', tensor);
+    this.check.tensor('allGather', tensor);
     const outputs = Array.from({ length: this.size }, () => emptyLike(tensor));
     const handles = outputs.map((output) => output.handle);
     return this.run('allGather', options, {
@@ -248,9 +245,9 @@ export class Group implements ProcessGroup {
   reduceScatter(tensors: readonly Tensor[], options: ReductionOptions & Async): Work<Tensor>;
   reduceScatter(tensors: readonly Tensor[], options?: ReductionOptions): Tensor;
   reduceScatter(tensors: readonly Tensor[], options?: ReductionOptions): Work<Tensor> | Tensor {
-    const op = this.checkReduction('reduceScatter', tensors, options);
-    this.checkList('reduceScatter', tensors, 'one per rank');
-    if (this.backend !== 'thread') this.checkSame('reduceScatter', tensors);
+    const op = this.check.reduction('reduceScatter', tensors, options);
+    this.check.list('reduceScatter', tensors, 'one per rank');
+    if (this.backend !== 'thread') this.check.same('reduceScatter', tensors);
     const output = emptyLike(tensors[this.rank]!);
     const inputs = tensors.map((tensor) => tensor.handle);
     return this.run('reduceScatter', options, {
@@ -264,10 +261,10 @@ export class Group implements ProcessGroup {
   allToAll(tensors: readonly Tensor[], options?: AllToAllOptions): Tensor[];
   allToAll(tensors: readonly Tensor[], options?: AllToAllOptions): Work<Tensor[]> | Tensor[] {
     checkOptions('allToAll', options, [...collectiveOptions, 'outputs']);
-    this.checkList('allToAll', tensors, 'one for each rank');
-    for (const tensor of tensors) this.checkTensor('allToAll', tensor);
-    if (options?.outputs === undefined) this.checkSame('allToAll', tensors);
-    else this.checkList('allToAll', options.outputs, 'outputs, one from each rank');
+    this.check.list('allToAll', tensors, 'one for each rank');
+    for (const tensor of tensors) this.check.tensor('allToAll', tensor);
+    if (options?.outputs === undefined) this.check.same('allToAll', tensors);
+    else this.check.list('allToAll', options.outputs, 'outputs, one from each rank');
     const outputs = options?.outputs === undefined ? tensors.map((tensor) => emptyLike(tensor)) : [...options.outputs];
     const to = outputs.map((tensor) => tensor.handle);
     const from = tensors.map((tensor) => tensor.handle);
@@ -301,7 +298,7 @@ export class Group implements ProcessGroup {
 
   broadcastObject<T = Json>(value: Json | undefined, root: number, options?: WaitOptions): T {
     checkOptions('broadcastObject', options, ['timeoutMs']);
-    this.checkPeer('broadcastObject', root, true);
+    this.check.peer('broadcastObject', root, true);
     if (this.rank !== root) return this.channel(root).recvObject(OBJECT_BROADCAST, options);
     const json = toJson('broadcastObject', value);
     for (let peer = 0; peer < this.size; peer++) {
@@ -325,7 +322,7 @@ export class Group implements ProcessGroup {
     if (chosen.length !== ranks.length || chosen.length === 0) {
       throw new TorchError('RANK', `newGroup: ranks are [${ranks.join(', ')}]; give at least one, each once`);
     }
-    for (const rank of chosen) this.checkPeer('newGroup', rank, true);
+    for (const rank of chosen) this.check.peer('newGroup', rank, true);
     const name = `${this.name}/${options?.name ?? ''}#${this.subgroupCount++}`;
     const rank = chosen.indexOf(this.rank);
     if (rank < 0) return null;
@@ -418,7 +415,7 @@ export class Group implements ProcessGroup {
   }
 
   private startSend(operation: string, tensor: Tensor, peer: number, options?: PointToPointOptions): Work {
-    const tag = this.checkMessage(operation, tensor, peer, options);
+    const tag = this.check.message(operation, tensor, peer, options);
     return this.start({ operation, peer, tag }, options?.timeoutMs, {
       on: tensor,
       call: (handle) => dist.groupSend(handle, tensor.handle, peer, tag),
@@ -427,7 +424,7 @@ export class Group implements ProcessGroup {
   }
 
   private startRecv(operation: string, tensor: Tensor, peer: number, options?: PointToPointOptions): Work<Tensor> {
-    const tag = this.checkMessage(operation, tensor, peer, options);
+    const tag = this.check.message(operation, tensor, peer, options);
     return this.start({ operation, peer, tag }, options?.timeoutMs, {
       on: tensor,
       call: (handle) => dist.groupReceive(handle, tensor.handle, peer, tag),
@@ -457,99 +454,6 @@ export class Group implements ProcessGroup {
       throw explain(error, details);
     }
   }
-
-  private checkMessage(operation: string, tensor: Tensor, peer: number, options?: PointToPointOptions): number {
-    checkOptions(operation, options, ['tag', 'timeoutMs']);
-    this.checkTensor(operation, tensor);
-    this.checkPeer(operation, peer);
-    const tag = options?.tag ?? 0;
-    if (Number.isInteger(tag) && tag >= 0 && tag <= LARGEST_TAG) return tag;
-    throw new TorchError(
-      'BAD_ARGUMENT',
-      `${operation}: the tag is ${String(tag)}; give a whole number from 0 to ${LARGEST_TAG}`,
-    );
-  }
-
-  private checkPeer(operation: string, peer: number, allowSelf = this.backend === 'thread'): void {
-    if (!Number.isInteger(peer) || peer < 0 || peer >= this.size) {
-      throw new TorchError(
-        'RANK',
-        `${operation}: ${String(peer)} is not a rank of group '${this.name}', which has ranks 0 to ${this.size - 1}`,
-      );
-    }
-    if (peer === this.rank && !allowSelf) {
-      throw new TorchError(
-        'RANK',
-        `${operation}: rank ${peer} cannot send to itself over ${this.backend}; use channel(${peer})`,
-      );
-    }
-  }
-
-  private checkTensor(operation: string, tensor: Tensor, placed = true): void {
-    if (!(tensor instanceof Tensor))
-      throw new TorchError('BAD_ARGUMENT', `${operation}: expected a tensor, got ${typeof tensor}`);
-    const { device } = tensor;
-    if (tensor.layout !== 'strided')
-      throw new TorchError('BAD_ARGUMENT', `${operation}: the tensor is ${tensor.layout}; use toDense() first`);
-    if (device === 'meta') throw new TorchError('META', `${operation}: a meta tensor has a shape but no values`);
-    if (!placed) return;
-    if (this.backend === 'gloo' && device !== 'cpu') {
-      throw new TorchError(
-        'DEVICE',
-        `${operation}: gloo takes CPU tensors, this one is on ${device}; use cpu(), or the nccl backend`,
-      );
-    }
-    if (this.backend === 'nccl' && !device.startsWith('cuda')) {
-      throw new TorchError(
-        'DEVICE',
-        `${operation}: nccl takes CUDA tensors, this one is on ${device}; use cuda(), or the gloo backend`,
-      );
-    }
-  }
-
-  private checkList(operation: string, tensors: readonly Tensor[], what: string): void {
-    if (Array.isArray(tensors) && tensors.length === this.size) return;
-    const got = Array.isArray(tensors) ? `${tensors.length} tensors` : typeof tensors;
-    throw new TorchError('BAD_ARGUMENT', `${operation}: expected ${this.size} tensors, ${what}; got ${got}`);
-  }
-
-  private checkSame(operation: string, tensors: readonly Tensor[]): void {
-    const [first] = tensors;
-    const expected = `${first?.dtype.name}[${first?.shape.join(', ')}]`;
-    for (const [i, tensor] of tensors.entries()) {
-      const got = `${tensor.dtype.name}[${tensor.shape.join(', ')}]`;
-      if (got === expected) continue;
-      const hint = operation === 'allToAll' ? '; give outputs where shapes differ' : '';
-      throw new TorchError(
-        'SHAPE',
-        `${operation}: tensor ${i} is ${got}, tensor 0 is ${expected}; all must be alike over ${this.backend}${hint}`,
-      );
-    }
-  }
-
-  private checkReduction(operation: string, tensors: readonly Tensor[], options: ReductionOptions | undefined): number {
-    checkOptions(operation, options, [...collectiveOptions, 'op']);
-    const op = options?.op ?? 'sum';
-    const code = opCodes[op];
-    if (code === undefined) {
-      throw new TorchError(
-        'BAD_ARGUMENT',
-        `${operation}: op is ${String(op)}; give ${Object.keys(opCodes).join(', ')}`,
-      );
-    }
-    for (const tensor of tensors) {
-      this.checkTensor(operation, tensor);
-      const { dtype } = tensor;
-      const refuse = (why: string): DistributedError =>
-        new DistributedError('DTYPE', `${operation}: ${dtype.name} ${why}`, this.details({ operation }));
-      if (!reducible.has(dtype.name)) throw refuse('cannot be reduced; convert it first, for example to float32');
-      if (op === 'avg' && !dtype.isFloatingPoint && !dtype.isComplex)
-        throw refuse('has no average; use sum, or convert to float32');
-      if (dtype.isComplex && op !== 'sum' && op !== 'avg')
-        throw refuse(`numbers cannot be reduced with ${op}; use sum or avg`);
-    }
-    return code;
-  }
 }
 
 interface Action<T> {
@@ -559,7 +463,6 @@ interface Action<T> {
   readonly result: () => T;
 }
 
-const collectiveOptions = ['asyncOp', 'timeoutMs'];
 const OBJECT_BROADCAST = 2 ** 40;
 const OBJECT_GATHER = 2 ** 40 + 1;
 
