@@ -10,8 +10,10 @@ import { mapTensors } from '../base/tree.ts';
 import { compareLines, type Line } from './alike.ts';
 import { DeviceMesh } from './device-mesh.ts';
 import { shardOf } from './shard.ts';
-import { type Cut, type ShardLevel, ShardUnit, type UnitSettings } from './shard-unit.ts';
+import { ShardUnit } from './shard-unit.ts';
+import type { Cut } from './sharded-parameter.ts';
 import { spread } from './spread.ts';
+import type { ShardLevel, UnitSettings } from './unit-settings.ts';
 
 /** In which types a sharded module computes and its gradients are summed. */
 export interface MixedPrecisionPolicy {

@@ -4,4 +4,4 @@ export { type FullyShardOptions, fullyShard, type MixedPrecisionPolicy, withWhol
 export { meshCoordinate } from './mesh-coordinate.ts';
 export { DistributedDataParallel, type ReplicateOptions, replicate } from './replicate.ts';
 export { type Shard, shardOf } from './shard.ts';
-export type { ShardLevel } from './shard-unit.ts';
+export type { ShardLevel } from './unit-settings.ts';

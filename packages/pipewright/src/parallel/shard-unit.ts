@@ -1,7 +1,5 @@
 /**
- * @file A unit: parameters that are gathered and reduced together. Each is two tensors: this rank's shard, which is what the
- * module and its optimizer have between steps, and the whole, which takes its place while the stage computes. They exchange
- * places in one and the same Parameter, so that whoever holds it (modules, graphs, optimizers) sees the right one.
+ * @file A unit: parameters that are gathered and reduced together, and the memory of their wholes.
  *
  * The storage of the whole is emptied when it is not needed and filled again later: what autograd has saved of it stays valid.
  * Between threads all ranks of a group have one copy of the whole, into which each writes its shard.
@@ -16,73 +14,22 @@ import {
   forgetCommonTensors,
   freeStorage,
   lendStorage,
-  nn,
+  type nn,
   noGrad,
   scope,
   type Tensor,
-  tensor,
   unscoped,
   zeros,
 } from '@pipewright/torch';
 import { PipelineError } from '../base/errors.ts';
-import { partOf, type Shard, setShard } from './shard.ts';
-
-/** What is divided among the ranks of a group: the optimizer's states, also the gradients, also the parameters. */
-export type ShardLevel = 'optimizer' | 'gradients' | 'parameters';
-
-/** What the parameters of a unit have in common. */
-export interface UnitSettings {
-  /** The ranks that hold the parts. */
-  readonly group: distributed.ProcessGroup;
-  /** The ranks that hold the same part; null where there are none. */
-  readonly replicas: distributed.ProcessGroup | null;
-  readonly level: ShardLevel;
-  /** What is computed with; null: the parameters' own type. */
-  readonly paramDtype: DType | null;
-  /** What gradients are summed in; null: that of the whole. */
-  readonly reduceDtype: DType | null;
-  /** Whether a stage is given up as soon as another one is needed. */
-  readonly reshardAfterForward: boolean;
-}
-
-/** A parameter that is to be sharded along a dimension. */
-export interface Cut {
-  readonly parameter: nn.Parameter;
-  readonly name: string;
-  readonly dim: number;
-}
-
-/** A parameter that is sharded. */
-interface Entry {
-  /** What the module has: the shard between steps, the whole while it is unsharded. */
-  readonly parameter: nn.Parameter;
-  /** What the module does not have at the moment. */
-  readonly other: nn.Parameter;
-  readonly name: string;
-  readonly shard: Shard;
-  /** The parts of the whole by rank, as views on its storage; each is one row of numbers where that is possible. */
-  readonly parts: readonly Tensor[];
-  /** Elements of each rank's part. */
-  readonly sizes: readonly number[];
-  /** Whether the shard is the part of the whole itself. */
-  readonly inPlace: boolean;
-}
-
-/** Gradients of a unit on their way. */
-export interface UnitReduction {
-  readonly unit: ShardUnit;
-  /** Ends the sum over the group; begins that over replicas. */
-  advance(): void;
-  /** Whether `advance` would not wait. */
-  readonly isReady: boolean;
-  /** Waits for everything and gives the shards their gradients. */
-  finish(): void;
-}
+import { type Cut, ShardedParameter, total } from './sharded-parameter.ts';
+import { UnitReduction } from './unit-reduction.ts';
+import type { UnitSettings } from './unit-settings.ts';
 
 /** Parameters of one type and device that are gathered and reduced together. */
 export class ShardUnit {
   private given: UnitSettings;
-  private entries: readonly Entry[];
+  private readonly entries: readonly ShardedParameter[];
   /** The same on all ranks of the group, and different for each of its units. */
   private key: string;
   private readonly device: string;
@@ -94,7 +41,6 @@ export class ShardUnit {
   private gathering: distributed.Work<Tensor[] | void> | null = null;
   /** Memory of the wholes while they have any. */
   private memory: Tensor | null = null;
-  private isSwapped = false;
   /** Stages that need the wholes at the moment. */
   private users = 0;
 
@@ -106,7 +52,7 @@ export class ShardUnit {
     this.dtype = first.parameter.dtype;
     this.wholeDtype = settings.paramDtype ?? this.dtype;
     this.isShared = settings.group.backend === 'thread' && this.device === 'cpu';
-    this.entries = noGrad(() => scope(() => cuts.map((cut) => this.enter(cut))));
+    this.entries = noGrad(() => scope(() => cuts.map((cut) => new ShardedParameter(cut, settings))));
     if (settings.level === 'parameters') return;
     noGrad(() => scope(() => this.settle()));
   }
@@ -124,8 +70,7 @@ export class ShardUnit {
     this.given = { ...this.given, group, replicas };
     this.key = key;
     this.generation = 0;
-    this.entries = this.entries.map((entry) => ({ ...entry, shard: { ...entry.shard, group, replicas } }));
-    for (const { parameter, shard } of this.entries) setShard(parameter, shard);
+    for (const entry of this.entries) entry.follow(settings);
     // Threads had one copy of the wholes with a rank that is gone.
     if (this.isShared && settings.level !== 'parameters') noGrad(() => scope(() => this.settleAnew()));
   }
@@ -158,7 +103,7 @@ export class ShardUnit {
 
   /** Names of the parameters, for messages. */
   toString(): string {
-    const [first, ...more] = this.entries as readonly [Entry];
+    const [first, ...more] = this.entries as readonly [ShardedParameter];
     return more.length === 0 ? first.name : `${first.name} and ${more.length} more`;
   }
 
@@ -168,7 +113,7 @@ export class ShardUnit {
   check(): void {
     for (const entry of this.entries) {
       if (!entry.inPlace) continue;
-      const { dtype, device } = this.shardOf(entry);
+      const { dtype, device } = entry.own;
       if (dtype === this.dtype && device === this.device) continue;
       throw new PipelineError(
         'BAD_INPUT',
@@ -216,28 +161,28 @@ export class ShardUnit {
     this.gathering = null;
     this.swap(false);
     if (this.settings.level !== 'parameters') return;
-    for (const entry of this.entries) freeStorage(entry.other);
+    for (const { whole } of this.entries) freeStorage(whole);
     this.memory?.dispose();
     this.memory = null;
   }
 
   /** Drops what a failed step has left in the wholes' gradients. */
   forget(): void {
-    for (const entry of this.entries) this.wholeOf(entry).grad = null;
+    for (const entry of this.entries) entry.whole.grad = null;
     if (this.isShared) forgetCommonTensors(`${this.key} `);
   }
 
   /** The wholes have no gradients until what this returns is called; then they have those of before. */
   putGradsAside(): () => void {
     const grads = this.entries.map((entry) => {
-      const whole = this.wholeOf(entry);
+      const { whole } = entry;
       const grad = unscoped(() => whole.grad);
       whole.grad = null;
       return grad;
     });
     return () => {
       this.entries.forEach((entry, i) => {
-        this.wholeOf(entry).grad = grads[i] ?? null;
+        entry.whole.grad = grads[i] ?? null;
         grads[i]?.dispose();
       });
     };
@@ -254,155 +199,14 @@ export class ShardUnit {
   reduce(): UnitReduction | null {
     const learned = this.entries.filter(({ parameter }) => parameter.requiresGrad);
     if (learned.length === 0) return null;
-    return noGrad(() => scope(() => this.startReduction(learned)));
-  }
-
-  private startReduction(learned: readonly Entry[]): UnitReduction {
-    const { group, level } = this.settings;
-    const parts = this.pack(learned);
-    for (const entry of learned) this.wholeOf(entry).grad = null;
-    const length = parts[group.rank]!.numel();
-    if (level !== 'optimizer') {
-      const work = unscoped(() => group.reduceScatter(parts, { asyncOp: true }));
-      return this.reductionOf(learned, work, (result) => result as Tensor);
-    }
-    const all = unscoped(() => cat(parts));
-    const before = total(parts.slice(0, group.rank).map((part) => part.numel()));
-    const work = group.allReduce(all, { asyncOp: true });
-    return this.reductionOf(learned, work, () => {
-      const own = all.narrow(0, before, length);
-      all.dispose();
-      return own;
-    });
-  }
-
-  private reductionOf(
-    learned: readonly Entry[],
-    first: distributed.Work<Tensor | void>,
-    resultOf: (given: Tensor | void) => Tensor,
-  ): UnitReduction {
-    const { replicas } = this.settings;
-    let own: Tensor | null = null;
-    let second: distributed.Work | null = null;
-    const advance = (): void => {
-      if (own !== null) return;
-      own = unscoped(() => resultOf(first.wait()));
-      if (replicas !== null) second = replicas.allReduce(own, { asyncOp: true });
-    };
-    return {
-      unit: this,
-      advance,
-      get isReady() {
-        return own === null && first.isCompleted();
-      },
-      finish: () => {
-        advance();
-        second?.wait();
-        noGrad(() => scope(() => this.give(learned, own!)));
-        own?.dispose();
-      },
-    };
-  }
-
-  /** For every rank one row of numbers: for each parameter whether there is a gradient, then that rank's parts of them. */
-  private pack(learned: readonly Entry[]): Tensor[] {
-    const { group, reduceDtype } = this.settings;
-    const dtype = this.wholeDtype;
-    const { device } = this;
-    const grads = learned.map((entry) => this.wholeOf(entry).grad);
-    const present = tensor(
-      grads.map((grad) => (grad === null ? 0 : 1)),
-      { dtype, device },
-    );
-    const rows: Tensor[][] = Array.from({ length: group.size }, () => [present]);
-    learned.forEach(({ shard, sizes }, i) => {
-      const grad = grads[i] ?? null;
-      if (grad === null) sizes.forEach((size, rank) => rows[rank]?.push(zeros([size], { dtype, device })));
-      else if (shard.dim === 0)
-        (callOp('aten::split_with_sizes', [grad.reshape([-1]), sizes, 0]) as Tensor[]).forEach((part, rank) =>
-          rows[rank]?.push(part),
-        );
-      else
-        sizes.forEach((_, rank) => {
-          const { offset, length } = partOf(shard.globalShape[shard.dim]!, rank, group.size);
-          rows[rank]?.push(grad.narrow(shard.dim, offset, length).reshape([-1]));
-        });
-    });
-    const lengths = rows.map((row) => total(row.map((part) => part.numel())));
-    const longest = Math.max(...lengths);
-    return rows.map((row, rank) => {
-      const missing = longest - lengths[rank]!;
-      if (missing > 0) row.push(zeros([missing], { dtype, device }));
-      const packed = cat(row);
-      return reduceDtype === null || reduceDtype === dtype ? packed : packed.to(reduceDtype);
-    });
-  }
-
-  /** Gives the shards their gradients, added to those that are there; none where no rank has one. */
-  private give(learned: readonly Entry[], own: Tensor): void {
-    const { rank } = this.settings.group;
-    const sizes = learned.map((entry) => entry.sizes[rank]!);
-    const rest = own.numel() - learned.length - total(sizes);
-    const [present, ...parts] = callOp('aten::split_with_sizes', [own, [learned.length, ...sizes, rest], 0]) as [
-      Tensor,
-      ...Tensor[],
-    ];
-    const isThere = present.toArray() as number[];
-    learned.forEach((entry, i) => {
-      if (isThere[i] === 0) return;
-      const shard = this.shardOf(entry);
-      const part = parts[i]!.view(shard.shape);
-      const grad = part.dtype === shard.dtype ? part : part.to(shard.dtype);
-      const before = shard.grad;
-      shard.grad = before === null ? grad : before.add(grad);
-    });
+    const wholes = { dtype: this.wholeDtype, device: this.device };
+    return noGrad(() => scope(() => new UnitReduction(learned, this.settings, wholes)));
   }
 
   // --- inside --------------------------------------------------------------------------------------------------------
 
-  private wholeOf({ parameter, other }: Entry): nn.Parameter {
-    return this.isSwapped ? parameter : other;
-  }
-
-  private shardOf({ parameter, other }: Entry): nn.Parameter {
-    return this.isSwapped ? other : parameter;
-  }
-
   private swap(toWhole: boolean): void {
-    if (this.isSwapped === toWhole) return;
-    this.isSwapped = toWhole;
-    for (const { parameter, other } of this.entries) {
-      other.requiresGrad = parameter.requiresGrad;
-      parameter.swap(other);
-    }
-  }
-
-  /** Cuts a parameter: it becomes its shard. */
-  private enter({ parameter, name, dim }: Cut): Entry {
-    const { group, replicas, level } = this.settings;
-    const globalShape = parameter.shape;
-    const extent = globalShape[dim]!;
-    const { offset, length } = partOf(extent, group.rank, group.size);
-    const shard: Shard = { globalShape, dim, offset, length, group, replicas };
-    const inner = extent === 0 ? 0 : parameter.numel() / extent;
-    const ranks = Array.from({ length: group.size }, (_, rank) => partOf(extent, rank, group.size));
-    const [whole, parts] = unscoped(() => {
-      const base = empty(globalShape, { dtype: this.wholeDtype, device: this.device });
-      // The same storage with a count of changes of its own: gathering is no change that autograd must know of.
-      const alias = empty([0], { dtype: this.wholeDtype, device: this.device }).setData(base);
-      const flat = dim === 0 ? alias.view([-1]) : alias;
-      const scale = dim === 0 ? inner : 1;
-      return [
-        new nn.Parameter(base, { requiresGrad: parameter.requiresGrad }),
-        ranks.map((part) => flat.narrow(dim, part.offset * scale, part.length * scale)),
-      ] as const;
-    });
-    const own = parameter.detach().narrow(dim, offset, length);
-    const inPlace = level !== 'parameters' && dim === 0 && this.wholeDtype === this.dtype;
-    parameter.become(own.clone());
-    freeStorage(whole);
-    setShard(parameter, shard);
-    return { parameter, other: whole, name, shard, parts, sizes: ranks.map((part) => part.length * inner), inPlace };
+    for (const entry of this.entries) entry.swap(toWhole);
   }
 
   /** Gives the wholes memory that stays; shards become part of it. */
@@ -460,7 +264,7 @@ export class ShardUnit {
     );
     const pieces = callOp('aten::split_with_sizes', [this.memory, sizes, 0]) as Tensor[];
     this.entries.forEach((entry, i) => {
-      lendStorage(this.wholeOf(entry), pieces[i]!.view(entry.shard.globalShape));
+      lendStorage(entry.whole, pieces[i]!.view(entry.shard.globalShape));
     });
   }
 
@@ -472,7 +276,7 @@ export class ShardUnit {
     if (copied.length > 0)
       callOp('aten::_foreach_copy_', [
         copied.map(({ parts }) => parts[group.rank]!),
-        copied.map((entry) => flatIf(this.shardOf(entry).detach(), entry.shard.dim === 0)),
+        copied.map((entry) => flatIf(entry.own.detach(), entry.shard.dim === 0)),
       ]);
     this.gathering = group.barrier({ asyncOp: true });
   }
@@ -484,7 +288,7 @@ export class ShardUnit {
     );
     const missing = Math.max(...lengths) - lengths[group.rank]!;
     const { dtype, device } = this;
-    const rows = this.entries.map((entry) => this.shardOf(entry).detach().reshape([-1]));
+    const rows = this.entries.map((entry) => entry.own.detach().reshape([-1]));
     if (missing > 0) rows.push(zeros([missing], { dtype, device }));
     const packed = cat(rows).to(this.wholeDtype);
     this.gathering = unscoped(() => group.allGather(packed, { asyncOp: true }));
@@ -511,8 +315,4 @@ export class ShardUnit {
 
 function flatIf(value: Tensor, isFlat: boolean): Tensor {
   return isFlat ? value.reshape([-1]) : value;
-}
-
-function total(numbers: readonly number[]): number {
-  return numbers.reduce((sum, value) => sum + value, 0);
 }

@@ -9,7 +9,9 @@ import { addWaits, beginWait, type Waited } from '../base/waited.ts';
 import type { DataParallel, ParallelStage, Readiness, StageSharding, StepEnd } from './data-parallel.ts';
 import { unitsOf, unshardedName } from './fully-shard.ts';
 import { agreeOver } from './readiness.ts';
-import type { ShardUnit, UnitReduction, UnitSettings } from './shard-unit.ts';
+import type { ShardUnit } from './shard-unit.ts';
+import type { UnitReduction } from './unit-reduction.ts';
+import type { UnitSettings } from './unit-settings.ts';
 
 /** The sharded stages of one rank. */
 export class ShardedStages implements DataParallel {

@@ -9,7 +9,7 @@ import { PipelineError } from '../base/errors.ts';
 import type { Value } from '../base/value.ts';
 import { type DataParallel, dataParallelOf } from '../parallel/data-parallel.ts';
 import { shardOf } from '../parallel/shard.ts';
-import type { ShardLevel } from '../parallel/shard-unit.ts';
+import type { ShardLevel } from '../parallel/unit-settings.ts';
 import { isWatched } from '../recording/live-feed.ts';
 import { Recorder } from '../recording/recorder.ts';
 import type { PipelineStage } from '../stage/pipeline-stage.ts';

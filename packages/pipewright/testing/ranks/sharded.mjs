@@ -113,7 +113,7 @@ const scenarios = {
     const { parameterPeak } = simulate(runtime.schedule, { parameters: bytes, shards, sharding: wrap });
     // Wholes that are not needed have no memory.
     const unread = [...parallel.owners.keys()].flatMap((unit) =>
-      unit.entries.map((/** @type {unknown} */ entry) => unit.wholeOf(entry).dataPtr() === 0n),
+      unit.entries.map((/** @type {{ whole: Tensor }} */ { whole }) => whole.dataPtr() === 0n),
     );
     return {
       whole: bytes.reduce((sum, each) => sum + each, 0),
