@@ -63,6 +63,18 @@ export class Chunk {
     return none;
   }
 
+  /** The backward begins with the loss too, if it is here: `lossGrad` is its gradient, 1 where none is given. */
+  addLoss(lossGrad: Tensor | undefined): void {
+    if (this.loss?.requiresGrad !== true) return;
+    this.roots.push(this.loss);
+    this.rootGrads.push(lossGrad?.alias() ?? null); // an alias: gradients are freed when used
+  }
+
+  /** Keeps the gradients that a backward has left in what arrived. */
+  takeGrads(): void {
+    for (const item of this.arrived) item.grads = keep(item.leaves.map((leaf) => leaf.grad));
+  }
+
   /** Frees the values of what was sent to a destination: the backward needs the place of their gradients only. */
   releaseSent(destination: number): void {
     for (const item of this.outgoing)

@@ -1,12 +1,9 @@
 /** @file A stage: one piece of the model on one rank, and what it holds for the microbatches under way. */
 import {
-  backward,
-  backwardInputsFirst,
   checkpoint as checkpointed,
   type Device,
   type distributed,
   type GradientTarget,
-  inputBackward,
   keep,
   nn,
   startBackward,
@@ -16,7 +13,8 @@ import { checkArgument, checkCount, checkOptions, show } from '../base/checks.ts
 import { debugInfo, describeTensor } from '../base/describe.ts';
 import { PipelineError } from '../base/errors.ts';
 import { tensorsIn } from '../base/tree.ts';
-import { Chunk, disposeAll } from './chunk.ts';
+import { Chunk } from './chunk.ts';
+import { computeBackward, Once } from './chunk-backward.ts';
 import { type StageNames, wholeName } from './names.ts';
 import { checkStageOptions, type PipelineStageOptions, stageOptionNames } from './stage-options.ts';
 import { onceWithStatistics } from './statistics.ts';
@@ -253,7 +251,7 @@ export class PipelineStage {
     const { lossGrad, threads } = options;
     const chunk = this.chunks.get(microbatch);
     if (chunk === undefined) throw this.outOfOrder('backward', microbatch, 'its forward');
-    addLoss(chunk, lossGrad);
+    chunk.addLoss(lossGrad);
     chunk.started = true;
     if (chunk.roots.length === 0) return;
     keep(chunk.rootGrads);
@@ -269,56 +267,11 @@ export class PipelineStage {
     checkOptions('backwardOneChunk', options, ['full', 'lossGrad', 'inputsReady']);
     const chunk = this.chunks.get(microbatch);
     if (chunk === undefined) throw this.outOfOrder('backward', microbatch, 'its forward');
-    if (!chunk.started) addLoss(chunk, options.lossGrad);
-    const { roots, rootGrads } = chunk;
+    if (!chunk.started) chunk.addLoss(options.lossGrad);
     const full = options.full !== false;
-    const leaves = chunk.leaves();
     const inputsReady = options.inputsReady === undefined ? null : new Once(options.inputsReady);
-    for (const item of chunk.arrived) item.grads = item.leaves.map(() => null);
     try {
-      if (roots.length === 0) {
-        if (!full) chunk.weights = nothing;
-      } else if (
-        full &&
-        inputsReady !== null &&
-        leaves.length > 0 &&
-        chunk.run === null &&
-        this.dwBuilder === undefined
-      ) {
-        const ready = (): void => {
-          takeGrads(chunk);
-          inputsReady.call();
-        };
-        backwardInputsFirst(roots, { gradTensors: rootGrads, inputs: leaves, ready });
-      } else if (full || this.dwBuilder !== undefined) {
-        if (chunk.run === null) backward(roots, { gradTensors: rootGrads });
-        else chunk.run.finish();
-        takeGrads(chunk);
-        const runner = this.dwBuilder?.() ?? nothing;
-        if (full) {
-          inputsReady?.call();
-          runner();
-        } else chunk.weights = runner;
-      } else if (leaves.length === 0) {
-        // Nobody waits for anything: the weight half will be the whole backward.
-        keep(rootGrads);
-        chunk.weights = () => {
-          backward(roots, { gradTensors: rootGrads });
-          disposeAll(roots);
-          disposeAll(rootGrads);
-        };
-        chunk.outgoing = [];
-        chunk.roots = [];
-        chunk.rootGrads = [];
-        chunk.loss = null;
-      } else {
-        const { inputGrads, weights } = inputBackward({ outputs: roots, gradOutputs: rootGrads, inputs: leaves });
-        chunk.weights = weights;
-        keep(inputGrads);
-        let next = 0;
-        for (const item of chunk.arrived) item.grads = inputGrads.slice(next, (next += item.leaves.length));
-      }
-      inputsReady?.call();
+      computeBackward(chunk, { full, inputsReady, dwBuilder: this.dwBuilder });
     } catch (cause) {
       throw inputsReady?.hasFailed === true ? inputsReady.error : this.backwardFailed(microbatch, chunk, cause);
     }
@@ -362,7 +315,7 @@ export class PipelineStage {
   backwardStart(microbatch: number, lossGrad?: Tensor): BackwardStart {
     const chunk = this.chunks.get(microbatch);
     if (chunk === undefined) throw this.outOfOrder('backward', microbatch, 'its forward');
-    if (!chunk.started) addLoss(chunk, lossGrad);
+    if (!chunk.started) chunk.addLoss(lossGrad);
     chunk.started = true;
     return { outputs: chunk.roots, outputGrads: chunk.rootGrads, inputs: chunk.leaves() };
   }
@@ -525,42 +478,6 @@ export class PipelineStage {
 }
 
 type Forward = (...inputs: unknown[]) => unknown;
-
-function nothing(): void {}
-
-/** A callback that is called once; its error is told apart from those of what it is called in. */
-class Once {
-  hasFailed = false;
-  error: unknown;
-  private callback: (() => void) | undefined;
-
-  constructor(callback: () => void) {
-    this.callback = callback;
-  }
-
-  call(): void {
-    const { callback } = this;
-    this.callback = undefined;
-    try {
-      callback?.();
-    } catch (error) {
-      this.hasFailed = true;
-      this.error = error;
-      throw error;
-    }
-  }
-}
-
-/** Keeps the gradients that a backward has left in what arrived. */
-function takeGrads(chunk: Chunk): void {
-  for (const item of chunk.arrived) item.grads = keep(item.leaves.map((leaf) => leaf.grad));
-}
-
-function addLoss(chunk: Chunk, lossGrad: Tensor | undefined): void {
-  if (chunk.loss?.requiresGrad !== true) return;
-  chunk.roots.push(chunk.loss);
-  chunk.rootGrads.push(lossGrad?.alias() ?? null); // an alias: gradients are freed when used
-}
 
 function declared(args: Tensor | readonly Tensor[] | undefined): readonly string[] | null {
   if (args === undefined) return null;

@@ -1,0 +1,82 @@
+/** @file The backward of a microbatch: in full, or only the half that the stages before wait for. */
+import { backward, backwardInputsFirst, inputBackward, keep } from '@pipewright/torch';
+import { type Chunk, disposeAll } from './chunk.ts';
+
+/** How a backward is computed. */
+export interface BackwardOptions {
+  /** Both halves at once, or only what the stages before wait for. */
+  readonly full: boolean;
+  /** Called as soon as the gradients of the inputs are there. */
+  readonly inputsReady: Once | null;
+  /** Gives what computes the weight half, where a module does that itself. */
+  readonly dwBuilder: (() => () => void) | undefined;
+}
+
+/** Computes the gradients of what arrived, and with `full` those of the weights; else `chunk.weights` computes them later. */
+export function computeBackward(chunk: Chunk, { full, inputsReady, dwBuilder }: BackwardOptions): void {
+  const { roots, rootGrads } = chunk;
+  const leaves = chunk.leaves();
+  for (const item of chunk.arrived) item.grads = item.leaves.map(() => null);
+  if (roots.length === 0) {
+    if (!full) chunk.weights = nothing;
+  } else if (full && inputsReady !== null && leaves.length > 0 && chunk.run === null && dwBuilder === undefined) {
+    const ready = (): void => {
+      chunk.takeGrads();
+      inputsReady.call();
+    };
+    backwardInputsFirst(roots, { gradTensors: rootGrads, inputs: leaves, ready });
+  } else if (full || dwBuilder !== undefined) {
+    if (chunk.run === null) backward(roots, { gradTensors: rootGrads });
+    else chunk.run.finish();
+    chunk.takeGrads();
+    const runner = dwBuilder?.() ?? nothing;
+    if (full) {
+      inputsReady?.call();
+      runner();
+    } else chunk.weights = runner;
+  } else if (leaves.length === 0) {
+    // Nobody waits for anything: the weight half will be the whole backward.
+    keep(rootGrads);
+    chunk.weights = () => {
+      backward(roots, { gradTensors: rootGrads });
+      disposeAll(roots);
+      disposeAll(rootGrads);
+    };
+    chunk.outgoing = [];
+    chunk.roots = [];
+    chunk.rootGrads = [];
+    chunk.loss = null;
+  } else {
+    const { inputGrads, weights } = inputBackward({ outputs: roots, gradOutputs: rootGrads, inputs: leaves });
+    chunk.weights = weights;
+    keep(inputGrads);
+    let next = 0;
+    for (const item of chunk.arrived) item.grads = inputGrads.slice(next, (next += item.leaves.length));
+  }
+  inputsReady?.call();
+}
+
+/** A callback that is called once; its error is told apart from those of what it is called in. */
+export class Once {
+  hasFailed = false;
+  error: unknown;
+  private callback: (() => void) | undefined;
+
+  constructor(callback: () => void) {
+    this.callback = callback;
+  }
+
+  call(): void {
+    const { callback } = this;
+    this.callback = undefined;
+    try {
+      callback?.();
+    } catch (error) {
+      this.hasFailed = true;
+      this.error = error;
+      throw error;
+    }
+  }
+}
+
+function nothing(): void {}
