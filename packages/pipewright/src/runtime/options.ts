@@ -209,7 +209,7 @@ const stepOptionNames = [
   'lossKwargs',
   'sync',
 ];
-export const customKinds: readonly string[] = ['F', 'B', 'I', 'W', 'OVERLAP_F_B', 'UNSHARD', 'RESHARD', 'REDUCE_GRAD'];
+const customKinds: readonly string[] = ['F', 'B', 'I', 'W', 'OVERLAP_F_B', 'UNSHARD', 'RESHARD', 'REDUCE_GRAD'];
 
 /** How to call the loss that a user gave; null where there is none. */
 export function lossCaller(lossFn: Loss | undefined): LossCaller | null {
@@ -229,6 +229,20 @@ export function lossCaller(lossFn: Loss | undefined): LossCaller | null {
 }
 
 const hookNames = ['before', 'after', 'beforeStep', 'afterStep'];
+
+/** Refuses what cannot replace a kind of action. */
+export function checkCustomFunction(kind: Action['kind'], custom: CustomFunction): void {
+  if (!customKinds.includes(kind))
+    throw new PipelineError(
+      'BAD_OPTION',
+      `registerCustomFunction: ${show(kind)} cannot be replaced; give one of ${customKinds.join(', ')}`,
+    );
+  if (typeof custom !== 'function')
+    throw new PipelineError(
+      'BAD_OPTION',
+      `registerCustomFunction: the function for ${kind} is ${show(custom)}; give a function (action, context) => …`,
+    );
+}
 
 /** Refuses what is no hook. */
 export function checkHook(hook: ActionHook): void {

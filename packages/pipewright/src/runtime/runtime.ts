@@ -14,14 +14,11 @@ import { isWatched } from '../recording/live-feed.ts';
 import { Recorder } from '../recording/recorder.ts';
 import type { PipelineStage } from '../stage/pipeline-stage.ts';
 import { rankStatus } from '../status/rank-status.ts';
-import { agree } from './agreement.ts';
 import { captureObstacle, inputKey, StepCapture, type StepInput, type StepResult } from './capture.ts';
-import { customExecutor } from './custom.ts';
 import { debugHook } from './debug.ts';
-import { builtInExecutors } from './executors.ts';
 import { type ClipOptions, clipGradNorm, clippingText, type RankGradients } from './grad-norm.ts';
 import { HeldGradients } from './held-gradients.ts';
-import { checkBackwards, lowerFor, type ParallelDescription, resolveSchedule } from './lowering.ts';
+import { checkBackwards, resolveSchedule } from './lowering.ts';
 import {
   type AnyOptimizer,
   LossLog,
@@ -33,9 +30,9 @@ import {
   type ActionHook,
   type AnyRuntimeOptions,
   type CustomFunction,
+  checkCustomFunction,
   checkHook,
   checkStages,
-  customKinds,
   deviceOf,
   type Loss,
   type LossCaller,
@@ -53,12 +50,12 @@ import { checkPlanned, placeOf } from './planned.ts';
 import { namedRandom } from './random.ts';
 import { LossGrads } from './row/loss-grads.ts';
 import { walk } from './row/perform.ts';
-import { Plan } from './row/plan.ts';
-import type { Executors, PlannedAction } from './row/planned-action.ts';
+import type { PlannedAction } from './row/planned-action.ts';
+import { type RankRows, RankSchedule } from './row/rank-schedule.ts';
 import { refuseRow } from './row/refusal.ts';
 import { type RankContext, StepState } from './row/step-state.ts';
 import { refusalReason, startWork } from './start-work.ts';
-import { frozenTies, Ties } from './ties.ts';
+import { Ties } from './ties.ts';
 import { openTransport } from './transport/open.ts';
 import type { Agreement, Transport } from './transport/transport.ts';
 
@@ -88,13 +85,10 @@ export class PipelineRuntime<
   private readonly context: RankContext;
   private readonly loss: LossCaller | null;
   private readonly parallel: DataParallel | null;
-  private lowered: Schedule | null = null;
-  private plan: Plan | null = null;
+  /** Known once all ranks have agreed on it. */
+  private prepared: RankSchedule | null = null;
   /** What steps and evaluations walk; compiled again when hooks or custom functions change. */
-  private rows: { readonly training: readonly PlannedAction[]; readonly forward: readonly PlannedAction[] } | null =
-    null;
-  /** Where the stages compute; known when the plan is made. */
-  private device = 'cpu';
+  private rows: RankRows | null = null;
   private ties: Ties | null = null;
   private broken: Error | null = null;
   /** Whether the schedule is known to have what training needs. */
@@ -172,8 +166,7 @@ export class PipelineRuntime<
 
   /** The lowered schedule that is run. */
   get schedule(): Schedule {
-    this.prepare();
-    return this.lowered!;
+    return this.prepare().lowered;
   }
 
   /** Why steps are not captured, where `capture` was asked for; null while they are. */
@@ -218,16 +211,7 @@ export class PipelineRuntime<
 
   /** Replaces what the runtime does for a kind of action; `context.run()` does what it would have done. */
   registerCustomFunction(kind: Action['kind'], custom: CustomFunction): void {
-    if (!customKinds.includes(kind))
-      throw new PipelineError(
-        'BAD_OPTION',
-        `registerCustomFunction: ${show(kind)} cannot be replaced; give one of ${customKinds.join(', ')}`,
-      );
-    if (typeof custom !== 'function')
-      throw new PipelineError(
-        'BAD_OPTION',
-        `registerCustomFunction: the function for ${kind} is ${show(custom)}; give a function (action, context) => …`,
-      );
+    checkCustomFunction(kind, custom);
     this.customFunctions.set(kind, custom);
     this.rows = null;
   }
@@ -309,47 +293,24 @@ export class PipelineRuntime<
 
   // --- preparation ---------------------------------------------------------------------------------------------------
 
-  /** Agrees with the other ranks and compiles this rank's row; once. */
-  private prepare(): Plan {
-    if (this.plan !== null) return this.plan;
-    if (this.group !== null) rankStatus.set({ action: 'comparing schedules and stages', waitingFor: 'all' });
-    const descriptions = agree(
-      this.group,
-      this.given,
-      this.stages.map(
-        (stage): ParallelDescription => ({
-          ...stage.describe(),
-          sharding: this.parallel?.sharding(stage.stageIndex) ?? null,
-          ...(this.lossFn !== undefined && { frozenTies: frozenTies(stage) }),
-        }),
-      ),
-    );
-    rankStatus.set({ action: 'preparing the first step' });
-    this.lowered = lowerFor(this.given, descriptions, this.options);
-    this.plan = new Plan(this.lowered, this.rank, this.stages, descriptions);
-    this.device = deviceOf(this.stages);
-    const { lowered: schedule, group, plan, device, rank, stages, transport } = this;
+  /** Agrees with the other ranks on the schedule; once. */
+  private prepare(): RankSchedule {
+    if (this.prepared !== null) return this.prepared;
+    const { group, rank, stages, options, transport, parallel } = this;
+    const prepared = new RankSchedule(this.given, { group, stages, options, parallel });
+    this.prepared = prepared;
+    const { lowered: schedule, descriptions, device, actionCount: actions } = prepared;
     this.ties = new Ties({ rank, stages, descriptions, schedule, transport });
-    this.parallel?.prepare(this.ties.parameters());
-    this.recorder?.attach({ schedule, group, device, actions: plan.count, ...placeOf(this.parallel) });
-    return this.plan;
+    parallel?.prepare(this.ties.parameters());
+    this.recorder?.attach({ schedule, group, device, actions, ...placeOf(parallel) });
+    return prepared;
   }
 
   /** The rows of this rank, with the executors of now. */
-  private compiledRows(): NonNullable<typeof this.rows> {
+  private compiledRows(): RankRows {
     if (this.rows !== null) return this.rows;
-    const plan = this.prepare();
-    const builtIn = builtInExecutors(this.overlap, this.parallel, this.level === 'parameters');
-    const custom = [...this.customFunctions].map(([kind, f]) => [kind, customExecutor(this, f, builtIn[kind])]);
-    const executors: Executors = { ...builtIn, ...Object.fromEntries(custom) };
-    // Hooks and custom functions see whole backwards.
-    const earlyGradients =
-      this.options.earlyGradients !== false &&
-      this.hooks.length === 0 &&
-      !this.customFunctions.has('B') &&
-      this.device === 'cpu';
-    const options = { executors, earlyGradients };
-    this.rows = { training: plan.trainingRow(options), forward: plan.forwardRow(options) };
+    const { overlap, customFunctions, hooks } = this;
+    this.rows = this.prepare().rows({ runtime: this, overlap, customFunctions, hasHooks: hooks.length > 0 });
     return this.rows;
   }
 
@@ -395,7 +356,7 @@ export class PipelineRuntime<
           if (sync && this.recorder !== null) this.recordReductions(row, this.recorder);
           this.transport?.endStep?.(false);
           for (const hook of this.hooks) hook.afterStep?.(where, this.steps);
-          this.recorder?.endStep(() => meanOf(step.losses));
+          this.recorder?.endStep(() => step.meanLoss());
           if (training) this.lossLog.add(step.losses);
           this.held.end();
         } catch (error) {
@@ -454,10 +415,12 @@ export class PipelineRuntime<
   private agree(input: StepInput, training: boolean): Agreement | null {
     const { transport } = this;
     if (transport?.agree === undefined) return null;
-    const modules = modulesOf(this.stages);
     const kind = JSON.stringify([
       training,
-      modules.map((module) => [module.training, module.parameters().map((parameter) => parameter.requiresGrad)]),
+      this.stages.map(({ module }) => [
+        module.training,
+        module.parameters().map((parameter) => parameter.requiresGrad),
+      ]),
     ]);
     const capture = training && this.options.capture === true ? this.captureProblemOf(input) : undefined;
     rankStatus.set({ action: 'comparing inputs', waitingFor: 'all' });
@@ -548,14 +511,4 @@ function recorderOf(record: RuntimeOptions['record']): Recorder | null {
   if (record === true) return new Recorder();
   if (record instanceof Recorder) return record;
   throw new PipelineError('BAD_OPTION', `PipelineRuntime: record is ${show(record)}; give true or a Recorder`);
-}
-
-/** The mean of the losses of a step; null where there are none. */
-function meanOf(losses: readonly (Tensor | undefined)[]): number | null {
-  const known = losses.filter((loss) => loss !== undefined);
-  return known.length === 0 ? null : known.reduce((sum, loss) => sum + Number(loss.item()), 0) / known.length;
-}
-
-function modulesOf(stages: readonly PipelineStage[]): nn.Module[] {
-  return stages.map(({ module }) => module);
 }

@@ -70,6 +70,12 @@ export class StepState {
     this.losses = new Array<Tensor | undefined>(weights.length);
   }
 
+  /** The mean of the losses; null where there are none. */
+  meanLoss(): number | null {
+    const known = this.losses.filter((loss) => loss !== undefined);
+    return known.length === 0 ? null : known.reduce((sum, loss) => sum + Number(loss.item()), 0) / known.length;
+  }
+
   /** What is being waited for, in words; null while nothing is. */
   get waitingFor(): string | null {
     return (
