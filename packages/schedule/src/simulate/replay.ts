@@ -9,6 +9,7 @@ import { checkCell, checkedLeaves } from './cells.ts';
 import { deadlockError, Why, type WhyCode } from './deadlock.ts';
 import { Lanes } from './lanes.ts';
 import { MessageTimes } from './message-times.ts';
+import { Receives } from './receives.ts';
 import { SharedCores } from './shared-cores.ts';
 import type { Timing } from './timing.ts';
 import { WaitingRanks } from './waiting-ranks.ts';
@@ -30,16 +31,16 @@ class Replay {
   readonly schedule: Schedule;
   private readonly costs: CostTable;
   private readonly graph: StageGraph;
-  private readonly explicit: boolean;
   private readonly offsets: Int32Array;
   private readonly start: Float64Array;
   private readonly end: Float64Array;
   private readonly cause: Int32Array;
   private readonly messages: MessageTimes;
   private readonly lanes: Lanes;
+  /** Null where messages are implied: no cell sends or receives. */
+  private readonly receives: Receives | null;
   // Per (stage, microbatch).
   private readonly done: Uint8Array;
-  private readonly receives: Int32Array;
   // Per rank.
   private readonly cursor: Int32Array;
   private readonly free: Float64Array;
@@ -61,10 +62,6 @@ class Replay {
   // The parts of the composite at hand, and how many of them come before the one that is looked at.
   private inside: readonly number[] = [];
   private insideCount = 0;
-  /** Receives posted whose message nothing has used yet. */
-  private openReceives = 0;
-  /** 1 for each stage that receives activations, then for each that receives gradients. */
-  private readonly receivesOf: Uint8Array;
   /** Cores that ranks share; null where each has its own. */
   private readonly cores: SharedCores | null;
   /** By rank that works on them: what follows. */
@@ -76,7 +73,6 @@ class Replay {
     this.schedule = schedule;
     this.costs = costs;
     this.graph = new StageGraph(schedule);
-    this.explicit = hasMessages(schedule.rows);
     this.offsets = new Int32Array(ranks + 1);
     for (let rank = 0; rank < ranks; rank++)
       this.offsets[rank + 1] = this.offsets[rank]! + (schedule.rows[rank]?.length ?? 0);
@@ -88,16 +84,12 @@ class Replay {
     this.messages = new MessageTimes(this.graph, edges, microbatches);
     this.lanes = new Lanes(ranks, stages);
     this.done = new Uint8Array(stages * microbatches);
-    this.receives = new Int32Array(this.explicit ? 2 * stages * microbatches : 0).fill(-1);
+    this.receives = hasMessages(schedule.rows) ? new Receives(this.graph, stages, microbatches) : null;
     this.cursor = new Int32Array(ranks);
     this.free = new Float64Array(ranks);
     this.last = new Int32Array(ranks).fill(-1);
     this.waiting = new WaitingRanks(ranks);
     this.partsDone = new Int32Array(ranks);
-    this.receivesOf = new Uint8Array(2 * stages);
-    this.graph.crosses.forEach((crosses, edge) => {
-      if (crosses === 1) this.receivesOf[this.graph.to[edge]!] = this.receivesOf[stages + this.graph.from[edge]!] = 1;
-    });
     this.layout = schedule.layout;
     this.microbatches = microbatches;
     this.gradients = this.graph.edgeCount * microbatches;
@@ -214,7 +206,7 @@ class Replay {
 
   /** Raises `readyAt` to the latest input of an F, I, W or B; false when one is not there yet. */
   private inputsOf(rank: number, word: number): boolean {
-    const { graph, explicit } = this;
+    const { graph, receives } = this;
     const { arrivals, senders } = this.messages;
     const code = wordCode(word);
     const stage = this.layout.stage(word);
@@ -243,8 +235,8 @@ class Replay {
     for (let i = starts[stage]!; i < stop; i++) {
       const edge = list[i]!;
       const key = base + edge * this.microbatches;
-      if (explicit && graph.crosses[edge] === 1) {
-        received = this.receives[(backward ? this.done.length : 0) + pair]!;
+      if (receives !== null && graph.crosses[edge] === 1) {
+        received = receives.cellOf(stage, microbatch, backward);
         if (received < 0) return this.waiting.block(rank, Why.NotReceived, key);
       }
       const at = arrivals[key]!;
@@ -252,7 +244,7 @@ class Replay {
         if (this.isInside((backward ? graph.to : graph.from)[edge]!, microbatch, backward)) continue;
         return this.waiting.block(rank, Why.Arrival, key);
       }
-      if (explicit && graph.crosses[edge] === 1 && at > arrived) arrived = at;
+      if (receives !== null && graph.crosses[edge] === 1 && at > arrived) arrived = at;
       if (at > this.readyAt) {
         this.readyAt = at;
         this.readyBy = senders[key]!;
@@ -270,7 +262,7 @@ class Replay {
     const stage = this.layout.stage(word);
     const microbatch = this.layout.microbatch(word);
     const backward = code !== Code.F;
-    if (this.explicit && this.receivesOf[(backward ? this.schedule.stages : 0) + stage] === 1) this.openReceives--;
+    this.receives?.use(stage, backward);
     this.done[stage * this.microbatches + microbatch]! |= backward ? (code === Code.I ? doneI : doneB) : doneF;
     const starts = backward ? graph.inputStart : graph.outputStart;
     const list = backward ? graph.inEdges : graph.outEdges;
@@ -281,7 +273,7 @@ class Replay {
       const key = base + edge * this.microbatches;
       if (graph.crosses[edge] === 0) {
         this.messages.handOver(key, finish, index);
-      } else if (!this.explicit) {
+      } else if (this.receives === null) {
         const at = this.messages.transfer(edge, key, finish, index);
         if (this.costs.blocking && at > this.free[rank]!) this.free[rank] = at;
         this.wake(edge, key);
@@ -475,9 +467,7 @@ class Replay {
       if (arrived > this.free[rank]!) this.end[index] = this.free[rank] = arrived;
       this.last[rank] = index;
     }
-    this.openReceives++;
-    this.receives[(wordCode(word) === Code.RecvB ? this.done.length : 0) + stage * this.microbatches + microbatch] =
-      index;
+    this.receives?.post(stage, microbatch, wordCode(word) === Code.RecvB, index);
     return true;
   }
 
@@ -494,7 +484,7 @@ class Replay {
 
   /** Ends receives that nothing on their rank used; one that is never sent stops its rank there. */
   private finishReceives(): void {
-    if (this.openReceives === 0) return;
+    if (this.receives?.areOpen !== true) return;
     const { rows } = this.schedule;
     rows.forEach((row, rank) => {
       if (this.cursor[rank]! < row.length) return;
