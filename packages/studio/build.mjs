@@ -33,6 +33,7 @@ const policy = [
   "default-src 'none'",
   `script-src ${hash(script)}`,
   `style-src ${hash(style)}`,
+  'worker-src blob:', // the page starts its own script again as a worker
   'img-src data: blob:',
   "connect-src 'self'",
   "base-uri 'none'",

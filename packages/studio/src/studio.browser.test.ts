@@ -282,6 +282,7 @@ describe.skipIf(chromiumPath === undefined)('studio', () => {
 
   test('787,456 actions: opened, panned and zoomed', async () => {
     await studio.open('schedule=Interleaved1F1B&ranks=64&stages=4&microbatches=512&lowered=1&comm=0.1');
+    await studio.page.waitForSelector('canvas.lanes', { timeout: 120_000 });
     const times = await studio.page.evaluate(async () => {
       const timeline = (
         globalThis as unknown as {
@@ -301,9 +302,6 @@ describe.skipIf(chromiumPath === undefined)('studio', () => {
     // Far from what a quiet machine needs (bench/studio.mjs), near enough to see a loop over all actions.
     expect(Math.min(...times)).toBeLessThan(100);
     expect(await studio.page.textContent('.diagnosis')).toContain('261120 messages');
-    // The other schedules are offered, and the table does not say more than is known.
-    expect(await studio.text('.compare caption')).toContain('tick a schedule to simulate it');
-    expect(await studio.text('.compare tr:has-text("GPipe")')).toBe('GPipenot simulated');
     expect(studio.problems).toEqual([]);
   });
 });

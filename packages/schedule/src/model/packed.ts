@@ -268,6 +268,11 @@ export class CompositeTable {
     return this.nested.get(word >>> codeBits) ?? this.leavesOf(word);
   }
 
+  /** Kind and direct parts of every composite: added to an empty table in this order, they have the same words. */
+  entries(): [code: number, parts: readonly number[]][] {
+    return this.codes.map((code, index) => [code, this.partsOf(Code.Composite | (index << codeBits))]);
+  }
+
   /** Rewrites all words into another layout, in place. */
   translate(from: Layout, to: Layout): void {
     for (let i = 0; i < this.leaves.length; i++) this.leaves[i] = from.translate(this.leaves[i]!, to);

@@ -1,6 +1,7 @@
 /** @file Which schedule to take: those that adapt to a memory limit get it, and all do the same work. */
+import { scheduleDefinitions } from '@pipewright/schedule';
 import { describe, expect, test } from 'vitest';
-import { bestOf, type Explored, exploreAll } from './explore.ts';
+import { bestOf, type Explored, explore, exploreAll, recommend } from './explore.ts';
 import { defaults, type Settings } from './settings.ts';
 
 const limited: Settings = {
@@ -45,5 +46,33 @@ describe('explore', () => {
     const free = exploreAll({ ...limited, limit: [0] }, null);
     for (const one of exploreAll({ ...limited, limit: [1000] }, null))
       expect(one.makespan, one.name).toBeLessThanOrEqual(named(free, one.name).makespan);
+  });
+
+  test('a step with too many actions is continued from fewer microbatches, and comes out as if all were simulated', () => {
+    const costs = { ...defaults.costs, F: [1, 1.4, 0.9, 1], comm: [0.1] };
+    const long: Settings = { ...defaults, ranks: 4, microbatches: 160, costs };
+    for (const { name } of scheduleDefinitions.filter(({ hasBackward }) => hasBackward)) {
+      const whole = explore(name, long, { draw: false, plan: null });
+      const part = explore(name, long, { draw: false, plan: null, most: 1000 });
+      expect(whole).toMatchObject({ problem: null, simulated: null });
+      expect(part, name).toMatchObject({ problem: null, simulated: 32, stages: whole.stages });
+      expect(part.schedule!.microbatches, name).toBe(32);
+      expect(part.messages, name).toBe(whole.messages);
+      expect(part.makespan / whole.makespan, name).toBeCloseTo(1, 2);
+      expect(part.bubble, name).toBeCloseTo(whole.bubble, 2);
+      expect(part.peak / whole.peak, name).toBeCloseTo(1, 9);
+    }
+    const few = explore('1F1B', { ...long, microbatches: 30 }, { draw: true, plan: null, most: 200 });
+    expect(few.problem).toBe('1F1B: 360 actions are too many to draw here; with 16 microbatches they are few enough');
+  });
+
+  test('64 ranks and 512 microbatches get an answer, also while some schedules are still missing', () => {
+    const large: Settings = { ...defaults, ranks: 64, microbatches: 512 };
+    const some = ['1F1B', 'ZBH1'].map((name) => explore(name, large, { draw: false, plan: null }));
+    expect(recommend(some, large)).toMatch(/^Fastest for 64 ranks and 512 microbatches: ZBH1, 1599 ms/);
+    expect(recommend(some, large, 3)).toMatch(
+      /^Fastest for 64 ranks and 512 microbatches so far \(3 of 5 schedules are still being simulated\): ZBH1/,
+    );
+    expect(recommend([], large, 5)).toBe('Simulating 5 schedules for 64 ranks and 512 microbatches…');
   });
 });

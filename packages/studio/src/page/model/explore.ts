@@ -7,6 +7,7 @@ import {
   lower,
   percent,
   pictureOf,
+  plural,
   type Schedule,
   ScheduleError,
   type Simulation,
@@ -14,6 +15,7 @@ import {
   simulate,
 } from '@pipewright/schedule';
 import { forStages, recut } from './depth.ts';
+import { countActions, type Extent, extentOf, isSearched, mostActions, stagesFor } from './extent.ts';
 import { type Lanes, lanesOf } from './lanes.ts';
 import { planName } from './plan.ts';
 import type { CostSettings, Settings } from './settings.ts';
@@ -38,6 +40,8 @@ export interface Explored {
   readonly missingRank: number;
   /** Whether it keeps to the memory limits. */
   readonly fits: boolean;
+  /** Microbatches that were simulated where they are not all: time and memory are continued from them. */
+  readonly simulated: number | null;
 }
 
 /** How a schedule is explored. */
@@ -46,6 +50,8 @@ export interface ExploreOptions {
   readonly draw: boolean;
   /** The order of the plan that was opened, which goes by the name `plan`. */
   readonly plan: Schedule | null;
+  /** Actions up to which a step is simulated in full; default: as many as are quick enough. */
+  readonly most?: number;
 }
 
 /** The costs of a simulation from those of the settings, for so many stages. */
@@ -64,44 +70,95 @@ export function costsOf(costs: CostSettings, stages: number): Costs {
   };
 }
 
-/** Builds and simulates a schedule. */
-export function explore(name: string, settings: Settings, { draw, plan }: ExploreOptions): Explored {
+/** Builds and simulates a schedule; of a very long step, the first microbatches, from which the rest is continued. */
+export function explore(name: string, settings: Settings, options: ExploreOptions): Explored {
   try {
-    const { ranks, microbatches } = settings;
-    const given = name === planName ? plan : null;
-    if (name === planName && given === null)
-      throw new ScheduleError(
-        'BAD_OPTION',
-        'The order of a plan is in its file, not in the address: open the file in Files',
-      );
-    const perRank = given === null ? stagesFor(name, settings) : given.stages / given.ranks;
-    const stages = given?.stages ?? ranks * perRank;
-    const costs: Costs = {
-      ...costsOf(recut(settings.costs, ranks * settings.stagesPerRank, stages), stages),
-      ...(plan === null ? {} : { overlap: 'parts' }), // as plans are predicted
-    };
-    const built = given ?? build(name, { ranks, stagesPerRank: perRank, microbatches, costs }, settings.limit);
-    const schedule = settings.lowered ? lower(built) : built;
-    const simulation = simulate(schedule, costs);
-    const picture = pictureOf(simulation);
-    return {
-      name: given === null ? findSchedule(name).name : planName,
-      schedule,
-      simulation,
-      lanes: draw ? lanesOf(picture) : null,
-      problem: null,
-      makespan: simulation.makespan,
-      bubble: simulation.bubble.makespan,
-      ...memoryOf(simulation, settings.limit),
-      messages: picture.transferCount,
-      stages: schedule.stages,
-    };
+    const extent = name === planName ? null : extentFor(name, settings, options);
+    if (extent === null || extent.fewer === null) return exploreWhole(name, settings, options);
+    const [fewer, more] = [extent.fewer, extent.microbatches].map((microbatches) =>
+      exploreWhole(name, { ...settings, microbatches }, options),
+    ) as [Explored, Explored];
+    return continued([fewer, extent.fewer], [more, extent.microbatches], settings);
   } catch (error) {
     if (!(error instanceof ScheduleError)) throw error;
-    const unknown = { makespan: Number.NaN, bubble: Number.NaN, peak: Number.NaN, missing: 0 };
-    const nothing = { schedule: null, simulation: null, lanes: null, peakRank: 0, missingRank: 0 };
-    return { name, problem: error.message, fits: false, messages: 0, stages: 0, ...nothing, ...unknown };
+    return refused(name, error.message);
   }
+}
+
+/** A schedule of which nothing is known but why. */
+export function refused(name: string, problem: string): Explored {
+  const unknown = { makespan: Number.NaN, bubble: Number.NaN, peak: Number.NaN, missing: 0 };
+  const nothing = { schedule: null, simulation: null, lanes: null, peakRank: 0, missingRank: 0, simulated: null };
+  return { name, problem, fits: false, messages: 0, stages: 0, ...nothing, ...unknown };
+}
+
+/** How many microbatches are simulated; refused where they are too many and cannot be continued from fewer. */
+function extentFor(name: string, settings: Settings, { draw, most }: ExploreOptions): Extent {
+  const usual = draw ? mostActions.drawn : mostActions.counted;
+  const limit = most ?? (isSearched(name, settings) ? Math.min(usual, mostActions.searched) : usual);
+  const extent = extentOf(name, settings, limit);
+  if (extent !== null) return extent;
+  const count = countActions(name, settings);
+  const fewer = Math.max(1, Math.floor((settings.microbatches * limit) / count));
+  throw new ScheduleError(
+    'BAD_OPTION',
+    `${findSchedule(name).name}: ${count.toLocaleString('en')} actions are too many to ${draw ? 'draw' : 'simulate'} here; with ${plural(fewer, 'microbatch', 'microbatches')} they are few enough`,
+  );
+}
+
+function exploreWhole(name: string, settings: Settings, { draw, plan }: ExploreOptions): Explored {
+  const { ranks, microbatches } = settings;
+  const given = name === planName ? plan : null;
+  if (name === planName && given === null)
+    throw new ScheduleError(
+      'BAD_OPTION',
+      'The order of a plan is in its file, not in the address: open the file in Files',
+    );
+  const perRank = given === null ? stagesFor(name, settings) : given.stages / given.ranks;
+  const stages = given?.stages ?? ranks * perRank;
+  const costs: Costs = {
+    ...costsOf(recut(settings.costs, ranks * settings.stagesPerRank, stages), stages),
+    ...(plan === null ? {} : { overlap: 'parts' }), // as plans are predicted
+  };
+  const built = given ?? build(name, { ranks, stagesPerRank: perRank, microbatches, costs }, settings.limit);
+  const schedule = settings.lowered ? lower(built) : built;
+  const simulation = simulate(schedule, costs);
+  const picture = pictureOf(simulation);
+  return {
+    name: given === null ? findSchedule(name).name : planName,
+    schedule,
+    simulation,
+    lanes: draw ? lanesOf(picture) : null,
+    problem: null,
+    makespan: simulation.makespan,
+    bubble: simulation.bubble.makespan,
+    ...memoryOf(simulation.peakMemory, settings.limit),
+    messages: picture.transferCount,
+    stages: schedule.stages,
+    simulated: null,
+  };
+}
+
+/** A step with all microbatches from two with fewer: every further microbatch adds as much as each of those between the two. */
+function continued(
+  [fewer, low]: readonly [Explored, number],
+  [more, high]: readonly [Explored, number],
+  { microbatches, limit }: Settings,
+): Explored {
+  const line = (a: number, b: number): number => b + ((microbatches - high) * (b - a)) / (high - low);
+  const work = ({ makespan, bubble }: Explored): number => makespan * (1 - bubble);
+  const makespan = line(fewer.makespan, more.makespan);
+  const peaks = more.simulation!.peakMemory.map((peak, rank) =>
+    Math.max(peak, line(fewer.simulation!.peakMemory[rank]!, peak)),
+  );
+  return {
+    ...more,
+    ...memoryOf(peaks, limit),
+    makespan,
+    bubble: makespan > 0 ? Math.max(0, 1 - line(work(fewer), work(more)) / makespan) : 0,
+    messages: line(fewer.messages, more.messages),
+    simulated: high,
+  };
 }
 
 type Shape = BuildScheduleOptions & { readonly costs: Costs };
@@ -109,13 +166,13 @@ type Shape = BuildScheduleOptions & { readonly costs: Costs };
 /** Builds a schedule; one that adapts to a memory limit gets what the limits leave for activations, unless that is too little. */
 function build(name: string, shape: Shape, limit: readonly number[]): Schedule {
   const usual = buildSchedule(name, shape);
-  if (!findSchedule(name).usesMemoryLimit || limit.every((value) => value === 0)) return usual;
+  if (!isSearched(name, { limit })) return usual;
   const memoryLimit = roomOf(usual, shape.costs, limit);
   if (memoryLimit.some((room) => room <= 0)) return usual;
   try {
     const adapted = buildSchedule(name, { ...shape, memoryLimit });
     const [a, b] = [simulate(usual, shape.costs), simulate(adapted, shape.costs)];
-    return memoryOf(a, limit).fits && a.makespan <= b.makespan ? usual : adapted;
+    return memoryOf(a.peakMemory, limit).fits && a.makespan <= b.makespan ? usual : adapted;
   } catch (error) {
     if (error instanceof ScheduleError && error.code === 'MEMORY_LIMIT') return usual;
     throw error;
@@ -140,18 +197,9 @@ function roomOf(
   });
 }
 
-/**
- * Stages of a rank: as many as asked for, as far as the schedule allows. A schedule made for several stages per rank gets
- * several: with one it would be no better than a simpler schedule.
- */
-function stagesFor(name: string, settings: Settings): number {
-  const { stagesPerRank } = findSchedule(name);
-  return Math.min(stagesPerRank.most, Math.max(stagesPerRank.default, settings.stagesPerRank));
-}
-
 type Memory = Pick<Explored, 'peak' | 'peakRank' | 'missing' | 'missingRank' | 'fits'>;
 
-function memoryOf({ peakMemory }: Simulation, limit: readonly number[]): Memory {
+function memoryOf(peakMemory: Float64Array, limit: readonly number[]): Memory {
   let [peak, peakRank, missing, missingRank] = [0, 0, 0, 0];
   peakMemory.forEach((value, rank) => {
     if (value > peak) [peak, peakRank] = [value, rank];
@@ -173,11 +221,17 @@ export function isLimited({ limit }: Settings): boolean {
   return limit.some((value) => value > 0);
 }
 
-/** All schedules with a backward, for the table; with a plan, its order before them. */
+/** All schedules with a backward, for the table: the plan first, where there is one, and last those that are searched for. */
+export function namesToCompare(settings: Settings, plan: Schedule | null): string[] {
+  const names = scheduleDefinitions.filter(({ hasBackward }) => hasBackward).map(({ name }) => name);
+  const [searched, others] = [true, false].map((on) => names.filter((name) => isSearched(name, settings) === on));
+  return [...(plan === null ? [] : [planName]), ...others!, ...searched!];
+}
+
+/** All schedules, one after the other. */
 export function exploreAll(settings: Settings, plan: Schedule | null): Explored[] {
   const shape = { ...settings, lowered: false };
-  const names = scheduleDefinitions.filter(({ hasBackward }) => hasBackward).map(({ name }) => name);
-  return [...(plan === null ? [] : [planName]), ...names].map((name) => explore(name, shape, { draw: false, plan }));
+  return namesToCompare(settings, plan).map((name) => explore(name, shape, { draw: false, plan }));
 }
 
 /** The fastest of them that keeps to the limits; null where none does. */
@@ -187,8 +241,8 @@ export function bestOf(all: readonly Explored[]): Explored | null {
     .reduce<Explored | null>((a, b) => (a === null || b.makespan < a.makespan * (1 - 1e-9) ? b : a), null);
 }
 
-/** Which of them to take, in one sentence. */
-export function recommend(all: readonly Explored[], settings: Settings): string {
+/** Which of them to take, in one sentence; `missing` have not been simulated yet. */
+export function recommend(all: readonly Explored[], settings: Settings, missing = 0): string {
   const built = all.filter(({ problem }) => problem === null);
   const within = isLimited(settings) ? ` with ${limitText(settings.limit)}` : '';
   const shape = `${settings.ranks} ranks${within} and ${settings.microbatches} microbatches`;
@@ -196,13 +250,16 @@ export function recommend(all: readonly Explored[], settings: Settings): string 
     (best, one) => (best === null || one.missing < best.missing ? one : best),
     null,
   );
-  if (least === null) return `No schedule can be built for ${shape}.`;
+  const soFar =
+    missing === 0 ? '' : ` so far (${missing} of ${all.length + missing} schedules are still being simulated)`;
+  if (least === null)
+    return missing === 0 ? `No schedule can be built for ${shape}.` : `Simulating ${missing} schedules for ${shape}…`;
   const best = bestOf(built);
   if (best === null)
-    return `No schedule fits ${shape}: ${least.name} comes closest, ${showMemory(least.missing)} short on rank ${least.missingRank}.`;
+    return `No schedule fits ${shape}${soFar}: ${least.name} comes closest, ${showMemory(least.missing)} short on rank ${least.missingRank}.`;
   const others = built.length - built.filter(({ fits }) => fits).length;
   const rest = others === 0 ? '' : ` ${others} of ${built.length} schedules do not fit.`;
-  return `Fastest for ${shape}: ${best.name}, ${showTime(best.makespan)} with ${percent(best.bubble)} idle and a peak of ${showMemory(best.peak)} on rank ${best.peakRank}.${rest}`;
+  return `Fastest for ${shape}${soFar}: ${best.name}, ${best.simulated === null ? '' : 'about '}${showTime(best.makespan)} with ${percent(best.bubble)} idle and a peak of ${showMemory(best.peak)} on rank ${best.peakRank}.${rest}`;
 }
 
 function limitText(limit: readonly number[]): string {

@@ -29,6 +29,11 @@ export function idleByCause(simulation: Simulation): readonly RankIdle[] {
   return found;
 }
 
+/** Keeps idle times that are known already. */
+export function keepIdle(simulation: Simulation, idle: readonly RankIdle[]): void {
+  known.set(simulation, idle);
+}
+
 function addUpIdle(simulation: Simulation): RankIdle[] {
   const { schedule, offsets, start, end, cause, makespan } = simulation;
   return schedule.rows.map((row, rank) => {

@@ -23,8 +23,10 @@ const titles: Readonly<Record<ColumnName, string>> = {
  */
 export function CompareTable(props: {
   readonly rows: readonly Explored[];
-  /** Schedules that are simulated only if they are shown: there are too many actions to simulate all. */
-  readonly left: readonly string[];
+  /** Schedules that are still being simulated. */
+  readonly missing: readonly string[];
+  /** Whether the rows are of the settings before. */
+  readonly isOld: boolean;
   readonly main: string;
   /** The fastest that fits. */
   readonly best: string | null;
@@ -44,11 +46,10 @@ export function CompareTable(props: {
     return reverse ? -order : order;
   });
   return (
-    <table class="compare">
+    <table class={`compare${props.isOld ? ' old' : ''}`}>
       <caption>
-        {props.left.length === 0
-          ? 'All schedules on the same work'
-          : 'Schedules on the same work; too many actions to simulate all; tick a schedule to simulate it'}
+        All schedules on the same work
+        {props.isOld ? ', being simulated anew' : ''}
       </caption>
       <thead>
         <tr>
@@ -81,7 +82,10 @@ export function CompareTable(props: {
             </td>
             {row.problem === null ? (
               <>
-                <td>{showTime(row.makespan)}</td>
+                <td>
+                  {row.simulated === null ? '' : 'about '}
+                  {showTime(row.makespan)}
+                </td>
                 <td>{percent(row.bubble)}</td>
                 <td>
                   {showMemory(row.peak)} <small>rank {row.peakRank}</small>
@@ -89,15 +93,12 @@ export function CompareTable(props: {
                 <td>{row.messages}</td>
                 <td>{row.stages}</td>
                 <td class={row.fits ? '' : 'lacking'}>
-                  {!row.fits
-                    ? `does not fit: ${showMemory(row.missing)} short on rank ${row.missingRank}`
-                    : row.name === props.best
-                      ? props.limited
-                        ? 'fits, fastest'
-                        : 'fastest'
-                      : props.limited
-                        ? 'fits'
-                        : ''}
+                  {[
+                    resultOf(row, row.name === props.best, props.limited),
+                    ...(row.simulated === null ? [] : [`continued from ${row.simulated} microbatches`]),
+                  ]
+                    .filter((text) => text !== '')
+                    .join('; ')}
                 </td>
               </>
             ) : (
@@ -105,25 +106,24 @@ export function CompareTable(props: {
             )}
           </tr>
         ))}
-        {props.left.map((name) => (
+        {props.missing.map((name) => (
           <tr key={name} class="refused">
-            <td>
-              <input
-                type="checkbox"
-                aria-label={`show ${name} below`}
-                checked={false}
-                onChange={() => props.onCompare(name, true)}
-              />
-            </td>
+            <td />
             <td>
               <Button onClick={() => props.onMain(name)}>{name}</Button>
             </td>
-            <td colSpan={6}>not simulated</td>
+            <td colSpan={6}>is being simulated</td>
           </tr>
         ))}
       </tbody>
     </table>
   );
+}
+
+/** Whether a schedule fits, and how much is missing. */
+function resultOf({ fits, missing, missingRank }: Explored, isBest: boolean, limited: boolean): string {
+  if (!fits) return `does not fit: ${showMemory(missing)} short on rank ${missingRank}`;
+  return [...(limited ? ['fits'] : []), ...(isBest ? ['fastest'] : [])].join(', ');
 }
 
 /** 0: fits, 1: does not, 2: cannot be built. */

@@ -1,8 +1,10 @@
 /** @file Explore: choose a schedule, a shape and costs, and see at once what comes of it. */
-import { percent, renderSvg, scheduleDefinitions, scheduleNames, toChromeTrace } from '@pipewright/schedule';
+import { percent, renderSvg, scheduleNames, toChromeTrace } from '@pipewright/schedule';
 import type { JSX } from 'preact';
-import { useEffect, useMemo, useState } from 'preact/hooks';
-import { bestOf, type Explored, explore, exploreAll, isLimited, recommend } from '../model/explore.ts';
+import { useMemo, useState } from 'preact/hooks';
+import { bestOf, type Explored, isLimited, namesToCompare, recommend } from '../model/explore.ts';
+import type { ExploreJob } from '../model/explore-request.ts';
+import { listedName } from '../model/extent.ts';
 import { sayIdle } from '../model/idle.ts';
 import type { Lanes } from '../model/lanes.ts';
 import { type CellPlace, Links } from '../model/links.ts';
@@ -19,13 +21,10 @@ import { savePng } from './save-png.ts';
 import { stepKey } from './step-key.ts';
 import type { ThemeName } from './theme.ts';
 import { Timeline, type TimelineProps } from './timeline.tsx';
+import { useExplored } from './use-explored.ts';
 
-const backwardNames = scheduleDefinitions.filter(({ hasBackward }) => hasBackward).map(({ name }) => name);
-
-/** Cells up to which all is computed anew while a slider moves. */
-const lightCells = 60_000;
-/** With a memory limit some schedules are searched for: the table waits until no slider has moved for so many milliseconds. */
-const settleMs = 150;
+/** Cells up to which it is worked out what each action waits for. */
+const mostLinked = 60_000;
 
 /** The view. */
 export function Explore(props: {
@@ -38,33 +37,32 @@ export function Explore(props: {
   readonly onEdit: (explored: Explored) => void;
 }): JSX.Element {
   const { settings, onChange } = props;
-  const plan = props.plan?.schedule ?? null;
+  const { plan } = props;
   const [selected, select] = useState<GroupCell | null>(null);
   const [showPath, setShowPath] = useState(false);
-  const key = keyOf(settings);
-  const main = useMemo(() => explore(settings.schedule, settings, { draw: true, plan }), [key, plan]);
-  const others = useMemo(
-    () =>
-      settings.compare
-        .filter((name) => name !== main.name)
-        .map((name) => explore(name, settings, { draw: true, plan })),
-    [key, plan, settings.compare.join(), main.name],
+  const planKey = useMemo(() => (plan === null ? '' : JSON.stringify(plan.plan)), [plan]);
+  const mainName = listedName(settings.schedule);
+  const drawn = [mainName, ...settings.compare.filter((name) => name !== mainName)];
+  const pictures = useExplored(
+    drawn.map((name): ExploreJob => ({ name, settings, draw: true, plan })),
+    `${drawn.join()} ${keyOf(settings)} ${settings.lowered} ${planKey}`,
   );
-  const large = settings.ranks * settings.stagesPerRank * settings.microbatches * 2 > lightCells;
-  const settled = useSettled(settings, isLimited(settings) && !large ? settleMs : 0);
-  const table = useMemo(
-    () => (large ? [main, ...others] : exploreAll(settled, plan)),
-    [large ? settings.compare.join() : '', keyOf(settled), plan, large],
+  const table = useExplored(
+    namesToCompare(settings, plan?.schedule ?? null).map(
+      (name): ExploreJob => ({ name, settings: { ...settings, lowered: false }, draw: false, plan }),
+    ),
+    `${keyOf(settings)} ${planKey}`,
   );
-  const shown = [main, ...others].filter((one): one is Explored & { lanes: Lanes } => one.lanes !== null);
+  const [main = null] = pictures.all;
+  const shown = pictures.all.filter((one): one is Explored & { lanes: Lanes } => one.lanes !== null);
   const groups = useMemo(
     () => shown.map((one) => ({ key: one.name, title: titleOf(one), lanes: one.lanes })),
-    [main, others],
+    [pictures.all],
   );
   const links = useMemo(
     () =>
       shown.map(({ simulation }) =>
-        simulation === null || simulation.schedule.size > lightCells ? null : new Links(simulation),
+        simulation === null || simulation.schedule.size > mostLinked ? null : new Links(simulation),
       ),
     [groups],
   );
@@ -79,7 +77,7 @@ export function Explore(props: {
   );
   const costs = (changed: Partial<CostSettings>): void =>
     onChange({ ...settings, costs: { ...settings.costs, ...changed } });
-  const best = large ? null : bestOf(table);
+  const best = table.isOld ? null : bestOf(table.all);
   const time = { most: 4, step: 0.05 };
   const byStage = [settings.ranks * settings.stagesPerRank, 'stage'] as const;
   const byRank = [settings.ranks, 'rank'] as const;
@@ -91,7 +89,7 @@ export function Explore(props: {
       <div class="bar" role="group" aria-label="Schedule and shape">
         <SelectField
           label="schedule"
-          value={main.name}
+          value={mainName}
           names={plan === null ? scheduleNames : [planName, ...scheduleNames]}
           onChange={(schedule) => onChange({ ...settings, schedule })}
         />
@@ -128,8 +126,8 @@ export function Explore(props: {
           critical path
         </Button>
         <Button
-          disabled={main.schedule === null}
-          onClick={() => props.onEdit(main)}
+          disabled={(main?.schedule ?? null) === null}
+          onClick={() => main !== null && props.onEdit(main)}
           title="Change this schedule by hand"
         >
           edit
@@ -204,91 +202,68 @@ export function Explore(props: {
           onChange={(parameters) => costs({ parameters })}
         />
       </div>
-      {main.problem !== null || main.simulation === null ? (
-        <p class="problem" role="alert">
-          {main.problem}
-        </p>
-      ) : (
-        <div class="diagnosis" aria-live="polite">
-          {large ? null : (
-            <p class="answer">
-              <strong>{recommend(table, settled)}</strong>{' '}
-              {best === null || best.name === main.name ? null : (
-                <Button onClick={() => onChange({ ...settings, schedule: best.name })}>show {best.name}</Button>
-              )}
-            </p>
+      <div class="diagnosis" aria-live="polite" aria-busy={pictures.isOld || table.isOld}>
+        <p class="answer">
+          <strong>
+            {table.isOld
+              ? recommend([], settings, table.all.length)
+              : recommend(table.all, settings, table.missing.length)}
+          </strong>{' '}
+          {best === null || best.name === mainName ? null : (
+            <Button onClick={() => onChange({ ...settings, schedule: best.name })}>show {best.name}</Button>
           )}
+        </p>
+        {pictures.isOld || main === null ? (
           <p>
-            <strong>{main.name}</strong>: step time {showTime(main.makespan)}, {percent(main.bubble)} idle, peak{' '}
-            {showMemory(main.peak)} on rank {main.peakRank}, {main.messages} messages
-            {main.stages === settings.ranks * settings.stagesPerRank
-              ? ''
-              : `, ${main.stages / main.simulation.schedule.ranks} stages per rank with the same work per rank`}
-            {main.fits ? '' : `; does not fit, ${showMemory(main.missing)} short on rank ${main.missingRank}`}.{' '}
-            {sayIdle(main.simulation)}
-            {props.plan === null ? '' : ` Costs from ${props.plan.name}.`}
+            <strong>{mainName}</strong> is being simulated.
           </p>
-        </div>
-      )}
+        ) : main.problem !== null ? (
+          <p class="problem" role="alert">
+            {main.problem}
+          </p>
+        ) : (
+          <MainResult main={main} settings={settings} plan={plan} />
+        )}
+      </div>
       <div class="stage">
-        <ExploreTimeline
-          groups={groups}
-          links={links}
-          critical={critical}
-          selected={selected}
-          theme={props.theme}
-          memory={shown[0]?.lanes.picture.memory ?? null}
-          limit={settings.limit}
-          memoryText={showMemory}
-          height={props.height}
-          label={`Timeline of ${shown.map(({ name }) => name).join(', ')}`}
-          onSelect={select}
-          onKey={(event) => {
-            const next = stepKey(event, selected, shown[selected?.group ?? 0]?.schedule ?? null, chosenLinks);
-            if (next === undefined) return false;
-            select(next);
-            return true;
-          }}
-          onReady={(canvas) => Object.assign(globalThis, { pipewrightTimeline: canvas })}
-        />
+        {shown.length === 0 ? null : (
+          <ExploreTimeline
+            groups={groups}
+            links={links}
+            critical={critical}
+            selected={selected}
+            theme={props.theme}
+            memory={shown[0]?.lanes.picture.memory ?? null}
+            limit={settings.limit}
+            memoryText={showMemory}
+            height={props.height}
+            label={`Timeline of ${shown.map(({ name }) => name).join(', ')}`}
+            onSelect={select}
+            onKey={(event) => {
+              const next = stepKey(event, selected, shown[selected?.group ?? 0]?.schedule ?? null, chosenLinks);
+              if (next === undefined) return false;
+              select(next);
+              return true;
+            }}
+            onReady={(canvas) => Object.assign(globalThis, { pipewrightTimeline: canvas })}
+          />
+        )}
         {chosen?.simulation && chosenLinks && selected ? (
           <Details simulation={chosen.simulation} links={chosenLinks} cell={selected} onGo={go} />
-        ) : main.simulation === null ? null : (
+        ) : !main?.simulation ? null : (
           <IdleTable simulation={main.simulation} />
         )}
       </div>
       <div class="bar" role="group" aria-label="Save the picture">
         <Legend groups={groups} />
         <span class="spring" />
-        <Button
-          disabled={main.simulation === null}
-          title="Save the step as a drawing"
-          onClick={() => main.simulation && download(`${main.name}.svg`, 'image/svg+xml', renderSvg(main.simulation))}
-        >
-          SVG
-        </Button>
-        <Button
-          disabled={main.simulation === null}
-          title="Save what the timeline shows as a picture"
-          onClick={() => savePng(main.name)}
-        >
-          PNG
-        </Button>
-        <Button
-          disabled={main.simulation === null}
-          title="A trace for ui.perfetto.dev"
-          onClick={() =>
-            main.simulation &&
-            download(`${main.name}.json`, 'application/json', JSON.stringify(toChromeTrace(main.simulation)))
-          }
-        >
-          Perfetto
-        </Button>
+        <SaveButtons main={main} />
       </div>
       <CompareTable
-        rows={table}
-        left={large ? backwardNames.filter((name) => table.every((row) => row.name !== name)) : []}
-        main={main.name}
+        rows={table.all}
+        missing={table.missing}
+        isOld={table.isOld}
+        main={mainName}
         best={best?.name ?? null}
         limited={isLimited(settings)}
         compared={settings.compare}
@@ -306,23 +281,68 @@ export function Explore(props: {
   );
 }
 
-/** The settings that change what is simulated, as text. */
-function keyOf({ schedule, ranks, stagesPerRank, microbatches, costs, limit, lowered }: Settings): string {
-  return JSON.stringify([schedule, ranks, stagesPerRank, microbatches, costs, limit, lowered]);
+/** What comes of the chosen schedule, in words. */
+function MainResult(props: {
+  readonly main: Explored;
+  readonly settings: Settings;
+  readonly plan: OpenedPlan | null;
+}): JSX.Element {
+  const { main, settings, plan } = props;
+  const perRank = main.stages / (main.schedule?.ranks ?? settings.ranks);
+  return (
+    <p>
+      <strong>{main.name}</strong>: step time {main.simulated === null ? '' : 'about '}
+      {showTime(main.makespan)}, {percent(main.bubble)} idle, peak {showMemory(main.peak)} on rank {main.peakRank},{' '}
+      {main.messages} messages
+      {main.stages === settings.ranks * settings.stagesPerRank
+        ? ''
+        : `, ${perRank} stages per rank with the same work per rank`}
+      {main.fits ? '' : `; does not fit, ${showMemory(main.missing)} short on rank ${main.missingRank}`}.{' '}
+      {main.simulated === null
+        ? ''
+        : `${main.simulated} of ${settings.microbatches} microbatches were simulated and are drawn; time and memory of the others continue at the same rate. `}
+      {main.simulation === null ? '' : sayIdle(main.simulation)}
+      {plan === null ? '' : ` Costs from ${plan.name}.`}
+    </p>
+  );
 }
 
-/** A value once it has not changed for so many milliseconds; at once with 0. */
-function useSettled<T extends object>(value: T, ms: number): T {
-  const [settled, settle] = useState<T>(value);
-  useEffect(() => {
-    if (ms === 0) {
-      settle(value);
-      return undefined;
-    }
-    const timer = setTimeout(() => settle(value), ms);
-    return () => clearTimeout(timer);
-  }, [value, ms]);
-  return ms === 0 ? value : settled;
+/** Buttons that save the chosen schedule's step. */
+function SaveButtons({ main }: { readonly main: Explored | null }): JSX.Element {
+  const simulation = main?.simulation ?? null;
+  const name = main?.name ?? '';
+  return (
+    <>
+      <Button
+        disabled={simulation === null}
+        title="Save the step as a drawing"
+        onClick={() => simulation && download(`${name}.svg`, 'image/svg+xml', renderSvg(simulation))}
+      >
+        SVG
+      </Button>
+      <Button
+        disabled={simulation === null}
+        title="Save what the timeline shows as a picture"
+        onClick={() => savePng(name)}
+      >
+        PNG
+      </Button>
+      <Button
+        disabled={simulation === null}
+        title="A trace for ui.perfetto.dev"
+        onClick={() =>
+          simulation && download(`${name}.json`, 'application/json', JSON.stringify(toChromeTrace(simulation)))
+        }
+      >
+        Perfetto
+      </Button>
+    </>
+  );
+}
+
+/** The settings that change what is simulated, whatever the schedule, as text. */
+function keyOf({ ranks, stagesPerRank, microbatches, costs, limit }: Settings): string {
+  return JSON.stringify([ranks, stagesPerRank, microbatches, costs, limit]);
 }
 
 /** The timeline; the action under the pointer is known to it alone, so that the rest of the page stays as it is. */
