@@ -61,14 +61,15 @@ describe.skipIf(chromiumPath === undefined)('explore', () => {
     expect(await page.getAttribute('button:text-is("critical path")', 'aria-pressed')).toBe('true');
     await expect.poll(() => pixels('canvas.lanes', dark)).not.toBe(plain);
 
-    // Rank 0 of 1F1B waits for gradients, the last one for activations; both for messages under way.
+    // What a rank is idle is the sum of its causes.
     const rows = await page.$$eval('.details tbody tr', (all) =>
       all.map((row) => [...row.children].map((cell) => cell.textContent)),
     );
     expect(rows.map(([rank]) => rank)).toEqual(['0', '1', '2', '3']);
     for (const row of rows) for (const share of row.slice(1)) expect(share).toMatch(/^\d+%$/);
-    expect(Number.parseInt(rows[0]![3]!, 10)).toBeGreaterThan(0);
-    expect(Number.parseInt(rows[0]![2]!, 10)).toBe(0);
+    for (const [, idle, ...causes] of rows.map((row) => row.map((text) => Number.parseInt(text, 10))))
+      expect(Math.abs(idle! - causes.reduce((a, b) => a + b, 0))).toBeLessThanOrEqual(2); // rounded
+    expect(rows[0]![6]).not.toBe('0%'); // with messages that take time, a rank waits for them
     expect(await pixels('canvas.memory', 0xc0186b)).toBeGreaterThan(100);
   });
 

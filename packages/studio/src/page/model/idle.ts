@@ -6,17 +6,17 @@ import { Code, isSendCode, wordCode } from '@pipewright/schedule/internal';
 export interface RankIdle {
   readonly rank: number;
   readonly busy: number;
-  /** Before its first action: the pipeline fills. */
+  /** Before its first backward: the pipeline fills. In a step without a backward, before its first action. */
   readonly fill: number;
-  /** After its last action: the pipeline drains. */
+  /** After its last forward: the pipeline drains. In a step without a backward, after its last action. */
   readonly drain: number;
-  /** Waiting for an activation that another rank has not computed yet, by that rank. */
+  /** In between, waiting for an activation that another rank has not computed yet. */
   readonly activation: number;
   /** Waiting for a gradient that another rank has not computed yet. */
   readonly gradient: number;
   /** Waiting for a message under way. */
   readonly message: number;
-  /** Waits in the middle of the step, by the rank that is waited for. */
+  /** Waits between filling and draining, by the rank that is waited for. */
   readonly waitsFor: ReadonlyMap<number, number>;
 }
 
@@ -38,10 +38,10 @@ function addUpIdle(simulation: Simulation): RankIdle[] {
   const { schedule, offsets, start, end, cause, makespan } = simulation;
   return schedule.rows.map((row, rank) => {
     const offset = offsets[rank]!;
+    const [filled, emptied] = steadySlots(row);
     let free = 0;
-    let first = true;
     let busy = 0;
-    const sums = { fill: 0, activation: 0, gradient: 0, message: 0 };
+    const sums = { fill: 0, drain: 0, activation: 0, gradient: 0, message: 0 };
     const waitsFor = new Map<number, number>();
     for (let slot = 0; slot < row.length; slot++) {
       if (row[slot] === 0 || end[offset + slot]! <= start[offset + slot]!) continue;
@@ -49,7 +49,8 @@ function addUpIdle(simulation: Simulation): RankIdle[] {
       if (code > Code.B && code < Code.OverlapFB) continue; // runs beside
       const begin = start[offset + slot]!;
       const gap = begin - free;
-      if (gap > 0 && first) sums.fill += gap;
+      if (gap > 0 && slot <= filled) sums.fill += gap;
+      else if (gap > 0 && slot > emptied) sums.drain += gap;
       else if (gap > 0) {
         const by = cause[offset + slot]!;
         const other = by < 0 ? rank : rankOf(offsets, by);
@@ -61,15 +62,23 @@ function addUpIdle(simulation: Simulation): RankIdle[] {
         sums[code === Code.F ? 'activation' : 'gradient'] += gap - underWay;
         if (other !== rank) waitsFor.set(other, (waitsFor.get(other) ?? 0) + gap);
       }
-      first = false;
       busy += end[offset + slot]! - begin;
       free = end[offset + slot]!;
     }
-    return { rank, busy, ...sums, drain: makespan - free, waitsFor };
+    return { rank, busy, ...sums, drain: sums.drain + makespan - free, waitsFor };
   });
 }
 
-/** What matters most about a step, in one sentence. */
+/** The slots of the first backward and of the last forward; without a backward, those of the first and last action. */
+function steadySlots(row: Int32Array): readonly [number, number] {
+  const isForward = (code: number): boolean => code === Code.F || code === Code.Composite;
+  const isBackward = (code: number): boolean => code === Code.I || code === Code.B || code === Code.Composite;
+  const first = row.findIndex((word) => isBackward(wordCode(word)));
+  const last = row.findLastIndex((word) => isForward(wordCode(word)));
+  return first < 0 ? [row.findIndex((word) => isForward(wordCode(word))), last] : [first, last];
+}
+
+/** Where the idle time of a step comes from, as shares that add up to what is shown of it, and what would reduce it. */
 export function sayIdle(simulation: Simulation): string {
   const { makespan, bubble, schedule } = simulation;
   if (makespan === 0) return 'Nothing takes any time.';
@@ -77,16 +86,29 @@ export function sayIdle(simulation: Simulation): string {
   let worst: { rank: number; other: number; time: number } | null = null;
   for (const { rank, waitsFor } of idle)
     for (const [other, time] of waitsFor) if (worst === null || time > worst.time) worst = { rank, other, time };
-  const ends = idle.reduce((sum, { fill, drain }) => sum + fill + drain, 0) / (makespan * schedule.ranks);
-  const middle = bubble.makespan - ends;
+  const share = (of: (one: RankIdle) => number): number =>
+    idle.reduce((sum, one) => sum + of(one), 0) / (makespan * schedule.ranks);
+  const [fill, drain] = [share((one) => one.fill), share((one) => one.drain)];
+  const middle = Math.max(0, bubble.makespan - fill - drain);
   const heaviest = idle.reduce((a, b) => (b.busy > a.busy ? b : a));
   const mean = idle.reduce((sum, { busy }) => sum + busy, 0) / Math.max(1, idle.length);
+  const parts = roundedParts([fill, drain, middle], bubble.makespan);
+  const sum = `Idle: ${percent(parts[0]!)} while the pipeline fills, ${percent(parts[1]!)} while it drains, ${percent(parts[2]!)} in between.`;
   if (heaviest.busy > mean * 1.1 && heaviest.busy > makespan * 0.8)
-    return `Rank ${heaviest.rank} computes ${percent(heaviest.busy / mean - 1)} more than the mean: it limits the step time; move work off it.`;
+    return `${sum} Rank ${heaviest.rank} computes ${percent(heaviest.busy / mean - 1)} more than the mean: it limits the step time; move work off it.`;
   if (bubble.makespan < 0.005) return 'Hardly any rank is ever idle.';
-  if (worst !== null && middle > ends)
-    return `Rank ${worst.rank} waits ${percent(worst.time / makespan)} of the step for rank ${worst.other}.`;
-  return `${percent(ends)} of the ranks' time goes into filling and draining the pipeline; more microbatches reduce it.`;
+  if (worst !== null && middle > fill + drain)
+    return `${sum} Rank ${worst.rank} waits ${percent(worst.time / makespan)} of the step for rank ${worst.other}.`;
+  return `${sum} More microbatches reduce it.`;
+}
+
+/** Parts rounded to tenths of a percent so that they add up to their rounded sum: the largest fractions are rounded up. */
+function roundedParts(parts: readonly number[], sum: number): number[] {
+  const floors = parts.map((part) => Math.floor(part * 1000 + 1e-9));
+  const order = parts.map((part, at) => [part * 1000 - floors[at]!, at] as const).sort(([a], [b]) => b - a);
+  const left = Math.round(sum * 1000) - floors.reduce((a, b) => a + b, 0);
+  for (const [, at] of order.slice(0, Math.max(0, left))) floors[at]!++;
+  return floors.map((tenths) => tenths / 1000);
 }
 
 function rankOf(offsets: Int32Array, cell: number): number {

@@ -18,7 +18,9 @@ export function IdleTable({ simulation }: { readonly simulation: Simulation }): 
         <thead>
           <tr>
             <th>rank</th>
-            <th title="Before the first and after the last action of the rank">ends</th>
+            <th title="Idle time of the rank, all causes">idle</th>
+            <th title="Before the first backward of the rank">fill</th>
+            <th title="After the last forward of the rank">drain</th>
             <th title="Waiting for an activation that is not computed yet">act.</th>
             <th title="Waiting for a gradient that is not computed yet">grad.</th>
             <th title="Waiting for a message under way">msg</th>
@@ -28,7 +30,9 @@ export function IdleTable({ simulation }: { readonly simulation: Simulation }): 
           {rows.slice(0, most).map((row) => (
             <tr key={row.rank}>
               <td>{row.rank}</td>
-              <td>{share(row.fill + row.drain)}</td>
+              <td>{share(makespan - row.busy)}</td>
+              <td>{share(row.fill)}</td>
+              <td>{share(row.drain)}</td>
               <td>{share(row.activation)}</td>
               <td>{share(row.gradient)}</td>
               <td>{share(row.message)}</td>
@@ -38,8 +42,8 @@ export function IdleTable({ simulation }: { readonly simulation: Simulation }): 
       </table>
       {rows.length > most ? <p>and {rows.length - most} more ranks</p> : null}
       <p class="hint">
-        ends: before the first and after the last action; act., grad.: an activation or gradient that is not computed
-        yet; msg: one under way.
+        fill: before the first backward of the rank; drain: after its last forward. In between it waits for an
+        activation (act.) or gradient (grad.) that is not computed yet, or for a message under way (msg).
       </p>
       <p class="hint">Click an action to see what it waits for.</p>
     </section>
