@@ -29,7 +29,7 @@ export function requestOf({ plan, ...job }: ExploreJob): ExploreRequest {
 
 /** Explores a schedule. */
 export function runJob({ name, settings, draw, plan }: ExploreJob): Explored {
-  return explore(name, settings, { draw, plan: plan?.schedule ?? null });
+  return explore(name, settings, { draw, plan });
 }
 
 /** Answers a request; `buffers` are handed over with it. */

@@ -17,7 +17,7 @@ import {
 import { forStages, recut } from './depth.ts';
 import { countActions, type Extent, extentOf, isSearched, mostActions, stagesFor } from './extent.ts';
 import { type Lanes, lanesOf } from './lanes.ts';
-import { planName } from './plan.ts';
+import { type OpenedPlan, planCostsWith, planName, planOrder, planPeaks } from './plan.ts';
 import type { CostSettings, Settings } from './settings.ts';
 import { showMemory, showTime } from './units.ts';
 
@@ -48,8 +48,8 @@ export interface Explored {
 export interface ExploreOptions {
   /** Also sort it into lanes. */
   readonly draw: boolean;
-  /** The order of the plan that was opened, which goes by the name `plan`. */
-  readonly plan: Schedule | null;
+  /** The plan that was opened, whose order goes by the name `plan`. */
+  readonly plan: OpenedPlan | null;
   /** Actions up to which a step is simulated in full; default: as many as are quick enough. */
   readonly most?: number;
 }
@@ -114,13 +114,18 @@ function exploreWhole(name: string, settings: Settings, { draw, plan }: ExploreO
       'BAD_OPTION',
       'The order of a plan is in its file, not in the address: open the file in Files',
     );
-  const perRank = given === null ? stagesFor(name, settings) : given.stages / given.ranks;
-  const stages = given?.stages ?? ranks * perRank;
-  const costs: Costs = {
-    ...costsOf(recut(settings.costs, ranks * settings.stagesPerRank, stages), stages),
-    ...(plan === null ? {} : { overlap: 'parts' }), // as plans are predicted
-  };
-  const built = given ?? build(name, { ranks, stagesPerRank: perRank, microbatches, costs }, settings.limit);
+  const perRank = given === null ? stagesFor(name, settings) : given.schedule.stages / given.schedule.ranks;
+  const stages = given?.schedule.stages ?? ranks * perRank;
+  const costs: Costs = isLikePlan(plan, given, { ranks, stages })
+    ? planCostsWith(plan, settings.costs)
+    : {
+        ...costsOf(recut(settings.costs, ranks * settings.stagesPerRank, stages), stages),
+        ...(plan === null ? {} : { overlap: 'parts' }), // as plans are predicted
+      };
+  const built =
+    given === null
+      ? build(name, { ranks, stagesPerRank: perRank, microbatches, costs }, settings.limit)
+      : planOrder(given);
   const schedule = settings.lowered ? lower(built) : built;
   const simulation = simulate(schedule, costs);
   const picture = pictureOf(simulation);
@@ -132,11 +137,21 @@ function exploreWhole(name: string, settings: Settings, { draw, plan }: ExploreO
     problem: null,
     makespan: simulation.makespan,
     bubble: simulation.bubble.makespan,
-    ...memoryOf(simulation.peakMemory, settings.limit),
+    ...memoryOf((given && planPeaks(given, settings.costs)) ?? simulation.peakMemory, settings.limit),
     messages: picture.transferCount,
     stages: schedule.stages,
     simulated: null,
   };
+}
+
+/** Whether the costs of a plan hold for a schedule as they are: its own order, or one with the same stages and no replicas. */
+function isLikePlan(
+  plan: OpenedPlan | null,
+  given: OpenedPlan | null,
+  { ranks, stages }: { readonly ranks: number; readonly stages: number },
+): plan is OpenedPlan {
+  if (plan === null || given !== null) return plan !== null;
+  return plan.plan.ranks === ranks && plan.plan.stages === stages && plan.plan.dataParallel === undefined;
 }
 
 /** A step with all microbatches from two with fewer: every further microbatch adds as much as each of those between the two. */
@@ -222,14 +237,14 @@ export function isLimited({ limit }: Settings): boolean {
 }
 
 /** All schedules with a backward, for the table: the plan first, where there is one, and last those that are searched for. */
-export function namesToCompare(settings: Settings, plan: Schedule | null): string[] {
+export function namesToCompare(settings: Settings, plan: OpenedPlan | null): string[] {
   const names = scheduleDefinitions.filter(({ hasBackward }) => hasBackward).map(({ name }) => name);
   const [searched, others] = [true, false].map((on) => names.filter((name) => isSearched(name, settings) === on));
   return [...(plan === null ? [] : [planName]), ...others!, ...searched!];
 }
 
 /** All schedules, one after the other. */
-export function exploreAll(settings: Settings, plan: Schedule | null): Explored[] {
+export function exploreAll(settings: Settings, plan: OpenedPlan | null): Explored[] {
   const shape = { ...settings, lowered: false };
   return namesToCompare(settings, plan).map((name) => explore(name, shape, { draw: false, plan }));
 }

@@ -1,5 +1,5 @@
 /** @file A plan as settings: the page simulates what the plan predicts. */
-import { buildSchedule } from '@pipewright/schedule';
+import { buildSchedule, predictPlan } from '@pipewright/schedule';
 import { describe, expect, test } from 'vitest';
 import { plan } from '../../../testing/plan.ts';
 import { bestOf, explore, exploreAll, recommend } from './explore.ts';
@@ -12,13 +12,51 @@ const opened = openPlan('plan.json', text)!;
 describe('a plan', () => {
   test('is shown with the step and the peaks that it predicts, slow ranks and limits included', () => {
     const settings = planSettings(opened);
-    const { makespan, simulation, fits } = explore(settings.schedule, settings, { draw: false, plan: opened.schedule });
-    expect(makespan).toBeCloseTo(plan.predicted.step * 1000, 3);
+    const { makespan, simulation, fits } = explore(settings.schedule, settings, { draw: false, plan: opened });
+    expect(makespan / 1000 / plan.predicted.step).toBeCloseTo(1, 12);
     Array.from(simulation!.peakMemory).forEach((peak, rank) =>
-      expect(peak).toBeCloseTo(plan.predicted.peak[rank]! / 1e9, 3),
+      expect((peak * 1e9) / plan.predicted.peak[rank]!).toBeCloseTo(1, 12),
     );
     expect(settings.limit).toEqual([20, 20, 20, 16]);
     expect(fits).toBe(true);
+  });
+
+  test('costs with many digits, links that differ, collectives and recomputed stages: the numbers are those of the plan', () => {
+    const odd = plan.costs.map((stage, at) => ({
+      ...stage,
+      ...{ F: stage.F / 3, I: stage.I / 7, W: stage.W / 11, B: stage.I / 7 + stage.W / 11, inputGradient: stage.I / 6 },
+      ...{ activation: 1e9 / 3 + at, retained: 1e8 / 7, input: 1e6 * (at + 1), again: 5e8 },
+    }));
+    const links = [
+      { from: 0, to: 1, latency: 1e-4, bandwidth: 3e9 },
+      { from: 1, to: 0, latency: 2e-3, bandwidth: 1e9 },
+    ];
+    const machine = { ...plan.machine, links, latency: 1e-5, bandwidth: 7e9 };
+    const alone = predictPlan({ ...plan, costs: odd, machine });
+    const shared = predictPlan({
+      ...plan,
+      costs: odd,
+      machine: { memory: 20e9, latency: 1e-5, bandwidth: 7e9 },
+      dataParallel: { replicas: 2, level: 'parameters' },
+    });
+    for (const one of [alone, shared]) {
+      const read = openPlan('plan.json', JSON.stringify(one))!;
+      const settings = parseSettings(formatSettings(planSettings(read)));
+      const { makespan, bubble, peak } = explore('plan', settings, { draw: false, plan: read });
+      expect(makespan / 1000 / one.predicted.step).toBeCloseTo(1, 12);
+      expect(bubble).toBeCloseTo(one.predicted.bubble, 12);
+      expect((peak * 1e9) / Math.max(...one.predicted.peak)).toBeCloseTo(1, 12);
+    }
+    // The same order by its name costs the same; a changed cost takes the place of the plan's.
+    const read = openPlan('plan.json', JSON.stringify(alone))!;
+    const settings = planSettings(read);
+    const byName = explore('1F1B', settings, { draw: false, plan: read });
+    expect(byName.makespan / 1000 / alone.predicted.step).toBeCloseTo(1, 12);
+    const twice = { ...settings, costs: { ...settings.costs, F: settings.costs.F.map((value) => value * 2) } };
+    const slower = explore('plan', twice, { draw: false, plan: read });
+    expect(slower.makespan).toBeGreaterThan(byName.makespan * 1.1);
+    expect(Array.from(slower.simulation!.costs.F)).toEqual(twice.costs.F);
+    expect(slower.simulation!.costs.message!.links).toHaveLength(2);
   });
 
   test('stays in the address, but for an order that has no name', () => {
@@ -29,7 +67,7 @@ describe('a plan', () => {
 
   test('other schedules are compared on the same work, whatever their number of stages', () => {
     const settings = planSettings(opened);
-    const all = exploreAll(settings, opened.schedule);
+    const all = exploreAll(settings, opened);
     expect(all[0]).toMatchObject({ name: 'plan', problem: null });
     const whole = { B: 0, halves: 0 };
     plan.costs.forEach(({ F, I, W, B }, at) => {
@@ -45,7 +83,7 @@ describe('a plan', () => {
       expect(work, name).toBeLessThan(whole.halves + 0.01);
     }
     const tight = { ...settings, limit: [11, 11, 11, 11] };
-    const few = exploreAll(tight, opened.schedule);
+    const few = exploreAll(tight, opened);
     const best = bestOf(few);
     expect(few.find(({ name }) => name === 'GPipe')).toMatchObject({ fits: false, missingRank: 3 });
     expect(best === null || best.peak <= 11).toBe(true);

@@ -5,11 +5,14 @@ import {
   type PipelinePlan,
   planCosts,
   planSchedule,
+  predictPlan,
   readPlan,
   type Schedule,
   ScheduleError,
 } from '@pipewright/schedule';
-import { defaults, type Settings } from './settings.ts';
+import { parallelOf, withCollectives } from '@pipewright/schedule/internal';
+import { forStages } from './depth.ts';
+import { type CostSettings, costNames, defaults, type Settings } from './settings.ts';
 
 /** The name that the order of an opened plan goes by. */
 export const planName = 'plan';
@@ -46,10 +49,8 @@ export function planAmong(files: readonly { readonly name: string; readonly text
 export function planSettings({ plan }: OpenedPlan, before: Settings = defaults): Settings {
   const { costs, machine, ranks, stages, microbatches, dataParallel } = plan;
   const simulated = planCosts(plan);
-  const time = (list: Costs['F']): number[] => ((list ?? []) as readonly number[]).map((value) => short(value * 1e3));
-  const bytes = (list: Costs['F']): number[] => ((list ?? []) as readonly number[]).map((value) => short(value / 1e9));
-  const memory = (of: (stage: (typeof costs)[number]) => number): number[] =>
-    costs.map((stage) => short(of(stage) / 1e9));
+  const time = (list: Costs['F']): number[] => ((list ?? []) as readonly number[]).map((value) => value * 1e3);
+  const bytes = (list: Costs['F']): number[] => ((list ?? []) as readonly number[]).map((value) => value / 1e9);
   const { memory: limit = 0 } = machine;
   return {
     ...before,
@@ -63,16 +64,55 @@ export function planSettings({ plan }: OpenedPlan, before: Settings = defaults):
       I: time(simulated.I),
       W: time(simulated.W),
       B: time(simulated.B),
-      comm: costs.map((_, stage) => short(messageTime(plan, stage) * 1e3)),
-      activation: memory(({ activation }) => activation),
-      retained: costs.map(({ activation, retained }) =>
-        short(activation === 0 ? 0 : Math.min(1, retained / activation)),
-      ),
+      comm: costs.map((_, stage) => messageTime(plan, stage) * 1e3),
+      activation: bytes(simulated.activation),
+      retained: [...(simulated.retained as readonly number[])],
       parameters: bytes(simulated.parameters),
       gradients: bytes(simulated.weightGradient),
     },
-    limit: limitsOf(limit, dataParallel?.replicas ?? 1).map((most) => short(most / 1e9)),
+    limit: limitsOf(limit, dataParallel?.replicas ?? 1).map((most) => most / 1e9),
   };
+}
+
+/**
+ * The costs of a plan's stages as the plan has them, in milliseconds and GB: links between ranks and collectives are no
+ * settings. Costs that were changed since the plan was opened take the place of its own.
+ */
+export function planCostsWith(opened: OpenedPlan, changed: CostSettings): Costs {
+  const { plan } = opened;
+  const own = planSettings(opened).costs;
+  const { inputGradient, ...costs } = planCostsInMs(plan);
+  const bytes = (list: Costs['F']): number[] => (list as readonly number[]).map((value) => value / 1e9);
+  const isOwn = (name: keyof CostSettings): boolean => String(changed[name]) === String(own[name]);
+  const hasOwnBackward = isOwn('I') && isOwn('W') && isOwn('B');
+  const { gradients, B, ...others } = changed;
+  const names = (Object.keys(others) as (keyof typeof others)[]).filter((name) => !isOwn(name));
+  const { B: ownB, ...rest } = costs;
+  const spread = (values: readonly number[]): number[] => forStages(values, plan.stages);
+  return {
+    ...rest,
+    activation: bytes(costs.activation),
+    parameters: bytes(costs.parameters),
+    weightGradient: isOwn('gradients') ? bytes(costs.weightGradient) : spread(gradients),
+    ...(hasOwnBackward
+      ? { ...(ownB === undefined ? {} : { B: ownB }), ...(inputGradient === undefined ? {} : { inputGradient }) }
+      : B.length === 0
+        ? {}
+        : { B: spread(B) }),
+    ...Object.fromEntries(names.map((name) => [name, spread(changed[name])])),
+  };
+}
+
+/** The order of a plan with the collectives that its ranks run, as it is predicted. */
+export function planOrder({ plan, schedule }: OpenedPlan): Schedule {
+  return withCollectives(schedule, plan.costs, parallelOf(plan));
+}
+
+/** Highest memory of each rank as the plan counts it, in GB; null where costs were changed since it was opened. */
+export function planPeaks(opened: OpenedPlan, changed: CostSettings): Float64Array | null {
+  const own = planSettings(opened).costs;
+  if (costNames.some((name) => String(changed[name]) !== String(own[name]))) return null;
+  return Float64Array.from(predictPlan(opened.plan).predicted.peak, (bytes) => bytes / 1e9);
 }
 
 /** Limits of the ranks of a pipeline: of ranks that hold the same stages, the lowest. */
@@ -126,9 +166,4 @@ function messageTime(plan: PipelinePlan, at: number): number {
   const latency = link?.latency ?? machine.latency ?? 0;
   const bandwidth = link?.bandwidth ?? machine.bandwidth;
   return latency + (bandwidth === undefined ? 0 : (costs[stage + 1]?.input ?? 0) / bandwidth);
-}
-
-/** Enough digits for a picture, few enough for an address. */
-function short(value: number): number {
-  return Number(value.toPrecision(6));
 }

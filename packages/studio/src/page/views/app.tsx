@@ -43,7 +43,7 @@ export function App({ data }: { readonly data: StudioData }): JSX.Element {
   }, [theme]);
   useEffect(() => {
     const text = formatSettings(settings);
-    if (text.length < 8000) history.replaceState(null, '', `#${text}`);
+    if (text.length < 20_000) history.replaceState(null, '', `#${text}`);
   }, [settings]);
   useEffect(() => {
     const hash = (): void => setSettings(parseSettings(location.hash));

@@ -64,7 +64,7 @@ export function AmountsField(props: {
   const [draft, setDraft] = useState<string | null>(null);
   const { values, slider, empty, title } = props;
   const mean = values.reduce((a, b) => a + b, 0) / Math.max(1, values.length);
-  const text = empty !== undefined && String(values) === String(empty.values) ? '' : values.map(String).join(', ');
+  const text = empty !== undefined && String(values) === String(empty.values) ? '' : values.map(shownAmount).join(', ');
   const slide = (to: number): void =>
     props.onChange(mean > 0 ? values.map((value) => Number(((value * to) / mean).toPrecision(6))) : [to]);
   const write = (written: string): void => {
@@ -111,6 +111,11 @@ export function AmountsField(props: {
       <Wrong id={id} text={problem} />
     </>
   );
+}
+
+/** An amount in a box: six digits; the value itself keeps all of them until the box is changed. */
+function shownAmount(value: number): string {
+  return String(Number(value.toPrecision(6)));
 }
 
 /** A choice among names. */

@@ -48,7 +48,7 @@ export function Explore(props: {
     `${drawn.join()} ${keyOf(settings)} ${settings.lowered} ${planKey}`,
   );
   const table = useExplored(
-    namesToCompare(settings, plan?.schedule ?? null).map(
+    namesToCompare(settings, plan).map(
       (name): ExploreJob => ({ name, settings: { ...settings, lowered: false }, draw: false, plan }),
     ),
     `${keyOf(settings)} ${planKey}`,
@@ -300,7 +300,7 @@ function MainResult(props: {
       {main.fits ? '' : `; does not fit, ${showMemory(main.missing)} short on rank ${main.missingRank}`}.{' '}
       {main.simulated === null
         ? ''
-        : `${main.simulated} of ${settings.microbatches} microbatches were simulated and are drawn; time and memory of the others continue at the same rate. `}
+        : `${main.simulated} of ${settings.microbatches} microbatches were simulated and are drawn; time and memory of the others continue at the same rate. Of the drawn ones: `}
       {main.simulation === null ? '' : sayIdle(main.simulation)}
       {plan === null ? '' : ` Costs from ${plan.name}.`}
     </p>
