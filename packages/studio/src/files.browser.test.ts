@@ -1,8 +1,9 @@
 /** @file Files in a real browser: each kind of file opens, steps are scrubbed through, every export is what it says. */
 import { readFileSync } from 'node:fs';
-import { buildSchedule, LiveRunReader, simulate } from '@pipewright/schedule';
+import { LiveRunReader } from '@pipewright/schedule';
 import { describe, expect, test } from 'vitest';
 import { BrowserPage, chromiumPath } from '../testing/browser-page.ts';
+import { runLines } from '../testing/run-lines.ts';
 import type { StudioFile } from './server/page-file.ts';
 
 const testdata = (name: string): string => readFileSync(new URL(`../../../testdata/${name}`, import.meta.url), 'utf8');
@@ -11,30 +12,10 @@ const traces: readonly StudioFile[] = [0, 1].map((rank) => {
   return { name, text: testdata(`traces/${name}`) };
 });
 
-/** A recording of 1F1B on 2 ranks: three steps, each longer than the one before. */
+/** The recording of that run. */
 function recording(): string {
-  const schedule = buildSchedule('1F1B', { ranks: 2, microbatches: 3 });
   const reader = new LiveRunReader(10, 10);
-  for (const rank of [0, 1]) {
-    const head = { device: 'cpu', process: `host:${rank}`, origin: 0, tokensPerStep: null };
-    reader.add(rank, { kind: 'run', version: 1, rank, ...head, schedule: rank === 0 ? schedule.toJSON() : null });
-  }
-  [10, 20, 30].forEach((F, step) => {
-    const simulation = simulate(schedule, { F, B: 2 * F });
-    for (const rank of [0, 1]) {
-      const times = (schedule.order[rank] ?? []).flatMap((_, slot) => simulation.at(rank, slot) ?? []);
-      const start = times.map((one) => step * 1000 + one.start);
-      const none = start.map(() => 0);
-      reader.add(rank, {
-        ...{ kind: 'step', step, training: true, begin: step * 1000, end: step * 1000 + simulation.makespan },
-        ...{ loss: null, processBytes: 1, deviceBytes: null, heldBytes: null },
-        actions: {
-          ...{ start, ready: start.map(() => -1), stop: times.map((one) => step * 1000 + one.end) },
-          ...{ bytes: none, tensors: none },
-        },
-      });
-    }
-  });
+  for (const { rank, line } of runLines()) reader.add(rank, line);
   return JSON.stringify(reader.recording());
 }
 

@@ -10,6 +10,7 @@ else {
   const data: StudioData = {
     files: Array.isArray(given.files) ? given.files : [],
     events: typeof given.events === 'string' ? given.events : null,
+    lines: Array.isArray(given.lines) ? given.lines : null,
   };
   render(<App data={data} />, document.getElementById('app')!);
 }

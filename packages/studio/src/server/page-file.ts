@@ -12,6 +12,8 @@ export interface PageData {
   readonly files: readonly StudioFile[];
   /** Where the page hears of a running job; null without one. */
   readonly events: string | null;
+  /** What a job has told, where the page shows it without a server. */
+  readonly lines?: readonly string[];
 }
 
 const place = '<script type="application/json" id="data">{}</script>';

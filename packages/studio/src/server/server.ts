@@ -3,6 +3,7 @@ import { randomBytes } from 'node:crypto';
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { LiveFolder } from './live-folder.ts';
+import { LiveHistory, lineWithRank } from './live-history.ts';
 import { pagePolicy, pageWith, type StudioFile } from './page-file.ts';
 import { type Gate, refusal } from './requests.ts';
 
@@ -27,9 +28,6 @@ export interface Studio {
 
 /** How often the files of a job are looked at, in milliseconds. */
 const pollMs = 100;
-/** Lines kept for pages that come later, by count and by bytes. */
-const mostLines = 20_000;
-const mostHistoryBytes = 64 * 1024 * 1024;
 /** Bytes that may wait for a slow reader before it is let go; it comes back by itself. */
 const mostWaitingBytes = 16 * 1024 * 1024;
 const mostReaders = 32;
@@ -112,8 +110,7 @@ function refuse(response: ServerResponse, status: number, reason: string): void 
 /** What a job tells, for all pages that listen. */
 class Feed {
   private readonly folder: LiveFolder;
-  private readonly history: string[] = [];
-  private bytes = 0;
+  private readonly history: LiveHistory = new LiveHistory();
   private readonly readers = new Set<ServerResponse>();
   private readonly timer: NodeJS.Timeout;
 
@@ -130,7 +127,7 @@ class Feed {
     }
     this.poll();
     response.writeHead(200, { 'Content-Type': 'text/event-stream; charset=utf-8' });
-    response.write(`retry: 1000\n\n${this.history.join('')}`);
+    response.write(`retry: 1000\n\n${this.history.lines.map(eventOf).join('')}`);
     this.readers.add(response);
     response.on('close', () => this.readers.delete(response));
   }
@@ -142,22 +139,18 @@ class Feed {
   }
 
   private poll(): void {
-    for (const { rank, text } of this.folder.read()) {
-      const message = `data: ${rank} ${text.replaceAll('\r', '')}\n\n`;
-      this.history.push(message);
-      this.bytes += message.length;
-      while (this.history.length > mostLines || this.bytes > mostHistoryBytes) this.forget();
+    for (const read of this.folder.read()) {
+      const line = lineWithRank(read);
+      this.history.add(line);
       for (const reader of this.readers) {
         if (reader.writableLength > mostWaitingBytes) reader.destroy();
-        else reader.write(message);
+        else reader.write(eventOf(line));
       }
     }
   }
+}
 
-  /** Forgets the oldest line that is not the beginning of a rank's run: without those the rest cannot be read. */
-  private forget(): void {
-    const at = this.history.findIndex((message) => !message.includes('"kind":"run"'));
-    const [gone] = this.history.splice(Math.max(0, at), 1);
-    this.bytes -= gone?.length ?? 0;
-  }
+/** A line as the stream has it. */
+function eventOf(line: string): string {
+  return `data: ${line}\n\n`;
 }

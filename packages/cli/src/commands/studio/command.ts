@@ -23,6 +23,7 @@ Examples:
                                              traces of PyTorch's profiler, one for each rank
   pipewright studio live                     watch a job that was started with: pipewright run --live live …
   pipewright studio schedule.csv --export page.html
+  pipewright studio live --export page.html  a job as it is now, or as it ended
 `,
     )
     .action(async (paths: string[], flags: StudioFlags) => {

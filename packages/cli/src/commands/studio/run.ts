@@ -14,13 +14,14 @@ export interface StudioFlags {
 
 /** Runs the command; returns the exit code. */
 export async function studio(paths: readonly string[], flags: StudioFlags): Promise<number> {
-  const { pageWith, serveStudio } = await import('@pipewright/studio');
+  const { pageWith, readLiveLines, serveStudio } = await import('@pipewright/studio');
   const { files, live } = open(paths);
   await checkOutput(flags.export);
   if (flags.export !== undefined) {
-    if (live !== undefined)
-      throw new UsageError('a running job cannot be put into a file; leave --export out to watch it');
-    await writeResult(pageWith({ files, events: null }), flags.export);
+    const lines = live === undefined ? undefined : readLiveLines(live);
+    if (lines?.length === 0)
+      throw new UsageError(`${live} is not the folder of a job: \`pipewright run --live ${live} …\` writes one`);
+    await writeResult(pageWith({ files, events: null, ...(lines === undefined ? {} : { lines }) }), flags.export);
     return 0;
   }
   const served = await serveStudio({
@@ -40,7 +41,7 @@ export async function studio(paths: readonly string[], flags: StudioFlags): Prom
   return 0;
 }
 
-/** Files to show, or the folder of a running job. */
+/** Files to show, or the folder of a job. */
 function open(paths: readonly string[]): { files: { name: string; text: string }[]; live: string | undefined } {
   const folder = paths.find((path) => statSync(path, { throwIfNoEntry: false })?.isDirectory() === true);
   if (folder !== undefined) {

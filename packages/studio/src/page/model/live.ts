@@ -63,6 +63,14 @@ export function sayLive(state: LiveState, differences: Differences | null): stri
   return said;
 }
 
+/** How the job stood when the page was written, and when that was. */
+export function sayWritten(state: LiveState | null): string {
+  const status = state?.status ?? null;
+  if (status === null) return 'as the job was when this page was written';
+  const when = new Date(status.time).toISOString().replace('T', ' ').slice(0, 16);
+  return status.ended === null ? `as the job was on ${when} UTC` : `ended on ${when} UTC`;
+}
+
 /** What is said where nothing is wrong. */
 export function sayCalm({ steps, recording }: LiveState, hasPlan: boolean): string {
   if (steps.length === 0 && recording === null) return 'Waiting for the first step.';

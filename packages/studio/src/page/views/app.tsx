@@ -19,6 +19,8 @@ export interface StudioData {
   readonly files: readonly GivenFile[];
   /** Where to hear of a running job; null without one. */
   readonly events: string | null;
+  /** What a job had told when the page was written; null without one. */
+  readonly lines: readonly string[] | null;
 }
 
 const names: Readonly<Record<Settings['view'], string>> = {
@@ -107,7 +109,9 @@ export function App({ data }: { readonly data: StudioData }): JSX.Element {
           />
         ) : null}
         {settings.view === 'edit' ? <Edit settings={settings} theme={theme} height={height} editor={editor()} /> : null}
-        {settings.view === 'live' ? <Live events={data.events} plan={plan} theme={theme} height={height} /> : null}
+        {settings.view === 'live' ? (
+          <Live events={data.events} lines={data.lines} plan={plan} theme={theme} height={height} />
+        ) : null}
         {settings.view === 'files' ? (
           <Files
             theme={theme}
@@ -167,7 +171,7 @@ function heightOf(): number {
 /** The first view: what the address says, else what was opened. */
 function startOf(data: StudioData): Settings {
   if (location.hash.length > 1) return parseSettings(location.hash);
-  if (data.events !== null) return { ...defaults, view: 'live' };
+  if (data.events !== null || data.lines !== null) return { ...defaults, view: 'live' };
   if (data.files.length === 0) return defaults;
   const plan = planAmong(data.files);
   if (plan !== null) return planSettings(plan);

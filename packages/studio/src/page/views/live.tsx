@@ -3,7 +3,7 @@ import { type LiveLine, LiveRunReader, parseLiveLine, quantity } from '@pipewrig
 import type { JSX } from 'preact';
 import { useEffect, useMemo, useRef, useState } from 'preact/hooks';
 import { differencesOf, sayDifferences, sayOne } from '../model/differences.ts';
-import { actionAt, type LiveState, sayCalm, sayLastStep, sayLive } from '../model/live.ts';
+import { actionAt, type LiveState, sayCalm, sayLastStep, sayLive, sayWritten } from '../model/live.ts';
 import type { OpenedPlan } from '../model/plan.ts';
 import { openRecording, type RecordedView } from '../model/recorded.ts';
 import { sayUnfinishedAction, unfinishedStep } from '../model/unfinished.ts';
@@ -19,9 +19,12 @@ const refreshMs = 250;
 /** Steps whose times are kept: without a plan, their mean is what the last one is held against. */
 const timedSteps = 10;
 
-/** The view; `events` is the address that tells what happens, null where the page was not served by a job. */
+/** The view of a job that a server tells of, or of one that the page was written with. */
 export function Live(props: {
+  /** The address that tells what happens; null where the page was not served by a job. */
   readonly events: string | null;
+  /** What the job had told when the page was written; null where it is served. */
+  readonly lines: readonly string[] | null;
   /** The plan that the run follows; null without one. */
   readonly plan: OpenedPlan | null;
   readonly theme: ThemeName;
@@ -35,6 +38,15 @@ export function Live(props: {
   const [showsWhole, setShowsWhole] = useState(false);
   const changed = useRef(false);
   const skew = useRef(0);
+  const take = (text: string): void => {
+    const at = text.indexOf(' ');
+    const line: LiveLine | null = parseLiveLine(text.slice(at + 1));
+    if (line === null) return;
+    if (line.kind === 'status') skew.current = line.time - Date.now();
+    reader.current.add(Number(text.slice(0, at)), line);
+    changed.current = true;
+  };
+  useEffect(() => props.lines?.forEach(take), [props.lines]);
   useEffect(() => {
     if (props.events === null) return undefined;
     const source = new EventSource(props.events);
@@ -43,14 +55,7 @@ export function Live(props: {
       setConnected(true);
     };
     source.onerror = () => setConnected(false);
-    source.onmessage = (event: MessageEvent<string>) => {
-      const at = event.data.indexOf(' ');
-      const line: LiveLine | null = parseLiveLine(event.data.slice(at + 1));
-      if (line === null) return;
-      if (line.kind === 'status') skew.current = line.time - Date.now();
-      reader.current.add(Number(event.data.slice(0, at)), line);
-      changed.current = true;
-    };
+    source.onmessage = ({ data }: MessageEvent<string>) => take(data);
     return () => source.close();
   }, [props.events]);
   useEffect(() => {
@@ -65,7 +70,8 @@ export function Live(props: {
         unfinished: before?.status === status ? before.unfinished : unfinishedStep(schedule, status),
         tokensPerStep,
         recording: recording ?? before?.recording ?? null,
-        now: status?.ended ? status.time : Date.now() + skew.current, // what has ended does not wait any longer
+        // What has ended does not wait any longer.
+        now: status && (status.ended || props.lines !== null) ? status.time : Date.now() + skew.current,
       }));
       changed.current = false;
     }, refreshMs);
@@ -111,7 +117,7 @@ export function Live(props: {
     const { longer = [], late = [] } = differences ?? {};
     return { selected, hovered: null, arrows, marks, longer, late, critical, drop: null, failed };
   }, [places, selected, differences, shown]);
-  if (props.events === null)
+  if (props.events === null && props.lines === null)
     return (
       <div class="view">
         <p class="hint">
@@ -136,12 +142,14 @@ export function Live(props: {
     <div class="view">
       <div class="bar">
         <span role="status">
-          {connected ? 'connected' : 'not connected'},{' '}
+          {props.lines !== null ? sayWritten(state) : connected ? 'connected' : 'not connected'},{' '}
           {steps.at(-1) === undefined ? 'no step yet' : `step ${steps.at(-1)?.step}`}
         </span>
-        <Button pressed={paused} onClick={() => setPaused(!paused)} title="Freezes the view, not the run">
-          {paused ? 'go on' : 'pause'}
-        </Button>
+        {props.lines !== null ? null : (
+          <Button pressed={paused} onClick={() => setPaused(!paused)} title="Freezes the view, not the run">
+            {paused ? 'go on' : 'pause'}
+          </Button>
+        )}
         {unfinished === null || whole === null ? null : (
           <Button
             pressed={showsWhole}

@@ -1,0 +1,50 @@
+/** @file A job that has ended, written into a page that opens in a real browser without a server. */
+import { mkdirSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { pathToFileURL } from 'node:url';
+import type { LiveStatus } from '@pipewright/schedule';
+import { describe, expect, test } from 'vitest';
+import { BrowserPage, chromiumPath } from '../testing/browser-page.ts';
+import { runLines } from '../testing/run-lines.ts';
+import { readLiveLines } from './server/live-history.ts';
+import { pageWith } from './server/page-file.ts';
+
+describe.skipIf(chromiumPath === undefined)('an ended job', () => {
+  const studio = new BrowserPage();
+
+  test('is shown from the file alone: its end, its curves, its last step and where every rank was', async () => {
+    const { page, folder } = studio;
+    const live = join(folder, 'live');
+    mkdirSync(live);
+    for (const rank of [0, 1])
+      writeFileSync(
+        join(live, `rank-${rank}.jsonl`),
+        runLines()
+          .filter((one) => one.rank === rank)
+          .map(({ line }) => `${JSON.stringify(line)}\n`)
+          .join(''),
+      );
+    const places = [0, 1].map((rank) => ({
+      ...{ rank, state: 'ended', step: 2, slot: null, action: '', waitingFor: null, since: 1_000_000 },
+    }));
+    const ended = { failed: false, message: '' };
+    const status = { kind: 'status', places, ended, time: Date.UTC(2026, 0, 2, 3, 4) } as LiveStatus;
+    writeFileSync(join(live, 'launcher.jsonl'), `${JSON.stringify(status)}\n`);
+    const file = join(folder, 'ended.html');
+    writeFileSync(file, pageWith({ files: [], events: null, lines: readLiveLines(live) }));
+    await page.goto(pathToFileURL(file).href);
+
+    await expect.poll(() => studio.text('[role=status]')).toBe('ended on 2026-01-02 03:04 UTC, step 2');
+    expect(await studio.text('nav button[aria-current]')).toBe('Live');
+    await expect.poll(() => studio.text('[aria-live]')).toMatch(/^The job has ended\..*The last step took 360 ms/);
+    await expect.poll(() => page.locator('.curve').count()).toBeGreaterThan(3);
+    await expect.poll(() => page.locator('canvas.lanes').count()).toBe(1);
+    expect(await page.$$eval('.places tbody tr', (rows) => rows.map((row) => row.textContent))).toEqual([
+      expect.stringMatching(/^0ended2/),
+      expect.stringMatching(/^1ended2/),
+    ]);
+    expect(await page.locator('button:has-text("pause")').count()).toBe(0);
+    expect(studio.requests).toEqual([]);
+    expect(studio.problems).toEqual([]);
+  });
+});
