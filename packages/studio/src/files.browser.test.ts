@@ -3,6 +3,7 @@ import { readFileSync } from 'node:fs';
 import { LiveRunReader } from '@pipewright/schedule';
 import { describe, expect, test } from 'vitest';
 import { BrowserPage, chromiumPath } from '../testing/browser-page.ts';
+import { plan } from '../testing/plan.ts';
 import { runLines } from '../testing/run-lines.ts';
 import type { StudioFile } from './server/page-file.ts';
 
@@ -83,6 +84,49 @@ describe.skipIf(chromiumPath === undefined)('files', () => {
     await give('order.csv', testdata('csv/torch-2.15-ZBVZeroBubble.csv'));
     await expect.poll(() => studio.text('[aria-live]')).toContain('The schedule is valid.');
     expect(await studio.text('nav button[aria-current]')).toBe('Edit');
+  });
+
+  test('files are dropped anywhere on the page, in any view, and say that they will be opened', async () => {
+    const { page } = studio;
+    const drag = (type: string, name: string, texts: readonly (readonly [string, string])[]): Promise<void> =>
+      page.evaluate(
+        ([what, target, files]) => {
+          const dataTransfer = new DataTransfer();
+          for (const [file, text] of files) dataTransfer.items.add(new File([text], file));
+          const event = new DragEvent(what, { dataTransfer, bubbles: true, cancelable: true });
+          document.querySelector(target)!.dispatchEvent(event);
+        },
+        [type, name, texts] as const,
+      );
+    const csv = testdata('csv/torch-2.15-ZBVZeroBubble.csv');
+    await studio.open('view=files');
+    expect(await studio.text('.drop')).toContain('Drop files anywhere on this page');
+    await drag('dragover', 'header', [['order.csv', csv]]);
+    await expect.poll(() => studio.text('.dropping')).toBe('Drop to open');
+    await drag('dragleave', 'header', []);
+    await expect.poll(() => page.locator('.dropping').count()).toBe(0);
+    await drag('drop', 'header', [['order.csv', csv]]);
+    await expect.poll(() => studio.text('nav button[aria-current]')).toBe('Edit');
+    await expect.poll(() => studio.text('[aria-live]')).toContain('The schedule is valid.');
+    await drag('drop', 'canvas.lanes', [['plan.json', JSON.stringify(plan)]]);
+    await expect.poll(() => studio.text('.diagnosis')).toContain('Costs from plan.json.');
+    await drag(
+      'drop',
+      'main',
+      traces.map(({ name, text }) => [name, text] as const),
+    );
+    await expect.poll(() => studio.text('.diagnosis')).toMatch(/^interleaved-1f1b-0\.json, .*step 0 took/);
+    // What cannot be opened is said, and what was open stays.
+    await drag('drop', 'main', [
+      ['a.csv', csv],
+      ['b.csv', csv],
+    ]);
+    await expect.poll(() => studio.text('.problem')).toMatch(/^Open one plan or schedule at a time/);
+    expect(await studio.text('.diagnosis')).toMatch(/^interleaved-1f1b-0\.json/);
+    await drag('drop', 'main', [['noise.bin', '\0\x01']]);
+    await expect.poll(() => studio.text('.problem')).toContain('noise.bin');
+    expect(studio.problems).toEqual([]);
+    expect(studio.requests).toEqual([]);
   });
 
   test('Explore saves SVG, PNG and Perfetto too', async () => {

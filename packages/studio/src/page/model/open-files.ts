@@ -1,6 +1,7 @@
 /** @file Files that were opened: the run in them, or why there is none. */
-import { ScheduleError } from '@pipewright/schedule';
+import { type Schedule, ScheduleError } from '@pipewright/schedule';
 import { readSchedule } from './edit.ts';
+import { type OpenedPlan, openPlan } from './plan.ts';
 import { type OpenedRun, openRun } from './recorded.ts';
 
 /** A file by name with its text. */
@@ -30,6 +31,36 @@ export function openFiles(given: readonly GivenFile[]): OpenedFiles {
   } catch (error) {
     // A file from anywhere may be malformed in any way: whatever comes of it is the file's fault.
     return { run: null, at: 0, problem: (given.length === 1 ? otherProblem(given[0]!) : null) ?? textOf(error) };
+  }
+}
+
+/** What was found in files: a plan, a schedule, or else a run or the reason why there is none. */
+export type Found = { readonly plan: OpenedPlan } | { readonly schedule: Schedule } | { readonly opened: OpenedFiles };
+
+/** Finds out what files are; a plan or a schedule is a file of its own. */
+export function findIn(given: readonly GivenFile[]): Found {
+  const single = given.map((file) => planOrSchedule(file));
+  const [first] = single;
+  if (single.length === 1 && first) return first;
+  if (single.some((found) => found !== null)) {
+    const problem = 'Open one plan or schedule at a time; several files together are the traces of several ranks.';
+    return { opened: { run: null, at: 0, problem } };
+  }
+  return { opened: openFiles(given) };
+}
+
+function planOrSchedule({ name, text }: GivenFile): Found | null {
+  try {
+    const plan = openPlan(name, text);
+    if (plan !== null) return { plan };
+  } catch (error) {
+    return { opened: { run: null, at: 0, problem: textOf(error) } };
+  }
+  if (/\.json$/i.test(name) && !text.slice(0, 2000).includes('pipewright-schedule')) return null;
+  try {
+    return { schedule: readSchedule(text) };
+  } catch {
+    return null;
   }
 }
 

@@ -1,9 +1,9 @@
 /** @file The shell: tabs, theme, help; what is on screen follows the address, and the address follows it. */
 import { type Schedule, ScheduleError } from '@pipewright/schedule';
 import type { JSX } from 'preact';
-import { useEffect, useRef, useState } from 'preact/hooks';
+import { useCallback, useEffect, useRef, useState } from 'preact/hooks';
 import { type Desk, deskFor, type Editor, putOnDesk, readSchedule } from '../model/edit.ts';
-import { type GivenFile, type OpenedFiles, openFiles } from '../model/open-files.ts';
+import { findIn, type GivenFile, type OpenedFiles, openFiles } from '../model/open-files.ts';
 import { type OpenedPlan, planAmong, planSettings } from '../model/plan.ts';
 import { defaults, formatSettings, parseSettings, type Settings, views } from '../model/settings.ts';
 import { Button } from './controls.tsx';
@@ -12,6 +12,7 @@ import { Explore } from './explore.tsx';
 import { Files } from './files.tsx';
 import { Live } from './live.tsx';
 import { preferredTheme, type ThemeName } from './theme.ts';
+import { readTexts, useDroppedFiles } from './use-dropped-files.ts';
 
 /** What the page is opened with. */
 export interface StudioData {
@@ -66,8 +67,24 @@ export function App({ data }: { readonly data: StudioData }): JSX.Element {
   }, []);
   const edit = (schedule: Schedule): void => {
     desk.current = putOnDesk(desk.current, schedule);
-    setSettings({ ...settings, view: 'edit' });
+    setSettings((before) => ({ ...before, view: 'edit' }));
   };
+  const openChosen = useCallback(async (files: readonly File[]): Promise<void> => {
+    if (files.length === 0) return;
+    const texts = await readTexts(files);
+    const found = typeof texts === 'string' ? { opened: { run: null, at: 0, problem: texts } } : findIn(texts);
+    if ('plan' in found) {
+      setPlan(found.plan);
+      setSettings((before) => planSettings(found.plan, before));
+    } else if ('schedule' in found) edit(found.schedule);
+    else {
+      // What cannot be read leaves what was opened before.
+      const { run, problem } = found.opened;
+      setOpened((before) => (run === null ? { ...before, problem } : found.opened));
+      setSettings((before) => ({ ...before, view: 'files' }));
+    }
+  }, []);
+  const isDragged = useDroppedFiles(openChosen);
   const editor = (): Editor => (desk.current = deskFor(desk.current ?? deskOf(data.files), settings)).editor;
   return (
     <>
@@ -97,6 +114,11 @@ export function App({ data }: { readonly data: StudioData }): JSX.Element {
         </Button>
       </header>
       {help ? <Help /> : null}
+      {isDragged ? (
+        <div class="dropping" role="status">
+          Drop to open
+        </div>
+      ) : null}
       <main>
         {settings.view === 'explore' ? (
           <Explore
@@ -118,11 +140,7 @@ export function App({ data }: { readonly data: StudioData }): JSX.Element {
             height={height}
             opened={opened}
             onOpened={setOpened}
-            onSchedule={edit}
-            onPlan={(opened) => {
-              setPlan(opened);
-              setSettings(planSettings(opened, settings));
-            }}
+            onFiles={openChosen}
             onCosts={(costs, { schedule }) =>
               setSettings({
                 ...settings,

@@ -1,20 +1,9 @@
 /** @file Files: recordings, traces and schedules that were saved. */
-import {
-  meanCosts,
-  percent,
-  quantity,
-  recordingTrace,
-  renderSvg,
-  type Schedule,
-  ScheduleError,
-  toChromeTrace,
-} from '@pipewright/schedule';
+import { meanCosts, percent, quantity, recordingTrace, renderSvg, toChromeTrace } from '@pipewright/schedule';
 import type { JSX } from 'preact';
-import { useMemo, useState } from 'preact/hooks';
+import { useEffect, useMemo, useState } from 'preact/hooks';
 import { differencesOf, sayDifferences, sayOne } from '../model/differences.ts';
-import { readSchedule } from '../model/edit.ts';
-import { type GivenFile, type OpenedFiles, openFiles } from '../model/open-files.ts';
-import { type OpenedPlan, openPlan } from '../model/plan.ts';
+import type { OpenedFiles } from '../model/open-files.ts';
 import type { OpenedRun } from '../model/recorded.ts';
 import type { CostSettings } from '../model/settings.ts';
 import type { GroupCell, Overlay } from '../timeline/timeline-canvas.ts';
@@ -24,9 +13,6 @@ import { RunTimeline } from './run-timeline.tsx';
 import { savePng } from './save-png.ts';
 import type { ThemeName } from './theme.ts';
 
-/** Largest file that is read, in bytes. */
-const mostBytes = 512 * 1024 * 1024;
-
 /** The view. */
 export function Files(props: {
   readonly theme: ThemeName;
@@ -34,46 +20,13 @@ export function Files(props: {
   /** What was opened; it outlives this view. */
   readonly opened: OpenedFiles;
   readonly onOpened: (opened: OpenedFiles) => void;
-  readonly onSchedule: (schedule: Schedule) => void;
-  readonly onPlan: (plan: OpenedPlan) => void;
+  /** Files that were chosen. */
+  readonly onFiles: (files: readonly File[]) => void;
   readonly onCosts: (costs: Pick<CostSettings, 'F' | 'I' | 'W'> & Partial<CostSettings>, run: OpenedRun) => void;
 }): JSX.Element {
   const { run, at, problem } = props.opened;
-  const setProblem = (text: string): void => props.onOpened({ ...props.opened, problem: text });
   const [selected, select] = useState<GroupCell | null>(null);
-  const open = async (list: FileList | null): Promise<void> => {
-    const files = [...(list ?? [])];
-    if (files.length === 0) return;
-    const large = files.find(({ size }) => size > mostBytes);
-    if (large !== undefined) {
-      setProblem(`${large.name} has ${quantity(large.size)} bytes; at most ${quantity(mostBytes)} are opened here`);
-      return;
-    }
-    const given = await Promise.all(files.map(async (file) => ({ name: file.name, text: await file.text() })));
-    try {
-      const plan = given.length === 1 ? openPlan((given[0] as GivenFile).name, (given[0] as GivenFile).text) : null;
-      if (plan !== null) {
-        props.onPlan(plan);
-        return;
-      }
-    } catch (error) {
-      if (!(error instanceof ScheduleError)) throw error;
-      setProblem(error.message);
-      return;
-    }
-    const schedule = given.length === 1 ? asSchedule(given[0] as GivenFile) : null;
-    if (schedule !== null) {
-      props.onSchedule(schedule);
-      return;
-    }
-    const opened = openFiles(given);
-    if (opened.run === null) {
-      props.onOpened({ ...props.opened, problem: opened.problem });
-      return;
-    }
-    props.onOpened(opened);
-    select(null);
-  };
+  useEffect(() => select(null), [run]);
   const view = useMemo(() => (run === null ? null : run.view(Math.min(at, run.stepCount - 1))), [run, at]);
   const differences = useMemo(() => (view === null ? null : differencesOf(view)), [view]);
   const overlay: Overlay = useMemo(
@@ -94,7 +47,7 @@ export function Files(props: {
             multiple
             accept=".json,.csv,.txt"
             aria-label="Recordings, traces or schedules to open"
-            onChange={(event) => void open(event.currentTarget.files)}
+            onChange={(event) => props.onFiles([...(event.currentTarget.files ?? [])])}
           />
         </label>
         {run !== null && run.stepCount > 1 ? (
@@ -169,10 +122,15 @@ export function Files(props: {
         </p>
       )}
       {run === null || view === null ? (
-        <p class="hint">
-          Open a recording, plan, schedule or profiler trace; select one trace per rank together. Files stay on your
-          machine.
-        </p>
+        <div class="drop">
+          <p>
+            <strong>Drop files anywhere on this page</strong>, or open them above.
+          </p>
+          <p class="hint">
+            A recording, a plan, a schedule as CSV or JSON, or profiler traces, one per rank together. Files stay on
+            your machine.
+          </p>
+        </div>
       ) : (
         <>
           <p class="diagnosis">
@@ -196,16 +154,6 @@ export function Files(props: {
       )}
     </div>
   );
-}
-
-/** The schedule in a file; null where it is something else. */
-function asSchedule({ name, text }: GivenFile): Schedule | null {
-  if (/\.json$/i.test(name) && !text.slice(0, 2000).includes('pipewright-schedule')) return null;
-  try {
-    return readSchedule(text);
-  } catch {
-    return null;
-  }
 }
 
 /** The name of a file without its ending. */
