@@ -51,6 +51,7 @@ describe.skipIf(chromiumPath === undefined)('studio', () => {
       .toMatch(
         /^Fastest for 8 ranks with 20 GB and 8 microbatches: AdaptiveV, 29\.5 ms.*9 of 14 schedules do not fit\./,
       );
+    await studio.picture('studio-explore.png');
     expect(await studio.text('.diagnosis')).toContain('1F1B: step time 45 ms');
     expect(await studio.text('.diagnosis')).toContain('does not fit, 4 GB short on rank 0');
     const column = (at: number): Promise<string[]> =>
@@ -70,6 +71,7 @@ describe.skipIf(chromiumPath === undefined)('studio', () => {
     await expect.poll(() => page.url()).toContain('compare=GPipe');
     await page.click('button:has-text("show AdaptiveV")');
     await expect.poll(() => studio.text('.diagnosis')).toContain('AdaptiveV: step time');
+    await studio.picture('studio-table.png', '.compare');
     // Ranks that are not alike, and stages that are not alike.
     await page.getByLabel('Memory that a rank may use, GB').fill('20, 20, 20, 20, 20, 20, 20, 14');
     await expect.poll(() => studio.text('.answer')).toContain('with 14 GB to 20 GB');

@@ -63,6 +63,22 @@ export class BrowserPage {
     return this.browser.newPage({ viewport: { width: 1024, height: 640 } });
   }
 
+  /** Takes a picture for the guide into the folder PIPEWRIGHT_PICTURES, if there is one; `at` is scrolled to the end of the window. */
+  async picture(name: string, at?: string): Promise<void> {
+    const into = process.env['PIPEWRIGHT_PICTURES'];
+    if (into === undefined) return;
+    const before = this.page.viewportSize()!;
+    await this.page.setViewportSize({ width: 1280, height: 800 });
+    await this.page.mouse.move(0, 0);
+    await this.page.evaluate((selector) => {
+      if (selector === null) scrollTo(0, 0);
+      else document.querySelector(selector)?.scrollIntoView({ block: 'end' });
+    }, at ?? null);
+    await this.page.waitForTimeout(500); // the timeline is drawn in the new size
+    await this.page.screenshot({ path: join(into, name) });
+    await this.page.setViewportSize(before);
+  }
+
   /** The text of what matches. */
   text(selector: string): Promise<string | null> {
     return this.page.textContent(selector);

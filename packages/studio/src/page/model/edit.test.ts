@@ -19,6 +19,13 @@ describe('desk', () => {
     expect(deskFor(other, { ...defaults, ranks: 2 })).toBe(other);
   });
 
+  test('a shape with too many actions is not built: a small schedule takes its place, and that is said', () => {
+    const { editor } = deskFor(null, { ...defaults, ranks: 1024, stagesPerRank: 64, microbatches: 4096 });
+    expect(editor.schedule.ranks).toBe(4);
+    expect(editor.lastChange).toBe('opened in place of 1F1B, whose 12,582,912 actions are too many to edit here');
+    expect(deskFor(null, { ...defaults, schedule: 'nothing' }).editor.lastChange).toMatch(/which cannot be built/);
+  });
+
   test('a schedule that is handed over replaces one without edits; undo comes back to edits', () => {
     const fresh = putOnDesk(deskFor(null, defaults), start);
     expect(fresh.editor.canUndo).toBe(false);

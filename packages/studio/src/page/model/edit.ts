@@ -12,6 +12,7 @@ import {
   type Violation,
   validate,
 } from '@pipewright/schedule';
+import { countActions } from './extent.ts';
 import type { Settings } from './settings.ts';
 
 /** A schedule under edit, judged. */
@@ -41,8 +42,8 @@ function opened(schedule: Schedule, what: string): State {
   return { base: schedule, rows: rowsOf(schedule), what, isOpened: true };
 }
 
-/** Largest file that is opened for editing, in cells. */
-const mostCells = 2_000_000;
+/** Largest schedule that is edited, in cells: every change is checked and simulated at once. */
+export const mostEdited = 500_000;
 
 /** What the rules and the simulator say of a schedule. */
 export function judge(schedule: Schedule, costs: Costs): Judged {
@@ -60,8 +61,8 @@ export function readSchedule(text: string): Schedule {
   const trimmed = text.trim();
   if (trimmed === '') throw new ScheduleError('BAD_CSV', 'The text is empty; paste a schedule as CSV or JSON');
   const schedule = trimmed.startsWith('{') ? Schedule.fromJSON(trimmed) : parseCsv(text);
-  if (schedule.size > mostCells)
-    throw new ScheduleError('BAD_SCHEDULE', `${schedule.size} cells are too many to edit here; at most ${mostCells}`);
+  if (schedule.size > mostEdited)
+    throw new ScheduleError('BAD_SCHEDULE', `${schedule.size} cells are too many to edit here; at most ${mostEdited}`);
   return schedule;
 }
 
@@ -70,8 +71,8 @@ export class Editor {
   private readonly states: State[] = [];
   private position = 0;
 
-  constructor(schedule: Schedule) {
-    this.states.push(opened(schedule, 'opened'));
+  constructor(schedule: Schedule, what = 'opened') {
+    this.states.push(opened(schedule, what));
   }
 
   /** Goes on with another schedule; undo comes back to this one. */
@@ -186,7 +187,7 @@ export function deskFor(before: Desk | null, settings: Settings): Desk {
   const shape = [schedule, ranks, stagesPerRank, microbatches].join();
   const isTouched = before !== null && (before.shape === null || before.editor.canUndo || before.editor.canRedo);
   if (before !== null && (isTouched || before.shape === shape)) return before;
-  return { editor: new Editor(startOf(settings)), shape };
+  return { editor: startOf(settings), shape };
 }
 
 /** Puts a schedule on the desk; undo comes back to what was changed before. */
@@ -197,12 +198,18 @@ export function putOnDesk(before: Desk | null, schedule: Schedule): Desk {
   return { ...before, shape: null };
 }
 
-function startOf({ schedule, ranks, stagesPerRank, microbatches }: Settings): Schedule {
+/** An editor with the schedule of the settings; with a small one where that cannot be built or has too many actions. */
+function startOf(settings: Settings): Editor {
+  const { schedule: name, ranks, stagesPerRank, microbatches } = settings;
+  const instead = (why: string): Editor =>
+    new Editor(buildSchedule('1F1B', { ranks: 4, microbatches: 8 }), `opened in place of ${name}, ${why}`);
   try {
-    return buildSchedule(schedule, { ranks, stagesPerRank, microbatches });
+    const count = countActions(name, { ...settings, lowered: false });
+    if (count > mostEdited) return instead(`whose ${count.toLocaleString('en')} actions are too many to edit here`);
+    return new Editor(buildSchedule(name, { ranks, stagesPerRank, microbatches }));
   } catch (error) {
     if (!(error instanceof ScheduleError)) throw error;
-    return buildSchedule('1F1B', { ranks: 4, microbatches: 8 });
+    return instead('which cannot be built in this shape');
   }
 }
 

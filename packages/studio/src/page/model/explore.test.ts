@@ -1,7 +1,7 @@
 /** @file Which schedule to take: those that adapt to a memory limit get it, and all do the same work. */
 import { scheduleDefinitions } from '@pipewright/schedule';
 import { describe, expect, test } from 'vitest';
-import { bestOf, type Explored, explore, exploreAll, recommend } from './explore.ts';
+import { bestOf, type Explored, explore, exploreAll, recommend, refused } from './explore.ts';
 import { defaults, type Settings } from './settings.ts';
 
 const limited: Settings = {
@@ -63,7 +63,7 @@ describe('explore', () => {
       expect(part.peak / whole.peak, name).toBeCloseTo(1, 9);
     }
     const few = explore('1F1B', { ...long, microbatches: 30 }, { draw: true, plan: null, most: 200 });
-    expect(few.problem).toBe('1F1B: 360 actions are too many to draw here; with 16 microbatches they are few enough');
+    expect(few.problem).toBe('360 actions are too many to draw here; with 16 microbatches they are few enough');
   });
 
   test('64 ranks and 512 microbatches get an answer, also while some schedules are still missing', () => {
@@ -72,6 +72,9 @@ describe('explore', () => {
     expect(recommend(some, large)).toMatch(/^Fastest for 64 ranks and 512 microbatches: ZBH1, 1599 ms/);
     expect(recommend(some, large, 3)).toMatch(
       /^Fastest for 64 ranks and 512 microbatches so far \(3 of 5 schedules are still being simulated\): ZBH1/,
+    );
+    expect(recommend([refused('1F1B', 'no')], large)).toBe(
+      'No schedule can be simulated for 64 ranks and 512 microbatches; the table says why.',
     );
     expect(recommend([], large, 5)).toBe('Simulating 5 schedules for 64 ranks and 512 microbatches…');
   });

@@ -102,7 +102,7 @@ function extentFor(name: string, settings: Settings, { draw, most }: ExploreOpti
   const fewer = Math.max(1, Math.floor((settings.microbatches * limit) / count));
   throw new ScheduleError(
     'BAD_OPTION',
-    `${findSchedule(name).name}: ${count.toLocaleString('en')} actions are too many to ${draw ? 'draw' : 'simulate'} here; with ${plural(fewer, 'microbatch', 'microbatches')} they are few enough`,
+    `${count.toLocaleString('en')} actions are too many to ${draw ? 'draw' : 'simulate'} here; with ${plural(fewer, 'microbatch', 'microbatches')} they are few enough`,
   );
 }
 
@@ -268,7 +268,9 @@ export function recommend(all: readonly Explored[], settings: Settings, missing 
   const soFar =
     missing === 0 ? '' : ` so far (${missing} of ${all.length + missing} schedules are still being simulated)`;
   if (least === null)
-    return missing === 0 ? `No schedule can be built for ${shape}.` : `Simulating ${missing} schedules for ${shape}…`;
+    return missing === 0
+      ? `No schedule can be simulated for ${shape}; the table says why.`
+      : `Simulating ${missing} schedules for ${shape}…`;
   const best = bestOf(built);
   if (best === null)
     return `No schedule fits ${shape}${soFar}: ${least.name} comes closest, ${showMemory(least.missing)} short on rank ${least.missingRank}.`;

@@ -46,77 +46,82 @@ export function CompareTable(props: {
     return reverse ? -order : order;
   });
   return (
-    <table class={`compare${props.isOld ? ' old' : ''}`}>
-      <caption>
-        All schedules on the same work
-        {props.isOld ? ', being simulated anew' : ''}
-      </caption>
-      <thead>
-        <tr>
-          <th>show</th>
-          {columns.map((name) => (
-            <th key={name} aria-sort={by !== name ? 'none' : reverse ? 'descending' : 'ascending'}>
-              <Button onClick={() => props.onSort(by === name && !reverse ? `-${name}` : name)}>
-                {titles[name]}
-                {by === name ? (reverse ? ' ▾' : ' ▴') : ''}
-              </Button>
-            </th>
+    <div class="scroll">
+      <table class={`compare${props.isOld ? ' old' : ''}`}>
+        <caption>
+          All schedules on the same work
+          {props.isOld ? ', being simulated anew' : ''}
+        </caption>
+        <thead>
+          <tr>
+            <th>show</th>
+            {columns.map((name) => (
+              <th key={name} aria-sort={by !== name ? 'none' : reverse ? 'descending' : 'ascending'}>
+                <Button onClick={() => props.onSort(by === name && !reverse ? `-${name}` : name)}>
+                  {titles[name]}
+                  {by === name ? (reverse ? ' ▾' : ' ▴') : ''}
+                </Button>
+              </th>
+            ))}
+            <th>result</th>
+          </tr>
+        </thead>
+        <tbody>
+          {rows.map((row) => (
+            <tr
+              key={row.name}
+              class={`${row.name === props.main ? 'main ' : ''}${standing(row) === 0 ? '' : 'refused'}`}
+            >
+              <td>
+                <input
+                  type="checkbox"
+                  aria-label={`show ${row.name} below`}
+                  checked={props.compared.includes(row.name)}
+                  disabled={row.problem !== null || row.name === props.main}
+                  onChange={(event) => props.onCompare(row.name, event.currentTarget.checked)}
+                />
+              </td>
+              <td>
+                <Button onClick={() => props.onMain(row.name)}>{row.name}</Button>
+              </td>
+              {row.problem === null ? (
+                <>
+                  <td>
+                    {row.simulated === null ? '' : 'about '}
+                    {showTime(row.makespan)}
+                  </td>
+                  <td>{percent(row.bubble)}</td>
+                  <td>
+                    {showMemory(row.peak)} <small>rank {row.peakRank}</small>
+                  </td>
+                  <td>{row.messages}</td>
+                  <td>{row.stages}</td>
+                  <td class={row.fits ? '' : 'lacking'}>
+                    {[
+                      resultOf(row, row.name === props.best, props.limited),
+                      ...(row.simulated === null ? [] : [`continued from ${row.simulated} microbatches`]),
+                    ]
+                      .filter((text) => text !== '')
+                      .join('; ')}
+                  </td>
+                </>
+              ) : (
+                <td colSpan={6}>{row.problem}</td>
+              )}
+            </tr>
           ))}
-          <th>result</th>
-        </tr>
-      </thead>
-      <tbody>
-        {rows.map((row) => (
-          <tr key={row.name} class={`${row.name === props.main ? 'main ' : ''}${standing(row) === 0 ? '' : 'refused'}`}>
-            <td>
-              <input
-                type="checkbox"
-                aria-label={`show ${row.name} below`}
-                checked={props.compared.includes(row.name)}
-                disabled={row.problem !== null || row.name === props.main}
-                onChange={(event) => props.onCompare(row.name, event.currentTarget.checked)}
-              />
-            </td>
-            <td>
-              <Button onClick={() => props.onMain(row.name)}>{row.name}</Button>
-            </td>
-            {row.problem === null ? (
-              <>
-                <td>
-                  {row.simulated === null ? '' : 'about '}
-                  {showTime(row.makespan)}
-                </td>
-                <td>{percent(row.bubble)}</td>
-                <td>
-                  {showMemory(row.peak)} <small>rank {row.peakRank}</small>
-                </td>
-                <td>{row.messages}</td>
-                <td>{row.stages}</td>
-                <td class={row.fits ? '' : 'lacking'}>
-                  {[
-                    resultOf(row, row.name === props.best, props.limited),
-                    ...(row.simulated === null ? [] : [`continued from ${row.simulated} microbatches`]),
-                  ]
-                    .filter((text) => text !== '')
-                    .join('; ')}
-                </td>
-              </>
-            ) : (
-              <td colSpan={6}>{row.problem}</td>
-            )}
-          </tr>
-        ))}
-        {props.missing.map((name) => (
-          <tr key={name} class="refused">
-            <td />
-            <td>
-              <Button onClick={() => props.onMain(name)}>{name}</Button>
-            </td>
-            <td colSpan={6}>is being simulated</td>
-          </tr>
-        ))}
-      </tbody>
-    </table>
+          {props.missing.map((name) => (
+            <tr key={name} class="refused">
+              <td />
+              <td>
+                <Button onClick={() => props.onMain(name)}>{name}</Button>
+              </td>
+              <td colSpan={6}>is being simulated</td>
+            </tr>
+          ))}
+        </tbody>
+      </table>
+    </div>
   );
 }
 

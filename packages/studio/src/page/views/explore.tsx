@@ -2,6 +2,7 @@
 import { percent, renderSvg, scheduleNames, toChromeTrace } from '@pipewright/schedule';
 import type { JSX } from 'preact';
 import { useMemo, useState } from 'preact/hooks';
+import { mostEdited } from '../model/edit.ts';
 import { bestOf, type Explored, isLimited, namesToCompare, recommend } from '../model/explore.ts';
 import type { ExploreJob } from '../model/explore-request.ts';
 import { listedName } from '../model/extent.ts';
@@ -126,9 +127,13 @@ export function Explore(props: {
           critical path
         </Button>
         <Button
-          disabled={(main?.schedule ?? null) === null}
+          disabled={!main?.schedule || main.schedule.size > mostEdited}
           onClick={() => main !== null && props.onEdit(main)}
-          title="Change this schedule by hand"
+          title={
+            (main?.schedule?.size ?? 0) > mostEdited
+              ? 'Too many actions to change by hand'
+              : 'Change this schedule by hand'
+          }
         >
           edit
         </Button>
@@ -219,7 +224,7 @@ export function Explore(props: {
           </p>
         ) : main.problem !== null ? (
           <p class="problem" role="alert">
-            {main.problem}
+            <strong>{main.name}</strong>: {main.problem}
           </p>
         ) : (
           <MainResult main={main} settings={settings} plan={plan} />
@@ -255,7 +260,7 @@ export function Explore(props: {
         )}
       </div>
       <div class="bar" role="group" aria-label="Save the picture">
-        <Legend groups={groups} />
+        {shown.length === 0 ? null : <Legend groups={groups} />}
         <span class="spring" />
         <SaveButtons main={main} />
       </div>

@@ -21,8 +21,7 @@ export function IdleTable({ simulation }: { readonly simulation: Simulation }): 
             <th title="Idle time of the rank, all causes">idle</th>
             <th title="Before the first backward of the rank">fill</th>
             <th title="After the last forward of the rank">drain</th>
-            <th title="Waiting for an activation that is not computed yet">act.</th>
-            <th title="Waiting for a gradient that is not computed yet">grad.</th>
+            <th title="Waiting for an activation or a gradient that is not computed yet">wait</th>
             <th title="Waiting for a message under way">msg</th>
           </tr>
         </thead>
@@ -33,8 +32,7 @@ export function IdleTable({ simulation }: { readonly simulation: Simulation }): 
               <td>{share(makespan - row.busy)}</td>
               <td>{share(row.fill)}</td>
               <td>{share(row.drain)}</td>
-              <td>{share(row.activation)}</td>
-              <td>{share(row.gradient)}</td>
+              <td>{share(row.activation + row.gradient)}</td>
               <td>{share(row.message)}</td>
             </tr>
           ))}
@@ -42,8 +40,8 @@ export function IdleTable({ simulation }: { readonly simulation: Simulation }): 
       </table>
       {rows.length > most ? <p>and {rows.length - most} more ranks</p> : null}
       <p class="hint">
-        fill: before the first backward of the rank; drain: after its last forward. In between it waits for an
-        activation (act.) or gradient (grad.) that is not computed yet, or for a message under way (msg).
+        fill: before the first backward of the rank; drain: after its last forward. In between, wait: for an activation
+        or a gradient that is not computed yet; msg: for a message under way.
       </p>
       <p class="hint">Click an action to see what it waits for.</p>
     </section>
