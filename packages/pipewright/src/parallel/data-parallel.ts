@@ -6,7 +6,7 @@ import { unitsOf } from './fully-shard.ts';
 import { GradientReduction } from './gradient-reduction.ts';
 import { replicatedInside, replicationOf } from './replicate.ts';
 import { ShardedStages } from './sharded-stages.ts';
-import type { StepKind } from './step-kind.ts';
+import type { StageParameters, StepKind } from './step-kind.ts';
 
 /** A stage, as far as its parameters go. */
 export interface ParallelStage {
@@ -56,7 +56,7 @@ export interface DataParallel {
   /** Before the first step. */
   prepare(tied: ReadonlySet<Tensor>): void;
   /** Before a training step: refuses parameters whose gradients would be summed by nobody. */
-  checkLearned(): void;
+  checkLearned(own: readonly StageParameters[]): void;
   /** The groups beside the pipeline: this rank's replicas, and the ranks it shares state with. */
   readonly groups: readonly distributed.ProcessGroup[];
   /**

@@ -151,10 +151,10 @@ export function unitsOf(module: nn.Module): ShardUnit[] {
 }
 
 /** The name of a parameter that each rank would learn for itself: it is in no unit, and nobody said so. */
-export function unshardedName(module: nn.Module): string | null {
+export function unshardedName(module: nn.Module, parameters: readonly nn.Parameter[]): string | null {
   const isLeftOut = (parameter: nn.Parameter): boolean =>
-    parameter.requiresGrad && !unitsOfParameters.has(parameter) && !ignoredParameters.has(parameter);
-  if (!module.parameters().some(isLeftOut)) return null;
+    !unitsOfParameters.has(parameter) && !ignoredParameters.has(parameter) && parameter.requiresGrad;
+  if (!parameters.some(isLeftOut)) return null;
   return module.namedParameters().find(([, parameter]) => isLeftOut(parameter))?.[0] ?? null;
 }
 

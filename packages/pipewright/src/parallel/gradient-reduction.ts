@@ -11,6 +11,7 @@ import type { DataParallel, ParallelStage, Readiness, StepEnd } from './data-par
 import { agreeOver } from './readiness.ts';
 import { compareReplicas, equalize, equalizeBuffers, type Replication, replicationOf } from './replicate.ts';
 import { SharedParameters } from './shared-parameters.ts';
+import type { StageParameters } from './step-kind.ts';
 
 /** A bucket on its way. */
 interface Reduction {
@@ -62,10 +63,10 @@ export class GradientReduction implements DataParallel {
     }
   }
 
-  checkLearned(): void {
-    const isNew = (parameter: Tensor): boolean => parameter.requiresGrad && !this.equalized.has(parameter);
-    for (const { stageIndex: stage, module } of [...this.replications.values()].map((each) => each.stage)) {
-      if (!module.parameters().some(isNew)) continue;
+  checkLearned(own: readonly StageParameters[]): void {
+    const isNew = (parameter: Tensor): boolean => !this.equalized.has(parameter) && parameter.requiresGrad;
+    for (const { stageIndex: stage, module, parameters } of own) {
+      if (!parameters.some(isNew)) continue;
       const [name] = module.namedParameters().find(([, parameter]) => isNew(parameter))!;
       throw new PipelineError(
         'BAD_INPUT',

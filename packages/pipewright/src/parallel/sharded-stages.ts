@@ -10,6 +10,7 @@ import type { DataParallel, ParallelStage, Readiness, StageSharding, StepEnd } f
 import { unitsOf, unshardedName } from './fully-shard.ts';
 import { agreeOver } from './readiness.ts';
 import type { ShardUnit } from './shard-unit.ts';
+import type { StageParameters } from './step-kind.ts';
 import type { UnitReduction } from './unit-reduction.ts';
 import type { UnitSettings } from './unit-settings.ts';
 
@@ -18,7 +19,6 @@ export class ShardedStages implements DataParallel {
   readonly counts: Map<number, number> = new Map();
   /** Gatherings that were begun, by stage. */
   readonly gathers: Map<number, number> = new Map();
-  private readonly stages: readonly ParallelStage[];
   private readonly units: ReadonlyMap<number, readonly ShardUnit[]>;
   private readonly settings: UnitSettings;
   /** How many stages a unit belongs to: more than one where they have a parameter in common. */
@@ -39,7 +39,6 @@ export class ShardedStages implements DataParallel {
   readonly times = { gathered: 0, waitedForGathers: 0, reduced: 0, waitedForReductions: 0 };
 
   constructor(stages: readonly ParallelStage[]) {
-    this.stages = stages;
     this.units = new Map(stages.map(({ stageIndex, module }) => [stageIndex, unitsOf(module)]));
     for (const list of this.units.values())
       for (const unit of list) this.owners.set(unit, (this.owners.get(unit) ?? 0) + 1);
@@ -88,11 +87,11 @@ export class ShardedStages implements DataParallel {
 
   prepare(): void {}
 
-  checkLearned(): void {
+  checkLearned(own: readonly StageParameters[]): void {
     for (const unit of this.owners.keys()) unit.check();
     if (this.groups.length === 0) return;
-    for (const { stageIndex: stage, module } of this.stages) {
-      const name = unshardedName(module);
+    for (const { stageIndex: stage, module, parameters } of own) {
+      const name = unshardedName(module, parameters);
       if (name !== null)
         throw new PipelineError(
           'BAD_INPUT',

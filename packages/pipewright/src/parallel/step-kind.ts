@@ -10,6 +10,13 @@ export interface StepKind {
   lines(): Line[];
 }
 
+/** The parameters of a stage as a step finds them: its module is walked through once for all that looks at them. */
+export interface StageParameters {
+  readonly stageIndex: number;
+  readonly module: nn.Module;
+  readonly parameters: readonly nn.Parameter[];
+}
+
 /** How a step is made. */
 interface Making {
   readonly training: boolean;
@@ -21,23 +28,18 @@ interface Making {
   readonly clips: readonly string[];
 }
 
-/** What a rank is about to do with its modules. */
-export function stepKind(modules: readonly nn.Module[], { training, sync, divisor, clips }: Making): StepKind {
+/** What a rank is about to do with its stages. */
+export function stepKind(own: readonly StageParameters[], { training, sync, divisor, clips }: Making): StepKind {
   const options = [...(sync ? [] : ['sync: false']), ...(divisor === undefined ? [] : [`divisor: ${divisor}`])];
   const call = training ? ['a step', ...options].join(', ') : 'an evaluation';
   const clipped = clips.length === 0 ? 'nothing' : clips.join(' and ');
-  const learned = modules.map((module) =>
-    module
-      .parameters()
-      .map(({ requiresGrad }) => (requiresGrad ? 1 : 0))
-      .join(''),
-  );
+  const learned = own.map(({ parameters }) => parameters.map(({ requiresGrad }) => (requiresGrad ? 1 : 0)).join(''));
   return {
     code: codeOf(`${call}, ${clipped}, ${learned.join(' ')}`),
     lines: () => [
       ['the call', call],
       ['what gradients were clipped by since the step before', clipped],
-      ...modules.flatMap((module) =>
+      ...own.flatMap(({ module }) =>
         module
           .namedParameters()
           .map(([name, { requiresGrad }]): Line => [`the parameter '${name}'`, requiresGrad ? 'learned' : 'frozen']),

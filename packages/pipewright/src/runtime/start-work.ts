@@ -34,8 +34,11 @@ export function startWork(
   const holdsLast = stages.some((stage) => stage.isLast);
   const sync = input.options.sync !== false;
   const making = { training, sync, divisor: holdsLast ? input.options.divisor : undefined, clips };
-  const modules = stages.map(({ module }) => module);
-  const kind = parallel === null ? null : stepKind(modules, making);
+  const own =
+    parallel === null
+      ? []
+      : stages.map(({ stageIndex, module }) => ({ stageIndex, module, parameters: module.parameters() }));
+  const kind = parallel === null ? null : stepKind(own, making);
   const agree = (ready: Omit<Readiness, 'kind'>): Omit<Readiness, 'kind'> => {
     hasAgreed = true;
     if (parallel === null || kind === null) return ready;
@@ -59,7 +62,7 @@ export function startWork(
   let refused = starting.wrong;
   let work = noWork(input, preparing);
   try {
-    if (refused === null && training) parallel?.checkLearned();
+    if (refused === null && training) parallel?.checkLearned(own);
     if (refused === null && training) ties?.check();
     if (refused === null) work = prepareWork(input, preparing);
     if (refused === null && !hasAgreed) totalRows(0);
