@@ -298,11 +298,17 @@ export class PipelineRuntime<
     if (this.prepared !== null) return this.prepared;
     const { group, rank, stages, options, transport, parallel } = this;
     const prepared = new RankSchedule(this.given, { group, stages, options, parallel });
-    this.prepared = prepared;
     const { lowered: schedule, descriptions, device, actionCount: actions } = prepared;
-    this.ties = new Ties({ rank, stages, descriptions, schedule, transport });
-    parallel?.prepare(this.ties.parameters());
-    this.recorder?.attach({ schedule, group, device, actions, ...placeOf(parallel) });
+    try {
+      const ties = new Ties({ rank, stages, descriptions, schedule, transport });
+      parallel?.prepare(ties.parameters());
+      this.recorder?.attach({ schedule, group, device, actions, ...placeOf(parallel) });
+      this.ties = ties;
+    } catch (error) {
+      this.giveUp(error);
+      throw error;
+    }
+    this.prepared = prepared;
     return prepared;
   }
 

@@ -45,6 +45,17 @@ test('a copy that was replaced is refused on one rank, before anything runs', ()
   expect(runtime.eval(x)?.shape).toEqual([8, 4]);
 });
 
+test('copies of different shapes are refused in every step, and nothing runs', () => {
+  const { runtime, modules } = make(layers(2), 'LoopedBFS', {}, tied);
+  modules[1]!.fc = new nn.Linear(5, 4).double();
+  const { x, y } = batch(8);
+  for (let i = 0; i < 2; i++)
+    expect(() => runtime.step(x, { target: y })).toThrow(
+      "the tied parameter 'w' is float64[4, 4] on stage 0 and float64[4, 5] on stage 1; tie parameters of one shape",
+    );
+  expect(modules[0]!.calls).toBe(0);
+});
+
 describe('a copy that is frozen on one stage only', () => {
   const frozen = (stage: number, elsewhere: string): string =>
     `the tied parameter 'w' is frozen on stage ${stage} and learned on ${elsewhere}, so that its copies would not stay equal; freeze it on all stages`;
