@@ -71,6 +71,7 @@ export class BrowserPage {
     await this.page.setViewportSize({ width: 1280, height: 800 });
     await this.page.mouse.move(0, 0);
     await this.page.evaluate((selector) => {
+      if (document.activeElement instanceof HTMLElement) document.activeElement.blur();
       if (selector === null) scrollTo(0, 0);
       else document.querySelector(selector)?.scrollIntoView({ block: 'end' });
     }, at ?? null);

@@ -19,6 +19,11 @@ describe('desk', () => {
     expect(deskFor(other, { ...defaults, ranks: 2 })).toBe(other);
   });
 
+  test('a text with too many cells is refused before it is read', () => {
+    const row = Array.from({ length: 500_000 }, () => 'what is this').join();
+    expect(() => readSchedule(`${row}\n0F0`)).toThrow('About 500,001 cells are too many to edit here; at most 500,000');
+  });
+
   test('a shape with too many actions is not built: a small schedule takes its place, and that is said', () => {
     const { editor } = deskFor(null, { ...defaults, ranks: 1024, stagesPerRank: 64, microbatches: 4096 });
     expect(editor.schedule.ranks).toBe(4);

@@ -1,9 +1,17 @@
 /** @file What a running job says: slow ranks and waits in words, differences from the plan action by action. */
-import { type LivePlace, LiveRunReader, type Recording, type Simulation, simulate } from '@pipewright/schedule';
+import {
+  type LivePlace,
+  LiveRunReader,
+  pictureOf,
+  type Recording,
+  type Simulation,
+  simulate,
+} from '@pipewright/schedule';
 import { describe, expect, test } from 'vitest';
 import { plan } from '../../../testing/plan.ts';
 import { differencesOf, sayDifferences, sayOne } from './differences.ts';
-import { type LiveState, sayCalm, sayLastStep, sayLive } from './live.ts';
+import { lanesOf } from './lanes.ts';
+import { type LiveState, placesOf, sayCalm, sayLastStep, sayLive } from './live.ts';
 import { openPlan, planCostsInMs } from './plan.ts';
 import { openRecording } from './recorded.ts';
 
@@ -112,5 +120,28 @@ describe('a run with a plan', () => {
     expect(sayLive(state(recording, { status: { ...status, ended } }), null)).toEqual([
       'The job failed: rank 0 was killed',
     ]);
+  });
+
+  test('of a failed job, the table says where a rank was in the step that did not end', () => {
+    const place = (rank: number, how: LivePlace['state']): LivePlace => ({
+      ...{ rank, state: how, step: 3, slot: null, action: 'step ended', waitingFor: null, since: 0 },
+    });
+    const standing = { step: 3, done: 1, count: 4, ended: false };
+    const unfinished = {
+      lanes: lanesOf(pictureOf(simulate(schedule, costs))),
+      standings: [
+        { ...standing, rank: 0, action: '0RECV_B2', cell: { rank: 0, slot: 5 }, waitingFor: 1 },
+        { ...standing, rank: 1, action: '1F2', cell: { rank: 1, slot: 4 }, waitingFor: null },
+        { ...standing, rank: 2, action: null, cell: null, waitingFor: null, ended: true },
+      ],
+    };
+    const places = [place(0, 'working'), place(1, 'failed'), place(2, 'working')];
+    const status = { kind: 'status', places, ended: { failed: true, message: '' }, time: 0 } as const;
+    expect(placesOf({ status, unfinished })).toMatchObject([
+      { rank: 0, state: 'waiting', slot: 5, action: '0RECV_B2', waitingFor: 1 },
+      { rank: 1, state: 'failed', slot: 4, action: '1F2', waitingFor: null },
+      { rank: 2, state: 'working', slot: null, action: 'step ended' },
+    ]);
+    expect(placesOf({ status: { ...status, ended: null }, unfinished })).toBe(places);
   });
 });

@@ -105,6 +105,19 @@ function sayStragglers(recording: Recording): string[] {
   );
 }
 
+/** Where every rank is; of a job that failed, where it was in the step that did not end: ranks that gave up say it no longer. */
+export function placesOf({ status, unfinished }: Pick<LiveState, 'status' | 'unfinished'>): readonly LivePlace[] {
+  const places = status?.places ?? [];
+  if (status?.ended?.failed !== true || unfinished === null) return places;
+  return places.map((place) => {
+    const standing = unfinished.standings.find(({ rank }) => rank === place.rank);
+    if (standing === undefined || standing.ended || standing.action === null || standing.cell === null) return place;
+    const { step, action, waitingFor, cell } = standing;
+    const state = place.state === 'failed' || waitingFor === null ? place.state : 'waiting';
+    return { ...place, state, step, action, waitingFor, slot: cell.slot };
+  });
+}
+
 /** The action at a slot, as text. */
 export function actionAt(schedule: Schedule | null, rank: number, slot: number | null): string {
   if (schedule === null || slot === null) return '';

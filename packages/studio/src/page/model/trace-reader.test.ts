@@ -96,6 +96,13 @@ describe('traces', () => {
     expect(run.view(0).recorded.makespan).toBeCloseTo(0.21, 9);
   });
 
+  test('more actions than a call takes arguments', () => {
+    const traceEvents = Array.from({ length: 150_000 }, (_, i) => ({
+      ...{ ph: 'X', name: `PP:0F${i}`, ts: i * 10, dur: 9, pid: 0 },
+    }));
+    expect(readTraces([JSON.stringify({ traceEvents })]).steps[0]).toHaveLength(150_000);
+  });
+
   test.each([
     '',
     '{',

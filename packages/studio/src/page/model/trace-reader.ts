@@ -68,7 +68,7 @@ export function readTraces(texts: readonly string[]): ReadTrace {
       own.push({ rank: which, action, start: ts / 1000, end: (ts + dur) / 1000 });
     }
     if (own.length > 0) clocks++;
-    found.push(...own);
+    for (const one of own) found.push(one); // more than one call takes as arguments
   });
   if (found.length === 0)
     throw new ScheduleError(

@@ -3,7 +3,7 @@ import { type Schedule, ScheduleError } from '@pipewright/schedule';
 import type { JSX } from 'preact';
 import { useCallback, useEffect, useRef, useState } from 'preact/hooks';
 import { type Desk, deskFor, type Editor, putOnDesk, readSchedule } from '../model/edit.ts';
-import { findIn, type GivenFile, type OpenedFiles, openFiles } from '../model/open-files.ts';
+import { type Found, findIn, type GivenFile, type OpenedFiles, openFiles } from '../model/open-files.ts';
 import { type OpenedPlan, planAmong, planSettings } from '../model/plan.ts';
 import { defaults, formatSettings, parseSettings, type Settings, views } from '../model/settings.ts';
 import { Button } from './controls.tsx';
@@ -69,10 +69,7 @@ export function App({ data }: { readonly data: StudioData }): JSX.Element {
     desk.current = putOnDesk(desk.current, schedule);
     setSettings((before) => ({ ...before, view: 'edit' }));
   };
-  const openChosen = useCallback(async (files: readonly File[]): Promise<void> => {
-    if (files.length === 0) return;
-    const texts = await readTexts(files);
-    const found = typeof texts === 'string' ? { opened: { run: null, at: 0, problem: texts } } : findIn(texts);
+  const show = (found: Found): void => {
     if ('plan' in found) {
       setPlan(found.plan);
       setSettings((before) => planSettings(found.plan, before));
@@ -83,6 +80,12 @@ export function App({ data }: { readonly data: StudioData }): JSX.Element {
       setOpened((before) => (run === null ? { ...before, problem } : found.opened));
       setSettings((before) => ({ ...before, view: 'files' }));
     }
+  };
+  const openChosen = useCallback((files: readonly File[]): void => {
+    if (files.length === 0) return;
+    void readTexts(files).then((texts) =>
+      show(typeof texts === 'string' ? { opened: { run: null, at: 0, problem: texts } } : findIn(texts)),
+    );
   }, []);
   const isDragged = useDroppedFiles(openChosen);
   const editor = (): Editor => (desk.current = deskFor(desk.current ?? deskOf(data.files), settings)).editor;

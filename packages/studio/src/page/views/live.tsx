@@ -3,7 +3,7 @@ import { type LiveLine, LiveRunReader, parseLiveLine, quantity } from '@pipewrig
 import type { JSX } from 'preact';
 import { useEffect, useMemo, useRef, useState } from 'preact/hooks';
 import { differencesOf, sayDifferences, sayOne } from '../model/differences.ts';
-import { actionAt, type LiveState, sayCalm, sayLastStep, sayLive, sayWritten } from '../model/live.ts';
+import { actionAt, type LiveState, placesOf, sayCalm, sayLastStep, sayLive, sayWritten } from '../model/live.ts';
 import type { OpenedPlan } from '../model/plan.ts';
 import { openRecording, type RecordedView } from '../model/recorded.ts';
 import { sayUnfinishedAction, unfinishedStep } from '../model/unfinished.ts';
@@ -93,7 +93,7 @@ export function Live(props: {
     (): RecordedView | null => (shown === null ? whole : { recorded: shown.lanes, planned: whole?.planned ?? null }),
     [shown, whole],
   );
-  const places = state?.status?.places ?? [];
+  const places = useMemo(() => (state === null ? [] : placesOf(state)), [state?.status, state?.unfinished]);
   const overlay = useMemo((): Overlay => {
     const critical: GroupCell[] = [];
     const failed = places.flatMap(({ rank, state: how }) => (how === 'failed' ? [rank] : []));
