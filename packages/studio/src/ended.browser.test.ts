@@ -44,6 +44,12 @@ describe.skipIf(chromiumPath === undefined)('an ended job', () => {
       expect.stringMatching(/^1ended2/),
     ]);
     expect(await page.locator('button:has-text("pause")').count()).toBe(0);
+    // Where the launcher no longer knows of any rank, there is no table without rows.
+    const gone = `-1 ${JSON.stringify({ ...status, places: [] })}`;
+    writeFileSync(file, pageWith({ files: [], events: null, lines: [...readLiveLines(live), gone] }));
+    await page.reload();
+    await expect.poll(() => studio.text('[aria-live]')).toMatch(/The last step took 360 ms/);
+    expect(await page.locator('.places').count()).toBe(0);
     expect(studio.requests).toEqual([]);
     expect(studio.problems).toEqual([]);
   });

@@ -76,6 +76,7 @@ describe('explore', () => {
     expect(recommend([refused('1F1B', 'no')], large)).toBe(
       'No schedule can be simulated for 64 ranks and 512 microbatches; the table says why.',
     );
+    expect(recommend(some, large, 1)).toContain('(1 of 3 schedules is still being simulated)');
     expect(recommend([], large, 5)).toBe('Simulating 5 schedules for 64 ranks and 512 microbatches…');
   });
 });

@@ -266,11 +266,13 @@ export function recommend(all: readonly Explored[], settings: Settings, missing 
     null,
   );
   const soFar =
-    missing === 0 ? '' : ` so far (${missing} of ${all.length + missing} schedules are still being simulated)`;
+    missing === 0
+      ? ''
+      : ` so far (${missing} of ${all.length + missing} schedules ${missing === 1 ? 'is' : 'are'} still being simulated)`;
   if (least === null)
     return missing === 0
       ? `No schedule can be simulated for ${shape}; the table says why.`
-      : `Simulating ${missing} schedules for ${shape}…`;
+      : `Simulating ${plural(missing, 'schedule')} for ${shape}…`;
   const best = bestOf(built);
   if (best === null)
     return `No schedule fits ${shape}${soFar}: ${least.name} comes closest, ${showMemory(least.missing)} short on rank ${least.missingRank}.`;

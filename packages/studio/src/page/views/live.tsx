@@ -229,41 +229,45 @@ export function Live(props: {
           <Legend groups={[{ key: 'live', title: '', lanes: view.recorded }]} />
         </>
       )}
-      <div class="scroll">
-        <table class="places">
-          <caption>Where every rank is</caption>
-          <thead>
-            <tr>
-              <th>rank</th>
-              <th>state</th>
-              <th>step</th>
-              <th>at</th>
-              <th>waits for</th>
-              <th>since</th>
-            </tr>
-          </thead>
-          <tbody>
-            {places.map((place) => (
-              <tr key={place.rank} class={place.state === 'failed' ? 'refused' : ''}>
-                <td>{place.rank}</td>
-                <td>{place.state}</td>
-                <td>{place.step ?? ''}</td>
-                <td>
-                  {place.slot === null
-                    ? place.action
-                    : `slot ${place.slot}: ${place.action || actionAt(state?.schedule ?? null, place.rank, place.slot)}`}
-                </td>
-                <td>
-                  {place.waitingFor === null ? '' : place.waitingFor === 'all' ? 'all' : `rank ${place.waitingFor}`}
-                </td>
-                <td>
-                  {state === null ? '' : `${quantity(Math.max(0, Math.round((state.now - place.since) / 100) / 10))} s`}
-                </td>
+      {places.length === 0 ? null : (
+        <div class="scroll">
+          <table class="places">
+            <caption>Where every rank is</caption>
+            <thead>
+              <tr>
+                <th>rank</th>
+                <th>state</th>
+                <th>step</th>
+                <th>at</th>
+                <th>waits for</th>
+                <th>since</th>
               </tr>
-            ))}
-          </tbody>
-        </table>
-      </div>
+            </thead>
+            <tbody>
+              {places.map((place) => (
+                <tr key={place.rank} class={place.state === 'failed' ? 'refused' : ''}>
+                  <td>{place.rank}</td>
+                  <td>{place.state}</td>
+                  <td>{place.step ?? ''}</td>
+                  <td>
+                    {place.slot === null
+                      ? place.action
+                      : `slot ${place.slot}: ${place.action || actionAt(state?.schedule ?? null, place.rank, place.slot)}`}
+                  </td>
+                  <td>
+                    {place.waitingFor === null ? '' : place.waitingFor === 'all' ? 'all' : `rank ${place.waitingFor}`}
+                  </td>
+                  <td>
+                    {state === null
+                      ? ''
+                      : `${quantity(Math.max(0, Math.round((state.now - place.since) / 100) / 10))} s`}
+                  </td>
+                </tr>
+              ))}
+            </tbody>
+          </table>
+        </div>
+      )}
     </div>
   );
 }
