@@ -47,7 +47,7 @@ test('a copy that was replaced is refused on one rank, before anything runs', ()
 
 test('copies of different shapes are refused in every step, and nothing runs', () => {
   const { runtime, modules } = make(layers(2), 'LoopedBFS', {}, tied);
-  modules[1]!.fc = new nn.Linear(5, 4).double();
+  modules[1]!.fc.weight = new nn.Parameter(ones([4, 5], { dtype: 'float64' }));
   const { x, y } = batch(8);
   for (let i = 0; i < 2; i++)
     expect(() => runtime.step(x, { target: y })).toThrow(
