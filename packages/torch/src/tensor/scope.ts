@@ -199,15 +199,16 @@ function isOwned(value: unknown): value is Owned {
 
 function keepAll(value: unknown, from: Scope, seen?: Set<object>): void {
   if (typeof value !== 'object' || value === null) return;
-  if (isOwned(value)) {
+  // Arrays first: looking for the mark of a tensor is slow on objects of many kinds.
+  if (Array.isArray(value)) {
+    if (value.every(isOwned)) {
+      for (const item of value) if (item !== undefined) from.release(item); // places of an array that were never filled
+      return;
+    }
+  } else if (isOwned(value)) {
     from.release(value);
     return;
-  }
-  if (ArrayBuffer.isView(value)) return;
-  if (Array.isArray(value) && value.every(isOwned)) {
-    for (const item of value) if (item !== undefined) from.release(item); // places of an array that were never filled
-    return;
-  }
+  } else if (ArrayBuffer.isView(value)) return;
   const visited = seen ?? new Set();
   if (visited.has(value)) return;
   visited.add(value);
