@@ -305,7 +305,7 @@ export class PipelineRuntime<
       this.recorder?.attach({ schedule, group, device, actions, ...placeOf(parallel) });
       this.ties = ties;
     } catch (error) {
-      this.giveUp(error);
+      if (group !== null) this.giveUp(error); // its other ranks may have begun the step
       throw error;
     }
     this.prepared = prepared;
