@@ -1,5 +1,5 @@
 /** @file Optimizers by name, and a small model that tests train with them. */
-import { manualSeed, nn, optim, randn, scope, type Tensor, TorchError } from '../src/index.ts';
+import { manualSeed, nn, optim, randn, scope, type Tensor } from '../src/index.ts';
 
 const types = [
   optim.SGD,
@@ -39,15 +39,4 @@ export function train(net: nn.Sequential, optimizer: optim.Optimizer, steps: num
     });
   }
   return loss;
-}
-
-/** The code of the error that something throws. */
-export function codeOf(body: () => unknown): string {
-  try {
-    body();
-  } catch (error) {
-    if (error instanceof TorchError) return error.code;
-    throw error;
-  }
-  return 'no error';
 }

@@ -1,6 +1,7 @@
 /** @file What every module can do: members and their names, state, modes, moves, copies, hooks and printing. */
 import { readFileSync } from 'node:fs';
 import { describe, expect, test } from 'vitest';
+import { codeOf } from '../../testing/error-code.ts';
 import {
   bfloat16,
   float16,
@@ -14,7 +15,6 @@ import {
   randn,
   scope,
   Tensor,
-  TorchError,
   tensor,
   zeros,
 } from '../index.ts';
@@ -69,16 +69,6 @@ class Net extends nn.Module {
   forward(x: Tensor): Tensor {
     return this.head.forward(this.lnF.forward(this.tokEmb.forward(x)));
   }
-}
-
-function codeOf(body: () => unknown): string {
-  try {
-    body();
-  } catch (error) {
-    if (error instanceof TorchError) return error.code;
-    throw error;
-  }
-  return 'no error';
 }
 
 describe('members', () => {

@@ -1,6 +1,7 @@
 /** @file State of optimizers: names, copies, and what does not fit. */
 import { describe, expect, test } from 'vitest';
-import { codeOf, model, train } from '../../testing/optimizers.ts';
+import { codeOf } from '../../testing/error-code.ts';
+import { model, train } from '../../testing/optimizers.ts';
 import { float32, ones, optim, scope, type Tensor, tensor, zeros } from '../index.ts';
 
 describe('state', () => {

@@ -1,6 +1,6 @@
 /** @file Groups of parameters: their options, how they are printed, refusals. */
 import { describe, expect, test } from 'vitest';
-import { codeOf } from '../../testing/optimizers.ts';
+import { codeOf } from '../../testing/error-code.ts';
 import { nn, ones, optim, type Tensor } from '../index.ts';
 
 describe('groups', () => {
