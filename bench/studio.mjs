@@ -41,7 +41,7 @@ async function page(executablePath) {
   try {
     const opened = [];
     const script = [];
-    const shown = await browser.newPage({ viewport: { width: 1280, height: 800 } });
+    const shown = await browser.newPage({ bypassCSP: true, viewport: { width: 1280, height: 800 } });
     const devtools = await shown.context().newCDPSession(shown);
     await devtools.send('Performance.enable', { timeDomain: 'threadTicks' });
     /** Processor time that the page's script has taken so far, in seconds. */
