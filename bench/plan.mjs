@@ -125,7 +125,7 @@ function settled(model, plan) {
  * @param {Model} model @param {import('pipewright').Machine} machine @param {import('pipewright').UnitTable[]} tables */
 function bestOf(model, machine, tables) {
   const plans = agreedPlans(() =>
-    worthTrying(planPipeline({ machine, tables, batch: model.batch, most: 16 }).plans, 8),
+    worthTrying(planPipeline({ machine, tables, batch: model.batch, most: 200 }).plans, 8),
   );
   const trials = plans.map((plan) => settled(model, plan));
   const tried = tryPlans(trials, { lossFn: model.lossFn });

@@ -170,6 +170,13 @@ test('plans that are worth trying: half the best, then the best of other sizes a
       const best = plans.find((plan) => plan.rows === rows && isSplit(plan) === split);
       expect(best === undefined || chosen.includes(best)).toBe(true);
     }
+  // One size was measured in a slow moment: it is tried all the same.
+  const slow = tables.map((table) =>
+    table.rows === 4 ? { ...table, units: units.map((each) => ({ ...each, F: 40, I: 40, W: 40 })) } : table,
+  );
+  const all = planPipeline({ machine: { ranks: 2 }, tables: slow, batch: 16, most: 200 }).plans;
+  expect(all.slice(0, 16).some(({ rows }) => rows === 4)).toBe(false);
+  expect(worthTrying(all, 8).some(({ rows }) => rows === 4)).toBe(true);
   expect(worthTrying(plans, 1)).toEqual(plans.slice(0, 1));
   expect(worthTrying([], 3)).toEqual([]);
   expect(() => worthTrying(plans, 0)).toThrow(/most is 0/);

@@ -86,6 +86,8 @@ const optionNames = [
 /** Partitions that are tried around the first one of a setting, and cells that may be simulated for it. */
 const mostMoves = 80;
 const mostCells = 600_000;
+/** Settings whose partitions are improved, at most, however many plans are asked for. */
+const mostImproved = 16;
 /** How many cells a searched order is tried on, at most. */
 const mostSearchedCells = 4_000_000;
 /** A searched order must be so much shorter to be worth its own file. */
@@ -149,7 +151,8 @@ class PlanSearch {
     const starts = this.settings()
       .flatMap((setting) => this.startOf(setting) ?? [])
       .sort((a, b) => (isBetter(a, b) ? -1 : 1));
-    const isPromising = (start: Candidate, i: number): boolean => i < most + 3 || start.excess > 0;
+    const improves = Math.min(most, mostImproved) + 3;
+    const isPromising = (start: Candidate, i: number): boolean => i < improves || start.excess > 0;
     const improved = starts.map((start, i) => (isPromising(start, i) ? this.improve(start) : start));
     const found = this.withOthers(improved).filter((each) => this.isIn(each));
     if (found.length === 0) throw this.nothingFits();

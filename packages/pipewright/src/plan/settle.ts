@@ -60,7 +60,7 @@ export function rankPlans(plans: readonly PipelinePlan[]): PipelinePlan[] {
  * Plans to measure and try, out of more that a search found: half of them the best, then the best of each other kind, by the size of its
  * microbatches and by whether backwards are split. What a prediction from units gets wrong is often the same for all of a kind.
  *
- * @example worthTrying(planPipeline({ machine, tables, batch, most: 16 }).plans, 8)
+ * @example worthTrying(planPipeline({ machine, tables, batch, most: 200 }).plans, 8)
  */
 export function worthTrying(plans: readonly PipelinePlan[], most: number): PipelinePlan[] {
   checkArgument('worthTrying', Array.isArray(plans), ['the argument', plans], 'an array of plans');

@@ -39,11 +39,11 @@ export interface TryPlanOptions<Output extends Value = Tensor, Target extends Va
 /** Steps of one plan before the next one has its turn: the speed of a machine changes in the course of minutes. */
 const stepsOfTurn = 4;
 /** Plans that are at most so much longer than the best are tried again with it, so many in all, so many times. */
-const nearly = 0.05;
-const mostNear = 3;
+const nearly = 0.06;
+const mostNear = 4;
 const mostPasses = 3;
 /** Steps where no number is asked for: as many as make a pass of some seconds, because a machine has slow moments of tenths of a second. */
-const usualSteps = { least: 12, most: 48, seconds: 5 };
+const usualSteps = { least: 12, most: 48, seconds: 10 };
 /** Seconds after which a pass is over, but for the least number of steps. */
 const mostSeconds = 20;
 const leastSteps = 3;

@@ -37,8 +37,11 @@ export interface PlanFlags {
   readonly color?: boolean;
 }
 
-/** Plans whose stages are measured themselves, out of how many; fewer of many ranks, which take turns on the cores. */
-const settled = { usual: 8, outOf: 16, many: 3, manyRanks: 8 };
+/**
+ * Plans whose stages are measured themselves, out of how many: out of so many that every size of microbatches is among them, also one whose
+ * units were measured in a slow moment. Fewer of many ranks, which take turns on the cores.
+ */
+const settled = { usual: 8, outOf: 200, many: 3, manyRanks: 8 };
 /** Sizes of microbatches that are measured, at most, where none are named. */
 const mostSizes = 4;
 
