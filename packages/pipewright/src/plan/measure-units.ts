@@ -23,6 +23,7 @@ import { cutAtLayers, withoutMarks } from '../split/cut.ts';
 import { traceModule } from '../trace/trace.ts';
 import type { UnitTable } from './search.ts';
 import type { UnitCosts } from './unit-costs.ts';
+import { kindOfUnit } from './unit-kind.ts';
 
 /** What is measured, and how often. */
 export interface MeasureOptions<Output = Tensor, Target = Tensor> {
@@ -86,6 +87,7 @@ export function measureUnits<Output = Tensor, Target = Tensor>(
     // Round by round, not unit by unit: between two runs of a unit others run, as they do in a stage. A unit that is repeated
     // alone finds its parameters in the processor's cache, which makes small ones look faster than they are.
     for (let round = 0; round < rounds; round++) for (const run of runs) run.time();
+    shareTimes(runs);
     let after = -1;
     const units = runs.map((run, i): UnitCosts => {
       const place = placeOf(pipe, i, { order, after });
@@ -108,6 +110,17 @@ export function lossOf<Output, Target>({
 /** The sum of all that a model returns: a loss where none is given. */
 export function sumOf(output: unknown): Tensor {
   return tensorsIn(output).reduce<Tensor | null>((sum, each) => sum?.add(each.sum()) ?? each.sum(), null)!;
+}
+
+/** Units that are the same work get the times of all of them: layers that repeat would differ by nothing but chance. */
+function shareTimes(runs: readonly UnitRun[]): void {
+  const shared = new Map<string, (Times & Whole)[]>();
+  for (const run of runs) {
+    const times = shared.get(run.kind) ?? [];
+    shared.set(run.kind, times);
+    times.push(...run.times);
+    run.times = times;
+  }
 }
 
 /** The module that a unit is, and the first of its nodes. */
@@ -135,8 +148,11 @@ function placeOf(
 
 /** One unit, run alone. */
 class UnitRun {
+  /** What was measured; shared by units of one kind in the end. */
+  times: (Times & Whole)[] = [];
+  /** The same for units that are the same work. */
+  readonly kind: string;
   private bytes = 0;
-  private readonly times: (Times & Whole)[] = [];
   private readonly module: GraphModule;
   private readonly given: readonly unknown[];
   private readonly loss: ((output: unknown) => Tensor) | undefined;
@@ -153,6 +169,7 @@ class UnitRun {
     this.loss = loss;
     this.isFirst = isFirst;
     this.waits = [...module.parameters(), ...tensorsIn(given)].some((each) => each.isCuda);
+    this.kind = `${isFirst} ${loss !== undefined} ${kindOfUnit(module)}`;
   }
 
   /** What it gives, without gradients. */

@@ -39,6 +39,17 @@ test('the units of a model are its layers, with the bytes that its tensors have'
   expect(model.parameters().every((each) => each.grad === null)).toBe(true);
 });
 
+test('layers that repeat have the same costs; those of another shape, frozen, first or with the loss have their own', () => {
+  const wide = (): nn.Module => new nn.Sequential(new nn.Linear(8, 64), new nn.Tanh(), new nn.Linear(64, 8));
+  const layers = new nn.ModuleList([wide(), wide(), wide(), new nn.Linear(8, 8), wide(), wide(), wide()]);
+  for (const parameter of layers.at(5).parameters()) parameter.requiresGrad_(false);
+  const { units } = measureUnits(new nn.Sequential(...layers), [randn(4, 8)], { rounds: 3 });
+  const costs = units.map(({ F, I, W, B, inputGradient }) => [F, I, W, B, inputGradient].join());
+  expect(costs).toHaveLength(7);
+  expect(new Set([costs[1], costs[2], costs[4]]).size).toBe(1);
+  expect(new Set(costs).size).toBe(5);
+});
+
 test('a plan cuts the model where it says, and its run computes what the model does', () => {
   const model = new Chain(6).double();
   const [x, target] = [batch(), batch()];

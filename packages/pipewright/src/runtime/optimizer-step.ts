@@ -39,17 +39,29 @@ export interface OptimizerStep {
   readonly reason: string | null;
 }
 
-/** Whether the losses computed since the last question are finite: one number that stays zero as long as they are. */
+/** Whether the losses computed since the last question are finite; on a GPU they are asked only then, because asking waits for it. */
 export class LossLog {
+  private isFinite = true;
+  private hasLosses = false;
+  /** Stays zero as long as the losses on a GPU are finite. */
   private zero: Tensor | null = null;
 
   /** Takes the losses of a step, by microbatch. */
   add(losses: readonly (Tensor | undefined)[]): void {
-    const known = losses.filter((loss) => loss !== undefined);
-    if (known.length === 0) return;
+    const elsewhere: Tensor[] = [];
+    for (const loss of losses) {
+      if (loss === undefined) continue;
+      this.hasLosses = true;
+      if (loss.device === 'cpu') this.isFinite &&= Number.isFinite(Number(loss.item()));
+      else elsewhere.push(loss);
+    }
+    if (elsewhere.length > 0) this.addLater(elsewhere);
+  }
+
+  private addLater(losses: readonly Tensor[]): void {
     noGrad(() =>
       scope(() => {
-        const sum = callOp('aten::stack', [known.map((loss) => loss.detach()), 0]) as Tensor;
+        const sum = callOp('aten::stack', [losses.map((loss) => loss.detach()), 0]) as Tensor;
         const zero = sum.sum().mul(0);
         if (this.zero === null) this.zero = unscoped(() => zero.clone());
         else this.zero.add_(zero);
@@ -58,15 +70,17 @@ export class LossLog {
   }
 
   get isEmpty(): boolean {
-    return this.zero === null;
+    return !this.hasLosses;
   }
 
   /** Whether all are finite. */
   areFinite(): boolean {
-    return this.zero === null || Number(this.zero.item()) === 0;
+    return this.isFinite && (this.zero === null || Number(this.zero.item()) === 0);
   }
 
   clear(): void {
+    this.isFinite = true;
+    this.hasLosses = false;
     this.zero?.dispose();
     this.zero = null;
   }
