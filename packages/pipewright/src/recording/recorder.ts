@@ -101,6 +101,9 @@ export class Recorder {
   private record: StepRecord | null = null;
   private data: Float64Array = new Float64Array(0);
   private current = 0;
+  /** Bytes of this process when whoever watches was last told, and when that was. */
+  private bytes = 0;
+  private bytesAt = Number.NEGATIVE_INFINITY;
   private gathered: { readonly steps: number; readonly recording: Recording | null } | null = null;
 
   constructor(options: RecorderOptions = {}) {
@@ -231,7 +234,7 @@ export class Recorder {
     const end = this.isOn ? this.record!.end : performance.now();
     this.progress?.endStep(end);
     live.step({ step, training: this.training, begin: this.begun, end, loss: loss() }, this.tells, () =>
-      this.isOn ? this.detailsOf(this.record!) : { ...nothingKnown, processBytes: process.memoryUsage.rss() },
+      this.isOn ? this.detailsOf(this.record!) : { ...nothingKnown, processBytes: this.processBytes(end) },
     );
   }
 
@@ -264,6 +267,15 @@ export class Recorder {
           tensors: column(Column.Tensors),
         };
     return { processBytes, deviceBytes, heldBytes, actions };
+  }
+
+  /** Bytes of this process, asked for now and then: asking takes as long as many actions. */
+  private processBytes(now: number): number {
+    if (now - this.bytesAt > bytesMs) {
+      this.bytesAt = now;
+      this.bytes = process.memoryUsage.rss();
+    }
+    return this.bytes;
   }
 
   private mark(at: number): void {
@@ -361,6 +373,9 @@ export class Recorder {
     };
   }
 }
+
+/** How often a process that is watched is asked for its bytes, in milliseconds, besides in steps that are recorded. */
+const bytesMs = 500;
 
 /** What is known of a step that was not recorded. */
 const nothingKnown = { deviceBytes: null, heldBytes: null, actions: null };

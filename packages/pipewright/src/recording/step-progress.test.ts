@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { buildSchedule, type LiveProgress } from '@pipewright/schedule';
 import { progressFileOf, readProgress } from '@pipewright/schedule/internal';
 import { nn, randn, scope, type Tensor } from '@pipewright/torch';
-import { afterAll, describe, expect, test } from 'vitest';
+import { afterAll, describe, expect, test, vi } from 'vitest';
 import { PipelineRuntime } from '../runtime/runtime.ts';
 import { PipelineStage } from '../stage/index.ts';
 import { LIVE_FOLDER } from './live-feed.ts';
@@ -55,6 +55,37 @@ describe('progress of a step', () => {
       expect(begun[i + 1]!.time).toBe(one.stop);
     }
     expect(begun[4]!.stop).toBe(-1);
+  });
+
+  test.each([
+    ['long', 1000, 100],
+    ['short', 1, 10],
+    ['no', 0, 100],
+  ])('actions of %s time: all are told in their order, with a look at the clock now and then', (_, ms, looks) => {
+    const progress = StepProgress.open(folder, { rank: 0, origin: 0, actions: 100 })!;
+    const walk = (): void => {
+      for (let i = 0; i < 100; i++) {
+        progress.begin(i);
+        progress.end(i);
+      }
+    };
+    const begin = performance.now();
+    progress.beginStep(0, true, begin);
+    walk();
+    progress.endStep(begin + ms);
+    progress.beginStep(1, true, performance.now());
+    const clock = vi.spyOn(performance, 'now');
+    try {
+      walk();
+      expect(clock).toHaveBeenCalledTimes(looks);
+    } finally {
+      clock.mockRestore();
+    }
+    const { start, stop } = read(folder)!;
+    expect(stop).toHaveLength(100);
+    for (let i = 1; i < 100; i++) expect(start[i]).toBe(stop[i - 1]);
+    expect(stop.toSorted((a, b) => a - b)).toEqual(stop);
+    progress.mapped.dispose();
   });
 
   test('an action inside of another ends before it; a file of an earlier runtime is replaced, not cut off', () => {

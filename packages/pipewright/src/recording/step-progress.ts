@@ -1,6 +1,7 @@
 /**
  * @file How far this rank is in its step, in a file that is mapped into memory: whoever watches the run can see it while the rank
- * is blocked, and after it was killed. It takes one look at the clock for each action, in every step.
+ * is blocked, and after it was killed. It takes one look at the clock for each action, in every step; where actions are so short that
+ * this would be a share of them, one for several: they are told in their order, with times that are a little old.
  */
 import { renameSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -22,6 +23,10 @@ export interface ProgressOf {
   readonly actions: number;
 }
 
+/** What a look at the clock and its place in memory take, in milliseconds, on the safe side, and the share of a step that looking may take. */
+const lookMs = 0.0003;
+const share = 0.003;
+
 /** The progress of one rank. */
 export class StepProgress {
   /** Keeps the memory mapped. */
@@ -31,6 +36,10 @@ export class StepProgress {
   private current = -1;
   private readonly outer: number[] = [];
   private last = 0;
+  /** Actions that end between two looks at the clock, how many are left until the next one, and how many have ended in this step. */
+  private apart = 1;
+  private left = 1;
+  private ended = 0;
 
   /** Makes the file; null where that is impossible: the run goes on. */
   static open(folder: string, of: ProgressOf): StepProgress | null {
@@ -62,6 +71,8 @@ export class StepProgress {
     numbers[ProgressHead.Training] = training ? 1 : 0;
     numbers[ProgressHead.Version] = PROGRESS_VERSION;
     this.last = now;
+    this.left = this.apart;
+    this.ended = 0;
     this.current = -1;
     this.outer.length = 0;
   }
@@ -83,13 +94,20 @@ export class StepProgress {
   }
 
   end(index: number): void {
-    this.numbers[PROGRESS_HEAD + index * PROGRESS_ENTRY + 2] = this.last = performance.now();
+    this.ended++;
+    if (--this.left <= 0) {
+      this.left = this.apart;
+      this.last = performance.now();
+    }
+    this.numbers[PROGRESS_HEAD + index * PROGRESS_ENTRY + 2] = this.last;
     this.current = this.outer.pop() ?? -1;
   }
 
   endStep(now: number): void {
-    this.numbers[ProgressHead.Before] = now - this.numbers[ProgressHead.Begin]!;
+    const took = now - this.numbers[ProgressHead.Begin]!;
+    this.numbers[ProgressHead.Before] = took;
     this.numbers[ProgressHead.End] = now;
+    this.apart = took > 0 ? Math.max(1, Math.ceil((lookMs * this.ended) / (share * took))) : 1;
   }
 
   failStep(): void {
