@@ -1,7 +1,7 @@
 // @ts-check
 /**
  * @file Training steps of pipelines over several GPU ranks, here and in PyTorch, in turns: `node bench/gpu-ranks.mjs --reference DIR`
- * (the folder of reference_parallel.py; without it only our side). --only small-2,large-2 --rounds 2. With more ranks than GPUs
+ * (the folder of reference_parallel.py; without it only our side). --only small-2,large-2 --rounds 2; --device cpu tries the program itself. With more ranks than GPUs
  * start MPS first. One line of JSON per run, then a table of medians; peak memory is that of all ranks together.
  */
 import { spawn } from 'node:child_process';
@@ -9,12 +9,29 @@ import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
 import { cuda, distributed } from '@pipewright/torch';
-import { main } from './pipeline-rank.mjs';
+import { rankEnvironment } from '../tests/gpu/rank-environment.mjs';
+import { main as parallelRank } from './parallel-rank.mjs';
+import { main as pipelineRank } from './pipeline-rank.mjs';
 
 const small = { layers: 8, dim: 256, heads: 4, seq: 128, vocab: 256, microbatchSize: 1, microbatches: 16 };
 const large = { layers: 8, dim: 2048, heads: 16, seq: 1024, vocab: 32000, microbatchSize: 4, microbatches: 8 };
 
-/** @typedef {{ size: typeof small, ranks: number, schedule: string, stagesPerRank: number, inTorch: boolean, captures: boolean[] }} Run */
+/** @typedef {'none' | 'replicate' | 'shards'} Wrap */
+/** @typedef {{ size: typeof small, ranks: number, schedule: string, stagesPerRank: number, inTorch: boolean, captures: boolean[], dp?: number, wrap?: Wrap }} Run */
+
+/** Two pipelines of two ranks beside each other. @param {typeof small} size @param {Wrap} wrap @returns {Run} */
+const parallel = (size, wrap) => ({
+  size,
+  ranks: 4,
+  schedule: '1F1B',
+  stagesPerRank: 1,
+  inTorch: true,
+  captures: [false],
+  dp: 2,
+  wrap,
+});
+/** How PyTorch's program calls it. @type {Record<Wrap, string>} */
+const inPython = { none: 'none', replicate: 'ddp', shards: 'fsdp' };
 
 /** @type {Record<string, Run>} */
 const runs = {
@@ -46,7 +63,17 @@ const runs = {
     inTorch: false,
     captures: [false],
   },
+  'small-none-2x2': parallel(small, 'none'),
+  'small-ddp-2x2': parallel(small, 'replicate'),
+  'small-fsdp-2x2': parallel(small, 'shards'),
+  'large-ddp-2x2': parallel(large, 'replicate'),
+  'large-fsdp-2x2': parallel(large, 'shards'),
 };
+
+/** With two ranks on one GPU both sides have all queues that a process may have; with more, CUDA's default. @param {number} ranks @returns {Record<string, string>} */
+function queuesFor(ranks) {
+  return ranks === 2 && ranks > cuda.deviceCount() ? { CUDA_DEVICE_MAX_CONNECTIONS: '32' } : {};
+}
 
 /** The last line of JSON that a program prints. @param {string} program @param {string[]} args @param {Record<string, string>} env */
 function lineOf(program, args, env) {
@@ -74,13 +101,13 @@ function lineOf(program, args, env) {
 }
 
 /** @param {Run} run @param {string} folder @param {number} port */
-async function reference({ size, ranks, schedule, stagesPerRank }, folder, port) {
+async function reference({ size, ranks, schedule, stagesPerRank, dp = 1, wrap = 'none' }, folder, port) {
   const words = {
-    device: 'cuda',
-    dtype: 'bfloat16',
-    wrap: 'none',
-    dp: 1,
-    pp: ranks,
+    device: flags.device,
+    dtype: dtypeOf(),
+    wrap: inPython[wrap],
+    dp,
+    pp: ranks / dp,
     schedule,
     'stages-per-rank': stagesPerRank,
     layers: size.layers,
@@ -94,33 +121,29 @@ async function reference({ size, ranks, schedule, stagesPerRank }, folder, port)
   };
   const args = Object.entries(words).flatMap(([key, value]) => [`--${key}`, String(value)]);
   const python = process.env['PIPEWRIGHT_PYTHON'] ?? 'python3';
-  return lineOf(python, [join(folder, 'reference_parallel.py'), ...args], {});
+  return lineOf(python, [join(folder, 'reference_parallel.py'), ...args], queuesFor(ranks));
 }
 
 /** @param {Run} run @param {boolean} capture @param {number} port */
-async function ours({ size, ranks, schedule, stagesPerRank }, capture, port) {
+async function ours({ size, ranks, schedule, stagesPerRank, dp, wrap }, capture, port) {
   const setting = {
     ...size,
-    device: 'cuda',
-    dtype: 'bfloat16',
+    device: flags.device,
+    dtype: dtypeOf(),
     ranks,
     schedule,
     stagesPerRank,
     steps: 10,
     warmup: 4,
     capture,
+    ...(dp === undefined ? {} : { pp: ranks / dp, dp, wrap }),
   };
-  const shared = ranks > cuda.deviceCount();
   const found = await Promise.all(
     Array.from({ length: ranks }, (_, rank) =>
       lineOf(process.execPath, [fileURLToPath(import.meta.url), '--rank', JSON.stringify(setting)], {
-        RANK: String(rank),
-        LOCAL_RANK: String(rank),
-        WORLD_SIZE: String(ranks),
-        MASTER_ADDR: '127.0.0.1',
-        MASTER_PORT: String(port),
+        ...rankEnvironment(rank, ranks, port),
+        ...queuesFor(ranks),
         PIPEWRIGHT_THREADS: '1',
-        ...(shared ? { NCCL_HOSTID: `host${rank}`, NCCL_SOCKET_IFNAME: 'lo', NCCL_IB_DISABLE: '1' } : {}),
       }),
     ),
   );
@@ -139,15 +162,22 @@ const { values: flags } = parseArgs({
   options: {
     rank: { type: 'string' },
     reference: { type: 'string' },
+    device: { type: 'string', default: 'cuda' },
     only: { type: 'string', default: Object.keys(runs).join(',') },
     rounds: { type: 'string', default: '2' },
   },
 });
 
+/** What both sides compute with: the flag is for trying the program where there is no GPU. */
+function dtypeOf() {
+  return flags.device === 'cuda' ? 'bfloat16' : 'float32';
+}
+
 const median = (/** @type {number[]} */ values) => [...values].sort((a, b) => a - b)[Math.floor(values.length / 2)];
 
 if (flags.rank !== undefined) {
-  const result = main(JSON.parse(flags.rank));
+  const setting = JSON.parse(flags.rank);
+  const result = setting.dp === undefined ? pipelineRank(setting) : parallelRank(setting);
   distributed.destroyProcessGroup();
   console.log(JSON.stringify(result));
 } else {

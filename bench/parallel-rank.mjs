@@ -2,7 +2,7 @@
 /** @file One rank of bench/parallel.mjs: a GPT in stages with replicas or shards beside the pipeline, timed step by step. */
 import { openSync, readFileSync, readSync, writeSync } from 'node:fs';
 import { buildSchedule, meanCosts, recordedActions, simulate } from '@pipewright/schedule';
-import { distributed, manualSeed, optim, scope } from '@pipewright/torch';
+import { cuda, distributed, manualSeed, optim, scope } from '@pipewright/torch';
 import { fullyShard, initDeviceMesh, PipelineRuntime, PipelineStage, Recorder, replicate } from 'pipewright';
 import { batch, lossFn, Part } from './pipeline-rank.mjs';
 
@@ -18,15 +18,17 @@ import { batch, lossFn, Part } from './pipeline-rank.mjs';
 
 /** @param {Setting} setting */
 export function main(setting) {
-  const { pp, dp, stagesPerRank, layers, schedule, microbatches, steps, warmup, wrap } = setting;
+  const { pp, dp, stagesPerRank, layers, schedule, microbatches, steps, warmup, wrap, dtype } = setting;
+  const device = setting.device === 'cuda' ? 'cuda' : 'cpu';
   const world = distributed.initProcessGroup();
-  const mesh = initDeviceMesh('cpu', [pp, dp], ['pp', 'dp']);
+  const mesh = initDeviceMesh(device, [pp, dp], ['pp', 'dp']);
   const plan = buildSchedule(schedule, { ranks: pp, stagesPerRank, microbatches });
   const own = plan.stagesOf(mesh.getLocalRank('pp'));
   const cut = (/** @type {number} */ i) => Math.floor((layers * i) / plan.stages);
   manualSeed(0);
   const stages = own.map((index) => {
     const part = new Part(setting, cut(index), cut(index + 1));
+    part.to({ device, dtype: /** @type {any} */ (dtype) });
     if (wrap === 'replicate') replicate(part, { mesh: mesh.get('dp') });
     else if (wrap !== 'none')
       fullyShard(part, {
@@ -60,13 +62,17 @@ export function main(setting) {
       const losses = [];
       runtime.step(x, { target: y, losses, returnOutputs: false });
       optimizer.step();
+      if (device === 'cuda') cuda.synchronize();
       world.barrier();
     });
     const ms = performance.now() - start;
     if (step >= warmup) times.push(ms);
     if (pace !== undefined) writeSync(1, `${JSON.stringify({ ms })}\n`);
   }
-  const peakMiB = Number(/VmHWM:\s+(\d+)/.exec(readFileSync('/proc/self/status', 'utf8'))?.[1]) / 1024;
+  const peakMiB =
+    device === 'cuda'
+      ? cuda.maxMemoryAllocated(device) / 2 ** 20
+      : Number(/VmHWM:\s+(\d+)/.exec(readFileSync('/proc/self/status', 'utf8'))?.[1]) / 1024;
   return { times, peakMiB, ...(recorder === undefined ? {} : predicted(recorder, runtime)) };
 }
 

@@ -317,7 +317,11 @@ function duel(model, plans, quick) {
   for (let turn = 1; turn < count; turn++) turnOf(turn);
   for (const run of runs) run.end();
   const [planned, hand] = times;
-  return { planned: median(planned), hand: median(hand), shares: hand.map((ms, i) => ms / (planned[i] ?? Number.NaN) - 1) };
+  return {
+    planned: median(planned),
+    hand: median(hand),
+    shares: hand.map((ms, i) => ms / (planned[i] ?? Number.NaN) - 1),
+  };
 }
 
 /** The median of values, and between which of them that of all there could be lies in 95 of 100 cases. @param {readonly number[]} values */

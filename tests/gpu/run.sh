@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds both addons against the machine's own torch and runs the CUDA tests and benchmarks: bash tests/gpu/run.sh
+# Builds both addons against the machine's own torch and runs the CUDA tests and benchmarks: bash tests/gpu/run.sh [test|ranks|bench|pipeline]
 # For a machine with a GPU, a CUDA toolkit, CMake, Python with torch, and Node on PATH (or packed by tests/gpu/pack.sh).
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -12,6 +12,13 @@ export PIPEWRIGHT_LIBTORCH=${PIPEWRIGHT_LIBTORCH:-$(python3 -c 'import torch; pr
 export PIPEWRIGHT_PYTHON=${PIPEWRIGHT_PYTHON:-$(command -v python3)}
 export LD_LIBRARY_PATH=$PIPEWRIGHT_LIBTORCH/lib:$(find "$(dirname "$PIPEWRIGHT_LIBTORCH")/nvidia" -maxdepth 2 -name lib -type d 2> /dev/null | tr '\n' ':')${LD_LIBRARY_PATH:-}
 node --input-type=module -e "import { runSetup } from './packages/torch/dist/setup/index.js'; const done = await runSetup(); console.log('libtorch', done.libtorch.version, 'CUDA addon:', done.addon.stamp.withoutCuda ?? 'built');"
+if [ "${1:-}" = test ]; then # what npm run test:gpu runs; after it names of parts: test lanes,faults
+  exec node tests/gpu/test.mjs ${2:+--only "$2"}
+fi
+if [ "${1:-}" = ranks ]; then # several ranks on this machine's GPU against PyTorch; after it the flags of bench/gpu-ranks.mjs
+  shift
+  exec node bench/gpu-ranks.mjs "$@"
+fi
 node tests/gpu/cuda-test.mjs
 node tests/gpu/pipeline-test.mjs
 node tests/gpu/recorder-test.mjs

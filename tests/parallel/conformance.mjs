@@ -2,7 +2,8 @@
 /**
  * @file The whole product of schedules, ways of dividing and accumulated steps, on threads and on processes over gloo, against
  * plain training on the whole batch: `node tests/parallel/conformance.mjs [threads|processes|all]`. The suite runs a part of it. With
- * `--device cuda` on GPUs, processes with NCCL; where there are fewer GPUs than ranks, start MPS first.
+ * `--device cuda` on GPUs, processes with NCCL; where there are fewer GPUs than ranks, start MPS first. Ranks that take longer than
+ * `--timeout` seconds are ended.
  */
 import { spawn } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
@@ -14,7 +15,17 @@ import { rankEnvironment } from '../gpu/rank-environment.mjs';
 /** @typedef {import('../../packages/pipewright/testing/sharding.ts').Case} Case */
 /** @typedef {import('../../packages/pipewright/testing/sharding.ts').Result} Result */
 
+const { positionals, values: flags } = parseArgs({
+  allowPositionals: true,
+  options: { device: { type: 'string', default: 'cpu' }, timeout: { type: 'string', default: '900' } },
+});
+const asked = positionals[0] ?? 'all';
+/** @type {'cpu' | 'cuda'} */
+const device = flags.device === 'cuda' ? 'cuda' : 'cpu';
 const program = fileURLToPath(new URL('../../packages/pipewright/testing/ranks/replica.mjs', import.meta.url));
+
+/** Programs that run. @type {Set<import('node:child_process').ChildProcess>} */
+const running = new Set();
 
 /** What a program of ranks prints. @param {number} threads @param {readonly Case[]} cases @param {NodeJS.ProcessEnv} env @returns {Promise<any>} */
 function run(threads, cases, env = {}) {
@@ -23,15 +34,23 @@ function run(threads, cases, env = {}) {
     const child = spawn(process.execPath, args, {
       env: { ...process.env, ...env },
       stdio: ['ignore', 'pipe', 'inherit'],
+      timeout: Number(flags.timeout) * 1000,
+      killSignal: 'SIGKILL',
     });
+    running.add(child);
     let text = '';
     child.stdout.on('data', (data) => {
       text += data;
     });
-    child.on('close', (code) => {
+    child.on('close', (code, signal) => {
+      running.delete(child);
       const line = text.split('\n').find((each) => each.startsWith('result '));
       if (code === 0 && line !== undefined) resolve(JSON.parse(line.slice('result '.length)));
-      else reject(new Error(`ranks ended with ${code}`));
+      else {
+        // The other ranks would wait for this one, on a GPU that others need.
+        for (const other of running) other.kill('SIGKILL');
+        reject(new Error(`rank ${env['RANK'] ?? 'threads'} ended with ${code ?? signal}`));
+      }
     });
   });
 }
@@ -47,13 +66,6 @@ async function onRanks(mode, ranks, cases) {
   );
 }
 
-const { positionals, values: flags } = parseArgs({
-  allowPositionals: true,
-  options: { device: { type: 'string', default: 'cpu' } },
-});
-const asked = positionals[0] ?? 'all';
-/** @type {'cpu' | 'cuda'} */
-const device = flags.device === 'cuda' ? 'cuda' : 'cpu';
 let failed = 0;
 for (const mode of /** @type {const} */ (['threads', 'processes'])) {
   if (asked !== 'all' && asked !== mode) continue;
@@ -68,7 +80,15 @@ for (const mode of /** @type {const} */ (['threads', 'processes'])) {
       1,
       cases.map((one) => ({ ...one, plain: true })),
     );
-    const results = await onRanks(mode, ranks, cases);
+    /** @type {Result[][]} */
+    let results;
+    try {
+      results = await onRanks(mode, ranks, cases);
+    } catch (error) {
+      console.log(`${mode}, ${ranks} ranks: ${error instanceof Error ? error.message : String(error)}`);
+      failed++;
+      continue;
+    }
     const problems = cases.flatMap((one, i) =>
       problemsOf(
         one,

@@ -27,6 +27,8 @@ export interface Case {
   readonly reshardAfterForward?: boolean;
   readonly keepGrads?: boolean;
   readonly device?: 'cpu' | 'cuda';
+  /** Messages go over lanes, as on GPUs. */
+  readonly lanes?: 'host';
   /** Without a pipeline and without replicas. */
   readonly plain?: boolean;
 }

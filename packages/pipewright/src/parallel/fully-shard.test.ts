@@ -44,6 +44,15 @@ describe('shards of a pipeline equal plain training', () => {
     expect(await compare(all, await runThreads(8, all))).toEqual([]);
   });
 
+  test('over lanes, which remember the messages of a step: a tie is summed only in the last one of accumulated steps', async () => {
+    const some = ways.flatMap((way) =>
+      (way.replicas ?? 1) > 1
+        ? []
+        : schedules.slice(0, 4).map((schedule) => ({ ...caseOf(schedule, way, 2), lanes: 'host' as const })),
+    );
+    expect(await compare(some, await runThreads(4, some))).toEqual([]);
+  });
+
   test('on processes', async () => {
     const some = cases.filter((_, i) => i % 7 === 0);
     expect(await compare(some, await casesOnProcesses(program, 4, some))).toEqual([]);

@@ -6,7 +6,7 @@
 import { type distributed, noGrad, scope, type Tensor, unscoped } from '@pipewright/torch';
 import { PipelineError } from '../base/errors.ts';
 import { addWaits, beginWait, type Waited } from '../base/waited.ts';
-import { type Bucket, bucketsOf, pack, unpack } from './buckets.ts';
+import { type Bucket, bucketsOf, type PackedBucket, pack, unpack } from './buckets.ts';
 import type { DataParallel, ParallelStage, Readiness, StepEnd } from './data-parallel.ts';
 import { agreeOver } from './readiness.ts';
 import { compareReplicas, equalize, equalizeBuffers, type Replication, replicationOf } from './replicate.ts';
@@ -14,10 +14,8 @@ import { SharedParameters } from './shared-parameters.ts';
 import type { StageParameters } from './step-kind.ts';
 
 /** A bucket on its way. */
-interface Reduction {
+interface Reduction extends PackedBucket {
   readonly stage: number;
-  readonly bucket: Bucket;
-  readonly packed: Tensor;
   readonly work: distributed.Work;
 }
 
@@ -159,12 +157,12 @@ export class GradientReduction implements DataParallel {
     noGrad(() =>
       scope(() => {
         this.lateReductions.clear();
-        for (const { stage, bucket, packed, work } of this.underWay.splice(0)) {
+        for (const { stage, work, ...packed } of this.underWay.splice(0)) {
           const ended = beginWait();
           work.wait();
-          unpack(bucket, packed);
-          packed.dispose();
-          for (const parameter of bucket.parameters) reduced.add(parameter);
+          unpack(packed);
+          packed.packed.dispose();
+          for (const parameter of packed.bucket.parameters) reduced.add(parameter);
           this.lateReductions.set(stage, addWaits(this.lateReductions.get(stage), ended()));
         }
         for (const [parameter, before] of this.putAside()) {
@@ -210,7 +208,7 @@ export class GradientReduction implements DataParallel {
     noGrad(() =>
       scope(() => {
         const packed = pack(bucket);
-        this.underWay.push({ stage, bucket, packed, work: group.allReduce(packed, { asyncOp: true }) });
+        this.underWay.push({ ...packed, stage, work: group.allReduce(packed.packed, { asyncOp: true }) });
       }),
     );
   }

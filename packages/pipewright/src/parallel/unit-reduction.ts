@@ -7,10 +7,10 @@ import {
   noGrad,
   scope,
   type Tensor,
-  tensor,
   unscoped,
   zeros,
 } from '@pipewright/torch';
+import { arePresent, presence } from './buckets.ts';
 import { partOf } from './shard.ts';
 import { type ShardedParameter, total } from './sharded-parameter.ts';
 import type { UnitSettings } from './unit-settings.ts';
@@ -23,6 +23,8 @@ export class UnitReduction {
   private readonly first: distributed.Work<Tensor | void>;
   /** Takes this rank's part out of what that gives. */
   private readonly ownOf: (given: Tensor | void) => Tensor;
+  /** Whether this rank has a gradient for each parameter. */
+  private isWhole = false;
   private own: Tensor | null = null;
   /** The sum over replicas. */
   private second: distributed.Work | null = null;
@@ -77,10 +79,8 @@ export class UnitReduction {
     const { learned } = this;
     const { group, reduceDtype } = this.settings;
     const grads = learned.map((entry) => entry.whole.grad);
-    const present = tensor(
-      grads.map((grad) => (grad === null ? 0 : 1)),
-      { dtype, device },
-    );
+    const { present, isWhole } = presence(grads, { dtype, device });
+    this.isWhole = isWhole;
     const rows: Tensor[][] = Array.from({ length: group.size }, () => [present]);
     learned.forEach(({ shard, sizes }, i) => {
       const grad = grads[i] ?? null;
@@ -115,9 +115,9 @@ export class UnitReduction {
       Tensor,
       ...Tensor[],
     ];
-    const isThere = present.toArray() as number[];
+    const isThere = arePresent(present, this.isWhole);
     learned.forEach((entry, i) => {
-      if (isThere[i] === 0) return;
+      if (!isThere(i)) return;
       const shard = entry.own;
       const part = parts[i]!.view(shard.shape);
       const grad = part.dtype === shard.dtype ? part : part.to(shard.dtype);
@@ -130,5 +130,5 @@ export class UnitReduction {
 /** Of what type and where the wholes are. */
 interface Wholes {
   readonly dtype: DType;
-  readonly device: string;
+  readonly device: Tensor['device'];
 }

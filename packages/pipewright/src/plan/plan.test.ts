@@ -11,6 +11,7 @@ import {
   pipeline,
   planPipeline,
   Recorder,
+  settlePlan,
   traceModule,
   tryPlan,
   tryPlans,
@@ -119,6 +120,15 @@ test('a stage that the plan says to compute again is built so, and cuts that are
     /stages and plan are given/,
   );
   expect(() => measureUnits(new nn.Linear(2, 2), undefined as never)).toThrow(/mbArgs is undefined/);
+});
+
+test('where the bytes of stages cannot be counted, as on a GPU, a plan holds what its units hold', () => {
+  const table = measureUnits(new Chain(6).double(), [batch().narrow(0, 0, 2)], { rounds: 1 });
+  const schedules = ['LoopedBFS'] as const;
+  const [plan] = planPipeline({ machine: { ranks: 2 }, tables: [table], batch: 8, schedules }).plans;
+  if (plan === undefined) expect.unreachable();
+  const uncounted = plan.costs.map((costs) => ({ costs: { ...costs, activation: 0, retained: 0 }, memory: null }));
+  expect(settlePlan(plan, uncounted).predicted.peak).toEqual(plan.predicted.peak);
 });
 
 test('a plan that is tried is predicted from the steps that it took, and leaves nothing behind', () => {

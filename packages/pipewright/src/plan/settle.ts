@@ -1,5 +1,5 @@
 /** @file Plans whose stages were measured themselves: their costs and bytes take the place of sums over units. */
-import { type PipelinePlan, planSchedule, predictPlan } from '@pipewright/schedule';
+import { type PipelinePlan, planSchedule, predictPlan, type StageCosts } from '@pipewright/schedule';
 import { checkPlan } from '@pipewright/schedule/internal';
 import { checkArgument, checkCount } from '../base/checks.ts';
 import { PipelineError } from '../base/errors.ts';
@@ -20,9 +20,11 @@ export function settlePlan(plan: PipelinePlan, measured: readonly MeasuredStage[
     checkArgument('settlePlan', isMeasured, [`measured stage ${stage}`, one], 'what measureStages gave');
   }
   const memory = measured.flatMap(({ memory: counted }) => (counted === null ? [] : [counted]));
-  const costs = measured.map(({ costs: found }, stage) => {
-    const { again } = plan.costs[stage] ?? {};
-    return again === undefined ? found : { ...found, again };
+  const costs = measured.map(({ costs: found, memory: counted }, stage): StageCosts => {
+    const { again, activation, retained } = plan.costs[stage]!;
+    // On a GPU nothing is counted: what the units keep is what is known.
+    const held = counted === null ? { activation, retained } : {};
+    return { ...found, ...held, ...(again === undefined ? {} : { again }) };
   });
   return predictPlan({ ...plan, costs, ...(memory.length === plan.stages ? { memory } : {}) });
 }

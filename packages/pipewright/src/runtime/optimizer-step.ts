@@ -42,16 +42,13 @@ export interface OptimizerStep {
 /** Whether the losses computed since the last question are finite; on a GPU they are asked only then, because asking waits for it. */
 export class LossLog {
   private isFinite = true;
-  private hasLosses = false;
   /** Stays zero as long as the losses on a GPU are finite. */
   private zero: Tensor | null = null;
 
-  /** Takes the losses of a step, by microbatch. */
-  add(losses: readonly (Tensor | undefined)[]): void {
+  /** Takes the losses of a step. */
+  add(losses: readonly Tensor[]): void {
     const elsewhere: Tensor[] = [];
     for (const loss of losses) {
-      if (loss === undefined) continue;
-      this.hasLosses = true;
       if (loss.device === 'cpu') this.isFinite &&= Number.isFinite(Number(loss.item()));
       else elsewhere.push(loss);
     }
@@ -69,8 +66,9 @@ export class LossLog {
     );
   }
 
-  get isEmpty(): boolean {
-    return !this.hasLosses;
+  /** False where it is known without asking that all are finite. */
+  get mayBeNotFinite(): boolean {
+    return !this.isFinite || this.zero !== null;
   }
 
   /** Whether all are finite. */
@@ -80,7 +78,6 @@ export class LossLog {
 
   clear(): void {
     this.isFinite = true;
-    this.hasLosses = false;
     this.zero?.dispose();
     this.zero = null;
   }

@@ -348,7 +348,6 @@ export class PipelineRuntime<
           const sync = training && step.options.sync !== false;
           // Gradients of shards are known once they are summed over the group.
           const ties = training && (sync || this.level === null) ? this.ties : null;
-          if (training) this.forgetLosses(sync);
           if (training) this.parallel?.setAside();
           ties?.begin();
           // Elsewhere a step that fails is the last one.
@@ -363,7 +362,6 @@ export class PipelineRuntime<
           this.transport?.endStep?.(false);
           for (const hook of this.hooks) hook.afterStep?.(where, this.steps);
           this.recorder?.endStep(() => step.meanLoss());
-          if (training) this.lossLog.add(step.losses);
           this.held.end();
         } catch (error) {
           this.recorder?.failStep();
@@ -375,11 +373,14 @@ export class PipelineRuntime<
         return this.finish(where, step, refused);
       });
     const agreement = this.agree({ args, options }, training);
+    if (training) this.forgetLosses(options.sync !== false);
     try {
       const { outputs, losses } =
         training && this.options.capture === true && options.onOutput === undefined
           ? this.captureSteps().run({ args, options }, run, agreement)
           : run({ args, options });
+      // Not in the step itself, which may be recorded: every replay has losses of its own.
+      if (training) this.lossLog.add(losses);
       options.losses?.splice(0, options.losses.length, ...losses);
       for (const loss of options.losses === undefined ? losses : []) loss.dispose();
       if (training && this.options.random !== undefined) this.options.random.step++;
@@ -392,9 +393,7 @@ export class PipelineRuntime<
 
   /** Losses of earlier steps do not count once their gradients were cleared. */
   private forgetLosses(sync: boolean): void {
-    // A recording puts all gradients aside itself.
-    const isRecording = this.capture?.isRecording === true;
-    if (!this.lossLog.isEmpty && !this.isUnsummed && !isRecording && this.held.areCleared()) this.lossLog.clear();
+    if (this.lossLog.mayBeNotFinite && !this.isUnsummed && this.held.areCleared()) this.lossLog.clear();
     this.isUnsummed = !sync && this.level !== null;
   }
 
@@ -423,6 +422,7 @@ export class PipelineRuntime<
     if (transport?.agree === undefined) return null;
     const kind = JSON.stringify([
       training,
+      input.options.sync !== false, // gradients of shards are summed over ties only then
       this.stages.map(({ module }) => [
         module.training,
         module.parameters().map((parameter) => parameter.requiresGrad),

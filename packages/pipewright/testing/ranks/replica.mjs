@@ -7,6 +7,7 @@
 import { buildSchedule, Schedule } from '@pipewright/schedule';
 import { distributed, manualSeed, nn, noGrad, optim, randn, scope, setDefaultDtype } from '@pipewright/torch';
 import { fullyShard, initDeviceMesh, PipelineRuntime, PipelineStage, replicate, shardOf } from 'pipewright';
+import { withHostLanes } from '../host-lanes.mjs';
 import { runAsProgram } from './program.mjs';
 
 const WIDTH = 5;
@@ -33,7 +34,8 @@ class Part extends nn.Module {
  * @typedef {{ schedule: string, pp: number, dp: number, stages: number, microbatches: number, rows: number[], accumulate: number,
  *   clip?: number, order?: object, checkpoint?: boolean, bucketCapMb?: number, evaluate?: boolean, divisor?: boolean, plain?: boolean,
  *   wrap?: 'replicate' | 'optimizer' | 'gradients' | 'parameters', replicas?: number, columns?: boolean, units?: boolean,
- *   reshardAfterForward?: boolean, norm?: number | 'inf', keepGrads?: boolean, device?: 'cpu' | 'cuda' }} Case
+ *   reshardAfterForward?: boolean, norm?: number | 'inf', keepGrads?: boolean, device?: 'cpu' | 'cuda',
+ *   lanes?: 'host' }} Case
  */
 
 /** @param {Case} one @param {number} step */
@@ -140,14 +142,28 @@ function wrapped(one, part, mesh) {
   });
 }
 
+/** Meshes by their shape: with NCCL every group has streams and connections of its own. @type {Map<string, { mesh: import('pipewright').DeviceMesh, lanes: any }>} */
+const meshes = new Map();
+
+/** The mesh of a case, and the group of its pipeline with lanes on the CPU. @param {Case} one */
+function meshOf({ pp, dp, replicas = 1, device = 'cpu' }) {
+  const key = [pp, dp, replicas, device].join();
+  const known = meshes.get(key);
+  if (known !== undefined) return known;
+  const mesh =
+    replicas > 1
+      ? initDeviceMesh(device, [pp, replicas, dp / replicas], ['pp', 'replicate', 'shard'])
+      : initDeviceMesh(device, [pp, dp], ['pp', 'dp']);
+  const made = { mesh, lanes: withHostLanes(mesh.getGroup('pp')) };
+  meshes.set(key, made);
+  return made;
+}
+
 /** @param {Case} one */
 function train(one) {
   setDefaultDtype('float64');
-  const { replicas = 1, device = 'cpu' } = one;
-  const mesh =
-    replicas > 1
-      ? initDeviceMesh(device, [one.pp, replicas, one.dp / replicas], ['pp', 'replicate', 'shard'])
-      : initDeviceMesh(device, [one.pp, one.dp], ['pp', 'dp']);
+  const { replicas = 1 } = one;
+  const { mesh, lanes } = meshOf(one);
   const schedule = scheduleOf(one);
   const replica =
     replicas > 1
@@ -158,7 +174,7 @@ function train(one) {
     if (replica > 0) noGrad(() => part.linear.weight.mul_(0)); // the first replica's values count
     const module = wrapped(one, part, mesh);
     return new PipelineStage(module, index, one.stages, {
-      group: mesh.getGroup('pp'),
+      group: one.lanes === 'host' ? lanes : mesh.getGroup('pp'),
       ties: { shared: 'shared' },
       checkpoint: one.checkpoint === true,
     });
