@@ -31,6 +31,8 @@ export function variationsFor(ranks) {
     { model: 'dropout' },
     { model: 'named', rows: 2 * 2 * ranks + 3, evaluate: true },
     { model: 'named', ready: true, evaluate: true },
+    { model: 'skip', rows: 2 * 2 * ranks + 3, alone: true },
+    { model: 'mlp', ready: true, alone: true },
   ];
 }
 
@@ -52,6 +54,7 @@ export function title(one) {
     one.accumulate !== undefined && 'accumulated',
     one.rows % one.microbatches !== 0 && 'uneven',
     one.ready === true && 'ready',
+    one.alone === true && 'without targets',
     one.varyRows === true && 'batches of several sizes',
     one.capture === true && 'captured',
   ];

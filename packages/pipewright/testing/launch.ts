@@ -20,6 +20,7 @@ export interface TrainingCase {
   readonly device?: string;
   readonly capture?: boolean;
   readonly varyRows?: boolean;
+  readonly alone?: boolean;
   readonly lanes?: 'host';
   readonly messageShapes?: 'remembered' | 'announced';
 }

@@ -27,6 +27,8 @@ export interface Case {
   readonly reshardAfterForward?: boolean;
   readonly keepGrads?: boolean;
   readonly device?: 'cpu' | 'cuda';
+  /** The loss needs no target, and only the rank of the first stage is given anything. */
+  readonly alone?: boolean;
   /** Messages go over lanes, as on GPUs. */
   readonly lanes?: 'host';
   /** Without a pipeline and without replicas. */

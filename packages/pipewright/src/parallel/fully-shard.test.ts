@@ -44,6 +44,14 @@ describe('shards of a pipeline equal plain training', () => {
     expect(await compare(all, await runThreads(8, all))).toEqual([]);
   });
 
+  test('where only the first stage is given anything, and replicas have unequal rows in uneven microbatches', async () => {
+    const plain = { divisor: false, evaluate: false, rows: [6, 9] };
+    const some = ways
+      .filter(({ replicas = 1 }) => replicas === 1)
+      .flatMap((way) => schedules.map((schedule) => ({ ...caseOf(schedule, way, 1), ...plain, alone: true })));
+    expect(await compare(some, await runThreads(4, some))).toEqual([]);
+  });
+
   test('over lanes, which remember the messages of a step: a tie is summed only in the last one of accumulated steps', async () => {
     const some = ways.flatMap((way) =>
       (way.replicas ?? 1) > 1

@@ -6,7 +6,7 @@ import { type Microbatches, splitBatch } from '../microbatch/index.ts';
 import type { PipelineStage } from '../stage/pipeline-stage.ts';
 import type { StepInput } from './capture.ts';
 import type { AnyRuntimeOptions, LossCaller } from './options.ts';
-import type { StepWork } from './row/step-state.ts';
+import type { LossWeights, StepWork } from './row/step-state.ts';
 
 /** Who prepares a step. */
 export interface Preparing {
@@ -51,7 +51,8 @@ export function prepareWork({ args, options }: StepInput, preparing: Preparing):
 /** The work of a step that is refused: none. */
 export function noWork({ options }: StepInput, { training, microbatches }: Preparing): StepWork {
   const batch: Microbatches = { args: [], kwargs: [], target: undefined, sizes: [] };
-  return { training, batch, options, weights: new Array<number>(microbatches).fill(0) };
+  const values = new Array<number>(microbatches).fill(0);
+  return { training, batch, options, weights: { values, from: 'options', equal: 0 } };
 }
 
 function cut({ args, options }: StepInput, { where, microbatches: count, options: runtime }: Preparing): Microbatches {
@@ -80,13 +81,15 @@ function weightsOf(
   sizes: readonly number[],
   divisor: number | undefined,
   { microbatches, options, training, totalRows, replicas }: Preparing,
-): number[] {
-  const own = sizes.reduce((sum, size) => sum + size, 0);
-  const rows = training && divisor === undefined && options.scaleGrads !== false ? totalRows(own) : own;
-  return Array.from({ length: microbatches }, (_, m) => {
-    if (divisor !== undefined) return 1 / divisor;
-    if (options.scaleGrads === false) return 1;
-    // Without rows to count, all microbatches of all replicas weigh the same.
-    return rows === 0 ? 1 / microbatches / replicas : sizes[m]! / rows;
+): LossWeights {
+  const equal = 1 / (microbatches * replicas);
+  const all = (values: (m: number) => number, from: LossWeights['from']): LossWeights => ({
+    ...{ values: Array.from({ length: microbatches }, (_, m) => values(m)), from, equal },
   });
+  const own = sizes.reduce((sum, size) => sum + size, 0);
+  if (divisor !== undefined) return all(() => 1 / divisor, 'options');
+  if (options.scaleGrads === false) return all(() => 1, 'options');
+  const rows = training ? totalRows(own) : own;
+  // Without rows to count, all microbatches of all replicas weigh the same, unless an earlier stage tells otherwise.
+  return own === 0 ? all(() => equal, 'nothing') : all((m) => sizes[m]! / rows, 'rows');
 }

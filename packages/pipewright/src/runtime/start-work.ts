@@ -55,7 +55,7 @@ export function startWork(
   const totalRows = (rows: number): number => {
     const { refusal: reason, rows: total } = agree({ refusal: null, rows });
     if (reason !== null) throw new StepRefused(toldRank, reason);
-    return holdsLast ? total : rows;
+    return total;
   };
   const replicas = training ? (parallel?.groups ?? []).reduce((product, { size }) => product * size, 1) : 1;
   const preparing: Preparing = { ...starting, totalRows, replicas };

@@ -35,7 +35,7 @@ class Part extends nn.Module {
  *   clip?: number, order?: object, checkpoint?: boolean, bucketCapMb?: number, evaluate?: boolean, divisor?: boolean, plain?: boolean,
  *   wrap?: 'replicate' | 'optimizer' | 'gradients' | 'parameters', replicas?: number, columns?: boolean, units?: boolean,
  *   reshardAfterForward?: boolean, norm?: number | 'inf', keepGrads?: boolean, device?: 'cpu' | 'cuda',
- *   lanes?: 'host' }} Case
+ *   alone?: boolean, lanes?: 'host' }} Case
  */
 
 /** @param {Case} one @param {number} step */
@@ -57,6 +57,9 @@ function partOf({ device = 'cpu' }, index) {
 const meanLoss = (output, target) => nn.functional.mseLoss(output, target);
 /** @param {import('@pipewright/torch').Tensor} output @param {import('@pipewright/torch').Tensor} target */
 const sumLoss = (output, target) => nn.functional.mseLoss(output, target, { reduction: 'sum' });
+
+/** A loss that needs no target. @param {import('@pipewright/torch').Tensor} output */
+const squares = (output) => output.square().mean();
 
 /** @param {Case} one */
 function scheduleOf(one) {
@@ -99,7 +102,11 @@ function plain(one) {
     for (let part = 0; part < one.accumulate; part++) {
       const { x, y } = batchOf(one, step * one.accumulate + part);
       const output = model.forward(x);
-      const loss = one.divisor ? sumLoss(output, y).div(one.rows.reduce((a, b) => a + b, 0) * 3) : meanLoss(output, y);
+      const loss = one.alone
+        ? squares(output)
+        : one.divisor
+          ? sumLoss(output, y).div(one.rows.reduce((a, b) => a + b, 0) * 3)
+          : meanLoss(output, y);
       losses.push(loss.item());
       loss.backward();
     }
@@ -179,7 +186,9 @@ function train(one) {
       checkpoint: one.checkpoint === true,
     });
   });
-  const runtime = new PipelineRuntime(stages, schedule, { lossFn: one.divisor ? sumLoss : meanLoss });
+  const lossFn = one.alone ? squares : one.divisor ? sumLoss : meanLoss;
+  const runtime = new PipelineRuntime(stages, schedule, { lossFn });
+  const isFirst = stages.some(({ stageIndex }) => stageIndex === 0);
   const parameters = stages.flatMap((stage) => stage.module.parameters());
   const optimizer = new optim.AdamW(
     parameters.filter((p) => p.requiresGrad),
@@ -202,8 +211,9 @@ function train(one) {
         const sync = part === one.accumulate - 1;
         /** @type {import('@pipewright/torch').Tensor[]} */
         const given = [];
-        const options = { target: y.at(rows), losses: given, sync, ...(one.divisor && { divisor: total * 3 }) };
-        runtime.step(x.at(rows), options);
+        const target = one.alone ? {} : { target: y.at(rows) };
+        const options = { ...target, losses: given, sync, ...(one.divisor && { divisor: total * 3 }) };
+        runtime.step(...(one.alone && !isFirst ? [] : [x.at(rows)]), options);
         losses.push(...given.map((loss) => loss.item()));
         if (one.evaluate) runtime.eval(x.at(rows), { target: y.at(rows) });
       }

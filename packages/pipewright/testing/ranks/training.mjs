@@ -38,6 +38,7 @@ import { runAsProgram } from './program.mjs';
  * @property {string} [device] where the stages compute
  * @property {boolean} [capture] steps are captured
  * @property {boolean} [varyRows] the second step has more rows than the others
+ * @property {boolean} [alone] the loss needs no target, and only the rank of the first stage is given anything
  * @property {'host'} [lanes] messages go over lanes on the CPU
  * @property {'remembered' | 'announced'} [messageShapes]
  */
@@ -53,6 +54,9 @@ function gradOf({ grad }) {
   if (grad === null) throw new Error('a parameter has no gradient');
   return grad;
 }
+
+/** A loss that needs no target. @param {Tensor} output */
+const squares = (output) => output.square().mean();
 
 /** Names every gradient and weight of the stages of a rank. @param {Stages} stages @param {'grad' | 'weight'} what */
 function collect(stages, what) {
@@ -126,7 +130,7 @@ export function plain(one) {
     }
   const parameters = made.flatMap(({ module }) => module.parameters()).filter((p) => p.requiresGrad);
   const optimizer = new optim.SGD(parameters, { lr: RATE });
-  const lossFn = lossOf(one.model);
+  const lossFn = one.alone ? squares : lossOf(one.model);
   /**
    * Runs all stages on some rows.
    * @param {Pick<Batch, 'x' | 'kwargs'>} rows
@@ -204,7 +208,7 @@ export function train(group, one) {
       one.schedule,
       {
         microbatches: one.microbatches,
-        lossFn: lossOf(one.model, one.scaleGrads),
+        lossFn: one.alone ? squares : lossOf(one.model, one.scaleGrads),
         scaleGrads: one.scaleGrads,
         group,
         capture: one.capture,
@@ -229,6 +233,7 @@ export function train(group, one) {
      * @returns {{ inputs: Tensor[], options: import('pipewright').StepOptions<readonly Tensor[], Tensor, Tensor> }}
      */
     const given = (batch) => {
+      if (one.alone && !one.ready) return { inputs: isFirst ? [batch.x] : [], options: {} };
       if (!one.ready)
         return { inputs: [batch.x], options: { target: batch.target, ...(isLast ? { kwargs: batch.kwargs } : {}) } };
       const sizes = sizesOf(one, batch.x.shape[0] ?? 0);
@@ -238,7 +243,7 @@ export function train(group, one) {
         inputs: [],
         options: {
           ...(isFirst ? { argMbs: cutUp(batch.x, sizes).map((x) => [x]) } : {}),
-          ...(isLast
+          ...(isLast && !one.alone
             ? { targetMbs: cutUp(batch.target, sizes), kwargMbs: sizes.map((_, m) => Object.fromEntries(named(m))) }
             : {}),
         },

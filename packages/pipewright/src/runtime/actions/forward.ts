@@ -4,7 +4,7 @@ import { mapTensors, tensorsIn } from '../../base/tree.ts';
 import { pick } from '../../stage/wiring.ts';
 import type { PlannedAction } from '../row/planned-action.ts';
 import type { StepState } from '../row/step-state.ts';
-import { handOver, unpackValues } from '../transport/values.ts';
+import { handOver, unpackValues, weightIn } from '../transport/values.ts';
 import { takeOutput } from './loss.ts';
 import { release, take } from './messages.ts';
 
@@ -21,7 +21,9 @@ export function takeInputs({ links: { stage, from }, microbatch: m, waits }: Pla
   for (let i = 0; i < from.length; i++) {
     const link = from[i]!;
     if (link.local !== null) continue; // handed over when it was computed
-    const { values, leaves } = unpackValues(take(link.values[m]!, link, waits[i]!, step));
+    const payload = take(link.values[m]!, link, waits[i]!, step);
+    step.learnWeight(m, weightIn(payload));
+    const { values, leaves } = unpackValues(payload);
     stage.setInput(m, link.stage, values, keep(leaves));
   }
 }

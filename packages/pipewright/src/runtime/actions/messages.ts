@@ -38,7 +38,7 @@ export function sendValues({ links: { stage, to }, microbatch: m }: PlannedActio
       );
     step.outgoing[message.index] = undefined;
     step.hasExchanged = true;
-    const payload = packValues(outgoing);
+    const payload = packValues(outgoing, step.weightToTell(m));
     const tensors = (step.training ? recorder?.leaving(payload.tensors) : undefined) ?? payload.tensors;
     transportOf(step).send(message, { ...payload, tensors });
     recorder?.sent(outgoing);

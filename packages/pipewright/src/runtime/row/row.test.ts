@@ -147,7 +147,7 @@ function stepOn(transport: Transport, stages: readonly PipelineStage[], microbat
         sizes: perMicrobatch(1),
       },
       options: { returnOutputs: false },
-      weights: perMicrobatch(1 / microbatches),
+      weights: { values: perMicrobatch(1 / microbatches), from: 'rows', equal: 1 / microbatches },
     },
   );
 }

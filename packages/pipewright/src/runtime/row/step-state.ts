@@ -35,8 +35,16 @@ export interface StepWork {
   readonly training: boolean;
   readonly batch: Microbatches;
   readonly options: StepOptions;
-  /** Weight of each microbatch in the loss. */
-  readonly weights: readonly number[];
+  readonly weights: LossWeights;
+}
+
+/** The weight of each microbatch in the loss. */
+export interface LossWeights {
+  readonly values: readonly number[];
+  /** Where they are from: options, the rows that this rank was given, or nothing, so that all are taken for equal. */
+  readonly from: 'options' | 'rows' | 'nothing';
+  /** What each would be if all were equal. */
+  readonly equal: number;
 }
 
 /** One step on one rank. */
@@ -45,7 +53,9 @@ export class StepState {
   readonly training: boolean;
   readonly batch: Microbatches;
   readonly options: StepOptions;
-  readonly weights: readonly number[];
+  /** Weight of each microbatch in the loss. */
+  readonly weights: number[];
+  private readonly given: LossWeights;
   /** By microbatch, on the rank with the last stage. */
   readonly losses: (Tensor | undefined)[];
   readonly outputs: unknown[] = [];
@@ -66,8 +76,20 @@ export class StepState {
     this.training = training;
     this.batch = batch;
     this.options = options;
-    this.weights = weights;
-    this.losses = new Array<Tensor | undefined>(weights.length);
+    this.given = weights;
+    this.weights = [...weights.values];
+    this.losses = new Array<Tensor | undefined>(this.weights.length);
+  }
+
+  /** The weight of a microbatch as an earlier stage tells it, for ranks that were given no rows. */
+  learnWeight(m: number, weight: number | undefined): void {
+    if (weight !== undefined && this.given.from === 'nothing') this.weights[m] = weight;
+  }
+
+  /** The weight of a microbatch that later stages cannot know: undefined where it is what they take it for. */
+  weightToTell(m: number): number | undefined {
+    const weight = this.weights[m];
+    return this.training && this.given.from !== 'options' && weight !== this.given.equal ? weight : undefined;
   }
 
   /** The mean of the losses; null where there are none. */

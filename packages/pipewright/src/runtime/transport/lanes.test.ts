@@ -12,6 +12,7 @@ const variations = [
   { model: 'frozen', varyRows: true },
   { model: 'tree', evaluate: true },
   { model: 'named', ready: true, evaluate: true },
+  { model: 'mlp', ready: true, varyRows: true, alone: true },
 ] as const;
 
 test.each([2, 4])('%i ranks over lanes equal plain training, under every schedule', async (ranks) => {

@@ -15,6 +15,8 @@ interface Header {
   readonly leaves: string;
   /** The other values, in order. */
   readonly values: readonly distributed.Json[];
+  /** The weight of the microbatch in the loss, where it is not that of all others. */
+  readonly weight?: number | undefined;
 }
 
 /** Values as they arrive: fresh leaves of the autograd graph. */
@@ -24,10 +26,10 @@ export interface Arrival {
   readonly leaves: Tensor[];
 }
 
-/** The message that carries values to another stage. */
-export function packValues(values: readonly unknown[]): Payload {
+/** The message that carries values to another stage, and the weight of their microbatch where its receiver cannot know it. */
+export function packValues(values: readonly unknown[], weight?: number): Payload {
   const [only] = values;
-  if (values.length === 1 && only instanceof Tensor && only.requiresGrad === isGradEnabled())
+  if (weight === undefined && values.length === 1 && only instanceof Tensor && only.requiresGrad === isGradEnabled())
     return { tensors: [only] };
   const { leaves, spec } = flatten(values);
   const tensors: Tensor[] = [];
@@ -42,13 +44,18 @@ export function packValues(values: readonly unknown[]): Payload {
       characters += 's';
     }
   }
-  const header: Header = { spec, leaves: characters, values: others };
+  const header: Header = { spec, leaves: characters, values: others, ...(weight === undefined ? {} : { weight }) };
   return { tensors, header: header as unknown as distributed.Json };
 }
 
 /** Whether a header has values that may be others in every step, and not only the structure of the message. */
 export function hasValues(header: distributed.Json | undefined): boolean {
   return header !== undefined && (header as unknown as Header).values.length > 0;
+}
+
+/** The weight of the microbatch that a message says; undefined where it says none. */
+export function weightIn({ header }: Payload): number | undefined {
+  return header === undefined ? undefined : (header as unknown as Header).weight;
 }
 
 /** The values of a message that `packValues` made. */
