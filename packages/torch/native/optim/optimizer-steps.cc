@@ -54,6 +54,13 @@ double epsilon_of(at::ScalarType type) {
   }
 }
 
+// libtorch's fused kernels leave the counters alone by which a backward notices that a tensor it needs was changed.
+void count_change(const Tensors& params) {
+  for (const at::Tensor& param : params) {
+    if (!param.is_inference()) param.unsafeGetTensorImpl()->bump_version();
+  }
+}
+
 }  // namespace
 
 // lr, momentum, dampening, weight decay, nesterov, maximize; slots: momentum buffer if there is momentum
@@ -90,6 +97,7 @@ PW_ENTRY(sgd_step, 3) {
     else
       at::_fused_sgd_(params[later], grads[later], buffers[later], n[number::weight_decay], n[number::momentum],
           n[number::lr], n[number::dampening], nesterov, maximize, later == 0);
+    count_change(params[later]);
   }
   return undefined(args.napi);
 }
@@ -120,6 +128,7 @@ PW_ENTRY(adam_step, 3) {
     at::_fused_adam_(a.params, a.grads, a.state[1], a.state[2], largest, a.state[0], n[number::lr], n[number::betas_0],
         n[number::betas_1], n[number::weight_decay], n[number::eps], amsgrad, maximize);
   }
+  count_change(a.params);
   return undefined(args.napi);
 }
 
@@ -136,6 +145,7 @@ PW_ENTRY(adagrad_step, 3) {
     at::_foreach_add_(a.state[0], 1);
     at::_fused_adagrad_(a.params, a.grads, a.state[1], a.state[0], step.lr(), n[number::lr_decay],
         n[number::weight_decay], n[number::eps], maximize);
+    count_change(a.params);
     return undefined(args.napi);
   }
   const double lr = step.lr();

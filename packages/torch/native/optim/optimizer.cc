@@ -125,7 +125,7 @@ PW_ENTRY(clip_grad_norm, 3) {
   Tensors norms;
   for (auto& group : groups) {
     for (at::Tensor& norm : at::_foreach_norm(group.second, order))
-      norms.push_back(groups.size() == 1 ? std::move(norm) : norm.to(first.options()));
+      norms.push_back(groups.size() == 1 ? std::move(norm) : norm.to(first.device()));
   }
   at::Tensor total = at::linalg_vector_norm(at::stack(norms), order);
   const at::Tensor factor = total.add(1e-6).reciprocal_().mul_(largest).clamp_max_(1);

@@ -301,10 +301,12 @@ export class GradScaler {
                 'GradScaler: a gradient is float16, so its scaled value may have been infinite in the optimizer already; keep parameters in float32 and use autocast',
               );
             }
+            const values =
+              gradient.layout === 'sparse_coo' ? (callOp('aten::_values', [gradient]) as Tensor) : gradient;
             const kind = `${gradient.device} ${gradient.dtype.name}`;
             const list = byKind.get(kind);
-            if (list === undefined) byKind.set(kind, [gradient]);
-            else list.push(gradient);
+            if (list === undefined) byKind.set(kind, [values]);
+            else list.push(values);
           }
         }
         for (const list of byKind.values()) {

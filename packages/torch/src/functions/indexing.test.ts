@@ -11,6 +11,7 @@ import {
   type Tensor,
   TorchError,
   tensor,
+  zeros,
 } from '../index.ts';
 
 // A plain model: an array in row-major order with its shape.
@@ -226,4 +227,10 @@ test.each([
 
 test('int64 positions come from any integer type', () => {
   expect(count([3]).at(tensor([2, 1], { dtype: 'int32' })).dtype).toBe(int64);
+});
+
+test('a value for a mask may have leading dimensions of one', () => {
+  const x = zeros([2, 3]);
+  x.set_([tensor([[true, false, true], [false, false, true]])], tensor([[1.5, 2, 3]])); // biome-ignore format: rows
+  expect(x.toArray()).toEqual([[1.5, 0, 2], [0, 0, 3]]); // biome-ignore format: rows
 });

@@ -82,7 +82,9 @@ function putAt(target: Tensor, items: readonly Index[], value: Tensor | Scalar):
   const { view, picks } = locate(target, items);
   if (picks !== null) {
     const values =
-      value instanceof Tensor ? value : makeTensor(scalarData(value), { dtype: target.dtype, device: target.device });
+      value instanceof Tensor
+        ? dropLeadingOnes(value, 0)
+        : makeTensor(scalarData(value), { dtype: target.dtype, device: target.device });
     callBound(indexPut, [view, picks, values]);
   } else if (value instanceof Tensor) {
     callBound(copy, [view, dropLeadingOnes(value, view.dim())]);

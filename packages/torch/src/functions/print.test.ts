@@ -50,3 +50,12 @@ test('says how a tensor was made, and that it is gone', () => {
   expect(String(x)).toBe('tensor(<disposed>)');
   expect(zeros([2, 3], { device: 'meta' }).toString()).toBe("tensor(..., device='meta', size=(2, 3))");
 });
+
+test('numbers exactly between two are printed with an even last digit, and types wrap where PyTorch wraps them', () => {
+  expect(String(tensor([-37.90625, 0.5]))).toBe('tensor([-37.9062,   0.5000])');
+  expect(String(tensor([0.03125, 0.09375]))).toBe('tensor([0.0312, 0.0938])');
+  const values = Array.from({ length: 22 }, (_, i) => 100 + i);
+  expect(String(tensor(values, { dtype: 'int32' }))).toBe(
+    'tensor([100, 101, 102, 103, 104, 105, 106, 107, 108, 109, 110, 111, 112, 113,\n        114, 115, 116, 117, 118, 119, 120, 121], dtype=torch.int32)',
+  );
+});

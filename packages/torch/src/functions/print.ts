@@ -100,7 +100,7 @@ function nodeName(source: Tensor): string {
 
 function joinSuffixes(start: string, suffixes: readonly string[], indent: number): string {
   let text = start;
-  let lineLength = text.length - text.lastIndexOf('\n') - 1;
+  let lineLength = text.length - text.lastIndexOf('\n') + 1; // PyTorch counts two more
   for (const suffix of suffixes) {
     text += ',';
     lineLength += 1;
@@ -215,13 +215,26 @@ function floatText(values: readonly number[]): (value: number) => string {
     if (scientific && sizes.length > 0) return exponent(value, precision);
     const negativeZero = Object.is(value, -0) ? '-' : '';
     if (whole) return `${negativeZero}${value.toFixed(0)}.`;
-    return negativeZero + value.toFixed(precision);
+    return negativeZero + rounded(precision, (places) => value.toFixed(places));
   };
+}
+
+/** Digits behind the point that tell whether a number is exactly between two shorter ones. */
+const exactPlaces = 40;
+
+/** The text of a number with so many digits behind the point; where it is exactly between two such numbers, the one with an even last digit. */
+function rounded(precision: number, digits: (places: number) => string): string {
+  const exact = digits(Math.min(100, precision + exactPlaces));
+  const end = exact.length - Math.min(100 - precision, exactPlaces);
+  const kept = exact.slice(0, end).replace(/\.$/, '');
+  const isTie = /^50*$/.test(exact.slice(end));
+  return isTie && Number(kept.at(-1)) % 2 === 0 ? kept : digits(precision);
 }
 
 /** `1.0000e-05`: at least two digits in the exponent. */
 function exponent(value: number, precision: number): string {
-  const [digits = '', power = '0'] = value.toExponential(precision).split('e');
+  const [, power = '0'] = value.toExponential(precision).split('e');
+  const digits = rounded(precision, (places) => value.toExponential(places).split('e')[0] ?? '');
   const sign = power.startsWith('-') ? '-' : '+';
   return `${Object.is(value, -0) ? '-' : ''}${digits}e${sign}${power.replace(/^[+-]/, '').padStart(2, '0')}`;
 }

@@ -62,6 +62,22 @@ export function addHook<K extends keyof HookLists>(
   return { remove, [Symbol.dispose]: remove };
 }
 
+/** The hooks of a module for a copy of it; null where there are none. */
+export function copyHooks(hooks: Hooks | null, copy: Module): Hooks | null {
+  if (hooks === null || count(hooks) === 0) return null;
+  const { forwardPre, forward, backward, backwardPre, original } = hooks;
+  if (original !== undefined) Object.defineProperty(copy, 'forward', original);
+  const made: Hooks = {
+    forwardPre: [...forwardPre],
+    forward: [...forward],
+    backward: [...backward],
+    backwardPre: [...backwardPre],
+    original: undefined,
+  };
+  wrap(copy, made);
+  return made;
+}
+
 function count(hooks: Hooks): number {
   return hooks.forwardPre.length + hooks.forward.length + hooks.backward.length + hooks.backwardPre.length;
 }
@@ -136,13 +152,14 @@ function asGrads(changed: Grads | Tensor | void, before: Grads): Grads {
 /** One call of a module with backward hooks: gradients of its outputs come first, then those of its inputs. */
 class BackwardWatch {
   private readonly module: Module;
-  private readonly hooks: Hooks;
+  /** The hooks that there were when the module was called: one that is taken away later still runs. */
+  private readonly hooks: Pick<Hooks, 'backward' | 'backwardPre'>;
   private inputs: readonly unknown[] = [];
   private gradOutputs: Grads = [];
 
   constructor(module: Module, hooks: Hooks) {
     this.module = module;
-    this.hooks = hooks;
+    this.hooks = { backward: [...hooks.backward], backwardPre: [...hooks.backwardPre] };
   }
 
   enter(inputs: unknown[]): unknown[] {
@@ -154,7 +171,7 @@ class BackwardWatch {
     const outputs = Array.isArray(output) ? (output as unknown[]) : [output];
     const passed = pass(outputs, (grads) => {
       let changed = grads;
-      for (const hook of [...this.hooks.backwardPre]) changed = asGrads(hook(this.module, changed), changed);
+      for (const hook of this.hooks.backwardPre) changed = asGrads(hook(this.module, changed), changed);
       this.gradOutputs = changed.map((grad) => (grad === null ? null : unscoped(() => grad.alias()))); // this callback's scope ends before the other's begins
       const reachesInputs = this.inputs.some((input) => input instanceof Tensor && input.requiresGrad);
       if (!reachesInputs) this.report(this.inputs.map(() => null));
@@ -165,8 +182,7 @@ class BackwardWatch {
 
   private report(gradInputs: Grads): Grads {
     let changed = gradInputs;
-    for (const hook of [...this.hooks.backward])
-      changed = asGrads(hook(this.module, changed, this.gradOutputs), changed);
+    for (const hook of this.hooks.backward) changed = asGrads(hook(this.module, changed, this.gradOutputs), changed);
     for (const grad of this.gradOutputs) grad?.dispose();
     return changed;
   }

@@ -348,15 +348,46 @@ describe('hooks', () => {
     expect(seen).toEqual([[null], [1]]);
   });
 
-  test('a clone has no hooks', () => {
+  test('a backward hook that is removed after the forward still runs', () => {
+    const layer = new nn.Linear(1, 1, { bias: false });
+    layer.loadStateDict({ weight: tensor([[2]], { dtype: float32 }) });
+    const hook = layer.registerFullBackwardHook((_, gradInputs) => gradInputs.map((grad) => grad?.mul(100) ?? null));
+    const x = ones([1, 1]).requiresGrad_();
+    const y = layer.forward(x);
+    hook.remove();
+    y.sum().backward();
+    expect(x.grad?.item()).toBe(200);
+  });
+
+  test('a clone has the same hooks, as a deep copy in PyTorch; those of one are removed from that one', () => {
     const layer = new nn.ReLU();
-    layer.registerForwardHook(() => ones([1]));
-    expect(
-      layer
-        .clone()
-        .forward(zeros([2]))
-        .toArray(),
-    ).toEqual([0, 0]);
+    const hook = layer.registerForwardHook((_, __, output) => (output as Tensor).add(1));
+    const model = new nn.Sequential(layer).clone();
+    const run = (module: nn.ReLU | nn.Sequential): unknown => (module.forward(zeros([1])) as Tensor).item();
+    expect([run(layer), run(model)]).toEqual([1, 1]);
+    hook.remove();
+    expect([run(layer), run(model)]).toEqual([0, 1]);
+    expect(run(layer.clone())).toBe(0);
+  });
+});
+
+describe('layout and types', () => {
+  test('a memory format is for the tensors that have its dimensions', () => {
+    const model = new nn.Sequential(new nn.Conv2d(2, 3, 3), new nn.Linear(2, 2)).to({ memoryFormat: 'channels_last' });
+    const strides = model.parameters().map((parameter) => parameter.stride());
+    expect(strides).toEqual([[18, 1, 6, 2], [1], [2, 1], [1]]); // biome-ignore format: one line
+  });
+
+  test('a parameter that gets memory of another type has no gradient of the old one', () => {
+    const layer = new nn.Linear(2, 1);
+    layer
+      .forward(ones([1, 2]))
+      .sum()
+      .backward();
+    const state = { weight: ones([1, 2]), bias: zeros([1], { dtype: float64 }) };
+    layer.loadStateDict(state, { assign: true });
+    expect([layer.weight.grad === null, layer.bias!.grad === null]).toEqual([false, true]);
+    expect(layer.bias!.dtype).toBe(float64);
   });
 });
 

@@ -23,6 +23,7 @@ import {
   addHook,
   type BackwardHook,
   type BackwardPreHook,
+  copyHooks,
   type ForwardHook,
   type ForwardPreHook,
   type HookHandle,
@@ -325,7 +326,11 @@ export abstract class Module {
     if (type !== undefined && !type.isFloatingPoint && !type.isComplex)
       throw new TorchError('DTYPE', `to: a module's type is floating point or complex, got ${type.name}`);
     return this.transform((tensor) =>
-      tensor.to({ ...options, dtype: tensor.isFloatingPoint() || tensor.isComplex() ? type : undefined }),
+      tensor.to({
+        ...options,
+        dtype: tensor.isFloatingPoint() || tensor.isComplex() ? type : undefined,
+        memoryFormat: formatFor(tensor, options.memoryFormat),
+      }),
     );
   }
 
@@ -481,6 +486,12 @@ function replace(tensor: Parameter | Buffer, by: Tensor): void {
   else tensor.setData(by);
 }
 
+/** A memory format for tensors of other dimensions leaves a tensor as it is laid out. */
+function formatFor(tensor: Tensor, format: ToOptions['memoryFormat']): ToOptions['memoryFormat'] {
+  const dims = format === 'channels_last' ? 4 : format === 'channels_last_3d' ? 5 : tensor.dim();
+  return tensor.dim() === dims ? format : undefined;
+}
+
 function notFound(module: Module, what: string, name: string, known: readonly string[]): TorchError {
   return new TorchError(
     'NOT_FOUND',
@@ -500,7 +511,8 @@ function copyModule(module: Module, copies: Map<object, object>): Module {
   const made = Object.create(Object.getPrototypeOf(module) as object) as Module;
   copies.set(module, made);
   for (const [key, value] of Object.entries(module))
-    Reflect.set(made, key, key === 'hooks' ? null : copyValue(value, copies));
+    if (key !== 'hooks') Reflect.set(made, key, copyValue(value, copies));
+  Reflect.set(made, 'hooks', copyHooks(Reflect.get(module, 'hooks') as Hooks | null, made));
   return made;
 }
 

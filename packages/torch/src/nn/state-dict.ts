@@ -84,6 +84,7 @@ function misfit(name: string, tensor: Tensor, value: unknown): string[] {
 }
 
 function assign(tensor: Parameter | Buffer, value: Tensor): void {
+  if (tensor.dtype !== value.dtype || tensor.device !== value.device) tensor.grad = null; // it would be of another kind
   if (tensor.device === value.device) tensor.setData(value);
   else tensor.become(value);
 }

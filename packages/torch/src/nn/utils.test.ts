@@ -125,3 +125,20 @@ describe('packed sequences', () => {
     }
   });
 });
+
+test('the norm of gradients of several types is that of the widest, whichever comes first', () => {
+  const make = (dtype: 'float16' | 'float32' | 'bfloat16', value: number): nn.Parameter => {
+    const parameter = new nn.Parameter(zeros([1], { dtype }));
+    parameter.grad = tensor([value], { dtype });
+    return parameter;
+  };
+  for (const first of ['float16', 'bfloat16'] as const)
+    for (const turn of [false, true]) {
+      const parameters = [make(first, 1), make('float32', 70000)];
+      const norm = nn.utils.clipGradNorm_(turn ? parameters.toReversed() : parameters, 1);
+      expect(norm.dtype.name).toBe('float32');
+      expect(norm.item()).toBe(70000);
+      expect(parameters[0]!.grad!.item()).toBeCloseTo(1 / 70000, 7);
+      expect(parameters[1]!.grad!.item()).toBeCloseTo(1, 6);
+    }
+});

@@ -123,3 +123,19 @@ test('gradients are dropped, or made zero', () => {
 test.each([undefined, null, 3, 'weight', {}])('parameters that are %o are refused', (parameters) => {
   expect(() => new optim.SGD(parameters as never)).toThrow(expect.objectContaining({ code: 'BAD_ARGUMENT' }));
 });
+
+test.each([
+  ['SGD', optim.SGD],
+  ['Adam', optim.Adam],
+  ['AdamW', optim.AdamW],
+  ['Adagrad', optim.Adagrad],
+] as const)('%s: a backward through weights that a step has changed since is refused', (_, Type) => {
+  const weight = new nn.Parameter(ones([2]));
+  const x = tensor([1, 2], { dtype: float32 }).requiresGrad_();
+  const loss = x.mul(weight).sum();
+  loss.backward(null, { retainGraph: true });
+  const before = weight.version;
+  new Type([weight], { lr: 0.5 }).step();
+  expect(weight.version).toBeGreaterThan(before);
+  expect(() => loss.backward()).toThrow(/modified by an inplace operation/);
+});

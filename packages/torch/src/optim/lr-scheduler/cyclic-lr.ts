@@ -59,11 +59,7 @@ export class CyclicLR extends LRScheduler {
     });
     super(optimizer, given.lastEpoch);
     const low = numberPerGroup('CyclicLR: baseLr', optimizer, baseLr);
-    if (given.lastEpoch === -1)
-      optimizer.paramGroups.forEach((group, i) => {
-        setRate(group, low[i]!);
-        group.initialLr = low[i]!;
-      });
+    if (given.lastEpoch === -1) optimizer.paramGroups.forEach((group, i) => setRate(group, low[i]!));
     this.maxLrs = numberPerGroup('CyclicLR: maxLr', optimizer, maxLr);
     const down = given.stepSizeDown ?? given.stepSizeUp;
     this.totalSize = given.stepSizeUp + down;
@@ -87,6 +83,7 @@ export class CyclicLR extends LRScheduler {
     if (given.cycleMomentum && given.lastEpoch === -1)
       this.maxMomentums.forEach((momentum, i) => setMomentum(optimizer, i, momentum));
     this.begin();
+    this.baseLrs = low; // the rate that the optimizer began with is left to other schedules
   }
 
   protected getLr(): number[] {

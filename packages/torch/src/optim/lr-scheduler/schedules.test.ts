@@ -204,3 +204,20 @@ test('what makes no sense is refused', () => {
   expect(() => new optim.CosineAnnealingLR(optimizer, 0)).toThrow(/tMax is 0; give a number above 0/);
   expect(() => new optim.ExponentialLR(optimizer, Number.NaN)).toThrow(/gamma is NaN; give a number/);
 });
+
+test('a cycle after another schedule leaves it the rate that the optimizer began with', () => {
+  const optimizer = new optim.SGD([ones([1])], { lr: 0.1 });
+  const { LinearLR, CyclicLR, SequentialLR } = optim;
+  const warm = new LinearLR(optimizer, { startFactor: 0.25, totalIters: 4 });
+  const cycle = new CyclicLR(optimizer, 0.01, 0.1, { stepSizeUp: 2, cycleMomentum: false });
+  const schedule = new SequentialLR(optimizer, [warm, cycle], [3]);
+  const rates = Array.from({ length: 9 }, () => {
+    const rate = optimizer.paramGroups[0]!.lr;
+    optimizer.step();
+    schedule.step();
+    return rate;
+  });
+  // PyTorch's.
+  const wanted = [0.025, 0.04375, 0.0625, 0.01, 0.055, 0.1, 0.055, 0.01, 0.055];
+  rates.forEach((rate, i) => expect(rate).toBeCloseTo(wanted[i]!, 12));
+});
