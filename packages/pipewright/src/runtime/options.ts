@@ -32,7 +32,7 @@ export type LossFunction<Output = Tensor, Target = Tensor, LossOptions = object 
 export interface RuntimeOptions<Target = Tensor, Output = Tensor, LossOptions = object | undefined> {
   /** Number of microbatches; needed where the schedule is given by name. */
   readonly microbatches?: number | undefined;
-  /** The loss of one microbatch: a function or a module. Without it there is no backward. */
+  /** The loss of one microbatch: a function or a module, on all ranks or on none. Without it there is no backward. */
   readonly lossFn?: LossFunction<Output, Target, LossOptions> | undefined;
   /** The ranks. Default: the stages' group, or the default group. */
   readonly group?: distributed.ProcessGroup | undefined;

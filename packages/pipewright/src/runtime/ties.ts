@@ -7,6 +7,7 @@ import type { Schedule } from '@pipewright/schedule';
 import { type nn, noGrad, scope, type Tensor, unscoped } from '@pipewright/torch';
 import { PipelineError } from '../base/errors.ts';
 import { tieTags } from '../base/tags.ts';
+import { shardOf } from '../parallel/shard.ts';
 import type { PipelineStage } from '../stage/pipeline-stage.ts';
 import type { StageDescription } from '../stage/wiring.ts';
 import { rankStatus } from '../status/rank-status.ts';
@@ -29,6 +30,22 @@ interface TieGroup {
   readonly name: string;
   readonly holders: readonly Holder[];
   readonly tags: ReturnType<typeof tieTags>;
+}
+
+/** A copy of a tied parameter, as the other ranks must know it. Plain JSON. */
+export interface TiedCopy {
+  /** Its name in the stage. */
+  readonly path: string;
+  /** The name of the tie. */
+  readonly name: string;
+  readonly dtype: string;
+  /** What this rank holds: shards are summed with their counterparts. */
+  readonly shape: readonly number[];
+  /** Which part of the whole this rank holds; null where it holds all of it. */
+  readonly cut: { readonly globalShape: readonly number[]; readonly dim: number; readonly offset: number } | null;
+  readonly frozen: boolean;
+  /** The same number for all copies of a rank that are one tensor. */
+  readonly tensor: number;
 }
 
 /** The pipeline that ties belong to, seen from one rank. */
@@ -188,14 +205,8 @@ export class Ties {
         else
           for (const rank of new Set(tie.holders.map((holder) => holder.rank)))
             if (rank !== this.rank) this.send(rank, tie.tags.gather, [value.clone()]);
-        for (const { parameter, stage } of tie.holders) {
-          if (parameter === null || parameter === value) continue;
-          if (parameter.shape.join() !== value.shape.join() || parameter.dtype !== value.dtype)
-            throw new PipelineError(
-              'TIE_MISMATCH',
-              `the tied parameter '${tie.name}' is ${value.dtype.name}[${value.shape.join(', ')}] on stage ${owner.stage} and ${parameter.dtype.name}[${parameter.shape.join(', ')}] on stage ${stage}; tie parameters of one shape`,
-            );
-          parameter.copy_(value);
+        for (const { parameter } of tie.holders) {
+          if (parameter !== null && parameter !== value) parameter.copy_(value); // of one shape and type: all have agreed
         }
       }),
     );
@@ -213,9 +224,24 @@ export class Ties {
   }
 }
 
-/** Names of the ties whose copies on a stage are frozen. */
-export function frozenTies({ module, ties }: PipelineStage): string[] {
-  return Object.entries(ties).flatMap(([path, name]) => (module.getParameter(path).requiresGrad ? [] : [name]));
+/** The tied copies of each stage of a rank, as the other ranks must know them. */
+export function tiedCopies(stages: readonly PipelineStage[]): TiedCopy[][] {
+  const tensors = new Map<Tensor, number>();
+  return stages.map(({ module, ties }) =>
+    Object.entries(ties).map(([path, name]): TiedCopy => {
+      const parameter = module.getParameter(path);
+      const shard = shardOf(parameter);
+      if (!tensors.has(parameter)) tensors.set(parameter, tensors.size);
+      return {
+        ...{ path, name, dtype: parameter.dtype.name, shape: parameter.shape, frozen: !parameter.requiresGrad },
+        cut:
+          shard === null || shard.group.size === 1
+            ? null
+            : { globalShape: shard.globalShape, dim: shard.dim, offset: shard.offset },
+        tensor: tensors.get(parameter)!,
+      };
+    }),
+  );
 }
 
 /** Says that copies of a tied parameter are not learned alike. */
