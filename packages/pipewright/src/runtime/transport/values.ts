@@ -48,7 +48,7 @@ export function packValues(values: readonly unknown[]): Payload {
 
 /** Whether a header has values that may be others in every step, and not only the structure of the message. */
 export function hasValues(header: distributed.Json | undefined): boolean {
-  return header !== undefined && (header as unknown as Header).values.length > 0;
+  return ((header as unknown as Partial<Header> | undefined)?.values ?? []).length > 0;
 }
 
 /** The values of a message that `packValues` made. */
