@@ -310,6 +310,12 @@ export function splitInput(where: string, input: readonly Value[]): [readonly Va
   return [args, options];
 }
 
+/** What of wrong options decides which messages there are: the other ranks, whose options are right, expect them. */
+export function callOptions(given: unknown): StepOptions {
+  const { returnOutputs, sync } = isPlainObject(given) ? (given as StepOptions) : {};
+  return { ...(returnOutputs === 'everywhere' && { returnOutputs }), ...(sync === false && { sync }) };
+}
+
 /** Where stages compute: the GPU of their parameters, if they are on one. */
 export function deviceOf(stages: readonly PipelineStage[]): string {
   const devices = stages.flatMap(({ module }) => module.parameters().map((parameter) => String(parameter.device)));

@@ -158,13 +158,16 @@ describe('a copy that is frozen on one stage only', () => {
       ]);
   });
 
-  test.each([0, 1])('is refused in the step after it was frozen, on all ranks that hold one: stage %i', async (stage) => {
-    const ranks = await casesOnThreads<Step[]>(program, 2, [`frozen on stage ${stage} later`]);
-    for (const [steps] of ranks) {
-      expect(steps!.map(({ code }) => code)).toEqual([null, 'TIE_MISMATCH', 'BROKEN']);
-      expect(steps![1]!.message).toContain(frozen(stage, `stage ${1 - stage}`));
-    }
-  });
+  test.each([0, 1])(
+    'is refused in the step after it was frozen, on all ranks that hold one: stage %i',
+    async (stage) => {
+      const ranks = await casesOnThreads<Step[]>(program, 2, [`frozen on stage ${stage} later`]);
+      for (const [steps] of ranks) {
+        expect(steps!.map(({ code }) => code)).toEqual([null, 'TIE_MISMATCH', 'BROKEN']);
+        expect(steps![1]!.message).toContain(frozen(stage, `stage ${1 - stage}`));
+      }
+    },
+  );
 
   test('is refused on one rank before anything runs', () => {
     const { runtime, modules } = make(layers(2), 'LoopedBFS', {}, tied);
