@@ -378,7 +378,7 @@ export class PipelineRuntime<
     const agreement = this.agree({ args, options }, training, call);
     if (training) this.forgetLosses(options.sync !== false);
     try {
-      const { outputs, losses } =
+      const { outputs, losses, failure } =
         training && this.options.capture === true && options.onOutput === undefined
           ? this.captureSteps().run({ args, options }, run, agreement)
           : run({ args, options });
@@ -387,6 +387,8 @@ export class PipelineRuntime<
       options.losses?.splice(0, options.losses.length, ...losses);
       for (const loss of options.losses === undefined ? losses : []) loss.dispose();
       if (training && this.options.random !== undefined) this.options.random.step++;
+      // All but the outputs is done, as on the ranks that have none: they go on with the next step.
+      if (failure !== null) throw failure;
       return outputs as Output | undefined;
     } finally {
       this.steps++;
@@ -505,12 +507,17 @@ export class PipelineRuntime<
     const { schedule, rank, transport, options } = this;
     const losses = [...(step.options.losses ?? []), ...step.losses.filter((loss) => loss !== undefined)];
     if (refused !== null) for (const stage of this.stages) stage.clearRuntimeStates();
-    const outputs = stepOutputs(where, step, {
-      ...{ schedule, rank, transport, spec: options.outputMergeSpec },
-      refused: refused === null ? null : { error: refused, reason: this.reasonOf(refused) },
-      giveUp: (error) => this.giveUp(error),
-    });
-    return { outputs, losses };
+    try {
+      const outputs = stepOutputs(where, step, {
+        ...{ schedule, rank, transport, spec: options.outputMergeSpec },
+        refused: refused === null ? null : { error: refused, reason: this.reasonOf(refused) },
+        giveUp: (error) => this.giveUp(error),
+      });
+      return { outputs, losses, failure: null };
+    } catch (failure) {
+      if (refused !== null) throw failure;
+      return { outputs: undefined, losses, failure };
+    }
   }
 }
 

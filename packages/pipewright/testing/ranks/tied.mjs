@@ -2,6 +2,7 @@
 /** @file Ranks of a pipeline of two stages that share a parameter, and something happens to one of its copies between steps. */
 import { distributed, manualSeed, nn, ones, randn, scope } from '@pipewright/torch';
 import { PipelineError, PipelineRuntime, PipelineStage } from 'pipewright';
+import { withHostLanes } from '../host-lanes.mjs';
 import { runAsProgram } from './program.mjs';
 
 /** @typedef {import('@pipewright/torch').Tensor} Tensor */
@@ -40,8 +41,10 @@ const events = {
   'frozen on stage 1 later': (module, rank, step) => void module.weight.requiresGrad_(rank !== 1 || step === 0),
 };
 
-/** One case. @param {distributed.ProcessGroup} group @param {string} event */
-function train(group, event) {
+/** One case; with `, over lanes` behind the event, over lanes. @param {distributed.ProcessGroup} given @param {string} text */
+function train(given, text) {
+  const [event = '', way] = text.split(', ');
+  const group = way === 'over lanes' ? withHostLanes(given) : given;
   const happen = events[event];
   if (happen === undefined) throw new Error(`no event '${event}'`);
   return scope(() => {

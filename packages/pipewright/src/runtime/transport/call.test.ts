@@ -8,7 +8,6 @@ interface Result {
   readonly code: string | null;
   readonly message: string;
   readonly outputs: number[][] | null;
-  readonly grad?: number[][] | null;
 }
 
 const program = new URL('../../../testing/ranks/calls.mjs', import.meta.url);
