@@ -140,6 +140,7 @@ describe('a copy that is frozen on one stage only', () => {
       'frozen on stage 0 at first',
       'frozen on stage 1 at first',
       'frozen on all stages later',
+      'frozen on all stages later, over lanes',
     ]);
     for (const stage of [0, 1])
       for (const cases of ranks) {
@@ -149,7 +150,9 @@ describe('a copy that is frozen on one stage only', () => {
         expect(first!.grad).toBeNull();
         for (const { code, grad } of rest) expect([code, grad]).toEqual([null, ranks[0]![stage]![1]!.grad]);
       }
-    const everywhere = ranks.map((cases) => cases[2]!.map(({ code, grad }) => [code, grad === null]));
+    const everywhere = ranks.flatMap((cases) =>
+      cases.slice(2).map((steps) => steps.map(({ code, grad }) => [code, grad === null])),
+    );
     for (const steps of everywhere)
       expect(steps).toEqual([
         [null, false],
@@ -158,16 +161,18 @@ describe('a copy that is frozen on one stage only', () => {
       ]);
   });
 
-  test.each([0, 1])(
-    'is refused in the step after it was frozen, on all ranks that hold one: stage %i',
-    async (stage) => {
-      const ranks = await casesOnThreads<Step[]>(program, 2, [`frozen on stage ${stage} later`]);
-      for (const [steps] of ranks) {
-        expect(steps!.map(({ code }) => code)).toEqual([null, 'TIE_MISMATCH', 'BROKEN']);
-        expect(steps![1]!.message).toContain(frozen(stage, `stage ${1 - stage}`));
-      }
-    },
-  );
+  test.each([
+    [0, ''],
+    [1, ''],
+    [0, ', over lanes'],
+    [1, ', over lanes'],
+  ])('is refused in the step after it was frozen, on all ranks that hold one: stage %i%s', async (stage, way) => {
+    const ranks = await casesOnThreads<Step[]>(program, 2, [`frozen on stage ${stage} later${way}`]);
+    for (const [steps] of ranks) {
+      expect(steps!.map(({ code }) => code)).toEqual([null, 'TIE_MISMATCH', 'BROKEN']);
+      expect(steps![1]!.message).toContain(frozen(stage, `stage ${1 - stage}`));
+    }
+  });
 
   test('is refused on one rank before anything runs', () => {
     const { runtime, modules } = make(layers(2), 'LoopedBFS', {}, tied);
