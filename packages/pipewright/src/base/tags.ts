@@ -1,10 +1,13 @@
 /**
  * @file Tags of messages between ranks: every message that may be under way at the same time has one of its own. Activations
- * and gradients have the lowest, then recordings, then tied parameters, then the copies by which lost ranks are replaced.
+ * and gradients have the lowest, then recordings, then tied parameters. All of these stay below `STEP_TAGS`: what a step sends
+ * has a multiple of it added, for which step it is and of what kind. Above are the copies by which lost ranks are replaced.
  */
 
 /** Tags of one microbatch along one edge: forward and backward. */
 const PER_MICROBATCH = 2;
+/** Tags of messages within a step are smaller. */
+export const STEP_TAGS: number = 2 ** 32;
 /** The tag of recordings. */
 export const RECORDING_TAG = 0xe000_0000;
 /** The first tag of tied parameters. */

@@ -3,12 +3,14 @@ import type { Schedule } from '@pipewright/schedule';
 import type { distributed } from '@pipewright/torch';
 import { PipelineError } from '../base/errors.ts';
 import type { StageDescription } from '../stage/wiring.ts';
-import { frozenText } from './ties.ts';
+import { frozenText, type TiedCopy } from './ties.ts';
 
 /** A stage, as its rank describes it to the others. Plain JSON. */
 export interface AgreedStage extends StageDescription {
-  /** Names of the ties whose copies on the stage are frozen; left out where nothing is learned. */
-  readonly frozenTies?: readonly string[] | undefined;
+  /** What of its parameters is tied. */
+  readonly tied: readonly TiedCopy[];
+  /** Whether its rank has a `lossFn`, so that its steps have backwards. */
+  readonly learns: boolean;
 }
 
 /** One rank's part. Plain JSON. */
@@ -35,7 +37,8 @@ export function agree<Stage extends AgreedStage>(
     ...compareSchedules(ranks),
     ...checkPlacement(ranks, schedule),
     ...compareShapes(ranks),
-    ...compareFrozen(ranks),
+    ...compareLearning(ranks),
+    ...compareTies(ranks),
   ];
   if (problems.length > 0)
     throw new PipelineError('NO_AGREEMENT', `the ranks do not fit together: ${problems.join('; ')}`, { problems });
@@ -81,14 +84,61 @@ function compareShapes(ranks: readonly RankDescription[]): string[] {
   });
 }
 
-/** Copies of a tied parameter are frozen on all stages that hold it, or on none. */
-function compareFrozen(ranks: readonly RankDescription[]): string[] {
-  const all = ranks.flatMap(({ stages }) => stages).filter(({ frozenTies }) => frozenTies !== undefined);
-  return [...new Set(all.flatMap(({ frozenTies }) => frozenTies!))].flatMap((tie) => {
-    const frozen = all.find(({ frozenTies }) => frozenTies!.includes(tie))!;
-    const learned = all.find(({ ties, frozenTies }) => Object.values(ties).includes(tie) && !frozenTies!.includes(tie));
-    return learned === undefined ? [] : [frozenText(tie, frozen.stage, `stage ${learned.stage}`)];
-  });
+/** All ranks have a loss, or none: without one a rank runs no backwards, and its stages get no gradients. */
+function compareLearning(ranks: readonly RankDescription[]): string[] {
+  const learns = ranks.map(({ stages }) => stages[0]?.learns ?? false);
+  if (new Set(learns).size < 2) return [];
+  const those = (which: boolean): string => learns.flatMap((each, rank) => (each === which ? [rank] : [])).join(', ');
+  return [
+    `there is a lossFn on rank ${those(true)} and none on rank ${those(false)}, which would run no backwards; give it to all ranks, or to none`,
+  ];
+}
+
+/** A tied copy and where it is. */
+interface PlacedCopy extends TiedCopy {
+  readonly stage: number;
+  readonly learns: boolean;
+}
+
+/** All copies of a tied parameter are alike, so that their gradients can be summed, and no tensor is in two ties. */
+function compareTies(ranks: readonly RankDescription[]): string[] {
+  const byName = new Map<string, PlacedCopy[]>();
+  const problems: string[] = [];
+  for (const { stages } of ranks) {
+    const copies = stages.flatMap(({ stage, learns, tied }) => tied.map((copy) => ({ ...copy, stage, learns })));
+    for (const copy of copies) {
+      const other = copies.find(({ tensor, name }) => tensor === copy.tensor && name < copy.name);
+      if (other !== undefined) problems.push(twoTiesText(other, copy));
+      byName.set(copy.name, [...(byName.get(copy.name) ?? []), copy]);
+    }
+  }
+  for (const [name, copies] of byName) {
+    copies.sort((a, b) => a.stage - b.stage);
+    const first = copies[0]!;
+    const unlike = copies.find((copy) => copyText(copy) !== copyText(first));
+    if (unlike !== undefined) problems.push(unlikeText(name, first, unlike));
+    const frozen = copies.find((copy) => copy.learns && copy.frozen);
+    const learned = copies.find((copy) => copy.learns && !copy.frozen);
+    if (frozen !== undefined && learned !== undefined)
+      problems.push(frozenText(name, frozen.stage, `stage ${learned.stage}`));
+  }
+  return problems;
+}
+
+function twoTiesText(a: PlacedCopy, b: PlacedCopy): string {
+  const places = `'${a.path}' of stage ${a.stage} and '${b.path}' of stage ${b.stage}`;
+  return `one tensor is in the ties '${a.name}' and '${b.name}' (${places}), so that it would get the gradients of both and copies elsewhere would not stay equal; give one tensor one tie`;
+}
+
+function unlikeText(name: string, a: PlacedCopy, b: PlacedCopy): string {
+  const what = `${a.dtype === b.dtype ? '' : 'type and '}shape${a.cut === null && b.cut === null ? '' : ', cut alike'}`;
+  return `the tied parameter '${name}' is ${copyText(a)} on stage ${a.stage} and ${copyText(b)} on stage ${b.stage}; tie parameters of one ${what}`;
+}
+
+function copyText({ dtype, shape, cut }: TiedCopy): string {
+  const part =
+    cut === null ? '' : ` (from index ${cut.offset} along dimension ${cut.dim} of [${cut.globalShape.join(', ')}])`;
+  return `${dtype}[${shape.join(', ')}]${part}`;
 }
 
 /** A schedule in a few words that differ whenever two schedules do. */

@@ -16,6 +16,8 @@ import type { Agreement, Transport } from './transport/transport.ts';
 export interface StepResult {
   readonly outputs: unknown;
   readonly losses: Tensor[];
+  /** Why there are no outputs, though the step itself is done; null where there are. */
+  readonly failure: unknown;
 }
 
 /** What a step is given. */
@@ -168,6 +170,7 @@ export class StepCapture {
       return {
         outputs: mapTensors(result.outputs, (tensor) => tensor.clone()),
         losses: result.losses.map((loss) => loss.clone()),
+        failure: result.failure,
       };
     });
   }

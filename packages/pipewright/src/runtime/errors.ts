@@ -26,7 +26,9 @@ export class StepError extends PipelineError {
     const why = packThrown(cause).message;
     // A collective of shards that failed names its parameter; why it did is its cause.
     const reason = cause instanceof PipelineError && cause.code === 'COLLECTIVE_FAILED' ? cause.cause : cause;
-    const code = reason instanceof distributed.DistributedError ? reason.code : 'STEP_FAILED';
+    const disagreed = cause instanceof PipelineError && cause.code === 'NO_AGREEMENT';
+    const passed = reason instanceof distributed.DistributedError ? reason.code : 'STEP_FAILED';
+    const code = disagreed ? 'NO_AGREEMENT' : passed;
     const waiting = waitingFor === null ? '' : ` waiting for ${waitingFor}`;
     super(
       passedCode(code),

@@ -32,7 +32,7 @@ export type LossFunction<Output = Tensor, Target = Tensor, LossOptions = object 
 export interface RuntimeOptions<Target = Tensor, Output = Tensor, LossOptions = object | undefined> {
   /** Number of microbatches; needed where the schedule is given by name. */
   readonly microbatches?: number | undefined;
-  /** The loss of one microbatch: a function or a module. Without it there is no backward. */
+  /** The loss of one microbatch: a function or a module, on all ranks or on none. Without it there is no backward. */
   readonly lossFn?: LossFunction<Output, Target, LossOptions> | undefined;
   /** The ranks. Default: the stages' group, or the default group. */
   readonly group?: distributed.ProcessGroup | undefined;
@@ -308,6 +308,12 @@ export function splitInput(where: string, input: readonly Value[]): [readonly Va
       `${where}: was given both a batch (${[...(args.length > 0 ? ['positional inputs'] : []), ...['kwargs', 'target'].filter((name) => Reflect.get(options, name) !== undefined)].join(', ')}) and microbatches that are cut already; give all of one kind: argMbs, kwargMbs and targetMbs`,
     );
   return [args, options];
+}
+
+/** What of wrong options decides which messages there are: the other ranks, whose options are right, expect them. */
+export function callOptions(given: unknown): StepOptions {
+  const { returnOutputs, sync } = isPlainObject(given) ? (given as StepOptions) : {};
+  return { ...(returnOutputs === 'everywhere' && { returnOutputs }), ...(sync === false && { sync }) };
 }
 
 /** Where stages compute: the GPU of their parameters, if they are on one. */

@@ -30,6 +30,7 @@ import {
   type ActionHook,
   type AnyRuntimeOptions,
   type CustomFunction,
+  callOptions,
   checkCustomFunction,
   checkHook,
   checkStages,
@@ -56,6 +57,7 @@ import { refuseRow } from './row/refusal.ts';
 import { type RankContext, StepState } from './row/step-state.ts';
 import { refusalReason, startWork } from './start-work.ts';
 import { Ties } from './ties.ts';
+import { callKind } from './transport/call.ts';
 import { openTransport } from './transport/open.ts';
 import type { Agreement, Transport } from './transport/transport.ts';
 
@@ -337,6 +339,7 @@ export class PipelineRuntime<
     rankStatus.set({ action: `${where} begins`, step: this.steps });
     const { args, options, wrong } = this.read(where, input);
     options.losses?.splice(0, options.losses.length);
+    const call = callKind(training, options, this.level !== null);
     const run = (input: StepInput): StepResult =>
       scope(() => {
         const { step, refused: mine } = this.begin(where, input, { training, wrong });
@@ -344,7 +347,7 @@ export class PipelineRuntime<
         try {
           this.recorder?.beginStep(training);
           for (const hook of this.hooks) hook.beforeStep?.(where, this.steps);
-          this.transport?.beginStep?.(training);
+          this.transport?.beginStep?.({ number: this.steps, kind: call });
           const sync = training && step.options.sync !== false;
           // Gradients of shards are known once they are summed over the group.
           const ties = training && (sync || this.level === null) ? this.ties : null;
@@ -372,10 +375,10 @@ export class PipelineRuntime<
         }
         return this.finish(where, step, refused);
       });
-    const agreement = this.agree({ args, options }, training);
+    const agreement = this.agree({ args, options }, training, call);
     if (training) this.forgetLosses(options.sync !== false);
     try {
-      const { outputs, losses } =
+      const { outputs, losses, failure } =
         training && this.options.capture === true && options.onOutput === undefined
           ? this.captureSteps().run({ args, options }, run, agreement)
           : run({ args, options });
@@ -384,6 +387,8 @@ export class PipelineRuntime<
       options.losses?.splice(0, options.losses.length, ...losses);
       for (const loss of options.losses === undefined ? losses : []) loss.dispose();
       if (training && this.options.random !== undefined) this.options.random.step++;
+      // All but the outputs is done, as on the ranks that have none: they go on with the next step.
+      if (failure !== null) throw failure;
       return outputs as Output | undefined;
     } finally {
       this.steps++;
@@ -412,12 +417,12 @@ export class PipelineRuntime<
       return { args, options, wrong: null };
     } catch (error) {
       if (!this.context.mayRefuse) throw error;
-      return { args: [], options: {}, wrong: error as Error };
+      return { args: [], options: callOptions(input.at(-1)), wrong: error as Error };
     }
   }
 
   /** Compares with the other ranks what the step is given, where the transport remembers what earlier ones were given. */
-  private agree(input: StepInput, training: boolean): Agreement | null {
+  private agree(input: StepInput, training: boolean, call: number): Agreement | null {
     const { transport } = this;
     if (transport?.agree === undefined) return null;
     const kind = JSON.stringify([
@@ -431,7 +436,7 @@ export class PipelineRuntime<
     const capture = training && this.options.capture === true ? this.captureProblemOf(input) : undefined;
     rankStatus.set({ action: 'comparing inputs', waitingFor: 'all' });
     try {
-      return transport.agree({ kind, inputs: inputKey(input), capture });
+      return transport.agree({ kind, call, inputs: inputKey(input), capture });
     } catch (error) {
       this.giveUp(error);
       throw error;
@@ -502,12 +507,17 @@ export class PipelineRuntime<
     const { schedule, rank, transport, options } = this;
     const losses = [...(step.options.losses ?? []), ...step.losses.filter((loss) => loss !== undefined)];
     if (refused !== null) for (const stage of this.stages) stage.clearRuntimeStates();
-    const outputs = stepOutputs(where, step, {
-      ...{ schedule, rank, transport, spec: options.outputMergeSpec },
-      refused: refused === null ? null : { error: refused, reason: this.reasonOf(refused) },
-      giveUp: (error) => this.giveUp(error),
-    });
-    return { outputs, losses };
+    try {
+      const outputs = stepOutputs(where, step, {
+        ...{ schedule, rank, transport, spec: options.outputMergeSpec },
+        refused: refused === null ? null : { error: refused, reason: this.reasonOf(refused) },
+        giveUp: (error) => this.giveUp(error),
+      });
+      return { outputs, losses, failure: null };
+    } catch (failure) {
+      if (refused !== null) throw failure;
+      return { outputs: undefined, losses, failure };
+    }
   }
 }
 

@@ -1,8 +1,11 @@
 /** @file Copies of a tied parameter that become unlike: refused on all ranks, by name, with the way out. */
+import { buildSchedule } from '@pipewright/schedule';
 import { nn, ones } from '@pipewright/torch';
 import { describe, expect, test } from 'vitest';
 import { casesOnThreads } from '../../testing/launch.ts';
 import { batch, layers, make } from '../../testing/layers.ts';
+import { type AgreedStage, agree } from './agreement.ts';
+import type { TiedCopy } from './ties.ts';
 
 interface Step {
   readonly code: string | null;
@@ -56,6 +59,78 @@ test('copies of different shapes are refused in every step, and nothing runs', (
   expect(modules[0]!.calls).toBe(0);
 });
 
+test('copies of different shapes or types are refused on all ranks before anything is sent, and steps run once they are alike', async () => {
+  const ranks = await casesOnThreads<Step[]>(program, 2, [
+    'of another shape on stage 1 at first',
+    'of another type on stage 1 at first',
+  ]);
+  const reasons = [
+    'float32[3, 3] on stage 0 and float32[3, 4] on stage 1; tie parameters of one shape',
+    'float32[3, 3] on stage 0 and float64[3, 3] on stage 1; tie parameters of one type and shape',
+  ];
+  for (const cases of ranks)
+    reasons.forEach((reason, at) => {
+      const steps = cases[at]!;
+      expect(steps.map(({ code }) => code)).toEqual(['NO_AGREEMENT', null, null]);
+      expect(steps[0]!.message).toContain(`the ranks do not fit together: the tied parameter 'w' is ${reason}`);
+      expect(steps[2]!.weight).toEqual(ranks[0]![at]![2]!.weight);
+    });
+});
+
+test('a loss on some ranks only is refused on all of them', async () => {
+  const ranks = await casesOnThreads<Step[]>(program, 2, ['without a loss on stage 0']);
+  for (const [steps] of ranks)
+    for (const { code, message, grad } of steps!) {
+      expect([code, grad]).toEqual(['NO_AGREEMENT', null]);
+      expect(message).toContain(
+        'there is a lossFn on rank 1 and none on rank 0, which would run no backwards; give it',
+      );
+    }
+});
+
+test('one tensor in two ties is refused', () => {
+  const modules = layers(2);
+  const shared = Object.assign(modules[0]!, { again: modules[0]!.fc });
+  const { runtime } = make([shared, modules[1]!], 'LoopedBFS', {}, (stage) => ({
+    ties: stage === 0 ? { 'fc.weight': 'a', 'again.weight': 'b' } : { 'fc.weight': 'a' },
+  }));
+  const { x, y } = batch(8);
+  expect(() => runtime.step(x, { target: y })).toThrow(
+    "one tensor is in the ties 'a' and 'b' ('fc.weight' of stage 0 and 'again.weight' of stage 0), so that it would get the gradients of both and copies elsewhere would not stay equal; give one tensor one tie",
+  );
+  expect(shared.calls).toBe(0);
+});
+
+test('shards that are cut differently are refused: their gradients cannot be summed', () => {
+  const refused = (...cuts: (TiedCopy['cut'] | null)[]): string => {
+    const stages = cuts.map((cut, stage): AgreedStage => {
+      const copy = { path: 'weight', name: 'w', dtype: 'float32', shape: [2, 4], frozen: false, tensor: stage };
+      const wiring = { inputs: [], ties: { weight: 'w' }, inputArgs: null, outputArgs: null };
+      return { stage, ...wiring, tied: [{ ...copy, cut }], learns: true };
+    });
+    try {
+      agree(null, buildSchedule('LoopedBFS', { ranks: 1, stages: 2, microbatches: 1 }), stages);
+      return 'agreed';
+    } catch (error) {
+      return (error as Error).message;
+    }
+  };
+  const cut = (rows: number, offset: number): TiedCopy['cut'] => ({ globalShape: [rows, 4], dim: 0, offset });
+  expect([
+    refused(cut(4, 2), cut(4, 2)),
+    refused(null, cut(4, 2)),
+    refused(cut(4, 0), cut(6, 0)),
+    refused(cut(4, 0), cut(4, 2)),
+  ]).toMatchInlineSnapshot(`
+    [
+      "agreed",
+      "the ranks do not fit together: the tied parameter 'w' is float32[2, 4] on stage 0 and float32[2, 4] (from index 2 along dimension 0 of [4, 4]) on stage 1; tie parameters of one shape, cut alike",
+      "the ranks do not fit together: the tied parameter 'w' is float32[2, 4] (from index 0 along dimension 0 of [4, 4]) on stage 0 and float32[2, 4] (from index 0 along dimension 0 of [6, 4]) on stage 1; tie parameters of one shape, cut alike",
+      "the ranks do not fit together: the tied parameter 'w' is float32[2, 4] (from index 0 along dimension 0 of [4, 4]) on stage 0 and float32[2, 4] (from index 2 along dimension 0 of [4, 4]) on stage 1; tie parameters of one shape, cut alike",
+    ]
+  `);
+});
+
 describe('a copy that is frozen on one stage only', () => {
   const frozen = (stage: number, elsewhere: string): string =>
     `the tied parameter 'w' is frozen on stage ${stage} and learned on ${elsewhere}, so that its copies would not stay equal; freeze it on all stages`;
@@ -65,6 +140,7 @@ describe('a copy that is frozen on one stage only', () => {
       'frozen on stage 0 at first',
       'frozen on stage 1 at first',
       'frozen on all stages later',
+      'frozen on all stages later, over lanes',
     ]);
     for (const stage of [0, 1])
       for (const cases of ranks) {
@@ -74,7 +150,9 @@ describe('a copy that is frozen on one stage only', () => {
         expect(first!.grad).toBeNull();
         for (const { code, grad } of rest) expect([code, grad]).toEqual([null, ranks[0]![stage]![1]!.grad]);
       }
-    const everywhere = ranks.map((cases) => cases[2]!.map(({ code, grad }) => [code, grad === null]));
+    const everywhere = ranks.flatMap((cases) =>
+      cases.slice(2).map((steps) => steps.map(({ code, grad }) => [code, grad === null])),
+    );
     for (const steps of everywhere)
       expect(steps).toEqual([
         [null, false],
@@ -83,19 +161,17 @@ describe('a copy that is frozen on one stage only', () => {
       ]);
   });
 
-  test.each([0, 1])('is refused where it was frozen after a step: stage %i', async (stage) => {
-    const ranks = await casesOnThreads<Step[]>(program, 2, [`frozen on stage ${stage} later`]);
-    const own = ranks[stage]![0]!;
-    expect(own.map(({ code }) => code)).toEqual([null, 'TIE_MISMATCH', 'BROKEN']);
-    expect(own[1]!.message).toContain(frozen(stage, 'another stage'));
-    expect(own[1]!.grad).toBeNull();
-    const other = ranks[1 - stage]![0]!;
-    expect(other[2]!.code).not.toBeNull();
-    // It hears of it as soon as it asks: the cause, or, where that has not reached it yet, who is gone.
-    const heard = other.map(({ message }) => message).join('; ');
-    expect(
-      [frozen(stage, 'another stage'), `rank ${stage} has left the group`].some((text) => heard.includes(text)),
-    ).toBe(true);
+  test.each([
+    [0, ''],
+    [1, ''],
+    [0, ', over lanes'],
+    [1, ', over lanes'],
+  ])('is refused in the step after it was frozen, on all ranks that hold one: stage %i%s', async (stage, way) => {
+    const ranks = await casesOnThreads<Step[]>(program, 2, [`frozen on stage ${stage} later${way}`]);
+    for (const [steps] of ranks) {
+      expect(steps!.map(({ code }) => code)).toEqual([null, 'TIE_MISMATCH', 'BROKEN']);
+      expect(steps![1]!.message).toContain(frozen(stage, `stage ${1 - stage}`));
+    }
   });
 
   test('is refused on one rank before anything runs', () => {

@@ -7,10 +7,12 @@ import type { Schedule } from '@pipewright/schedule';
 import { type nn, noGrad, scope, type Tensor, unscoped } from '@pipewright/torch';
 import { PipelineError } from '../base/errors.ts';
 import { tieTags } from '../base/tags.ts';
+import { shardOf } from '../parallel/shard.ts';
 import type { PipelineStage } from '../stage/pipeline-stage.ts';
 import type { StageDescription } from '../stage/wiring.ts';
 import { rankStatus } from '../status/rank-status.ts';
-import type { Transport } from './transport/transport.ts';
+import { refusal, refusalIn } from './row/refusal.ts';
+import type { Payload, Transport } from './transport/transport.ts';
 
 /** One copy of a tied parameter on some rank. */
 interface Holder {
@@ -29,6 +31,30 @@ interface TieGroup {
   readonly name: string;
   readonly holders: readonly Holder[];
   readonly tags: ReturnType<typeof tieTags>;
+}
+
+/** A copy of a tied parameter, as the other ranks must know it. Plain JSON. */
+export interface TiedCopy {
+  /** Its name in the stage. */
+  readonly path: string;
+  /** The name of the tie. */
+  readonly name: string;
+  readonly dtype: string;
+  /** What this rank holds: shards are summed with their counterparts. */
+  readonly shape: readonly number[];
+  /** Which part of the whole this rank holds; null where it holds all of it. */
+  readonly cut: { readonly globalShape: readonly number[]; readonly dim: number; readonly offset: number } | null;
+  readonly frozen: boolean;
+  /** The same number for all copies of a rank that are one tensor. */
+  readonly tensor: number;
+}
+
+/** What became of the gradients of a tie. */
+interface Summed {
+  /** Null where no copy got a gradient. */
+  readonly sum: Tensor | null;
+  /** Why no copy may get it; null where all do. The same on all ranks that hold one. */
+  readonly refused: string | null;
 }
 
 /** The pipeline that ties belong to, seen from one rank. */
@@ -116,15 +142,15 @@ export class Ties {
     }
   }
 
-  /** Sums the gradients of this step over all holders. */
+  /** Sums the gradients of this step over all holders. No copy gets one where a tie is refused, on any of its ranks. */
   reduce(): void {
     noGrad(() =>
       scope(() => {
-        for (const tie of this.groups) {
-          const mine = this.sumOver(tie, (parameter) => parameter.grad);
-          if (mine !== null) checkLearned(tie);
-          for (const parameter of copiesIn(tie)) parameter.grad = mine === null ? null : mine.clone();
-        }
+        const sums = this.groups.map((tie) => ({ tie, ...this.sumOver(tie) }));
+        for (const { tie, refused } of sums)
+          if (refused !== null) throw new PipelineError('TIE_MISMATCH', `step: ${refused}`, { tie: tie.name });
+        for (const { tie, sum } of sums)
+          for (const parameter of copiesIn(tie)) parameter.grad = sum === null ? null : sum.clone();
         this.giveBack();
       }),
     );
@@ -149,33 +175,38 @@ export class Ties {
   }
 
   /** The sum over all holders, on every rank that holds a copy: gathered where the first copy is, and sent back. */
-  private sumOver(tie: TieGroup, valueOf: (parameter: Tensor) => Tensor | null): Tensor | null {
+  private sumOver(tie: TieGroup): Summed {
     const { holders, tags } = tie;
     const owner = holders[0]!;
     const others = [...new Set(holders.map(({ rank }) => rank))].filter((rank) => rank !== owner.rank);
+    const isFrozen = holders.some(({ parameter }) => parameter?.requiresGrad === false);
+    const own = this.contributions(tie, this.rank);
     if (this.rank !== owner.rank) {
-      this.send(owner.rank, tags.gather, this.contributions(tie, this.rank, valueOf));
-      return this.receive(tie, owner.rank, tags.spread)[0] ?? null;
+      this.send(owner.rank, tags.gather, { tensors: own, ...(isFrozen && { header: { frozen: true } }) });
+      const answer = this.receive(tie, owner.rank, tags.spread);
+      return { sum: answer.tensors[0] ?? null, refused: refusalIn(answer) };
     }
-    const byRank = new Map<number, (Tensor | null)[]>();
-    for (const rank of others) byRank.set(rank, [...this.receive(tie, rank, tags.gather)]);
-    byRank.set(this.rank, this.contributions(tie, this.rank, valueOf));
+    const byRank = new Map([[this.rank, { values: own, isFrozen }]]);
+    for (const rank of others) {
+      const { tensors, header } = this.receive(tie, rank, tags.gather);
+      byRank.set(rank, { values: [...tensors], isFrozen: header !== undefined });
+    }
     let sum: Tensor | null = null;
     for (const { rank } of uniqueHolders(tie)) {
-      const value = byRank.get(rank)?.shift() ?? null;
+      const value = byRank.get(rank)!.values.shift() ?? null;
       if (value !== null) sum = sum === null ? value : sum.add(value);
     }
-    // While the others still wait, so that none of them goes on.
-    if (sum !== null) checkLearned(tie);
-    for (const rank of others) this.send(rank, tags.spread, [sum]);
-    return sum;
+    // What nobody has a gradient for stays as it is, frozen or not.
+    const refused = sum === null ? null : frozenAlone(tie, (rank) => byRank.get(rank)!.isFrozen);
+    for (const rank of others) this.send(rank, tags.spread, refused === null ? { tensors: [sum] } : refusal(refused));
+    return { sum, refused };
   }
 
   /** One value per copy of a rank, in the order of the stages. */
-  private contributions(tie: TieGroup, rank: number, valueOf: (parameter: Tensor) => Tensor | null): (Tensor | null)[] {
+  private contributions(tie: TieGroup, rank: number): (Tensor | null)[] {
     return uniqueHolders(tie)
       .filter((holder) => holder.rank === rank)
-      .map(({ parameter }) => valueOf(parameter!));
+      .map(({ parameter }) => parameter!.grad);
   }
 
   /** Gives all copies the value of the first one. */
@@ -184,38 +215,47 @@ export class Ties {
     noGrad(() =>
       scope(() => {
         let value = owner.parameter;
-        if (value === null) value = this.receive(tie, owner.rank, tie.tags.gather)[0]!;
+        if (value === null) value = this.receive(tie, owner.rank, tie.tags.gather).tensors[0]!;
         else
           for (const rank of new Set(tie.holders.map((holder) => holder.rank)))
-            if (rank !== this.rank) this.send(rank, tie.tags.gather, [value.clone()]);
-        for (const { parameter, stage } of tie.holders) {
-          if (parameter === null || parameter === value) continue;
-          if (parameter.shape.join() !== value.shape.join() || parameter.dtype !== value.dtype)
-            throw new PipelineError(
-              'TIE_MISMATCH',
-              `the tied parameter '${tie.name}' is ${value.dtype.name}[${value.shape.join(', ')}] on stage ${owner.stage} and ${parameter.dtype.name}[${parameter.shape.join(', ')}] on stage ${stage}; tie parameters of one shape`,
-            );
-          parameter.copy_(value);
+            if (rank !== this.rank) this.send(rank, tie.tags.gather, { tensors: [value.clone()] });
+        for (const { parameter } of tie.holders) {
+          if (parameter !== null && parameter !== value) parameter.copy_(value); // of one shape and type: all have agreed
         }
       }),
     );
   }
 
-  private receive(tie: TieGroup, peer: number, tag: number): readonly (Tensor | null)[] {
+  private receive(tie: TieGroup, peer: number, tag: number): Payload {
     rankStatus.set({ action: `tied '${tie.name}'`, waitingFor: peer });
-    const { tensors } = this.transport!.post({ peer, tag }).wait();
+    const payload = this.transport!.post({ peer, tag }).wait();
     rankStatus.set({ action: `tied '${tie.name}'` });
-    return tensors;
+    return payload;
   }
 
-  private send(peer: number, tag: number, tensors: readonly (Tensor | null)[]): void {
-    this.transport!.send({ peer, tag }, { tensors });
+  private send(peer: number, tag: number, payload: Payload): void {
+    this.transport!.send({ peer, tag }, payload);
   }
 }
 
-/** Names of the ties whose copies on a stage are frozen. */
-export function frozenTies({ module, ties }: PipelineStage): string[] {
-  return Object.entries(ties).flatMap(([path, name]) => (module.getParameter(path).requiresGrad ? [] : [name]));
+/** The tied copies of each stage of a rank, as the other ranks must know them. */
+export function tiedCopies(stages: readonly PipelineStage[]): TiedCopy[][] {
+  const tensors = new Map<Tensor, number>();
+  return stages.map(({ module, ties }) =>
+    Object.entries(ties).map(([path, name]): TiedCopy => {
+      const parameter = module.getParameter(path);
+      const shard = shardOf(parameter);
+      if (!tensors.has(parameter)) tensors.set(parameter, tensors.size);
+      return {
+        ...{ path, name, dtype: parameter.dtype.name, shape: parameter.shape, frozen: !parameter.requiresGrad },
+        cut:
+          shard === null || shard.group.size === 1
+            ? null
+            : { globalShape: shard.globalShape, dim: shard.dim, offset: shard.offset },
+        tensor: tensors.get(parameter)!,
+      };
+    }),
+  );
 }
 
 /** Says that copies of a tied parameter are not learned alike. */
@@ -223,13 +263,13 @@ export function frozenText(tie: string, stage: number, elsewhere: string): strin
   return `the tied parameter '${tie}' is frozen on stage ${stage} and learned on ${elsewhere}, so that its copies would not stay equal; freeze it on all stages that hold it (requiresGrad_(false)), or on none`;
 }
 
-/** Refuses a gradient of other stages for a copy that is frozen here. */
-function checkLearned({ name, holders }: TieGroup): void {
-  const frozen = holders.find(({ parameter }) => parameter?.requiresGrad === false);
-  if (frozen === undefined) return;
-  throw new PipelineError('TIE_MISMATCH', `step: ${frozenText(name, frozen.stage, 'another stage')}`, {
-    ...{ stage: frozen.stage, parameter: frozen.path, tie: name },
-  });
+/** Why copies cannot all get the sum: some are frozen, others learned; null where they are alike. */
+function frozenAlone({ name, holders }: TieGroup, isFrozen: (rank: number) => boolean): string | null {
+  const frozen = holders.find(({ rank }) => isFrozen(rank));
+  const learned = holders.find(({ rank }) => !isFrozen(rank));
+  return frozen === undefined || learned === undefined
+    ? null
+    : frozenText(name, frozen.stage, `stage ${learned.stage}`);
 }
 
 function copiesIn(tie: TieGroup): Set<Tensor> {

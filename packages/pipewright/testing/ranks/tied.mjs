@@ -2,6 +2,7 @@
 /** @file Ranks of a pipeline of two stages that share a parameter, and something happens to one of its copies between steps. */
 import { distributed, manualSeed, nn, ones, randn, scope } from '@pipewright/torch';
 import { PipelineError, PipelineRuntime, PipelineStage } from 'pipewright';
+import { withHostLanes } from '../host-lanes.mjs';
 import { runAsProgram } from './program.mjs';
 
 /** @typedef {import('@pipewright/torch').Tensor} Tensor */
@@ -26,13 +27,24 @@ const events = {
   },
   'frozen on stage 0 at first': (module, rank, step) => void module.weight.requiresGrad_(rank !== 0 || step > 0),
   'frozen on stage 1 at first': (module, rank, step) => void module.weight.requiresGrad_(rank !== 1 || step > 0),
+  'of another shape on stage 1 at first': (module, rank, step) => {
+    if (rank === 1 && step < 2)
+      module.weight = new nn.Parameter(ones([WIDTH, step === 0 ? WIDTH + 1 : WIDTH]).mul(0.3));
+  },
+  'of another type on stage 1 at first': (module, rank, step) => {
+    if (rank === 1 && step < 2)
+      module.weight = new nn.Parameter(ones([WIDTH, WIDTH], { dtype: step === 0 ? 'float64' : 'float32' }).mul(0.3));
+  },
+  'without a loss on stage 0': () => {},
   'frozen on all stages later': (module, _, step) => void module.weight.requiresGrad_(step === 0),
   'frozen on stage 0 later': (module, rank, step) => void module.weight.requiresGrad_(rank !== 0 || step === 0),
   'frozen on stage 1 later': (module, rank, step) => void module.weight.requiresGrad_(rank !== 1 || step === 0),
 };
 
-/** One case. @param {distributed.ProcessGroup} group @param {string} event */
-function train(group, event) {
+/** One case; with `, over lanes` behind the event, over lanes. @param {distributed.ProcessGroup} given @param {string} text */
+function train(given, text) {
+  const [event = '', way] = text.split(', ');
+  const group = way === 'over lanes' ? withHostLanes(given) : given;
   const happen = events[event];
   if (happen === undefined) throw new Error(`no event '${event}'`);
   return scope(() => {
@@ -40,7 +52,8 @@ function train(group, event) {
     manualSeed(rank);
     const module = new nn.Linear(WIDTH, WIDTH);
     const stage = new PipelineStage(module, rank, group.size, { group, ties: { weight: 'w' } });
-    const make = () => new PipelineRuntime(stage, '1F1B', { microbatches: 2, lossFn: nn.functional.mseLoss, group });
+    const loss = event === 'without a loss on stage 0' && rank === 0 ? {} : { lossFn: nn.functional.mseLoss };
+    const make = () => new PipelineRuntime(stage, '1F1B', { microbatches: 2, ...loss, group });
     manualSeed(9);
     const [x, y] = [randn([4, WIDTH]), randn([4, WIDTH])];
     /** @type {{ code: string | null, message: string, grad: unknown, weight: unknown }[]} */

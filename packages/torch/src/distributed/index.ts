@@ -7,7 +7,15 @@ export { fileStore, hashStore, Store, type StoreOptions, type TcpStoreOptions, t
 export { type AsyncWaitOptions, type WaitOptions, Work } from './base/work.ts';
 export { freePort, type RankVariable, rankEnvironment } from './environment.ts';
 export * from './functions.ts';
-export { ANY_TAG, Channel, type Message, type Outgoing, type RecvOptions, type SendOptions } from './group/channel.ts';
+export {
+  ANY_TAG,
+  Channel,
+  type Message,
+  type MessageOptions,
+  type Outgoing,
+  type RecvOptions,
+  type SendOptions,
+} from './group/channel.ts';
 export {
   DeviceLane,
   type LaneOptions,

@@ -10,7 +10,7 @@ import { builtInExecutors } from '../executors.ts';
 import { lowerFor, type ParallelDescription } from '../lowering.ts';
 import { type AnyRuntime, type AnyRuntimeOptions, type CustomFunction, deviceOf } from '../options.ts';
 import type { Overlap } from '../overlap/overlap.ts';
-import { frozenTies } from '../ties.ts';
+import { tiedCopies } from '../ties.ts';
 import { Plan } from './plan.ts';
 import type { Executors, PlannedAction } from './planned-action.ts';
 
@@ -32,14 +32,16 @@ export class RankSchedule {
   /** Compares the schedule and the stages with those of the other ranks, which do so too. */
   constructor(given: Schedule, { group, stages, options, parallel }: RankParts) {
     if (group !== null) rankStatus.set({ action: 'comparing schedules and stages', waitingFor: 'all' });
+    const tied = tiedCopies(stages);
     this.descriptions = agree(
       group,
       given,
       stages.map(
-        (stage): ParallelDescription => ({
+        (stage, i): ParallelDescription => ({
           ...stage.describe(),
           sharding: parallel?.sharding(stage.stageIndex) ?? null,
-          ...(options.lossFn !== undefined && { frozenTies: frozenTies(stage) }),
+          tied: tied[i]!,
+          learns: options.lossFn !== undefined,
         }),
       ),
     );

@@ -14,6 +14,7 @@
 import { createHash } from 'node:crypto';
 import { type distributed, type Tensor, unscoped } from '@pipewright/torch';
 import { PipelineError } from '../../base/errors.ts';
+import { differentCalls } from './call.ts';
 import { ChannelTransport } from './channels.ts';
 import { difference, formatOf, type MessageFormat } from './format.ts';
 import { laneOrder } from './lane-order.ts';
@@ -73,12 +74,15 @@ export class LaneTransport implements Transport {
     pools.set(group, this.lanes);
   }
 
-  agree({ kind, inputs, capture }: StepSignature): Agreement {
+  agree({ kind, call, inputs, capture }: StepSignature): Agreement {
     // A recording would repeat them as they were.
     const obstacle =
       this.hasValues && capture === '' ? 'values that are no tensors of the GPU go between stages' : capture;
-    const mine = [hash(kind), hash(inputs), obstacle ?? null] as const;
-    const all = this.exchange(mine as unknown as distributed.Json[]) as [string, string, string | null][];
+    const mine = [hash(kind), hash(inputs), obstacle ?? null, call] as const;
+    const all = this.exchange(mine as unknown as distributed.Json[]) as [string, string, string | null, number][];
+    const first = all[0]![3];
+    const rank = all.findIndex(([, , , kind]) => kind !== first);
+    if (rank > 0) throw differentCalls({ rank, kind: all[rank]![3] }, { rank: 0, kind: first });
     const orderKey = all.map(([order]) => order).join();
     const key = `${orderKey} ${all.map(([, shapes]) => shapes).join()}`;
     const order = getOrMake(this.orders, orderKey, newOrder);

@@ -4,6 +4,7 @@
  * own affair: after `wait` whatever is computed next may use the tensors, and after `send` they may be freed.
  */
 import type { distributed, GradientTarget, Tensor } from '@pipewright/torch';
+import type { StepCall } from './call.ts';
 
 /** One message, by what both ends know it by. */
 export interface Envelope {
@@ -25,6 +26,8 @@ export interface Payload {
 export interface StepSignature {
   /** What decides which messages there are: training or not, which parameters are trained. */
   readonly kind: string;
+  /** What all ranks must call alike: see `callKind`. */
+  readonly call: number;
   /** The shapes, types and structure of the inputs. */
   readonly inputs: string;
   /** Empty where this rank would capture the step, else why it cannot; undefined where nobody asked for it. */
@@ -56,12 +59,15 @@ export interface Transport {
   post(envelope: Envelope, like?: readonly GradientTarget[]): PostedReceive;
   /** Sends a message. The tensors are not changed afterwards, and may be freed. */
   send(envelope: Envelope, payload: Payload): void;
-  /** Compares with all other ranks what a step is given: for transports that remember. Every rank, before `beginStep`. */
+  /**
+   * Compares with all other ranks what a step is given: for transports that remember. Every rank, before `beginStep`. Throws on
+   * all ranks where they make different calls.
+   */
   agree?(signature: StepSignature): Agreement;
   /** The first problem that a rank has; null where none has one. Every rank. */
   compare?(problem: string | null): string | null;
   /** A step or an evaluation begins. */
-  beginStep?(training: boolean): void;
+  beginStep?(call: StepCall): void;
   /** The messages of a captured step are on their way again. */
   replayed?(): void;
   /** A capture has failed: what was sent and posted in it never happens. */

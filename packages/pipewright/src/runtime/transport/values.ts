@@ -50,7 +50,7 @@ export function packValues(values: readonly unknown[], weight?: number): Payload
 
 /** Whether a header has values that may be others in every step, and not only the structure of the message. */
 export function hasValues(header: distributed.Json | undefined): boolean {
-  return header !== undefined && (header as unknown as Header).values.length > 0;
+  return ((header as unknown as Partial<Header> | undefined)?.values ?? []).length > 0;
 }
 
 /** The weight of the microbatch that a message says; undefined where it says none. */

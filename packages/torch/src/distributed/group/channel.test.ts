@@ -232,6 +232,24 @@ describe('limits', () => {
     );
   });
 
+  test('whoever waits looks around meanwhile, ends the wait by an error, and hears at the end how long it was', () => {
+    const [a, b] = pair();
+    let looks = 0;
+    const whileWaiting = (): void => {
+      if (looks++ > 0) a.channel(1).sendMessage(7, { header: 'late' });
+    };
+    expect(b.channel(0).recvMessage(7, { timeoutMs: 60_000, whileWaiting }).header).toBe('late');
+    expect(looks).toBe(2);
+    const giveUp = (): void => {
+      throw new RangeError('enough');
+    };
+    expect(() => b.channel(0).recvMessage(7, { whileWaiting: giveUp })).toThrow(new RangeError('enough'));
+    expect(() => b.channel(0).recvMessage(7, { timeoutMs: 150, whileWaiting: () => void looks++ })).toThrow(
+      /rank 1 waited (1[5-9]\d|[2-9]\d\d|\d{4,}) ms for rank 0 with tag 7: no message came/,
+    );
+    expect(looks).toBe(4);
+  });
+
   test('a bound makes sends wait for room', () => {
     const [a, b] = pair({ bound: 2, timeoutMs: 60 });
     a.channel(1).send(1, tensor(1));

@@ -37,6 +37,12 @@ export interface RecvOptions extends WaitOptions {
   readonly shape?: readonly number[] | undefined;
 }
 
+/** What a wait for a message does. */
+export interface MessageOptions extends WaitOptions {
+  /** Called again and again while the message has not come, the last time before the wait is given up; what it throws ends the wait. */
+  readonly whileWaiting?: (() => void) | undefined;
+}
+
 /** One rank's end of the channels of a group. */
 export interface ChannelEnd {
   readonly group: string;
@@ -45,6 +51,13 @@ export interface ChannelEnd {
   /** The addon's endpoint; throws when the group is closed. */
   endpoint(): number;
 }
+
+/** After so long a wait is looked at by `whileWaiting` for the first time, and then after so long again. */
+const FIRST_TURN_MS = 100;
+const LATER_TURNS_MS = 500;
+
+const tensorOptions = ['timeoutMs', 'dtype', 'shape', 'signal'];
+const messageOptions = ['timeoutMs', 'whileWaiting'];
 
 const TENSORS = 0;
 const OBJECTS = 2;
@@ -119,7 +132,7 @@ export class Channel {
   }
 
   /** Receives a message with this tag, or with any tag where none is given. */
-  recvMessage(tag: number = ANY_TAG, options?: WaitOptions): Message {
+  recvMessage(tag: number = ANY_TAG, options?: MessageOptions): Message {
     if (tag !== ANY_TAG) checkTag('Channel.recvMessage', tag);
     return this.take(tag, TENSORS, 'Channel.recvMessage', options);
   }
@@ -142,7 +155,7 @@ export class Channel {
   }
 
   /** Receives a JSON value. */
-  recvObject<T = Json>(tag = 0, options?: WaitOptions): T {
+  recvObject<T = Json>(tag = 0, options?: MessageOptions): T {
     checkTag('Channel.recvObject', tag);
     return this.take(tag, OBJECTS, 'Channel.recvObject', options).header as T;
   }
@@ -155,13 +168,21 @@ export class Channel {
     }
   }
 
-  private take(tag: number, space: number, operation: string, options: WaitOptions | undefined): Message {
-    const timeoutMs = options === undefined ? this.end.timeoutMs : this.limit(operation, options);
-    try {
-      const got = dist.endpointReceive(this.end.endpoint(), this.peer, space, tag, timeoutMs);
-      return typeof got === 'number' ? { tag, tensors: [Tensor.adopt(got)], header: undefined } : unpack(got);
-    } catch (error) {
-      throw explain(error, this.details(operation, tag));
+  private take(tag: number, space: number, operation: string, options: MessageOptions | undefined): Message {
+    const timeoutMs = options === undefined ? this.end.timeoutMs : this.limit(operation, options, messageOptions);
+    const whileWaiting = options?.whileWaiting;
+    let waited = 0;
+    for (let turn = whileWaiting === undefined ? timeoutMs : FIRST_TURN_MS; ; turn = LATER_TURNS_MS) {
+      const limit = Math.min(turn, timeoutMs - waited);
+      try {
+        const got = dist.endpointReceive(this.end.endpoint(), this.peer, space, tag, limit);
+        return typeof got === 'number' ? { tag, tensors: [Tensor.adopt(got)], header: undefined } : unpack(got);
+      } catch (error) {
+        if (whileWaiting === undefined || !isTimeOut(error)) throw explain(error, this.details(operation, tag));
+        whileWaiting();
+        if (waited + limit >= timeoutMs) throw explain(timeOutAfter(error, waited), this.details(operation, tag));
+      }
+      waited += limit;
     }
   }
 
@@ -210,8 +231,8 @@ export class Channel {
     return new DistributedError('MISMATCH', `${place}: ${what}`, details);
   }
 
-  private limit(operation: string, options: WaitOptions): number {
-    checkOptions(operation, options, ['timeoutMs', 'dtype', 'shape', 'signal']);
+  private limit(operation: string, options: WaitOptions, known: readonly string[] = tensorOptions): number {
+    checkOptions(operation, options, known);
     return checkTimeout(operation, options.timeoutMs, this.end.timeoutMs);
   }
 
@@ -227,6 +248,18 @@ function unpack(message: NativeMessage): Message {
     tensors: handles.map((handle) => (handle === null ? null : Tensor.adopt(handle))),
     header: header === '' ? undefined : (JSON.parse(header) as Json),
   };
+}
+
+function isTimeOut(error: unknown): error is TorchError {
+  return error instanceof TorchError && error.code === 'TIMED_OUT';
+}
+
+/** The error of a wait in turns, with the time of all of them. */
+function timeOutAfter({ code, message }: TorchError, before: number): TorchError {
+  return new TorchError(
+    code,
+    message.replace(/\(waited (\d+) ms\)$/, (_, last: string) => `(waited ${before + Number(last)} ms)`),
+  );
 }
 
 function notTensor(where: string, value: unknown): TorchError {
