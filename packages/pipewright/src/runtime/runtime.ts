@@ -40,6 +40,7 @@ import {
   type RuntimeOptions,
   runtimeOptionNames,
   type StepArguments,
+  type StepOptions,
   splitInput,
 } from './options.ts';
 import { stepOutputs } from './outputs.ts';
@@ -412,7 +413,9 @@ export class PipelineRuntime<
       return { args, options, wrong: null };
     } catch (error) {
       if (!this.context.mayRefuse) throw error;
-      return { args: [], options: {}, wrong: error as Error };
+      // The other ranks do as they were told, and wait for this one in it.
+      const { sync, returnOutputs } = (input.at(-1) ?? {}) as StepOptions;
+      return { args: [], options: { sync, returnOutputs }, wrong: error as Error };
     }
   }
 
