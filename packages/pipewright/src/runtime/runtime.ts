@@ -356,9 +356,10 @@ export class PipelineRuntime<
           this.parallel?.begin();
           if (refused === null) refused = walk(row, step);
           else refuseRow(row, 0, step, this.reasonOf(refused));
-          this.parallel?.settle({ training, sync });
-          ties?.reduce();
-          this.parallel?.finish({ training, sync });
+          const end = { training, sync: sync && refused === null, refused: refused !== null };
+          this.parallel?.settle(end);
+          ties?.reduce((parameter) => this.parallel?.owes(parameter) === true);
+          this.parallel?.finish(end);
           if (sync && this.recorder !== null) this.recordReductions(row, this.recorder);
           this.transport?.endStep?.(false);
           for (const hook of this.hooks) hook.afterStep?.(where, this.steps);
@@ -428,7 +429,8 @@ export class PipelineRuntime<
       input.options.sync !== false, // gradients of shards are summed over ties only then
       this.stages.map(({ module }) => [
         module.training,
-        module.parameters().map((parameter) => parameter.requiresGrad),
+        // Copies of tied parameters are summed where one of these is so.
+        module.parameters().map((parameter) => [parameter.requiresGrad, this.parallel?.owes(parameter) === true]),
       ]),
     ]);
     const capture = training && this.options.capture === true ? this.captureProblemOf(input) : undefined;

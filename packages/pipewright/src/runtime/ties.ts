@@ -10,7 +10,7 @@ import { tieTags } from '../base/tags.ts';
 import type { PipelineStage } from '../stage/pipeline-stage.ts';
 import type { StageDescription } from '../stage/wiring.ts';
 import { rankStatus } from '../status/rank-status.ts';
-import type { Transport } from './transport/transport.ts';
+import type { Payload, Transport } from './transport/transport.ts';
 
 /** One copy of a tied parameter on some rank. */
 interface Holder {
@@ -40,6 +40,9 @@ export interface TiedPipeline {
   /** Null where one rank is alone. */
   readonly transport: Transport | null;
 }
+
+/** Whether a copy brings to this step what earlier ones have learned, and may be frozen by now. */
+type Owes = (parameter: Tensor) => boolean;
 
 /** The tied parameters of a pipeline, seen from one rank. */
 export class Ties {
@@ -116,13 +119,13 @@ export class Ties {
     }
   }
 
-  /** Sums the gradients of this step over all holders. */
-  reduce(): void {
+  /** Sums the gradients of this step over all holders, and with them those that earlier ones have left to it. */
+  reduce(owes: Owes = () => false): void {
     noGrad(() =>
       scope(() => {
         for (const tie of this.groups) {
-          const mine = this.sumOver(tie, (parameter) => parameter.grad);
-          if (mine !== null) checkLearned(tie);
+          const mine = this.sumOver(tie, owes);
+          if (mine !== null) checkLearned(tie, owes);
           for (const parameter of copiesIn(tie)) parameter.grad = mine === null ? null : mine.clone();
         }
         this.giveBack();
@@ -149,33 +152,36 @@ export class Ties {
   }
 
   /** The sum over all holders, on every rank that holds a copy: gathered where the first copy is, and sent back. */
-  private sumOver(tie: TieGroup, valueOf: (parameter: Tensor) => Tensor | null): Tensor | null {
+  private sumOver(tie: TieGroup, owes: Owes): Tensor | null {
     const { holders, tags } = tie;
     const owner = holders[0]!;
     const others = [...new Set(holders.map(({ rank }) => rank))].filter((rank) => rank !== owner.rank);
     if (this.rank !== owner.rank) {
-      this.send(owner.rank, tags.gather, this.contributions(tie, this.rank, valueOf));
-      return this.receive(tie, owner.rank, tags.spread)[0] ?? null;
+      this.send(owner.rank, tags.gather, this.contribution(tie, owes));
+      return this.receive(tie, owner.rank, tags.spread).tensors[0] ?? null;
     }
-    const byRank = new Map<number, (Tensor | null)[]>();
-    for (const rank of others) byRank.set(rank, [...this.receive(tie, rank, tags.gather)]);
-    byRank.set(this.rank, this.contributions(tie, this.rank, valueOf));
+    const byRank = new Map(others.map((rank) => [rank, this.receive(tie, rank, tags.gather)]));
+    byRank.set(this.rank, this.contribution(tie, owes));
+    const places = new Map<number, number>();
     let sum: Tensor | null = null;
     for (const { rank } of uniqueHolders(tie)) {
-      const value = byRank.get(rank)?.shift() ?? null;
+      const place = places.get(rank) ?? 0;
+      places.set(rank, place + 1);
+      const value = byRank.get(rank)?.tensors[place] ?? null;
       if (value !== null) sum = sum === null ? value : sum.add(value);
     }
     // While the others still wait, so that none of them goes on.
-    if (sum !== null) checkLearned(tie);
-    for (const rank of others) this.send(rank, tags.spread, [sum]);
+    if (sum !== null) checkLearned(tie, owes);
+    checkAlike(tie, byRank);
+    for (const rank of others) this.send(rank, tags.spread, { tensors: [sum] });
     return sum;
   }
 
-  /** One value per copy of a rank, in the order of the stages. */
-  private contributions(tie: TieGroup, rank: number, valueOf: (parameter: Tensor) => Tensor | null): (Tensor | null)[] {
-    return uniqueHolders(tie)
-      .filter((holder) => holder.rank === rank)
-      .map(({ parameter }) => valueOf(parameter!));
+  /** One gradient per copy of this rank, in the order of the stages, and whether all of it is of earlier steps. */
+  private contribution(tie: TieGroup, owes: Owes): Payload {
+    const own = uniqueHolders(tie).flatMap(({ parameter }) => parameter ?? []);
+    const isFrozen = own.some((parameter) => !parameter.requiresGrad && owes(parameter));
+    return { tensors: own.map(({ grad }) => grad), ...(isFrozen && { header: OWED }) };
   }
 
   /** Gives all copies the value of the first one. */
@@ -184,10 +190,10 @@ export class Ties {
     noGrad(() =>
       scope(() => {
         let value = owner.parameter;
-        if (value === null) value = this.receive(tie, owner.rank, tie.tags.gather)[0]!;
+        if (value === null) value = this.receive(tie, owner.rank, tie.tags.gather).tensors[0]!;
         else
           for (const rank of new Set(tie.holders.map((holder) => holder.rank)))
-            if (rank !== this.rank) this.send(rank, tie.tags.gather, [value.clone()]);
+            if (rank !== this.rank) this.send(rank, tie.tags.gather, { tensors: [value.clone()] });
         for (const { parameter, stage } of tie.holders) {
           if (parameter === null || parameter === value) continue;
           if (parameter.shape.join() !== value.shape.join() || parameter.dtype !== value.dtype)
@@ -201,15 +207,15 @@ export class Ties {
     );
   }
 
-  private receive(tie: TieGroup, peer: number, tag: number): readonly (Tensor | null)[] {
+  private receive(tie: TieGroup, peer: number, tag: number): Payload {
     rankStatus.set({ action: `tied '${tie.name}'`, waitingFor: peer });
-    const { tensors } = this.transport!.post({ peer, tag }).wait();
+    const payload = this.transport!.post({ peer, tag }).wait();
     rankStatus.set({ action: `tied '${tie.name}'` });
-    return tensors;
+    return payload;
   }
 
-  private send(peer: number, tag: number, tensors: readonly (Tensor | null)[]): void {
-    this.transport!.send({ peer, tag }, { tensors });
+  private send(peer: number, tag: number, payload: Payload): void {
+    this.transport!.send({ peer, tag }, payload);
   }
 }
 
@@ -223,12 +229,26 @@ export function frozenText(tie: string, stage: number, elsewhere: string): strin
   return `the tied parameter '${tie}' is frozen on stage ${stage} and learned on ${elsewhere}, so that its copies would not stay equal; freeze it on all stages that hold it (requiresGrad_(false)), or on none`;
 }
 
-/** Refuses a gradient of other stages for a copy that is frozen here. */
-function checkLearned({ name, holders }: TieGroup): void {
-  const frozen = holders.find(({ parameter }) => parameter?.requiresGrad === false);
-  if (frozen === undefined) return;
-  throw new PipelineError('TIE_MISMATCH', `step: ${frozenText(name, frozen.stage, 'another stage')}`, {
-    ...{ stage: frozen.stage, parameter: frozen.path, tie: name },
+/** Says of gradients that the copies of their rank are frozen by now. */
+const OWED = 'owed';
+
+/** Refuses a gradient of other stages for a copy that is frozen here, and was in the steps that this one sums. */
+function checkLearned({ name, holders }: TieGroup, owes: Owes): void {
+  const frozen = holders.find(({ parameter }) => parameter?.requiresGrad === false && !owes(parameter));
+  if (frozen !== undefined) throw frozenAlone(name, frozen, 'another stage');
+}
+
+/** Refuses gradients of this step beside those of ranks whose copies are frozen by now. */
+function checkAlike({ name, holders }: TieGroup, byRank: ReadonlyMap<number, Payload>): void {
+  const given = holders.filter(({ rank }) => byRank.get(rank)?.tensors.some((tensor) => tensor !== null) === true);
+  const frozen = given.find(({ rank }) => byRank.get(rank)?.header === OWED);
+  const learned = given.find(({ rank }) => byRank.get(rank)?.header !== OWED);
+  if (frozen !== undefined && learned !== undefined) throw frozenAlone(name, frozen, `stage ${learned.stage}`);
+}
+
+function frozenAlone(tie: string, { stage, path }: Holder, elsewhere: string): PipelineError {
+  return new PipelineError('TIE_MISMATCH', `step: ${frozenText(tie, stage, elsewhere)}`, {
+    ...{ stage, parameter: path, tie },
   });
 }
 
