@@ -84,7 +84,8 @@ function parallel(wrap, tied) {
     optimizer: new optim.SGD(layer.parameters(), { lr: 0.1 }),
     step: (step, call) => {
       const { x, y } = wholeBatch(step);
-      const [mine, target] = [x, y].map((all) => all.narrow(0, ROWS * replica, ROWS));
+      const rows = (/** @type {Tensor} */ all) => all.narrow(0, ROWS * replica, ROWS);
+      const [mine, target] = [rows(x), rows(y)];
       const given = { target, sync: !call.endsWith('unsynced') };
       if (call === 'eval') return void runtime.eval(mine);
       if (!call.startsWith('refused')) return void runtime.step(mine, given);
