@@ -39,8 +39,10 @@ export interface Readiness {
 /** How a step ends. */
 export interface StepEnd {
   readonly training: boolean;
-  /** Whether gradients are summed in this step. */
+  /** Whether gradients are summed in this step; in one that is refused they are not. */
   readonly sync: boolean;
+  /** Whether the step was refused: nothing was computed. */
+  readonly refused: boolean;
 }
 
 /** The data parallelism of one rank's stages. */
@@ -75,6 +77,8 @@ export interface DataParallel {
   reduce(stage: number): void;
   /** After the row: shards are in place, their gradients are those of this step. Before tied parameters are summed. */
   settle(end: StepEnd): void;
+  /** From then on until `finish`: whether a tied parameter has what steps without a sum have learned, even if it is frozen by now. */
+  owes(parameter: Tensor): boolean;
   /** After tied parameters were summed. */
   finish(end: StepEnd): void;
   /** After a failure. */

@@ -8,6 +8,7 @@ import { PipelineError } from '../base/errors.ts';
 import { addWaits, beginWait, type Waited } from '../base/waited.ts';
 import { type Bucket, bucketsOf, type PackedBucket, pack, unpack } from './buckets.ts';
 import type { DataParallel, ParallelStage, Readiness, StepEnd } from './data-parallel.ts';
+import { isDue, oweLearned, settleOwed } from './owed.ts';
 import { agreeOver } from './readiness.ts';
 import { compareReplicas, equalize, equalizeBuffers, type Replication, replicationOf } from './replicate.ts';
 import { SharedParameters } from './shared-parameters.ts';
@@ -29,7 +30,7 @@ export class GradientReduction implements DataParallel {
   private readonly replications: ReadonlyMap<number, { stage: ParallelStage; replication: Replication }>;
   /** Parameters that other stages hold too: reduced at the end, when they have been summed over those. */
   private tied: ReadonlySet<Tensor> = new Set();
-  private readonly buckets = new Map<number, { learned: readonly Tensor[]; buckets: readonly Bucket[] }>();
+  private readonly buckets = new Map<number, { due: readonly Tensor[]; buckets: readonly Bucket[] }>();
   private readonly underWay: Reduction[] = [];
   /** Parameters that had the same values on all replicas before the first step. */
   private readonly equalized = new WeakSet<Tensor>();
@@ -104,11 +105,15 @@ export class GradientReduction implements DataParallel {
     }
   }
 
-  /** After a step that sums nothing: what was summed before stays aside, but where the step has given nothing it is back. */
-  private keepAside(): void {
+  /**
+   * What was summed by earlier steps is back: beside what this one has summed, or where there is nothing else. Beside what a replica
+   * has learned alone it stays aside.
+   */
+  private takeBack(): void {
     for (const [parameter, before] of this.putAside()) {
-      if (parameter.grad !== null) continue;
-      parameter.grad = before;
+      const { grad } = parameter;
+      if (grad !== null && !reduced.has(parameter)) continue;
+      parameter.grad = grad === null ? before : grad.add(before);
       before.dispose();
       reduced.add(parameter);
       aside.delete(parameter);
@@ -136,6 +141,11 @@ export class GradientReduction implements DataParallel {
 
   settle(): void {}
 
+  /** Ties are summed over stages in every step, summed over replicas or not. */
+  owes(): boolean {
+    return false;
+  }
+
   /** Begins the reduction of a stage. */
   reduce(stageIndex: number): void {
     const found = this.replications.get(stageIndex);
@@ -145,14 +155,13 @@ export class GradientReduction implements DataParallel {
   }
 
   /** The end of a step: parameters held by several stages are reduced too, and all gradients are what they should be. */
-  finish({ sync }: StepEnd): void {
-    if (!sync) return this.keepAside();
+  finish({ training, sync, refused }: StepEnd): void {
+    // An evaluation has put nothing aside: what is aside since an unsummed step may be cleared by now.
+    if (!training) return;
     for (const { stage, replication } of this.replications.values()) {
-      const own = [...new Set<Tensor>(stage.module.parameters())].filter(
-        (parameter) => this.tied.has(parameter) && parameter.requiresGrad,
-      );
-      for (const bucket of bucketsOf(own, replication.bucketBytes))
-        this.start(bucket, stage.stageIndex, replication.group);
+      const parameters = new Set<Tensor>(stage.module.parameters());
+      if (sync) this.reduceTied(stage, replication, parameters);
+      else if (!refused) oweLearned(parameters, replication.group);
     }
     noGrad(() =>
       scope(() => {
@@ -163,16 +172,19 @@ export class GradientReduction implements DataParallel {
           unpack(packed);
           packed.packed.dispose();
           for (const parameter of packed.bucket.parameters) reduced.add(parameter);
+          settleOwed(packed.bucket.parameters);
           this.lateReductions.set(stage, addWaits(this.lateReductions.get(stage), ended()));
         }
-        for (const [parameter, before] of this.putAside()) {
-          const { grad } = parameter;
-          parameter.grad = grad === null ? before : grad.add(before);
-          aside.delete(parameter);
-          before.dispose();
-        }
+        this.takeBack();
       }),
     );
+  }
+
+  /** Parameters held by several stages are complete only after the row. */
+  private reduceTied({ stageIndex }: ParallelStage, replication: Replication, parameters: Iterable<Tensor>): void {
+    const { group, bucketBytes } = replication;
+    const own = [...parameters].filter((parameter) => this.tied.has(parameter) && isDue(parameter, group));
+    for (const bucket of bucketsOf(own, bucketBytes)) this.start(bucket, stageIndex, group);
   }
 
   /** After a failure: what earlier steps have left is as it was, and replicas that wait are told. */
@@ -187,20 +199,20 @@ export class GradientReduction implements DataParallel {
     for (const group of this.groups) group.abort(reason);
   }
 
-  /** The buckets of a stage: of what is learned now. */
+  /** The buckets of a stage: of what is learned now, or was since the last sum. */
   private bucketsOf(stageIndex: number): readonly Bucket[] {
     const { stage, replication } = this.replications.get(stageIndex) as {
       stage: ParallelStage;
       replication: Replication;
     };
-    const learned = stage.module
+    const due = stage.module
       .parameters()
-      .filter((parameter) => parameter.requiresGrad && !this.tied.has(parameter));
+      .filter((parameter) => isDue(parameter, replication.group) && !this.tied.has(parameter));
     const known = this.buckets.get(stageIndex);
-    if (known?.learned.length === learned.length && learned.every((parameter, i) => parameter === known.learned[i]))
+    if (known?.due.length === due.length && due.every((parameter, i) => parameter === known.due[i]))
       return known.buckets;
-    const buckets = bucketsOf(learned, replication.bucketBytes);
-    this.buckets.set(stageIndex, { learned, buckets });
+    const buckets = bucketsOf(due, replication.bucketBytes);
+    this.buckets.set(stageIndex, { due, buckets });
     return buckets;
   }
 

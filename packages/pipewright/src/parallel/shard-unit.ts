@@ -22,6 +22,7 @@ import {
   zeros,
 } from '@pipewright/torch';
 import { PipelineError } from '../base/errors.ts';
+import { isDue, oweLearned, settleOwed } from './owed.ts';
 import { type Cut, ShardedParameter, total } from './sharded-parameter.ts';
 import { UnitReduction } from './unit-reduction.ts';
 import type { UnitSettings } from './unit-settings.ts';
@@ -195,12 +196,22 @@ export class ShardUnit {
 
   // --- gradients -----------------------------------------------------------------------------------------------------
 
-  /** Begins to sum the gradients of the wholes over the group; null where none is learned. */
+  /** Begins to sum the gradients of the wholes over the group; null where none is learned, and was since the last sum. */
   reduce(): UnitReduction | null {
-    const learned = this.entries.filter(({ parameter }) => parameter.requiresGrad);
-    if (learned.length === 0) return null;
+    const due = this.entries.filter(({ parameter }) => isDue(parameter, this.settings.group));
+    if (due.length === 0) return null;
     const wholes = { dtype: this.wholeDtype, device: this.device };
-    return noGrad(() => scope(() => new UnitReduction(learned, this.settings, wholes)));
+    return noGrad(() => scope(() => new UnitReduction(due, this.settings, wholes)));
+  }
+
+  /** A step has summed nothing: what it has learned waits in the wholes. */
+  owe(): void {
+    oweLearned(this.parameters, this.settings.group);
+  }
+
+  /** All of it was summed. */
+  settleOwed(): void {
+    settleOwed(this.parameters);
   }
 
   // --- inside --------------------------------------------------------------------------------------------------------

@@ -99,6 +99,18 @@ test('a step that is not finite is skipped by all ranks', async () => {
     });
 });
 
+test('a loss where nothing is learned counts as long as other ranks have its gradients', async () => {
+  const results = await run(
+    4,
+    ...['replicate', 'gradients', 'parameters'].map((wrap) => ['cleared', { wrap }] as const),
+  );
+  const bad = 'a loss on rank 3 is not finite';
+  for (const found of results.flat())
+    expect(found).toEqual({
+      ...{ afterClearing: null, withGradients: [bad, bad], withoutStep: bad, then: null, count: 3 },
+    });
+});
+
 test('with a GradScaler such a step is skipped by all ranks, and the scale falls on all', async () => {
   const wraps = ['replicate', 'optimizer', 'parameters'];
   type Step = { skipped: boolean; isSame: boolean; norm: number | null; scale: number };

@@ -3,16 +3,24 @@
  * summed at REDUCE_GRAD. Where only gradients or optimizer states are sharded, a step begins by gathering what optimizers have
  * changed.
  */
-import type { distributed } from '@pipewright/torch';
+import type { distributed, Tensor } from '@pipewright/torch';
 import { PipelineError } from '../base/errors.ts';
 import { addWaits, beginWait, type Waited } from '../base/waited.ts';
 import type { DataParallel, ParallelStage, Readiness, StageSharding, StepEnd } from './data-parallel.ts';
 import { unitsOf, unshardedName } from './fully-shard.ts';
+import { isOwed } from './owed.ts';
 import { agreeOver } from './readiness.ts';
 import type { ShardUnit } from './shard-unit.ts';
 import type { StageParameters } from './step-kind.ts';
 import type { UnitReduction } from './unit-reduction.ts';
 import type { UnitSettings } from './unit-settings.ts';
+
+/** The gradients of a unit on their way. */
+interface Reduction {
+  readonly stage: number;
+  readonly unit: ShardUnit;
+  readonly reduction: UnitReduction;
+}
 
 /** The sharded stages of one rank. */
 export class ShardedStages implements DataParallel {
@@ -25,7 +33,9 @@ export class ShardedStages implements DataParallel {
   private readonly owners = new Map<ShardUnit, number>();
   /** How many of them have asked for its reduction in this step. */
   private readonly asked = new Map<ShardUnit, number>();
-  private readonly underWay: { readonly stage: number; readonly reduction: UnitReduction }[] = [];
+  private readonly underWay: Reduction[] = [];
+  /** Units whose gradients were summed in this step. */
+  private readonly summed: ShardUnit[] = [];
   readonly lateReductions: Map<number, Waited> = new Map();
   /** Stages whose gathering was begun and not waited for. */
   private readonly pending = new Set<number>();
@@ -156,7 +166,7 @@ export class ShardedStages implements DataParallel {
       this.asked.set(unit, asked);
       if (asked < this.owners.get(unit)!) continue;
       const begun = this.attempt('REDUCE_GRAD', stage, unit, () => unit.reduce());
-      if (begun !== null) this.underWay.push({ stage, reduction: begun });
+      if (begun !== null) this.underWay.push({ stage, unit, reduction: begun });
     }
   }
 
@@ -171,6 +181,7 @@ export class ShardedStages implements DataParallel {
         reduction[part]();
         this.lateReductions.set(stage, addWaits(this.lateReductions.get(stage), ended()));
       }
+    this.summed.push(...reductions.map(({ unit }) => unit));
     if (reductions.length > 0) {
       this.times.reduced += performance.now() - this.reducing;
       this.times.waitedForReductions += performance.now() - start;
@@ -179,10 +190,18 @@ export class ShardedStages implements DataParallel {
     if (!sync) for (const unit of this.owners.keys()) unit.settleShared();
   }
 
-  finish(): void {}
+  owes(parameter: Tensor): boolean {
+    return isOwed(parameter, this.settings.group);
+  }
+
+  finish({ training, sync, refused }: StepEnd): void {
+    for (const unit of this.summed.splice(0)) unit.settleOwed();
+    if (training && !sync && !refused) for (const unit of this.owners.keys()) unit.owe();
+  }
 
   abandon(reason: string): void {
     this.underWay.length = 0;
+    this.summed.length = 0;
     this.pending.clear();
     this.unsharded.clear();
     for (const unit of this.owners.keys()) {

@@ -20,6 +20,8 @@ export interface RankGradients {
   readonly duplicates: ReadonlySet<Tensor>;
   /** Whether this rank has only a part of a parameter. */
   readonly isSharded: (parameter: Tensor) => boolean;
+  /** Those whose gradients are so many times what they count as. */
+  readonly scaled?: { readonly parameters: ReadonlySet<Tensor>; readonly scale: number } | undefined;
   /** The ranks that have the other parts. */
   readonly shards: distributed.ProcessGroup | null;
   /** The ranks of the pipeline. */
@@ -82,23 +84,26 @@ export function scaleGrads({ parameters }: RankGradients, norm: number, maxNorm:
   if (scale === 1) return;
   noGrad(() =>
     scope(() => {
-      const grads = gradsOf(parameters);
+      const grads = withGrads(parameters).map(([, grad]) => grad);
       if (grads.length > 0) callOp('aten::_foreach_mul_.Scalar', [grads, scale]);
     }),
   );
 }
 
 function totalNorm(
-  { parameters, duplicates, isSharded, shards, group }: RankGradients,
+  { parameters, duplicates, isSharded, scaled, shards, group }: RankGradients,
   clipping: Clipping & { readonly normType: number },
 ): number {
   const order = clipping.normType;
   const counted = parameters.filter((parameter) => !duplicates.has(parameter));
   const isLargest = order === Number.POSITIVE_INFINITY;
   const partial = (of: readonly Tensor[]): number => {
-    const grads = gradsOf(of);
+    const found = withGrads(of);
+    const grads = found.map(([, grad]) => grad);
     const norms = grads.length === 0 ? [] : (callOp('aten::_foreach_norm.Scalar', [grads, order]) as Tensor[]);
-    const values = numbersOf(norms);
+    const values = numbersOf(norms).map((value, i) =>
+      scaled?.parameters.has(found[i]![0]) === true ? value / scaled.scale : value,
+    );
     if (values.some(Number.isNaN)) return Number.NaN;
     return isLargest ? Math.max(0, ...values) : values.reduce((sum, value) => sum + value ** order, 0);
   };
@@ -144,10 +149,10 @@ function numbersOf(tensors: readonly Tensor[]): number[] {
   return (callOp('aten::stack', [tensors, 0]) as Tensor).toArray() as number[];
 }
 
-/** Gradients with elements: the largest of none is no number. */
-function gradsOf(parameters: readonly Tensor[]): Tensor[] {
+/** Parameters whose gradients have elements, and these: the largest of none is no number. */
+function withGrads(parameters: readonly Tensor[]): (readonly [parameter: Tensor, grad: Tensor])[] {
   return parameters.flatMap((parameter) => {
     const { grad } = parameter;
-    return grad instanceof Tensor && grad.numel() > 0 ? [grad] : [];
+    return grad instanceof Tensor && grad.numel() > 0 ? [[parameter, grad] as const] : [];
   });
 }

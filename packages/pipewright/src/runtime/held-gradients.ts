@@ -2,6 +2,9 @@
 import { scope, type Tensor } from '@pipewright/torch';
 import type { PipelineStage } from '../stage/pipeline-stage.ts';
 
+/** What a rank finds when a step begins: gradients, none though something is learned, or none and nothing that is learned. */
+export type FoundGradients = 'held' | 'cleared' | 'nothing';
+
 /** The gradients of a rank's stages, as far as they are there. */
 export class HeldGradients {
   private readonly stages: readonly PipelineStage[];
@@ -13,9 +16,15 @@ export class HeldGradients {
     this.stages = stages;
   }
 
-  /** Whether something is learned here, and nothing of it has a gradient. */
-  areCleared(): boolean {
-    return this.parameters.some(({ requiresGrad }) => requiresGrad) && this.empty().length === this.parameters.length;
+  /** Which gradients are there now. */
+  find(): FoundGradients {
+    if (scope(() => this.parameters.some(({ grad }) => grad !== null))) return 'held';
+    return this.isLearning() ? 'cleared' : 'nothing';
+  }
+
+  /** Whether something is learned here. */
+  isLearning(): boolean {
+    return this.parameters.some(({ requiresGrad }) => requiresGrad);
   }
 
   /** A step begins. */

@@ -13,6 +13,7 @@ import {
   type RankGradients,
   scaleGrads,
 } from './grad-norm.ts';
+import type { FoundGradients } from './held-gradients.ts';
 
 type ScaledOptimizer = Parameters<GradScaler['settle']>[0];
 
@@ -39,18 +40,40 @@ export interface OptimizerStep {
   readonly reason: string | null;
 }
 
-/** Whether the losses computed since the last question are finite; on a GPU they are asked only then, because asking waits for it. */
+/** When a loss was not finite last, by the number of its step; of losses on a GPU it is asked only where it is needed, because asking waits for it. */
 export class LossLog {
-  private isFinite = true;
-  /** Stays zero as long as the losses on a GPU are finite. */
-  private zero: Tensor | null = null;
+  /** Training steps since the last question. */
+  private steps = 0;
+  /** The last of them with a loss that is not finite; 0 where there was none. */
+  private bad = 0;
+  /** The same of losses on a GPU, as a number there. */
+  private later: Tensor | null = null;
+  /** The last one that began without gradients on this rank. */
+  private clear = 0;
+  /** Whether this rank had nothing to learn in the last one, and no gradient: its gradients tell nothing. */
+  private isSilent = true;
+  /** Whether the question was asked: optimizers that follow each other without a step between get the same answer. */
+  private isAsked = false;
 
-  /** Takes the losses of a step. */
+  /** False where nothing of earlier steps is to be forgotten. */
+  get mayBeNotFinite(): boolean {
+    return !this.isAsked && (this.bad > 0 || this.later !== null);
+  }
+
+  /** A training step begins, with these gradients. */
+  begin(found: FoundGradients): void {
+    if (this.isAsked) this.dispose();
+    this.steps++;
+    this.isSilent = found === 'nothing';
+    if (found !== 'held') this.clear = this.steps;
+  }
+
+  /** Takes the losses of that step. */
   add(losses: readonly Tensor[]): void {
     const elsewhere: Tensor[] = [];
     for (const loss of losses) {
-      if (loss.device === 'cpu') this.isFinite &&= Number.isFinite(Number(loss.item()));
-      else elsewhere.push(loss);
+      if (loss.device !== 'cpu') elsewhere.push(loss);
+      else if (!Number.isFinite(Number(loss.item()))) this.bad = this.steps;
     }
     if (elsewhere.length > 0) this.addLater(elsewhere);
   }
@@ -58,30 +81,32 @@ export class LossLog {
   private addLater(losses: readonly Tensor[]): void {
     noGrad(() =>
       scope(() => {
-        const sum = callOp('aten::stack', [losses.map((loss) => loss.detach()), 0]) as Tensor;
-        const zero = sum.sum().mul(0);
-        if (this.zero === null) this.zero = unscoped(() => zero.clone());
-        else this.zero.add_(zero);
+        const zeros = (callOp('aten::stack', [losses.map((loss) => loss.detach()), 0]) as Tensor).mul(0);
+        const zero = zeros.sum().to('float32');
+        const bad = callOp('aten::nan_to_num', [zero, this.steps]) as Tensor;
+        if (this.later === null) this.later = unscoped(() => bad.clone());
+        else this.later.copy_(callOp('aten::maximum', [this.later, bad]) as Tensor);
       }),
     );
   }
 
-  /** False where it is known without asking that all are finite. */
-  get mayBeNotFinite(): boolean {
-    return !this.isFinite || this.zero !== null;
+  /** The last step with a loss that is not finite, and the last one that began without gradients: Infinity where this rank has nothing to learn. */
+  ask(): { readonly bad: number; readonly clear: number } {
+    this.isAsked = true;
+    const bad = Math.max(this.bad, this.later === null ? 0 : Number(this.later.item()));
+    return { bad, clear: this.isSilent ? Number.POSITIVE_INFINITY : this.clear };
   }
 
-  /** Whether all are finite. */
-  areFinite(): boolean {
-    return this.isFinite && (this.zero === null || Number(this.zero.item()) === 0);
-  }
-
-  clear(): void {
-    this.isFinite = true;
-    this.zero?.dispose();
-    this.zero = null;
+  /** Forgets all steps. */
+  dispose(): void {
+    [this.steps, this.bad, this.clear, this.isAsked] = [0, 0, 0, false];
+    this.later?.dispose();
+    this.later = null;
   }
 }
+
+/** More than there are ranks: the number of a step and a rank are compared as one number. */
+const RANKS = 2 ** 20;
 
 /** What a rank brings to the decision. */
 interface Rank {
@@ -112,22 +137,35 @@ export function stepOptimizers(
   for (const optimizer of optimizers) scaler?.unscaleOwn_(optimizer as ScaledOptimizer);
   const rank = distributed.isInitialized() ? distributed.getRank() : 0;
   const clipping: Clipping = { where: 'stepOptimizer', maxNorm, normType: options.normType };
-  const norm = gradNorm(gradients, clipping);
+  const norm = gradNorm({ ...gradients, scaled: stillScaled(gradients.parameters, scaler) }, clipping);
   const code = codeOf(clippingText(clipping));
-  const [loss, notFinite, codes, negative] = largest(groups, [
-    losses.areFinite() ? -1 : rank,
+  const { bad, clear } = losses.ask();
+  const [lastBad, leastClear, notFinite, codes, negative] = largest(groups, [
+    bad * RANKS + rank,
+    -clear,
     Number.isFinite(norm) ? -1 : rank,
     ...[code, -code],
-  ]) as [number, number, number, number];
+  ]) as [number, number, number, number, number];
   if (codes !== -negative) throw differentClipping(clipping);
-  losses.clear();
-  const reason = reasonOf(loss, notFinite);
+  // The gradients of a loss are gone where all ranks that learn something began a later step without any.
+  const counts = lastBad >= RANKS && (leastClear === Number.NEGATIVE_INFINITY || lastBad >= -leastClear * RANKS);
+  const reason = reasonOf(counts ? lastBad % RANKS : -1, notFinite);
   if (reason === null) {
     if (maxNorm !== undefined) scaleGrads(gradients, norm, maxNorm);
     for (const optimizer of optimizers) optimizer.step();
   }
   for (const optimizer of optimizers) scaler?.settle(optimizer as ScaledOptimizer, reason !== null);
   return { norm, skipped: reason !== null, reason };
+}
+
+/** Gradients that count as what they are without the scale: those of optimizers whose turn is later. */
+function stillScaled(parameters: readonly Tensor[], scaler: GradScaler | undefined): RankGradients['scaled'] {
+  if (scaler?.enabled !== true) return undefined;
+  const unscaled = new Set<Tensor>();
+  for (const { paramGroups } of scaler.unscaledOptimizers())
+    for (const { params } of paramGroups) for (const parameter of params) unscaled.add(parameter);
+  const rest = scope(() => parameters.filter((parameter) => !unscaled.has(parameter) && parameter.grad !== null));
+  return rest.length === 0 ? undefined : { parameters: new Set(rest), scale: scaler.getScale() };
 }
 
 function reasonOf(loss: number, norm: number): string | null {

@@ -17,7 +17,7 @@ import { rankStatus } from '../status/rank-status.ts';
 import { captureObstacle, inputKey, StepCapture, type StepInput, type StepResult } from './capture.ts';
 import { debugHook } from './debug.ts';
 import { type ClipOptions, clipGradNorm, clippingText, type RankGradients } from './grad-norm.ts';
-import { HeldGradients } from './held-gradients.ts';
+import { type FoundGradients, HeldGradients } from './held-gradients.ts';
 import { checkBackwards, resolveSchedule } from './lowering.ts';
 import {
   type AnyOptimizer,
@@ -100,7 +100,7 @@ export class PipelineRuntime<
   /** Losses of the steps since the last one of an optimizer, or since gradients were cleared. */
   private readonly lossLog = new LossLog();
   private readonly held: HeldGradients;
-  /** Whether gradients of the last step wait in shards to be summed, where nobody sees them. */
+  /** Whether gradients wait in shards to be summed, where nobody sees them. */
   private isUnsummed = false;
   private skipped = 0;
   /** How gradients were clipped since the last step. */
@@ -247,8 +247,9 @@ export class PipelineRuntime<
   /**
    * Clips the gradients where `maxNorm` is given and makes the step of an optimizer, or of several; but where a loss since the
    * last one (or since gradients were cleared) or the norm of all gradients is not finite, on whatever rank, all ranks leave
-   * parameters and optimizers as they are. Where a `scaler` scales the losses, the gradients are unscaled first, and
-   * `scaler.update()` afterwards moves the scale alike on all ranks. All ranks call it together.
+   * parameters and optimizers as they are. Where a `scaler` scales the losses, the gradients are unscaled first, those of other
+   * optimizers count in the norm without the scale, and `scaler.update()` after all of them moves the scale alike on all ranks.
+   * All ranks call it together.
    *
    * @example const { skipped, reason } = runtime.stepOptimizer(optimizer, { maxNorm: 1 })
    */
@@ -284,7 +285,7 @@ export class PipelineRuntime<
   dispose(): void {
     for (const stage of this.stages) stage.clearRuntimeStates();
     this.lossGrads.dispose();
-    this.lossLog.clear();
+    this.lossLog.dispose();
     this.transport?.dispose?.();
     this.capture?.dispose();
   }
@@ -358,9 +359,10 @@ export class PipelineRuntime<
           this.parallel?.begin();
           if (refused === null) refused = walk(row, step);
           else refuseRow(row, 0, step, this.reasonOf(refused));
-          this.parallel?.settle({ training, sync });
-          ties?.reduce();
-          this.parallel?.finish({ training, sync });
+          const end = { training, sync: sync && refused === null, refused: refused !== null };
+          this.parallel?.settle(end);
+          ties?.reduce((parameter) => this.parallel?.owes(parameter) === true);
+          this.parallel?.finish(end);
           if (sync && this.recorder !== null) this.recordReductions(row, this.recorder);
           this.transport?.endStep?.(false);
           for (const hook of this.hooks) hook.afterStep?.(where, this.steps);
@@ -376,14 +378,17 @@ export class PipelineRuntime<
         return this.finish(where, step, refused);
       });
     const agreement = this.agree({ args, options }, training, call);
-    if (training) this.forgetLosses(options.sync !== false);
+    if (training) this.lossLog.begin(this.foundGradients());
     try {
       const { outputs, losses, failure } =
         training && this.options.capture === true && options.onOutput === undefined
           ? this.captureSteps().run({ args, options }, run, agreement)
           : run({ args, options });
       // Not in the step itself, which may be recorded: every replay has losses of its own.
-      if (training) this.lossLog.add(losses);
+      if (training) {
+        this.lossLog.add(losses);
+        this.isUnsummed = options.sync === false && this.level !== null && (this.isUnsummed || this.held.isLearning());
+      }
       options.losses?.splice(0, options.losses.length, ...losses);
       for (const loss of options.losses === undefined ? losses : []) loss.dispose();
       if (training && this.options.random !== undefined) this.options.random.step++;
@@ -396,10 +401,11 @@ export class PipelineRuntime<
     }
   }
 
-  /** Losses of earlier steps do not count once their gradients were cleared. */
-  private forgetLosses(sync: boolean): void {
-    if (this.lossLog.mayBeNotFinite && !this.isUnsummed && this.held.areCleared()) this.lossLog.clear();
-    this.isUnsummed = !sync && this.level !== null;
+  /** Which gradients a training step finds: losses of earlier ones do not count once theirs were cleared. */
+  private foundGradients(): FoundGradients {
+    const isAlone = this.group === null && this.parallel === null;
+    if (this.isUnsummed || (isAlone && !this.lossLog.mayBeNotFinite)) return 'held';
+    return this.held.find();
   }
 
   /** What reductions took after the row belongs to their actions. */
@@ -430,7 +436,8 @@ export class PipelineRuntime<
       input.options.sync !== false, // gradients of shards are summed over ties only then
       this.stages.map(({ module }) => [
         module.training,
-        module.parameters().map((parameter) => parameter.requiresGrad),
+        // Copies of tied parameters are summed where one of these is so.
+        module.parameters().map((parameter) => [parameter.requiresGrad, this.parallel?.owes(parameter) === true]),
       ]),
     ]);
     const capture = training && this.options.capture === true ? this.captureProblemOf(input) : undefined;

@@ -67,6 +67,9 @@ export interface TiedPipeline {
   readonly transport: Transport | null;
 }
 
+/** Whether a copy brings to this step what earlier ones have learned, and may be frozen by now. */
+type Owes = (parameter: Tensor) => boolean;
+
 /** The tied parameters of a pipeline, seen from one rank. */
 export class Ties {
   private readonly groups: readonly TieGroup[];
@@ -142,11 +145,14 @@ export class Ties {
     }
   }
 
-  /** Sums the gradients of this step over all holders. No copy gets one where a tie is refused, on any of its ranks. */
-  reduce(): void {
+  /**
+   * Sums the gradients of this step over all holders, and with them those that earlier ones have left to it. No copy gets one where a
+   * tie is refused, on any of its ranks.
+   */
+  reduce(owes: Owes = () => false): void {
     noGrad(() =>
       scope(() => {
-        const sums = this.groups.map((tie) => ({ tie, ...this.sumOver(tie) }));
+        const sums = this.groups.map((tie) => ({ tie, ...this.sumOver(tie, owes) }));
         for (const { tie, refused } of sums)
           if (refused !== null) throw new PipelineError('TIE_MISMATCH', `step: ${refused}`, { tie: tie.name });
         for (const { tie, sum } of sums)
@@ -175,21 +181,21 @@ export class Ties {
   }
 
   /** The sum over all holders, on every rank that holds a copy: gathered where the first copy is, and sent back. */
-  private sumOver(tie: TieGroup): Summed {
+  private sumOver(tie: TieGroup, owes: Owes): Summed {
     const { holders, tags } = tie;
     const owner = holders[0]!;
     const others = [...new Set(holders.map(({ rank }) => rank))].filter((rank) => rank !== owner.rank);
-    const isFrozen = holders.some(({ parameter }) => parameter?.requiresGrad === false);
+    const state = stateOf(tie, owes);
     const own = this.contributions(tie, this.rank);
     if (this.rank !== owner.rank) {
-      this.send(owner.rank, tags.gather, { tensors: own, ...(isFrozen && { header: { frozen: true } }) });
+      this.send(owner.rank, tags.gather, { tensors: own, ...(state !== 'learned' && { header: state }) });
       const answer = this.receive(tie, owner.rank, tags.spread);
       return { sum: answer.tensors[0] ?? null, refused: refusalIn(answer) };
     }
-    const byRank = new Map([[this.rank, { values: own, isFrozen }]]);
+    const byRank = new Map([[this.rank, { values: own, state }]]);
     for (const rank of others) {
       const { tensors, header } = this.receive(tie, rank, tags.gather);
-      byRank.set(rank, { values: [...tensors], isFrozen: header !== undefined });
+      byRank.set(rank, { values: [...tensors], state: (header as CopyState | undefined) ?? 'learned' });
     }
     let sum: Tensor | null = null;
     for (const { rank } of uniqueHolders(tie)) {
@@ -197,7 +203,7 @@ export class Ties {
       if (value !== null) sum = sum === null ? value : sum.add(value);
     }
     // What nobody has a gradient for stays as it is, frozen or not.
-    const refused = sum === null ? null : frozenAlone(tie, (rank) => byRank.get(rank)!.isFrozen);
+    const refused = sum === null ? null : frozenAlone(tie, (rank) => byRank.get(rank)!.state);
     for (const rank of others) this.send(rank, tags.spread, refused === null ? { tensors: [sum] } : refusal(refused));
     return { sum, refused };
   }
@@ -263,13 +269,22 @@ export function frozenText(tie: string, stage: number, elsewhere: string): strin
   return `the tied parameter '${tie}' is frozen on stage ${stage} and learned on ${elsewhere}, so that its copies would not stay equal; freeze it on all stages that hold it (requiresGrad_(false)), or on none`;
 }
 
-/** Why copies cannot all get the sum: some are frozen, others learned; null where they are alike. */
-function frozenAlone({ name, holders }: TieGroup, isFrozen: (rank: number) => boolean): string | null {
-  const frozen = holders.find(({ rank }) => isFrozen(rank));
-  const learned = holders.find(({ rank }) => !isFrozen(rank));
-  return frozen === undefined || learned === undefined
-    ? null
-    : frozenText(name, frozen.stage, `stage ${learned.stage}`);
+/** Whether the copies of a rank are learned, frozen, or frozen since a step that has left its gradients to this one. */
+type CopyState = 'learned' | 'frozen' | 'owed';
+
+/** The state of this rank's copies. */
+function stateOf({ holders }: TieGroup, owes: Owes): CopyState {
+  const frozen = holders.find(({ parameter }) => parameter?.requiresGrad === false)?.parameter ?? null;
+  if (frozen === null) return 'learned';
+  return owes(frozen) ? 'owed' : 'frozen';
+}
+
+/** Why copies cannot all get the sum: some are frozen, others learned or were; null where they are alike. */
+function frozenAlone({ name, holders }: TieGroup, stateOn: (rank: number) => CopyState): string | null {
+  const states: readonly CopyState[] = ['frozen', 'owed', 'learned'];
+  const [first, ...others] = states.flatMap((state) => holders.find(({ rank }) => stateOn(rank) === state) ?? []);
+  const [other] = others;
+  return first === undefined || other === undefined ? null : frozenText(name, first.stage, `stage ${other.stage}`);
 }
 
 function copiesIn(tie: TieGroup): Set<Tensor> {

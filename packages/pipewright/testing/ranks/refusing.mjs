@@ -25,6 +25,8 @@ const faults = {
   target: { rank: -1, call: ({ runtime, x }) => runtime.step(x) },
   // @ts-expect-error: the option has a spelling mistake
   option: { rank: -1, call: ({ runtime, x }) => runtime.step(x, { taget: x }) },
+  // @ts-expect-error: the same, where the outputs go to all ranks
+  outputs: { rank: 0, call: ({ runtime, x }) => runtime.step(x, { taget: x, returnOutputs: 'everywhere' }) },
   everywhere: { rank: 0, call: ({ runtime }) => runtime.eval(ones([2, WIDTH]), { returnOutputs: 'everywhere' }) },
 };
 
@@ -60,10 +62,9 @@ export function main(one) {
     scope(() => {
       const before = gradients();
       try {
-        if (round % 2 === 0) runtime.step(x, { target: y });
-        else if (isWrong) call({ runtime, x, y });
-        else if (one.fault === 'everywhere') runtime.eval(x, { returnOutputs: 'everywhere' });
-        else runtime.step(x, { target: y });
+        if (round % 2 === 1 && isWrong) call({ runtime, x, y });
+        else if (round % 2 === 1 && one.fault === 'everywhere') runtime.eval(x, { returnOutputs: 'everywhere' });
+        else runtime.step(x, { target: y, returnOutputs: one.fault === 'outputs' ? 'everywhere' : true });
         codes.push(null);
       } catch (error) {
         codes.push(error instanceof PipelineError ? error.code : String(error));

@@ -200,6 +200,28 @@ const scenarios = {
     return { results, count: runtime.skippedSteps, norms };
   },
 
+  /** A loss is not a number where nothing is learned: it counts only as long as other ranks have its gradients. */
+  cleared({ wrap }) {
+    const { mesh, stages, runtime, optimizer, x, y } = setUp({ pp: 2, stages: 2, schedule: '1F1B', wrap });
+    if (mesh.getLocalRank('pp') === 1) for (const { module } of stages) module.requiresGrad_(false);
+    const step = (isBad = false) => scope(() => runtime.step(x, { target: isBad ? y.mul(Number.NaN) : y }));
+    const made = () => runtime.stepOptimizer(optimizer).reason;
+    step(true);
+    optimizer.zeroGrad();
+    step();
+    const afterClearing = made();
+    optimizer.zeroGrad();
+    step(true);
+    step();
+    const withGradients = [made(), made()];
+    optimizer.zeroGrad();
+    step(true);
+    optimizer.zeroGrad();
+    const withoutStep = made();
+    step();
+    return { afterClearing, withGradients, withoutStep, then: made(), count: runtime.skippedSteps };
+  },
+
   /** The same with scaled losses: the scale falls on all ranks, or on none. */
   scaled({ wrap }) {
     const scaler = new GradScaler({ initScale: 1024, growthInterval: 100 });

@@ -144,6 +144,11 @@ export class GradScaler {
     state.stage = 'unscaled';
   }
 
+  /** The optimizers whose gradients were divided by the scale since the last `update`. @example scaler.unscaledOptimizers().length */
+  unscaledOptimizers(): readonly ScaledOptimizer[] {
+    return [...this.optimizers].flatMap(([optimizer, { stage }]) => (stage === 'ready' ? [] : [optimizer]));
+  }
+
   /** Says what all ranks have found of an optimizer's gradients, so that `update` moves the scale alike on all. @example scaler.settle(optimizer, skipped) */
   settle(optimizer: ScaledOptimizer, foundInf: boolean): void {
     if (!this.enabled) return;

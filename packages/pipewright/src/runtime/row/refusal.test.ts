@@ -20,6 +20,7 @@ describe.each([
   ['target', 'threads', 'DualPipeV', 2, false, 'BAD_INPUT'],
   ['target', 'processes', 'GPipe', 3, false, 'BAD_INPUT'],
   ['option', 'threads', '1F1B', 2, true, 'UNKNOWN_OPTION'],
+  ['outputs', 'threads', '1F1B', 2, false, 'UNKNOWN_OPTION'],
   ['everywhere', 'threads', 'Interleaved1F1B', 2, false, 'BATCH_TOO_SMALL'],
 ] as const)('%s on %s, %s on %i ranks, tied: %s', (...given) => {
   const [fault, mode, schedule, ranks, tied, code] = given;
