@@ -1,5 +1,6 @@
 /** @file Forwards. */
 import { autocast, keep, scope, Tensor } from '@pipewright/torch';
+import { storageOf } from '../../base/memory.ts';
 import { mapTensors, tensorsIn } from '../../base/tree.ts';
 import { pick } from '../../stage/wiring.ts';
 import type { PlannedAction } from '../row/planned-action.ts';
@@ -85,12 +86,9 @@ function aliasesOnce(values: readonly unknown[], given: Tensor[]): unknown[] {
 }
 
 function sharesMemory(a: Tensor, b: Tensor): boolean {
-  return a === b || (a.numel() > 0 && b.numel() > 0 && storageOf(a) === storageOf(b));
-}
-
-/** Where the memory of a tensor begins, views or not. */
-function storageOf(tensor: Tensor): bigint {
-  return tensor.dataPtr() - BigInt((tensor.storageOffset() * tensor.nbytes) / tensor.numel());
+  if (a === b) return true;
+  const memory = storageOf(a);
+  return memory !== 0n && memory === storageOf(b);
 }
 
 /** The tensors that gradients will come back for. */
