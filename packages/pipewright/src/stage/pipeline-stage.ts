@@ -259,7 +259,7 @@ export class PipelineStage {
     const { lossGrad, threads } = options;
     const chunk = this.chunks.get(microbatch);
     if (chunk === undefined) throw this.outOfOrder('backward', microbatch, 'its forward');
-    chunk.addLoss(lossGrad);
+    this.addLoss(microbatch, chunk, lossGrad);
     chunk.started = true;
     if (chunk.roots.length === 0) return;
     keep(chunk.rootGrads);
@@ -275,7 +275,7 @@ export class PipelineStage {
     checkOptions('backwardOneChunk', options, ['full', 'lossGrad', 'inputsReady']);
     const chunk = this.chunks.get(microbatch);
     if (chunk === undefined) throw this.outOfOrder('backward', microbatch, 'its forward');
-    if (!chunk.started) chunk.addLoss(options.lossGrad);
+    if (!chunk.started) this.addLoss(microbatch, chunk, options.lossGrad);
     const full = options.full !== false;
     const inputsReady = options.inputsReady === undefined ? null : new Once(options.inputsReady);
     try {
@@ -440,6 +440,21 @@ export class PipelineStage {
         { stage: this.stageIndex, microbatch },
       );
     return { ...named, pipelineStageIndex: this.stageIndex, pipelineMicrobatchIndex: microbatch };
+  }
+
+  /** The backward begins with the loss too; refused where the loss needs no gradient although something is learned. */
+  private addLoss(microbatch: number, chunk: Chunk, lossGrad: Tensor | undefined): void {
+    chunk.addLoss(lossGrad);
+    if (chunk.loss === null || chunk.loss.requiresGrad) return;
+    const { stageIndex: stage } = this;
+    const learned = this.module.parameters().filter((parameter) => parameter.requiresGrad).length;
+    const waiting = chunk.leaves().length;
+    if (learned === 0 && waiting === 0) return;
+    throw new PipelineError(
+      'BAD_LOSS',
+      `stage ${stage}, backward of microbatch ${microbatch}: the loss needs no gradient, but the stage has parameters to learn (${learned}) and inputs whose gradients earlier stages wait for (${waiting}); compute the loss from the output itself, without detach(), noGrad() and item(), or freeze what shall not learn: requiresGrad_(false)`,
+      { stage, microbatch },
+    );
   }
 
   private twice(what: string, microbatch: number, which = ''): PipelineError {

@@ -3,7 +3,7 @@
  * @file What ranks do in the test of buffers that a stage changes and gives to the next one. Started like `training.mjs`;
  * `plain` is the oracle: the same microbatches through the whole model, without a pipeline.
  */
-import { distributed, float64, manualSeed, nn, noGrad, ones, randn, scope, unscoped, zeros } from '@pipewright/torch';
+import { distributed, float64, manualSeed, nn, noGrad, randn, scope, unscoped, zeros } from '@pipewright/torch';
 import { PipelineRuntime, PipelineStage, pipeline } from 'pipewright';
 import { runAsProgram } from './program.mjs';
 
