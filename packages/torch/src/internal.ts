@@ -40,6 +40,7 @@ export {
   releaseHandles,
   sizeOfHandle,
 } from './op/prepared.ts';
+export { watchQuietChanges } from './op/quiet-changes.ts';
 export { type DrawName, drawName, drawsByName, inCall } from './tensor/draws.ts';
 export {
   type CustomFunction,

@@ -166,6 +166,30 @@ describe('the loss', () => {
     const { x, y } = batch(8);
     expect(() => runtime.step(x, { target: y })).toThrow('lossFn returned a tensor of shape [2, 4] for microbatch 0');
   });
+
+  test.each(['LoopedBFS', 'Interleaved1F1B', 'InterleavedZeroBubble'] as const)(
+    '%s: one that needs no gradient is refused where something is learned',
+    (schedule) => {
+      const lossFn = (output: Tensor, target: Tensor): Tensor => mse(output.detach(), target);
+      const data = batch(8);
+      const step = (frozen: readonly number[]): string => {
+        const { runtime, modules } = make(layers(2), schedule, { lossFn });
+        for (const i of frozen) modules[i]!.requiresGrad_(false);
+        try {
+          runtime.step(data.x, { target: data.y });
+          return gradsOf(modules).every((grad) => grad === null) ? 'no gradients' : 'gradients';
+        } catch (error) {
+          return (error as Error).message;
+        }
+      };
+      const text = (learned: number, waiting: number): string =>
+        `: the loss needs no gradient, but the stage has parameters to learn (${learned}) and inputs whose gradients earlier stages wait for (${waiting}); compute the loss from the output itself, without detach(), noGrad() and item(), or freeze what shall not learn: requiresGrad_(false)`;
+      expect(step([])).toContain(text(2, 1));
+      expect(step([0])).toContain(text(2, 0));
+      expect(step([1])).toContain(text(0, 1));
+      expect(step([0, 1])).toBe('no gradients');
+    },
+  );
 });
 
 describe('schedules', () => {

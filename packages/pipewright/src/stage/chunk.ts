@@ -8,6 +8,7 @@ import {
   type WeightBackward,
 } from '@pipewright/torch';
 import { tensorsIn } from '../base/tree.ts';
+import type { MicrobatchRuns } from './statistics.ts';
 
 /** What arrived from one source for one microbatch. */
 interface Arrived {
@@ -39,6 +40,8 @@ export class Chunk {
   loss: Tensor | null = null;
   /** The weight half that a split backward has left. */
   weights: WeightBackward | (() => void) | null = null;
+  /** The runs of a checkpointed module. */
+  runs: MicrobatchRuns | null = null;
   /** Whether the forward has run. */
   hasRun = false;
   /** Whether a backward has begun on a thread of its own. */
@@ -108,6 +111,7 @@ export class Chunk {
     this.dropActivations();
     for (const { grads } of this.arrived) if (grads !== null) disposeAll(grads);
     if (this.weights !== null && typeof this.weights !== 'function') this.weights.drop();
+    this.runs?.dispose();
   }
 
   /** Whether nothing is left to do for the microbatch. */

@@ -1,6 +1,6 @@
 /** @file A stage: one piece of the model on one rank, and what it holds for the microbatches under way. */
 import {
-  checkpoint as checkpointed,
+  checkpoint,
   type Device,
   type distributed,
   type GradientTarget,
@@ -17,7 +17,7 @@ import { Chunk } from './chunk.ts';
 import { computeBackward, Once } from './chunk-backward.ts';
 import { type StageNames, wholeName } from './names.ts';
 import { checkStageOptions, type PipelineStageOptions, stageOptionNames } from './stage-options.ts';
-import { onceWithStatistics } from './statistics.ts';
+import { MicrobatchRuns, Statistics } from './statistics.ts';
 import { assemble, checkInputs, defaultInputs, type StageDescription, type StageInput, sourcesOf } from './wiring.ts';
 
 /** The named inputs of `passStageAndMicrobatchIndices`. */
@@ -72,6 +72,7 @@ export class PipelineStage {
   private readonly inputArgs: readonly string[] | null;
   private readonly outputArgs: readonly string[] | null;
   private readonly chunks = new Map<number, Chunk>();
+  private readonly statistics: Statistics;
 
   /** The options may be the device alone, as in PyTorch: `new PipelineStage(blocks, 1, 4, 'cuda:1')`. */
   constructor(module: nn.Module, stageIndex: number, numStages: number, given: PipelineStageOptions | Device = {}) {
@@ -97,6 +98,7 @@ export class PipelineStage {
       );
     checkStageOptions(stageIndex, options);
     this.module = module;
+    this.statistics = new Statistics(module);
     this.stageIndex = stageIndex;
     this.numStages = numStages;
     this.group = options.group;
@@ -167,7 +169,7 @@ export class PipelineStage {
     let output: unknown;
     try {
       output = this.checkpoint
-        ? checkpointed(onceWithStatistics(this.module), inputs as unknown[])
+        ? this.checkpointed(chunk, inputs)
         : (this.module.forward as Forward).apply(this.module, inputs as unknown[]);
     } catch (cause) {
       throw new PipelineError(
@@ -180,6 +182,12 @@ export class PipelineStage {
     chunk.hasRun = true;
     if (this.outputArgs !== null) this.compare('outputs', this.outputArgs, [output]);
     return output;
+  }
+
+  private checkpointed(chunk: Chunk, inputs: readonly unknown[]): unknown {
+    const runs = new MicrobatchRuns(this.statistics);
+    chunk.runs = runs;
+    return checkpoint((...given: unknown[]) => runs.run(given), inputs as unknown[]);
   }
 
   /** What the module is called with for a microbatch: positional inputs, and the named ones as an object after them. */
@@ -251,7 +259,7 @@ export class PipelineStage {
     const { lossGrad, threads } = options;
     const chunk = this.chunks.get(microbatch);
     if (chunk === undefined) throw this.outOfOrder('backward', microbatch, 'its forward');
-    chunk.addLoss(lossGrad);
+    this.addLoss(microbatch, chunk, lossGrad);
     chunk.started = true;
     if (chunk.roots.length === 0) return;
     keep(chunk.rootGrads);
@@ -267,7 +275,7 @@ export class PipelineStage {
     checkOptions('backwardOneChunk', options, ['full', 'lossGrad', 'inputsReady']);
     const chunk = this.chunks.get(microbatch);
     if (chunk === undefined) throw this.outOfOrder('backward', microbatch, 'its forward');
-    if (!chunk.started) chunk.addLoss(options.lossGrad);
+    if (!chunk.started) this.addLoss(microbatch, chunk, options.lossGrad);
     const full = options.full !== false;
     const inputsReady = options.inputsReady === undefined ? null : new Once(options.inputsReady);
     try {
@@ -379,6 +387,7 @@ export class PipelineStage {
     const chunk = this.chunks.get(microbatch);
     if (chunk === undefined) return;
     chunk.dropActivations();
+    chunk.runs?.dispose();
     this.chunks.delete(microbatch);
   }
 
@@ -433,6 +442,21 @@ export class PipelineStage {
     return { ...named, pipelineStageIndex: this.stageIndex, pipelineMicrobatchIndex: microbatch };
   }
 
+  /** The backward begins with the loss too; refused where the loss needs no gradient although something is learned. */
+  private addLoss(microbatch: number, chunk: Chunk, lossGrad: Tensor | undefined): void {
+    chunk.addLoss(lossGrad);
+    if (chunk.loss === null || chunk.loss.requiresGrad) return;
+    const { stageIndex: stage } = this;
+    const learned = this.module.parameters().filter((parameter) => parameter.requiresGrad).length;
+    const waiting = chunk.leaves().length;
+    if (learned === 0 && waiting === 0) return;
+    throw new PipelineError(
+      'BAD_LOSS',
+      `stage ${stage}, backward of microbatch ${microbatch}: the loss needs no gradient, but the stage has parameters to learn (${learned}) and inputs whose gradients earlier stages wait for (${waiting}); compute the loss from the output itself, without detach(), noGrad() and item(), or freeze what shall not learn: requiresGrad_(false)`,
+      { stage, microbatch },
+    );
+  }
+
   private twice(what: string, microbatch: number, which = ''): PipelineError {
     return new PipelineError(
       'OUT_OF_ORDER',
@@ -442,7 +466,9 @@ export class PipelineStage {
   }
 
   private retire(microbatch: number, chunk: Chunk): void {
-    if (chunk.isDone) this.chunks.delete(microbatch);
+    if (!chunk.isDone) return;
+    chunk.runs?.dispose();
+    this.chunks.delete(microbatch);
   }
 
   private backwardFailed(microbatch: number, chunk: Chunk, cause: unknown): PipelineError {

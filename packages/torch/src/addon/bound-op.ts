@@ -23,6 +23,8 @@ export interface BoundOp {
   /** Positions of the `out` arguments that it returns, if it has them. */
   readonly outs: readonly number[];
   readonly native: NativeOp['call'];
+  /** The arguments that it changes without libtorch counting it, and the one that says whether it does (-1: always). */
+  readonly quiet: { readonly changed: readonly number[]; readonly flag: number } | undefined;
   /** Refuses arguments with which libtorch would crash. */
   readonly guard: ((given: readonly unknown[]) => void) | undefined;
   /** Position of an argument by its camelCase name. */

@@ -11,6 +11,7 @@ import { DType, type DTypeName, dtypeOfCode, toDType } from '../tensor/dtype.ts'
 import { Generator } from '../tensor/random.ts';
 import { recorder } from '../tensor/recorder.ts';
 import { disposedError, Tensor } from '../tensor/tensor.ts';
+import { noteGiven, quietArguments } from './quiet-changes.ts';
 
 const bound = new Map<string, BoundOp>();
 
@@ -35,6 +36,7 @@ export function bindOp(fullName: string): BoundOp {
     random: found.random,
     outs: outsOf(found),
     native: found.call,
+    quiet: quietArguments(fullName, args),
     guard: guards[fullName.split('.')[0]!.replace(/^aten::_?/, '')],
     positions: new Map(args.map((arg, i) => [arg.key, i])),
   };
@@ -109,6 +111,7 @@ function refuseNonFinite([matrix]: readonly unknown[]): void {
 export function callGiven(op: BoundOp, given: readonly unknown[]): unknown {
   if (recorder !== null) return recorder.operator(op, given);
   if (op.guard !== undefined) op.guard(given);
+  if (op.quiet !== undefined) noteGiven(op.quiet, given);
   const values = encodeAll(op, given);
   const result = temporaries.length === 0 ? op.native(...values) : callWithTemporaries(op, values);
   if (op.inPlace) return given[0];

@@ -21,6 +21,7 @@ import { Tensor } from '../tensor/tensor.ts';
 import { bindOp, callGiven, expected, signature } from './bind.ts';
 import { hotForms } from './generated/hot-forms.ts';
 import { isScalarObject } from './kind.ts';
+import { notingRun } from './quiet-changes.ts';
 
 const shared = native.metaArray;
 const DESCRIPTION = META_DEVICE_INDEX + 1; // dimensions, element type, device type and index
@@ -65,7 +66,8 @@ export function prepareCall(
   const operands = placeOperands(op, given.args, given.kwargs ?? {});
   const run =
     op.guard === undefined ? (hotRun(op, operands, keep) ?? boxedRun(op, operands, keep)) : slowRun(op, operands, keep);
-  return { run, returns: op.returns, inPlace: op.inPlace, random: op.random };
+  const noting = op.quiet === undefined || op.guard !== undefined ? run : notingRun(op.quiet, operands, run);
+  return { run: noting, returns: op.returns, inPlace: op.inPlace, random: op.random };
 }
 
 /** Frees the tensor of a handle. @example releaseHandle(call.run(registers) as number) */

@@ -1,10 +1,13 @@
 /** @file Forwards. */
 import { autocast, keep, scope, Tensor } from '@pipewright/torch';
+import { storageOf } from '../../base/memory.ts';
 import { mapTensors, tensorsIn } from '../../base/tree.ts';
+import type { PipelineStage } from '../../stage/pipeline-stage.ts';
 import { pick } from '../../stage/wiring.ts';
 import type { PlannedAction } from '../row/planned-action.ts';
 import type { StepState } from '../row/step-state.ts';
 import { handOver, unpackValues, weightIn } from '../transport/values.ts';
+import { mayChange } from './live-values.ts';
 import { takeOutput } from './loss.ts';
 import { release, take } from './messages.ts';
 
@@ -52,8 +55,7 @@ export function giveOutputs(
   const given: Tensor[] | null = to.length > 1 ? [] : null;
   for (const link of to) {
     const values = pick(output, link.wanted, stage.stageIndex, link.stage);
-    // Aliases: what the module returned may be its own (an input, a parameter).
-    const own = keep(given === null ? aliases(values) : aliasesOnce(values, given));
+    const own = keep(ownValues(values, (tensor) => ownValue(tensor, { stage, step, given })));
     if (training) stage.setOutgoing(m, link.stage, withGrad(own));
     if (link.local === null) step.outgoing[link.values[m]!.index] = own;
     else {
@@ -67,32 +69,35 @@ export function giveOutputs(
   else stage.forget(m);
 }
 
-/** The same values under handles of our own. */
-function aliases(values: readonly unknown[]): unknown[] {
+/** The same values, each as `make` gives it. */
+function ownValues(values: readonly unknown[], make: (tensor: Tensor) => Tensor): unknown[] {
   const [only] = values;
-  if (values.length === 1 && only instanceof Tensor) return [only.alias()];
-  return mapTensors(values, (tensor) => tensor.alias()) as unknown[];
+  if (values.length === 1 && only instanceof Tensor) return [make(only)];
+  return mapTensors(values, make) as unknown[];
+}
+
+/** Whose value is given away, and what was given to other stages before it; null where only one stage gets something. */
+interface Giving {
+  readonly stage: PipelineStage;
+  readonly step: StepState;
+  readonly given: Tensor[] | null;
 }
 
 /**
- * The same, but what another stage gets too is copied where that stage could change it in place: without gradients nothing
+ * A value under a handle of our own, for what the module returned may be its own (an input, a parameter). A copy where the
+ * module may change it later, and where another stage gets it too and could change it in place: without gradients nothing
  * forbids it, and stages that share memory must not see each other's changes.
  */
-function aliasesOnce(values: readonly unknown[], given: Tensor[]): unknown[] {
-  return mapTensors(values, (tensor) => {
-    const isShared = !tensor.requiresGrad && given.some((other) => sharesMemory(other, tensor));
-    given.push(tensor);
-    return isShared ? tensor.clone() : tensor.alias();
-  }) as unknown[];
+function ownValue(tensor: Tensor, { stage, step, given }: Giving): Tensor {
+  const isShared = given !== null && !tensor.requiresGrad && given.some((other) => sharesMemory(other, tensor));
+  given?.push(tensor);
+  return isShared || mayChange(tensor, stage, step) ? tensor.clone() : tensor.alias();
 }
 
 function sharesMemory(a: Tensor, b: Tensor): boolean {
-  return a === b || (a.numel() > 0 && b.numel() > 0 && storageOf(a) === storageOf(b));
-}
-
-/** Where the memory of a tensor begins, views or not. */
-function storageOf(tensor: Tensor): bigint {
-  return tensor.dataPtr() - BigInt((tensor.storageOffset() * tensor.nbytes) / tensor.numel());
+  if (a === b) return true;
+  const memory = storageOf(a);
+  return memory !== 0n && memory === storageOf(b);
 }
 
 /** The tensors that gradients will come back for. */

@@ -8,6 +8,7 @@ import type { Value } from '../../base/value.ts';
 import type { PipelineStage } from '../../stage/pipeline-stage.ts';
 import type { LossCaller } from '../options.ts';
 import type { StepState } from '../row/step-state.ts';
+import { mayChange } from './live-values.ts';
 
 /** Takes what the last stage returned for a microbatch: computes the loss, and keeps what the user wants to see. */
 export function takeOutput(stage: PipelineStage, m: number, output: unknown, step: StepState): void {
@@ -25,7 +26,7 @@ export function takeOutput(stage: PipelineStage, m: number, output: unknown, ste
   }
   const { returnOutputs, onOutput } = step.options;
   if (returnOutputs === false && onOutput === undefined) return;
-  const seen = mapTensors(output, (tensor) => tensor.detach());
+  const seen = mapTensors(output, (tensor) => seenNow(tensor, stage, step));
   if (returnOutputs !== false) step.outputs[m] = keep(seen);
   onOutput?.(seen as Value, m);
 }
@@ -33,7 +34,12 @@ export function takeOutput(stage: PipelineStage, m: number, output: unknown, ste
 /** Remembers the loss of a microbatch. */
 export function keepLoss(stage: PipelineStage, m: number, loss: Tensor, step: StepState): void {
   if (step.training) stage.setLoss(m, keep(loss.alias()));
-  step.losses[m] = keep(loss.detach());
+  step.losses[m] = keep(seenNow(loss, stage, step));
+}
+
+/** A tensor as it is now, outside of the graph. */
+function seenNow(tensor: Tensor, stage: PipelineStage, step: StepState): Tensor {
+  return mayChange(tensor, stage, step) ? tensor.clone() : tensor.detach();
 }
 
 /** The gradient that the backward of the last stage begins with: the weight of the loss, times the scaler's scale. */

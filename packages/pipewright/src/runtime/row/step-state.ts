@@ -3,6 +3,7 @@ import type { nn, Tensor } from '@pipewright/torch';
 import type { Microbatches } from '../../microbatch/index.ts';
 import type { DataParallel } from '../../parallel/data-parallel.ts';
 import type { Recorder } from '../../recording/recorder.ts';
+import type { PipelineStage } from '../../stage/pipeline-stage.ts';
 import { type Place, rankStatus } from '../../status/rank-status.ts';
 import type { ActionHook, AnyRuntimeOptions, LossCaller, StepOptions } from '../options.ts';
 import type { PostedReceive, Transport } from '../transport/transport.ts';
@@ -65,6 +66,8 @@ export class StepState {
   readonly posted: (PostedReceive | undefined)[] = [];
   /** The entry of the UNSHARD that gathered a stage last, by stage. */
   readonly gathering: Map<number, number> = new Map();
+  /** Where the memory begins that the modules of stages hold besides parameters, once that was asked for. */
+  readonly heldMemory: Map<PipelineStage, Set<bigint>> = new Map();
   /** Whether a message was sent or taken. */
   hasExchanged = false;
   /** The action under way, a part of another rather than the whole. */
