@@ -22,7 +22,7 @@ const { positionals, values: flags } = parseArgs({
 const asked = positionals[0] ?? 'all';
 /** @type {'cpu' | 'cuda'} */
 const device = flags.device === 'cuda' ? 'cuda' : 'cpu';
-const program = fileURLToPath(new URL('../../packages/pipewright/testing/ranks/replica.mjs', import.meta.url));
+const program = fileURLToPath(new URL('../../packages/pipewright/testing/ranks/parallel/replica.mjs', import.meta.url));
 
 /** Programs that run. @type {Set<import('node:child_process').ChildProcess>} */
 const running = new Set();

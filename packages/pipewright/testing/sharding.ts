@@ -3,7 +3,7 @@
 /** How stages are divided among the ranks beside the pipeline. */
 export type Wrap = 'replicate' | 'optimizer' | 'gradients' | 'parameters';
 
-/** A run on a mesh; see ranks/replica.mjs. */
+/** A run on a mesh; see ranks/parallel/replica.mjs. */
 export interface Case {
   readonly schedule: string;
   readonly pp: number;

@@ -4,7 +4,7 @@ import { casesOnProcesses, casesOnThreads } from '../../testing/launch.ts';
 import { caseOf, problemsOf, schedules, ways } from '../../testing/sharding.mjs';
 import type { Case, Result } from '../../testing/sharding.ts';
 
-const program = new URL('../../testing/ranks/replica.mjs', import.meta.url);
+const program = new URL('../../testing/ranks/parallel/replica.mjs', import.meta.url);
 
 function runThreads(count: number, cases: readonly Case[]): Promise<Result[][]> {
   return casesOnThreads(program, count, cases);

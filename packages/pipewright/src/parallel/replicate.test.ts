@@ -28,7 +28,7 @@ interface Result {
   readonly mesh: string;
 }
 
-const program = new URL('../../testing/ranks/replica.mjs', import.meta.url);
+const program = new URL('../../testing/ranks/parallel/replica.mjs', import.meta.url);
 
 function runThreads(count: number, cases: readonly Case[]): Promise<Result[][]> {
   return casesOnThreads(program, count, cases);

@@ -7,8 +7,8 @@
 import { buildSchedule, Schedule } from '@pipewright/schedule';
 import { distributed, manualSeed, nn, noGrad, optim, randn, scope, setDefaultDtype } from '@pipewright/torch';
 import { fullyShard, initDeviceMesh, PipelineRuntime, PipelineStage, replicate, shardOf } from 'pipewright';
-import { withHostLanes } from '../host-lanes.mjs';
-import { runAsProgram } from './program.mjs';
+import { withHostLanes } from '../../host-lanes.mjs';
+import { runAsProgram } from '../program.mjs';
 
 const WIDTH = 5;
 
