@@ -110,6 +110,17 @@ export class TraceRecorder implements Recorder {
     return { ref: this.refOf(this.valueOf(tensor)) };
   }
 
+  /** The nodes that a tensor is and lies in now; none for one that no operator of the run made. */
+  nodesOf(tensor: Tensor): string[] {
+    const value = this.values.get(tensor);
+    return value === undefined ? [] : [value.ref, rootOf(value).ref];
+  }
+
+  /** Whether the graph reads a tensor that was there before. */
+  reads(tensor: Tensor): boolean {
+    return this.attributes.some((each) => each.tensor === tensor);
+  }
+
   /** Puts the border of two stages here. */
   mark(): void {
     this.emit(pipeSplitOp, [], {}, null);
