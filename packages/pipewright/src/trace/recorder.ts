@@ -10,6 +10,8 @@ import {
   type FunctionType,
   isGradEnabled,
   nn,
+  noGrad,
+  type Scope,
   Tensor,
   unscoped,
 } from '@pipewright/torch';
@@ -62,6 +64,8 @@ export interface RecordedAttribute {
   readonly role: 'parameter' | 'buffer';
   readonly persistent: boolean;
   readonly meta: ValueMeta;
+  /** Whether forward makes it: every call of the model begins with another one. */
+  readonly isMadeAnew: boolean;
 }
 
 /** Records what happens between `begin` and the end of the run. */
@@ -70,6 +74,7 @@ export class TraceRecorder implements Recorder {
   readonly attributes: RecordedAttribute[] = [];
   readonly modules: ModuleStack = new ModuleStack();
   private readonly onMeta: boolean;
+  private readonly scope: Scope;
   private readonly encoder = new ArgumentEncoder(
     (tensor) => this.referenceTo(tensor),
     (tensor, what) => this.beforeAccess(tensor, what),
@@ -86,8 +91,10 @@ export class TraceRecorder implements Recorder {
   private numCheckpoints = 0;
   private numConstants = 0;
 
-  constructor(state: ModuleState, onMeta: boolean) {
+  /** `scope` is that of the run: what it owns is made by forward. */
+  constructor(state: ModuleState, scope: Scope, onMeta: boolean) {
     this.state = state;
+    this.scope = scope;
     this.onMeta = onMeta;
   }
 
@@ -390,8 +397,11 @@ export class TraceRecorder implements Recorder {
     const role = tensor instanceof nn.Parameter ? 'parameter' : 'buffer';
     const persistent = tensor instanceof nn.Parameter || (tensor instanceof nn.Buffer && tensor.persistent);
     const isMember = isOwned || tensor instanceof nn.Parameter || tensor instanceof nn.Buffer;
-    const own = isMember ? tensor : withRecorder(null, () => unscoped(() => tensor.alias())); // its scope may end
-    this.attributes.push({ name, target, tensor: own, role, persistent, meta });
+    const isMadeAnew = !isMember && this.scope.has(tensor);
+    // Its scope may end, and a run that computes may change it.
+    const copied = (): Tensor => (isMadeAnew && !this.onMeta ? noGrad(() => tensor.clone()) : tensor.alias());
+    const own = isMember ? tensor : withRecorder(null, () => unscoped(copied));
+    this.attributes.push({ name, target, tensor: own, role, persistent, meta, isMadeAnew });
     const value = newValue(name, device, meta);
     this.byTarget.set(target, value);
     return value;

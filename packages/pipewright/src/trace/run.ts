@@ -7,6 +7,7 @@ import type { GraphArgument, TensorMeta, ValueMeta } from '../graph/graph.ts';
 import { onPipeSplit } from '../graph/mark.ts';
 import type { FlatNode } from '../graph/regions.ts';
 import type { ModuleBorders } from '../graph/split-point.ts';
+import { withOwnConstants } from './constants.ts';
 import { ModuleFields, refuseFieldChanges } from './fields.ts';
 import { type ExampleInputs, treeArgument } from './inputs.ts';
 import { type ModuleWatcher, watchModules } from './modules.ts';
@@ -44,7 +45,7 @@ export function recordRun(subject: TraceSubject, sizes: Sizes, onMeta: boolean):
     throw new PipelineError('TRACE_INFERENCE', 'trace: inference mode is on; trace outside of inferenceMode');
   const { module, inputs, state, bordersAt } = subject;
   const scope = new Scope();
-  const recorder = new TraceRecorder(state, onMeta);
+  const recorder = new TraceRecorder(state, scope, onMeta);
   const called = new Set<string>();
   const watcher: ModuleWatcher = {
     enter(part, path) {
@@ -75,7 +76,8 @@ export function recordRun(subject: TraceSubject, sizes: Sizes, onMeta: boolean):
     const result = watchModules(module, watcher, () => withRecorder(recorder, marked));
     const output = withRecorder(recorder, () => encodeOutput(result, recorder));
     refuseFieldChanges(fields, { recorder, state, inputs: placeholders.map(({ name }) => name) });
-    return { inputs: placeholders, attributes: recorder.attributes, nodes: recorder.nodes, output, called };
+    const { attributes } = recorder;
+    return { inputs: placeholders, attributes, nodes: withOwnConstants(recorder.nodes, attributes), output, called };
   } finally {
     isUnderWay = false;
     for (const tensor of fields.restore())
