@@ -316,8 +316,8 @@ export class TraceRecorder implements Recorder {
 
   /** The argument that a result is a view of, or is itself, as dropout gives its input back in evaluation; -1 for none. */
   private viewedArgument(result: Tensor, { given, aliased }: Source): number {
-    if (aliased >= 0) return sharesStorage(result) ? aliased : -1; // a reshape may be a view or a copy
-    // Storage says nothing of other operators: backward may keep their results.
+    if (aliased >= 0 && sharesStorage(result)) return aliased; // a reshape may be a view or a copy
+    // Or the argument itself, as that of contiguous. Storage says nothing of other operators: backward may keep their results.
     return given.findIndex(
       (value) => value instanceof Tensor && result.isSame(this.onMeta ? this.twinOf(value) : value),
     );
