@@ -13,7 +13,7 @@ import {
   type TensorMeta,
   type ValueMeta,
 } from '../graph/graph.ts';
-import type { FlatNode } from '../graph/regions.ts';
+import { type FlatNode, regionsOfAlias } from '../graph/regions.ts';
 import { unusedName } from '../graph/unused-name.ts';
 
 /** A tensor: the whole of its memory, or a view. */
@@ -131,7 +131,7 @@ class Versions {
           args: [{ ref: memory.current }],
           ...(meta === undefined ? {} : { meta }),
         },
-        memory.regions,
+        regionsOfAlias(memory.regions),
       );
     }
     memory.seen = memory.changes;

@@ -20,7 +20,7 @@ import { PipelineError } from '../base/errors.ts';
 import { registerCustomFunction } from '../graph/custom-functions.ts';
 import type { CallNode, ElementNode, GraphArgument, NodeReference, TensorMeta, ValueMeta } from '../graph/graph.ts';
 import { pipeSplitOp } from '../graph/graph.ts';
-import type { FlatNode, Region } from '../graph/regions.ts';
+import { type FlatNode, isWithoutGradients, type Region, regionsOfAlias } from '../graph/regions.ts';
 import { ArgumentEncoder } from './arguments.ts';
 import { autocastKey, autocastRegions, gradRegion } from './grad-modes.ts';
 import { ModuleStack } from './modules.ts';
@@ -54,6 +54,8 @@ interface Value {
   seen: number;
   /** In-place changes of the memory; counted at the value that is no view. */
   changes: number;
+  /** Whether a view through which no gradients flow was given gradients of its own by a change in place. */
+  hasOwnGradient: boolean;
 }
 
 /** A tensor of the owner that the graph reads. */
@@ -336,6 +338,8 @@ export class TraceRecorder implements Recorder {
         const value = this.valueOf(tensor);
         const place = returned.indexOf(at);
         this.move(value, place >= 0 ? resultAt(place, value) : this.again(value));
+        if (isDetached(value))
+          value.hasOwnGradient = withRecorder(null, () => (this.onMeta ? this.twinOf(tensor) : tensor).requiresGrad);
       }
     }
     if (op.inPlace) return given[0];
@@ -355,13 +359,18 @@ export class TraceRecorder implements Recorder {
 
   /** The same tensor as a node made here: what reads it comes after this place. */
   private again({ ref, meta, regions }: Value): string {
-    return this.under(regions, () => this.emit('aten::alias', [{ ref }], {}, meta));
+    return this.under(regionsOfAlias(regions), () => this.emit('aten::alias', [{ ref }], {}, meta));
   }
 
   /** The node of a value now; a view whose memory was changed since is made again. */
   private refOf(value: Value): string {
     const { view } = value;
     if (view === null || value.seen === rootOf(value).changes) return value.ref;
+    if (value.hasOwnGradient)
+      throw new PipelineError(
+        'TRACE_UNTRACEABLE',
+        `trace: a detached view that was changed in place with gradients is used${here()} after the tensor it shares memory with was changed too, and a graph cannot hold both; change a copy instead, as y.detach().clone()`,
+      );
     const parent = this.refOf(view.parent);
     const args = view.args.map((arg, i) => (i === view.at ? { ref: parent } : arg));
     value.ref = this.under(value.regions, () => {
@@ -477,13 +486,18 @@ interface Change {
 
 const noRegions: readonly Region[] = [];
 function newValue(ref: string, device: Device, meta: ValueMeta, regions: readonly Region[] = noRegions): Value {
-  return { ref, device, meta, regions, view: null, seen: 0, changes: 0 };
+  return { ref, device, meta, regions, view: null, seen: 0, changes: 0, hasOwnGradient: false };
 }
 
 function rootOf(value: Value): Value {
   let root = value;
   while (root.view !== null) root = root.view.parent;
   return root;
+}
+
+/** Whether a value is a view through which no gradients flow. */
+function isDetached({ view, regions }: Value): boolean {
+  return view !== null && (view.op === 'aten::detach' || regions.some(isWithoutGradients));
 }
 
 function disposed(): PipelineError {
