@@ -88,6 +88,7 @@ export const pipelineErrorCodes = [
   'TIMED_OUT',
   'TOO_MANY_STAGES',
   'TRACE_ASYNC',
+  'TRACE_CHANGES_FIELD',
   'TRACE_CHANGES_PARAMETER',
   'TRACE_DISPOSED',
   'TRACE_INFERENCE',

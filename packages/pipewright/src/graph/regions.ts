@@ -46,6 +46,16 @@ export function regionInputs({ regions }: FlatNode): string[] {
   return names;
 }
 
+/** Whether a region turns gradients off. */
+export function isWithoutGradients({ op, before }: Region): boolean {
+  return op === 'wrap_with_set_grad_enabled' && before[0] === false;
+}
+
+/** The regions of an alias that stands for a tensor itself: it passes gradients on wherever the tensor was made. */
+export function regionsOfAlias(regions: readonly Region[]): readonly Region[] {
+  return regions.some(isWithoutGradients) ? regions.filter((region) => !isWithoutGradients(region)) : regions;
+}
+
 /** Number of arguments that each region's operator takes before the sub-graph. */
 const regionOps: ReadonlyMap<string, number> = new Map([
   ['wrap_with_set_grad_enabled', 1],

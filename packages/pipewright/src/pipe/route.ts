@@ -48,8 +48,10 @@ export function routeStages(split: SplitGraph): RoutedStage[] {
     ({ index, inputs }): Wishes => ({ takes: index === 0 ? [] : inputs.map(({ name }) => name), gives: [] }),
   );
   const end = wishes[last]!;
+  // What the last stage computes again itself, as sizes, does not travel there.
+  const own = new Set(body(stages[last]!).map(({ name }) => name));
   for (const name of returnedValues(split))
-    if (makers.get(name) !== last && !end.takes.includes(name)) end.takes.push(name);
+    if (makers.get(name) !== last && !own.has(name) && !end.takes.includes(name)) end.takes.push(name);
   wishes.forEach(({ takes }, stage) => {
     // A stage that needs nothing still waits for the one before it.
     if (stage > 0 && takes.length === 0) takes.push(stages[stage - 1]!.outputs[0]?.name ?? modelInputs[0]!);

@@ -4,7 +4,7 @@
  * cheaper than sending.
  */
 
-import { changedBy, isRandom } from '../graph/effects.ts';
+import { changedBy, isRandom, memoryOf } from '../graph/effects.ts';
 import { type GraphNode, inputsOf } from '../graph/graph.ts';
 import { bytesOf, costOf } from '../graph/node-cost.ts';
 import type { FlatNode } from '../graph/regions.ts';
@@ -24,10 +24,13 @@ export function recomputeShared(
   places: Places,
   choice: 'recompute' | 'auto',
 ): FlatNode[][] {
-  const { nodes } = places;
   const flats = new Map(bodies.flat().map((flat) => [flat.node.name, flat]));
+  // Nodes as the stages have them now: those that change tensors of other stages work on copies.
+  const nodes = new Map([...places.nodes, ...[...flats].map(([name, { node }]) => [name, node] as const)]);
   const position = new Map([...flats.keys()].map((name, i) => [name, i]));
-  const changed = new Set(bodies.flat().flatMap(({ node }) => changedBy(node)));
+  const changed = new Set(
+    bodies.flat().flatMap(({ node }) => changedBy(node).map((name) => memoryOf(name, nodes))), // also through views
+  );
   return bodies.map((body, stage) => {
     const made = new Set(body.map(({ node }) => node.name));
     const added = new Set<string>();
@@ -50,6 +53,7 @@ export function recomputeShared(
 interface Slice {
   readonly nodes: ReadonlyMap<string, GraphNode>;
   readonly flats: ReadonlyMap<string, FlatNode>;
+  /** The tensors that are changed in place somewhere: what they hold depends on when they are read. */
   readonly changed: ReadonlySet<string>;
   readonly made: ReadonlySet<string>;
 }
@@ -62,13 +66,13 @@ function sliceOf(name: string, around: Slice): Set<string> | null {
   for (let next = queue.pop(); next !== undefined; next = queue.pop()) {
     if (slice.has(next) || made.has(next)) continue;
     const node = nodes.get(next);
-    if (node === undefined) return null;
+    if (node === undefined || changed.has(memoryOf(next, nodes))) return null;
     if (node.kind === 'placeholder') continue;
     if (node.kind === 'attribute') {
       if (node.role === 'parameter') return null;
       continue;
     }
-    if (!flats.has(next) || changed.has(next) || changedBy(node).length > 0) return null;
+    if (!flats.has(next)) return null;
     if (node.kind === 'module' || (node.kind === 'call' && (isRandom(node.op) || node.op.startsWith('function::'))))
       return null;
     if (slice.size > 200) return null;

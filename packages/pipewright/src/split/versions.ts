@@ -13,7 +13,7 @@ import {
   type TensorMeta,
   type ValueMeta,
 } from '../graph/graph.ts';
-import type { FlatNode } from '../graph/regions.ts';
+import { type FlatNode, regionsOfAlias } from '../graph/regions.ts';
 import { unusedName } from '../graph/unused-name.ts';
 
 /** A tensor: the whole of its memory, or a view. */
@@ -59,16 +59,41 @@ class Versions {
   }
 
   run(): FlatNode[] {
-    for (const flat of this.flat) {
+    let follows = false; // a change, with nothing but aliases and elements between
+    this.flat.forEach((flat, at) => {
       this.around = flat;
+      if (follows && isAlias(flat.node)) return this.adopt(flat);
       const current = new Map(inputsOf(flat.node).map((name) => [name, this.refresh(name)]));
       const node = mapNodeReferences(flat.node, ({ ref }) => ({ ref: current.get(ref) ?? ref }));
       this.out.push({ node, regions: flat.regions });
       const changed = changedBy(flat.node);
-      if (changed.length > 0) for (const name of changed) this.change(name, flat.node.name);
+      follows = changed.length > 0 || (follows && flat.node.kind === 'element');
+      if (changed.length > 0) for (const name of changed) this.change(name, flat.node.name, at);
       else this.define(flat.node);
-    }
+    });
     return this.out;
+  }
+
+  /**
+   * An alias right after a change is the version of a tensor that has seen it: traced graphs have them. They know which
+   * tensors share memory even where that cannot be told from a graph without strides.
+   */
+  private adopt(flat: FlatNode): void {
+    const [name = ''] = inputsOf(flat.node);
+    const tensor = this.tracked(name);
+    tensor.current = flat.node.name;
+    tensor.seen = memoryOf(tensor).changes;
+    this.tensors.set(flat.node.name, tensor);
+    this.out.push(flat);
+  }
+
+  /** Whether the graph has a version of a tensor right after a change. */
+  private hasVersion(tensor: Tracked, at: number): boolean {
+    for (let i = at + 1; ; i++) {
+      const node = this.flat[i]?.node;
+      if (node === undefined || (node.kind !== 'element' && !isAlias(node))) return false;
+      if (isAlias(node) && this.tensors.get(inputsOf(node)[0] ?? '') === tensor) return true;
+    }
   }
 
   private tracked(name: string): Tracked {
@@ -92,11 +117,11 @@ class Versions {
     this.tensors.set(node.name, { current: node.name, regions, view, changes: 0, seen: memoryOf(owner).changes });
   }
 
-  private change(name: string, by: string): void {
+  private change(name: string, by: string, at: number): void {
     const tensor = this.tracked(name);
     const memory = memoryOf(tensor);
     memory.changes++;
-    if (memory !== tensor) {
+    if (memory !== tensor && !this.hasVersion(memory, at)) {
       const meta = this.nodes.get(memory.current)?.meta;
       memory.current = this.emit(
         {
@@ -106,7 +131,7 @@ class Versions {
           args: [{ ref: memory.current }],
           ...(meta === undefined ? {} : { meta }),
         },
-        memory.regions,
+        regionsOfAlias(memory.regions),
       );
     }
     memory.seen = memory.changes;
@@ -163,6 +188,10 @@ function memoryOf(tensor: Tracked): Tracked {
   let memory = tensor;
   while (memory.view !== null) memory = memory.view.parent;
   return memory;
+}
+
+function isAlias(node: GraphNode): boolean {
+  return node.kind === 'call' && node.op === 'aten::alias';
 }
 
 /** The argument that the result of an operator is a view of, or -1. */

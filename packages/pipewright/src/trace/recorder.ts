@@ -10,6 +10,8 @@ import {
   type FunctionType,
   isGradEnabled,
   nn,
+  noGrad,
+  type Scope,
   Tensor,
   unscoped,
 } from '@pipewright/torch';
@@ -18,7 +20,7 @@ import { PipelineError } from '../base/errors.ts';
 import { registerCustomFunction } from '../graph/custom-functions.ts';
 import type { CallNode, ElementNode, GraphArgument, NodeReference, TensorMeta, ValueMeta } from '../graph/graph.ts';
 import { pipeSplitOp } from '../graph/graph.ts';
-import type { FlatNode, Region } from '../graph/regions.ts';
+import { type FlatNode, isWithoutGradients, type Region, regionsOfAlias } from '../graph/regions.ts';
 import { ArgumentEncoder } from './arguments.ts';
 import { autocastKey, autocastRegions, gradRegion } from './grad-modes.ts';
 import { ModuleStack } from './modules.ts';
@@ -52,6 +54,8 @@ interface Value {
   seen: number;
   /** In-place changes of the memory; counted at the value that is no view. */
   changes: number;
+  /** Whether a view through which no gradients flow was given gradients of its own by a change in place. */
+  hasOwnGradient: boolean;
 }
 
 /** A tensor of the owner that the graph reads. */
@@ -62,6 +66,8 @@ export interface RecordedAttribute {
   readonly role: 'parameter' | 'buffer';
   readonly persistent: boolean;
   readonly meta: ValueMeta;
+  /** Whether forward makes it: every call of the model begins with another one. */
+  readonly isMadeAnew: boolean;
 }
 
 /** Records what happens between `begin` and the end of the run. */
@@ -70,6 +76,7 @@ export class TraceRecorder implements Recorder {
   readonly attributes: RecordedAttribute[] = [];
   readonly modules: ModuleStack = new ModuleStack();
   private readonly onMeta: boolean;
+  private readonly scope: Scope;
   private readonly encoder = new ArgumentEncoder(
     (tensor) => this.referenceTo(tensor),
     (tensor, what) => this.beforeAccess(tensor, what),
@@ -86,8 +93,10 @@ export class TraceRecorder implements Recorder {
   private numCheckpoints = 0;
   private numConstants = 0;
 
-  constructor(state: ModuleState, onMeta: boolean) {
+  /** `scope` is that of the run: what it owns is made by forward. */
+  constructor(state: ModuleState, scope: Scope, onMeta: boolean) {
     this.state = state;
+    this.scope = scope;
     this.onMeta = onMeta;
   }
 
@@ -108,6 +117,17 @@ export class TraceRecorder implements Recorder {
   /** The node that a tensor is, for the output. */
   referenceTo(tensor: Tensor): NodeReference {
     return { ref: this.refOf(this.valueOf(tensor)) };
+  }
+
+  /** The nodes that a tensor is and lies in now; none for one that no operator of the run made. */
+  nodesOf(tensor: Tensor): string[] {
+    const value = this.values.get(tensor);
+    return value === undefined ? [] : [value.ref, rootOf(value).ref];
+  }
+
+  /** Whether the graph reads a tensor that was there before. */
+  reads(tensor: Tensor): boolean {
+    return this.attributes.some((each) => each.tensor === tensor);
   }
 
   /** Puts the border of two stages here. */
@@ -298,8 +318,8 @@ export class TraceRecorder implements Recorder {
 
   /** The argument that a result is a view of, or is itself, as dropout gives its input back in evaluation; -1 for none. */
   private viewedArgument(result: Tensor, { given, aliased }: Source): number {
-    if (aliased >= 0) return sharesStorage(result) ? aliased : -1; // a reshape may be a view or a copy
-    // Storage says nothing of other operators: backward may keep their results.
+    if (aliased >= 0 && sharesStorage(result)) return aliased; // a reshape may be a view or a copy
+    // Or the argument itself, as that of contiguous. Storage says nothing of other operators: backward may keep their results.
     return given.findIndex(
       (value) => value instanceof Tensor && result.isSame(this.onMeta ? this.twinOf(value) : value),
     );
@@ -318,6 +338,8 @@ export class TraceRecorder implements Recorder {
         const value = this.valueOf(tensor);
         const place = returned.indexOf(at);
         this.move(value, place >= 0 ? resultAt(place, value) : this.again(value));
+        if (isDetached(value))
+          value.hasOwnGradient = withRecorder(null, () => (this.onMeta ? this.twinOf(tensor) : tensor).requiresGrad);
       }
     }
     if (op.inPlace) return given[0];
@@ -337,13 +359,18 @@ export class TraceRecorder implements Recorder {
 
   /** The same tensor as a node made here: what reads it comes after this place. */
   private again({ ref, meta, regions }: Value): string {
-    return this.under(regions, () => this.emit('aten::alias', [{ ref }], {}, meta));
+    return this.under(regionsOfAlias(regions), () => this.emit('aten::alias', [{ ref }], {}, meta));
   }
 
   /** The node of a value now; a view whose memory was changed since is made again. */
   private refOf(value: Value): string {
     const { view } = value;
     if (view === null || value.seen === rootOf(value).changes) return value.ref;
+    if (value.hasOwnGradient)
+      throw new PipelineError(
+        'TRACE_UNTRACEABLE',
+        `trace: a detached view that was changed in place with gradients is used${here()} after the tensor it shares memory with was changed too, and a graph cannot hold both; change a copy instead, as y.detach().clone()`,
+      );
     const parent = this.refOf(view.parent);
     const args = view.args.map((arg, i) => (i === view.at ? { ref: parent } : arg));
     value.ref = this.under(value.regions, () => {
@@ -379,8 +406,11 @@ export class TraceRecorder implements Recorder {
     const role = tensor instanceof nn.Parameter ? 'parameter' : 'buffer';
     const persistent = tensor instanceof nn.Parameter || (tensor instanceof nn.Buffer && tensor.persistent);
     const isMember = isOwned || tensor instanceof nn.Parameter || tensor instanceof nn.Buffer;
-    const own = isMember ? tensor : withRecorder(null, () => unscoped(() => tensor.alias())); // its scope may end
-    this.attributes.push({ name, target, tensor: own, role, persistent, meta });
+    const isMadeAnew = !isMember && this.scope.has(tensor);
+    // Its scope may end, and a run that computes may change it.
+    const copied = (): Tensor => (isMadeAnew && !this.onMeta ? noGrad(() => tensor.clone()) : tensor.alias());
+    const own = isMember ? tensor : withRecorder(null, () => unscoped(copied));
+    this.attributes.push({ name, target, tensor: own, role, persistent, meta, isMadeAnew });
     const value = newValue(name, device, meta);
     this.byTarget.set(target, value);
     return value;
@@ -456,13 +486,18 @@ interface Change {
 
 const noRegions: readonly Region[] = [];
 function newValue(ref: string, device: Device, meta: ValueMeta, regions: readonly Region[] = noRegions): Value {
-  return { ref, device, meta, regions, view: null, seen: 0, changes: 0 };
+  return { ref, device, meta, regions, view: null, seen: 0, changes: 0, hasOwnGradient: false };
 }
 
 function rootOf(value: Value): Value {
   let root = value;
   while (root.view !== null) root = root.view.parent;
   return root;
+}
+
+/** Whether a value is a view through which no gradients flow. */
+function isDetached({ view, regions }: Value): boolean {
+  return view !== null && (view.op === 'aten::detach' || regions.some(isWithoutGradients));
 }
 
 function disposed(): PipelineError {

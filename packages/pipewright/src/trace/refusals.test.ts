@@ -1,7 +1,7 @@
 /** @file What tracing refuses, and sizes that it fixes: the reason, the line and the way out. */
 import { nn, ones, type Tensor, tensor } from '@pipewright/torch';
 import { expect, test } from 'vitest';
-import { traceModule } from '../index.ts';
+import { GraphModule, traceModule } from '../index.ts';
 
 class Small extends nn.Module {
   fc = new nn.Linear(4, 4);
@@ -83,6 +83,37 @@ test('reading a value is an error with the line and the way out', () => {
   model.how = (x) => String(x); // and everything may be printed
   expect(() => traceModule(model, [ones([2, 4])])).not.toThrow();
 });
+
+test('a detached view that was changed with gradients is not made again', () => {
+  class Detached extends nn.Module {
+    fc = new nn.Linear(4, 4);
+    step: (d: Tensor, y: Tensor) => unknown = (d, y) => d.copy_(y.clone());
+    late: (y: Tensor) => unknown = (y) => y.mul_(1.5);
+    forward(x: Tensor): Tensor {
+      const y = this.fc.forward(x);
+      const d = y.detach();
+      this.step(d, y);
+      this.late(y);
+      return d.exp();
+    }
+  }
+  const model = new Detached();
+  const x = ones([2, 4]);
+  for (const mode of ['meta', 'real'] as const)
+    expect(() => traceModule(model, [x], { mode })).toThrow(
+      /^trace: a detached view that was changed in place with gradients.*refusals\.test\.ts.*y\.detach\(\)\.clone\(\)/,
+    );
+  model.late = () => undefined; // where nothing is made again, its gradients are there
+  expect(new GraphModule(...graphOf(model, x)).forward(x)).toMatchObject({ requiresGrad: true });
+  model.late = (y) => y.mul_(1.5);
+  model.step = (d) => d.mul_(2); // changed, but without gradients
+  expect(new GraphModule(...graphOf(model, x)).forward(x)).toMatchObject({ requiresGrad: false });
+});
+
+function graphOf(model: nn.Module, x: Tensor): ConstructorParameters<typeof GraphModule> {
+  const { graph, state } = traceModule(model, [x]);
+  return [graph, state];
+}
 
 test('bad arguments are refused by name', () => {
   const model = new Small();

@@ -7,6 +7,8 @@ import type { GraphArgument, TensorMeta, ValueMeta } from '../graph/graph.ts';
 import { onPipeSplit } from '../graph/mark.ts';
 import type { FlatNode } from '../graph/regions.ts';
 import type { ModuleBorders } from '../graph/split-point.ts';
+import { withOwnConstants } from './constants.ts';
+import { ModuleFields, refuseFieldChanges } from './fields.ts';
 import { type ExampleInputs, treeArgument } from './inputs.ts';
 import { type ModuleWatcher, watchModules } from './modules.ts';
 import { type RecordedAttribute, TraceRecorder } from './recorder.ts';
@@ -35,7 +37,7 @@ export interface TraceSubject {
 
 let isUnderWay = false;
 
-/** Runs the module once and records it. The module's buffers and the random state are as before afterwards. */
+/** Runs the module once and records it. The module's fields and buffers and the random state are as before afterwards. */
 export function recordRun(subject: TraceSubject, sizes: Sizes, onMeta: boolean): Recording {
   if (isUnderWay)
     throw new PipelineError('TRACE_NESTED', 'trace: a model is being traced already; call trace outside of forward');
@@ -43,7 +45,7 @@ export function recordRun(subject: TraceSubject, sizes: Sizes, onMeta: boolean):
     throw new PipelineError('TRACE_INFERENCE', 'trace: inference mode is on; trace outside of inferenceMode');
   const { module, inputs, state, bordersAt } = subject;
   const scope = new Scope();
-  const recorder = new TraceRecorder(state, onMeta);
+  const recorder = new TraceRecorder(state, scope, onMeta);
   const called = new Set<string>();
   const watcher: ModuleWatcher = {
     enter(part, path) {
@@ -66,15 +68,20 @@ export function recordRun(subject: TraceSubject, sizes: Sizes, onMeta: boolean):
     return made;
   });
   const undo = onMeta ? () => undefined : rememberState(state);
+  const fields = new ModuleFields(module);
   isUnderWay = true;
   try {
     const forward = (): unknown => (module.forward as (...given: unknown[]) => unknown)(...args);
     const marked = (): unknown => onPipeSplit(() => recorder.mark(), forward);
     const result = watchModules(module, watcher, () => withRecorder(recorder, marked));
     const output = withRecorder(recorder, () => encodeOutput(result, recorder));
-    return { inputs: placeholders, attributes: recorder.attributes, nodes: recorder.nodes, output, called };
+    refuseFieldChanges(fields, { recorder, state, inputs: placeholders.map(({ name }) => name) });
+    const { attributes } = recorder;
+    return { inputs: placeholders, attributes, nodes: withOwnConstants(recorder.nodes, attributes), output, called };
   } finally {
     isUnderWay = false;
+    for (const tensor of fields.restore())
+      if (onMeta && tensor.isMeta && recorder.nodesOf(tensor).length > 0) tensor.dispose();
     undo();
     scope.close();
   }

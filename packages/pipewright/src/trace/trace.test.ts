@@ -266,6 +266,19 @@ describe('trace', () => {
       }
     }
     expectSame(new Quietly(), [randn(2, 4)]);
+    class Loudly extends nn.Module {
+      fc = new nn.Linear(4, 4);
+      forward(x: Tensor): unknown {
+        const y = this.fc.forward(x);
+        const z = noGrad(() => y.clone()); // made without gradients, which it is then given, through a view too
+        z.set_([':', 0], 3);
+        z.add_(y);
+        const w = noGrad(() => y.clone());
+        w.set_([':', 1], y.select(1, 2));
+        return [z.exp(), w.mul(2)];
+      }
+    }
+    expectSame(new Loudly(), [randn(2, 4)]);
     class Kept extends nn.Module {
       fc = new nn.Linear(4, 4);
       drop = new nn.Dropout(0.5);

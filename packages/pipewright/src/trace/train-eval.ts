@@ -1,7 +1,8 @@
 /**
  * @file One graph for training and evaluation. The model is traced in both modes; where they differ in a flag or number
  * only (dropout), the graph asks which mode it is in; changes of buffers that happen in one mode only (statistics of
- * batch normalisation) are made in that mode.
+ * batch normalisation) are made in that mode. Where they differ in what runs without gradients or in other types, there is
+ * no such graph.
  */
 import { changedBy, memoryOf } from '../graph/effects.ts';
 import {
@@ -61,9 +62,9 @@ class ModeComparison {
       this.names.set(name, known);
     }
     let at = 0;
-    for (const { node } of first.nodes) {
-      const other = second.nodes[at]?.node;
-      if (other !== undefined && this.match(node, other)) at++;
+    for (const { node, regions } of first.nodes) {
+      const other = second.nodes[at];
+      if (other !== undefined && sameRegions(regions, other.regions) && this.match(node, other.node)) at++;
       else if (this.hasEffectOnly(node)) this.only.add(node.name);
       else return null;
     }
@@ -133,6 +134,13 @@ class ModeComparison {
   private sameOutput(): boolean {
     return JSON.stringify(this.first.output) === JSON.stringify(this.renamed(this.second.output));
   }
+}
+
+/** Whether nodes run with the same gradients and types; computing again for backward changes no values. */
+function sameRegions(mine: readonly Region[], theirs: readonly Region[]): boolean {
+  const keys = (regions: readonly Region[]): string =>
+    regions.flatMap(({ op, key }) => (op === 'tag_activation_checkpoint' ? [] : [key])).join();
+  return keys(mine) === keys(theirs);
 }
 
 /** A recording in training made to do what each mode does. */

@@ -64,6 +64,12 @@ export class Scope {
     return this.items.length;
   }
 
+  /** Whether a tensor is under the care of this scope, or of one that was opened inside it. */
+  has(item: Owned): boolean {
+    for (let at = item.owner; at !== null; at = at.parent) if (at === this) return true;
+    return false;
+  }
+
   /** Hands a tensor to the scope around this one. */
   release(item: Owned): void {
     if (item.h === 0 || item.owner !== this) return;
