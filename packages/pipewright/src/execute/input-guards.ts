@@ -1,7 +1,7 @@
 /**
  * @file What the inputs of a graph must be: the number of dimensions and the element type, fixed sizes, and dynamic sizes
- * that agree with each other and lie in their ranges. A lower bound up to 2 is not held against a size: the exporter
- * writes 2 for every dynamic size, and 0 and 1 work.
+ * that agree with each other and lie in their ranges. A lower bound up to 2 is not held against a size unless it is marked
+ * as strict: the exporter writes 2 for every dynamic size, and 0 and 1 work.
  */
 import { Tensor } from '@pipewright/torch';
 import { describeHandle, hasDescription } from '@pipewright/torch/internal';
@@ -155,10 +155,10 @@ export class InputGuards {
   }
 
   private checkRanges(symbols: ReadonlyMap<string, number>, seen: ReadonlyMap<string, string>): void {
-    for (const { text, expression, min, max } of this.ranges) {
+    for (const { text, expression, min, max, strict } of this.ranges) {
       const value = evaluate(expression, symbols);
       if (value === undefined) continue;
-      if ((max === null || value <= max) && (min === null || min <= 2 || value >= min)) continue;
+      if ((max === null || value <= max) && (min === null || (min <= 2 && strict !== true) || value >= min)) continue;
       const where = seen.get(text);
       const bounds = `${min === null ? '' : `at least ${min}`}${min !== null && max !== null ? ' and ' : ''}${max === null ? '' : `at most ${max}`}`;
       throw this.error(`${text}${where === undefined ? '' : ` (${where})`} is ${value}, but must be ${bounds}`);

@@ -124,6 +124,8 @@ export type GraphNodeKind = GraphNode['kind'];
 export interface DimRange {
   readonly min: number | null;
   readonly max: number | null;
+  /** A lower bound of 2 is meant: the exporter of PyTorch writes 2 for every dynamic size, where 0 and 1 work too. */
+  readonly strict?: true;
 }
 
 /**

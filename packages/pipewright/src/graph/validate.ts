@@ -276,11 +276,12 @@ class Checker {
     this.at = 'ranges';
     if (!isRecord(ranges)) return this.say('shape', 'ranges is an object of { min, max } by symbol');
     for (const [key, range] of Object.entries(ranges)) {
-      const { min, max } = isRecord(range) ? range : { min: undefined, max: undefined };
+      const { min, max, strict } = isRecord(range) ? range : { min: undefined, max: undefined };
       if (key === '__proto__' || !isBound(min) || !isBound(max))
         this.say('range', `the bounds of '${key}' are whole numbers or null`);
       else if (min !== null && max !== null && min > max)
         this.say('range', `'${key}' lies between ${min} and ${max}: no such number`);
+      else if (strict !== undefined && strict !== true) this.say('range', `strict of '${key}' is true or left out`);
     }
   }
 
