@@ -145,10 +145,7 @@ function sourceOf(reader: CheckpointReader): TensorSource {
       reader.checkWanted();
     },
     copies: (key, part, target) => reader.copies(key, part, target),
-    optionsOf: (names, optimizer) => {
-      const group = groupOf.get(`${optimizer} ${reader.keyOf(names) ?? ''}`);
-      return group === undefined ? null : (decode(group.options) as Readonly<Record<string, unknown>>);
-    },
+    optionsOf: (names, optimizer) => groupOf.get(`${optimizer} ${reader.keyOf(names) ?? ''}`)?.options ?? null,
   };
 }
 

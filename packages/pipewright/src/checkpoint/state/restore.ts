@@ -2,6 +2,7 @@
 import { type DTypeName, empty, noGrad, type optim, scope, Tensor } from '@pipewright/torch';
 import { copyTensors } from '@pipewright/torch/internal';
 import { PipelineError } from '../../base/errors.ts';
+import { decode, type Json } from '../format/codec.ts';
 import type { Part } from '../format/piece.ts';
 import { type SavedOptimizer, type StateTensor, slotPart } from './state-tensors.ts';
 import type { CollectedState } from './training-state.ts';
@@ -19,8 +20,8 @@ export interface TensorSource {
   check(parts: readonly Wanted[]): void;
   /** What to copy from where, so that a tensor holds a part; to be used before the source is gone. */
   copies(key: string, part: Part, target: Tensor): Iterable<readonly [to: Tensor, from: Tensor]>;
-  /** Options of the groups that a parameter is in; null where no optimizer was saved. */
-  optionsOf(names: readonly string[], optimizer: number): Readonly<Record<string, unknown>> | null;
+  /** Options of the group that a parameter is in, as they are stored; null where no optimizer was saved. */
+  optionsOf(names: readonly string[], optimizer: number): Json | null;
 }
 
 /** A tensor that is to be read. */
@@ -98,7 +99,7 @@ function planOptimizer(where: string, { optimizer, at, byTensor, source }: Optim
   const slots: ReadonlyMap<string, Wanted>[] = [];
   const options: Readonly<Record<string, unknown>>[] = [];
   for (const group of optimizer.paramGroups) {
-    let found: Readonly<Record<string, unknown>> | null = null;
+    let found: Json | null = null;
     for (const parameter of group.params) {
       const owner = byTensor.get(parameter)!;
       const names = [owner.key, ...owner.aliases];
@@ -118,7 +119,7 @@ function planOptimizer(where: string, { optimizer, at, byTensor, source }: Optim
       found = own;
       slots.push(slotsFor(where, owner, source));
     }
-    options.push(found ?? {});
+    options.push(found === null ? {} : (decode(found) as Readonly<Record<string, unknown>>));
   }
   return { optimizer, slots, options };
 }
