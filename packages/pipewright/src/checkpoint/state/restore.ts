@@ -37,8 +37,11 @@ interface OptimizerPlan {
   readonly options: readonly Readonly<Record<string, unknown>>[];
 }
 
-/** Finds everything that a run wants, checks that it is there and sound, and only then changes anything. */
-export function restoreTensors(where: string, run: CollectedState, source: TensorSource): void {
+/**
+ * Finds everything that a run wants, checks that it is there and sound, and only then changes anything. `first` runs after the
+ * checks and before the first change: where it throws, no tensor has changed.
+ */
+export function restoreTensors(where: string, run: CollectedState, source: TensorSource, first: () => void): void {
   const weights = run.weights.map((weight) => ({ weight, wanted: findWeight(where, weight, source) }));
   const byTensor = new Map(run.weights.map((weight) => [weight.tensor, weight]));
   const optimizers = run.optimizers.map((optimizer, at) => planOptimizer(where, { optimizer, at, byTensor, source }));
@@ -54,6 +57,7 @@ export function restoreTensors(where: string, run: CollectedState, source: Tenso
         ...weights.map(({ weight, wanted }) => ({ wanted, target: weight.tensor.detach() })),
         ...states.flatMap(({ targets }) => targets),
       ].flatMap(({ wanted, target }) => [...source.copies(wanted.key, wanted.part, target)]);
+      first();
       copyTensors(
         pairs.map(([to]) => to),
         pairs.map(([, from]) => from),
