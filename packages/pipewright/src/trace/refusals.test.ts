@@ -71,6 +71,7 @@ test('reading a value is an error with the line and the way out', () => {
     [(x: Tensor) => x.at(x.gt(0)), /size depends on values/],
     [(x: Tensor) => x.sum().backward(), /backward\(\).*is not an operator/],
     [(x: Tensor) => x.setData(x), /setData\(\).*is not an operator/],
+    [(x: Tensor) => (x.sum() as unknown as number) > 0, /operators .* do not work on tensors, got one of shape \[\]/],
     [() => model.fc.weight.sum().item(), /item\(\)/],
     [() => model.fc.weight.toArray(), /toArray\(\)/],
   ] as const) {

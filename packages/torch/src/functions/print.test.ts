@@ -50,3 +50,24 @@ test('says how a tensor was made, and that it is gone', () => {
   expect(String(x)).toBe('tensor(<disposed>)');
   expect(zeros([2, 3], { device: 'meta' }).toString()).toBe("tensor(..., device='meta', size=(2, 3))");
 });
+
+test('is text in templates, and no number: comparing with operators of JavaScript is an error, not false', () => {
+  const x = tensor([1, 2]);
+  expect(`${x}`).toBe('tensor([1, 2])');
+  expect('x = ' + String(x)).toBe('x = tensor([1, 2])');
+  expect(JSON.stringify({ [String(x)]: [x].join() })).toBe('{"tensor([1, 2])":"tensor([1, 2])"}');
+  const one = tensor(3) as unknown as number;
+  for (const use of [
+    () => one > 0,
+    () => 0 <= one,
+    () => +one,
+    () => one * 2,
+    () => one - one,
+    () => Number(one),
+    () => Math.max(one),
+  ])
+    expect(use).toThrow(
+      /^Tensor: JavaScript's operators .* do not work on tensors, got one of shape \[\]; use methods \(x\.gt\(0\).*x\.item\(\) > 0$/,
+    );
+  expect(() => one > 0).toThrow(expect.objectContaining({ code: 'BAD_ARGUMENT' }));
+});
