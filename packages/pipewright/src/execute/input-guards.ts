@@ -7,7 +7,7 @@ import { Tensor } from '@pipewright/torch';
 import { describeHandle, hasDescription } from '@pipewright/torch/internal';
 import { PipelineError } from '../base/errors.ts';
 import { type Expression, evaluate, parseExpression, solve, symbolsOf } from '../graph/expression.ts';
-import type { Dim, DimRange, Graph, PlaceholderNode, ScalarMeta, TensorMeta } from '../graph/graph.ts';
+import type { Dim, DimRange, Graph, PlaceholderNode, ScalarMeta, TensorMeta, TraceFacts } from '../graph/graph.ts';
 import { placeholdersOf } from '../graph/graph.ts';
 import { formatMeta } from '../graph/print.ts';
 
@@ -27,6 +27,7 @@ interface Range extends DimRange {
 /** Checks the inputs of calls of one graph. */
 export class InputGuards {
   private readonly placeholders: readonly PlaceholderNode[];
+  private readonly traced: TraceFacts | null;
   private readonly plain: SizeCheck[] = [];
   private readonly derived: SizeCheck[] = [];
   private readonly ranges: Range[] = [];
@@ -35,6 +36,7 @@ export class InputGuards {
 
   constructor(graph: Graph) {
     this.placeholders = placeholdersOf(graph);
+    this.traced = graph.traced ?? null;
     this.placeholders.forEach(({ meta }, input) => {
       if (isTensorMeta(meta)) meta.shape.forEach((size, dim) => this.addSize(size, input, dim));
       else if (isScalarMeta(meta) && meta.value !== undefined) this.addSize(meta.value, input, null);
@@ -118,10 +120,19 @@ export class InputGuards {
       const size = meta.shape[i]!;
       if (typeof size === 'number' && size !== shape[i])
         throw this.error(
-          `input '${node.name}': dimension ${i} is ${shape[i]}, but the graph was made for ${size} (${formatMeta(meta)}); export it with that dimension dynamic`,
+          `input '${node.name}': dimension ${i} is ${shape[i]}, but the graph was made for ${size} (${formatMeta(meta)}); ${this.wayOut(i)}`,
         );
     }
     return shape;
+  }
+
+  /** How a dimension that is fixed becomes free. */
+  private wayOut(dim: number): string {
+    if (this.traced === null) return 'export it with that dimension dynamic';
+    const { fixedBecause } = this.traced;
+    const how = `trace it with a name for that dimension: dynamicShapes: [{ ${dim}: '${dim === 0 ? 'batch' : 'size'}' }]`;
+    // Unasked, the first dimension would be free: then the reason is what matters.
+    return fixedBecause === null || dim > 0 ? how : `it could not be left free: ${fixedBecause}`;
   }
 
   private checkScalar(node: PlaceholderNode, meta: ScalarMeta, input: unknown): number {

@@ -190,6 +190,7 @@ function finish(subject: TraceSubject, recorded: Recording, findings: Findings):
     ...nestRegions([...outside, ...body]),
     ...(isFree ? { ranges } : {}),
     signature: inputs.signature(recording.inputs.map(({ name }) => name)),
+    traced: { fixedBecause },
   };
   checkGraph(graph, 'trace');
   return {
