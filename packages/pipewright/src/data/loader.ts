@@ -189,7 +189,8 @@ export class DataLoader<Batch = unknown> implements Iterable<Batch>, AsyncIterab
     if (typeof state !== 'object' || state === null || state.version !== 1)
       throw new PipelineError('BAD_STATE', `DataLoader.loadStateDict: the state is ${show(state)}; ${rule}`);
     const mine = order === null ? null : order.describe();
-    if (state.order !== mine)
+    const isMine = state.order === mine || (order !== null && state.order === order.describedBefore());
+    if (!isMine)
       throw new PipelineError(
         'BAD_STATE',
         `DataLoader.loadStateDict: the state is of the order ${show(state.order)}, this loader has ${show(mine)}; make the loader with the same dataset, sampler and seed`,
