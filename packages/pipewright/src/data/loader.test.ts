@@ -11,7 +11,13 @@ import { Dataset, IterableDataset, Subset, TensorDataset } from './dataset.ts';
 import { JsonLinesDataset } from './json-lines.ts';
 import { DataLoader, type DataLoaderOptions, type DataLoaderState } from './loader.ts';
 import { ParquetDataset } from './parquet.ts';
-import { DistributedSampler, RandomSampler } from './sampler.ts';
+import {
+  DistributedSampler,
+  RandomSampler,
+  type Sampler,
+  SubsetRandomSampler,
+  WeightedRandomSampler,
+} from './sampler.ts';
 import { TokenDataset, writeTokens } from './tokens.ts';
 import { WorkerPool } from './worker-pool.ts';
 
@@ -144,6 +150,36 @@ test('a state of another dataset, order or version is refused', () => {
   expect(() => load({ ...state, version: 2 })).toThrow(/give what stateDict\(\)/);
   expect(() => load({ ...state, position: 11 })).toThrow(/position 11 of an epoch of 10/);
   expect(() => load({ ...state, epoch: -1 })).toThrow(/epoch is -1/);
+});
+
+test('a state of other weights or indices is refused; one that an earlier version saved without them loads', () => {
+  const makers: [name: string, make: (values: number[]) => Sampler][] = [
+    ['weights', (values) => new WeightedRandomSampler(values, 10, { seed: 1 })],
+    ['indices', (values) => new SubsetRandomSampler(values, { seed: 1 })],
+    [
+      'weights',
+      (values) =>
+        new DistributedSampler(new WeightedRandomSampler(values, 10, { seed: 1 }), { numReplicas: 2, rank: 0 }),
+    ],
+  ];
+  for (const [name, make] of makers) {
+    const loaderOf = (values: number[]): DataLoader => new DataLoader(new Numbers(10), { sampler: make(values) });
+    const first = loaderOf([1, 2, 3]);
+    first.nextBatch();
+    const state = first.stateDict();
+    loaderOf([1, 2, 3]).loadStateDict(state);
+    const message = new RegExp(`seed 1, ${name} [0-9a-f]{8}\\)', this loader has`);
+    for (const values of [
+      [1, 2, 4],
+      [2, 1, 3],
+    ])
+      expect(() => loaderOf(values).loadStateDict(state), String(values)).toThrow(message);
+    const earlier = { ...state, order: state.order!.replace(/, (weights|indices) [0-9a-f]+/, '') };
+    expect(earlier.order).not.toBe(state.order);
+    const other = loaderOf([1, 2, 3]);
+    other.loadStateDict(earlier);
+    expect(other.stateDict()).toEqual(state);
+  }
 });
 
 test('samples are collated: tensors, typed arrays, numbers, objects; what is not alike is named', () => {

@@ -174,24 +174,34 @@ export class DataLoader<Batch = unknown> implements Iterable<Batch>, AsyncIterab
 
   /** Goes on where another loader was; batch size, replicas and workers may be others. */
   loadStateDict(state: DataLoaderState): void {
+    this.checkStateDict(state);
+    this.goTo({ epoch: state.epoch, position: state.position }, state.dataset);
+  }
+
+  /**
+   * Refuses what `loadStateDict` would refuse, and leaves the loader where it is: the state of another order, or none at all.
+   *
+   * @example loader.checkStateDict(saved); model.loadStateDict(weights); loader.loadStateDict(saved)
+   */
+  checkStateDict(state: DataLoaderState): void {
     const { order } = this.prepare();
     const rule = 'give what stateDict() of a loader gave';
     if (typeof state !== 'object' || state === null || state.version !== 1)
       throw new PipelineError('BAD_STATE', `DataLoader.loadStateDict: the state is ${show(state)}; ${rule}`);
     const mine = order === null ? null : order.describe();
-    if (state.order !== mine)
+    const isMine = state.order === mine || (order !== null && state.order === order.describedBefore());
+    if (!isMine)
       throw new PipelineError(
         'BAD_STATE',
         `DataLoader.loadStateDict: the state is of the order ${show(state.order)}, this loader has ${show(mine)}; make the loader with the same dataset, sampler and seed`,
       );
-    const epoch = checkCount('DataLoader.loadStateDict', 'epoch', state.epoch, 0);
+    checkCount('DataLoader.loadStateDict', 'epoch', state.epoch, 0);
     const position = checkCount('DataLoader.loadStateDict', 'position', state.position, 0);
     if (order !== null && position > order.length)
       throw new PipelineError(
         'BAD_STATE',
         `DataLoader.loadStateDict: position ${position} of an epoch of ${order.length} samples`,
       );
-    this.goTo({ epoch, position }, state.dataset);
   }
 
   /** Ends the workers and frees what they have read ahead. The loader can be used again. */

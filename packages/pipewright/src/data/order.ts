@@ -24,6 +24,14 @@ export function hash(...values: readonly number[]): number {
   return state;
 }
 
+/** 32 bits of any number of numbers, fractions included, as text. @example digest([0.5, 2]) */
+export function digest(values: Iterable<number>): string {
+  const bits = new Uint32Array(Float64Array.from(values).buffer);
+  let state = bits.length;
+  for (const word of bits) state = mix(state, word);
+  return state.toString(16).padStart(8, '0');
+}
+
 /** A number of [0, 1) for a list of numbers. */
 export function uniform(...values: readonly number[]): number {
   return (hash(...values, 0) * 2097152 + (hash(...values, 1) >>> 11)) / 9007199254740992;

@@ -87,7 +87,7 @@ test('weights, subsets, batches', () => {
     [0, 1],
     [2, 3],
   ]);
-  expect(String(weighted)).toMatchInlineSnapshot(`"WeightedRandomSampler(8000 of 3, seed 1)"`);
+  expect(String(weighted)).toMatchInlineSnapshot(`"WeightedRandomSampler(8000 of 3, seed 1, weights c94ba109)"`);
 });
 
 test.each([

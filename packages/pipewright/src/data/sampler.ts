@@ -4,7 +4,7 @@
  */
 import { checkArgument, checkCount, checkOptions, checkRequired, show } from '../base/checks.ts';
 import { PipelineError } from '../base/errors.ts';
-import { below, Permutation, uniform } from './order.ts';
+import { below, digest, Permutation, uniform } from './order.ts';
 
 /** What has a length: a dataset, an array. */
 export interface Sized {
@@ -27,6 +27,11 @@ export abstract class Sampler implements Iterable<number> {
 
   /** The sampler in one line: saved with the state of a loader, and compared when it is loaded. */
   abstract describe(): string;
+
+  /** What `describe` of earlier versions said of the same order: states that were saved with it load too. Default: nothing else. */
+  describedBefore(): string | null {
+    return null;
+  }
 
   /** The epoch that iterating goes through. */
   get epoch(): number {
@@ -116,6 +121,7 @@ export class RandomSampler extends Sampler {
 export class SubsetRandomSampler extends Sampler {
   readonly indices: readonly number[];
   readonly seed: number;
+  private indicesDigest: string | null = null;
   private readonly permutation: Permutation;
 
   constructor(indices: readonly number[], options: RandomSamplerOptions = {}) {
@@ -137,6 +143,11 @@ export class SubsetRandomSampler extends Sampler {
   }
 
   describe(): string {
+    this.indicesDigest ??= digest(this.indices);
+    return `SubsetRandomSampler(${this.length}, seed ${this.seed}, indices ${this.indicesDigest})`;
+  }
+
+  override describedBefore(): string {
     return `SubsetRandomSampler(${this.length}, seed ${this.seed})`;
   }
 }
@@ -146,6 +157,7 @@ export class WeightedRandomSampler extends Sampler {
   readonly length: number;
   readonly seed: number;
   private readonly sums: Float64Array;
+  private weightsDigest: string | null = null;
 
   constructor(weights: readonly number[], numSamples: number, options: RandomSamplerOptions = {}) {
     super();
@@ -180,6 +192,11 @@ export class WeightedRandomSampler extends Sampler {
   }
 
   describe(): string {
+    this.weightsDigest ??= digest(this.sums);
+    return `WeightedRandomSampler(${this.length} of ${this.sums.length}, seed ${this.seed}, weights ${this.weightsDigest})`;
+  }
+
+  override describedBefore(): string {
     return `WeightedRandomSampler(${this.length} of ${this.sums.length}, seed ${this.seed})`;
   }
 }
@@ -231,6 +248,11 @@ export class DistributedSampler extends Sampler {
 
   describe(): string {
     return `replica ${this.rank} of ${this.numReplicas} of ${this.whole.describe()}`;
+  }
+
+  override describedBefore(): string | null {
+    const before = this.whole.describedBefore();
+    return before === null ? null : `replica ${this.rank} of ${this.numReplicas} of ${before}`;
   }
 }
 

@@ -1,13 +1,13 @@
 /**
  * @file What the inputs of a graph must be: the number of dimensions and the element type, fixed sizes, and dynamic sizes
- * that agree with each other and lie in their ranges. A lower bound up to 2 is not held against a size: the exporter
- * writes 2 for every dynamic size, and 0 and 1 work.
+ * that agree with each other and lie in their ranges. A lower bound up to 2 is not held against a size unless it is marked
+ * as strict: the exporter writes 2 for every dynamic size, and 0 and 1 work.
  */
 import { Tensor } from '@pipewright/torch';
 import { describeHandle, hasDescription } from '@pipewright/torch/internal';
 import { PipelineError } from '../base/errors.ts';
 import { type Expression, evaluate, parseExpression, solve, symbolsOf } from '../graph/expression.ts';
-import type { Dim, DimRange, Graph, PlaceholderNode, ScalarMeta, TensorMeta } from '../graph/graph.ts';
+import type { Dim, DimRange, Graph, PlaceholderNode, ScalarMeta, TensorMeta, TraceFacts } from '../graph/graph.ts';
 import { placeholdersOf } from '../graph/graph.ts';
 import { formatMeta } from '../graph/print.ts';
 
@@ -27,6 +27,7 @@ interface Range extends DimRange {
 /** Checks the inputs of calls of one graph. */
 export class InputGuards {
   private readonly placeholders: readonly PlaceholderNode[];
+  private readonly traced: TraceFacts | null;
   private readonly plain: SizeCheck[] = [];
   private readonly derived: SizeCheck[] = [];
   private readonly ranges: Range[] = [];
@@ -35,6 +36,7 @@ export class InputGuards {
 
   constructor(graph: Graph) {
     this.placeholders = placeholdersOf(graph);
+    this.traced = graph.traced ?? null;
     this.placeholders.forEach(({ meta }, input) => {
       if (isTensorMeta(meta)) meta.shape.forEach((size, dim) => this.addSize(size, input, dim));
       else if (isScalarMeta(meta) && meta.value !== undefined) this.addSize(meta.value, input, null);
@@ -118,10 +120,19 @@ export class InputGuards {
       const size = meta.shape[i]!;
       if (typeof size === 'number' && size !== shape[i])
         throw this.error(
-          `input '${node.name}': dimension ${i} is ${shape[i]}, but the graph was made for ${size} (${formatMeta(meta)}); export it with that dimension dynamic`,
+          `input '${node.name}': dimension ${i} is ${shape[i]}, but the graph was made for ${size} (${formatMeta(meta)}); ${this.wayOut(i)}`,
         );
     }
     return shape;
+  }
+
+  /** How a dimension that is fixed becomes free. */
+  private wayOut(dim: number): string {
+    if (this.traced === null) return 'export it with that dimension dynamic';
+    const { fixedBecause } = this.traced;
+    const how = `trace it with a name for that dimension: dynamicShapes: [{ ${dim}: '${dim === 0 ? 'batch' : 'size'}' }]`;
+    // Unasked, the first dimension would be free: then the reason is what matters.
+    return fixedBecause === null || dim > 0 ? how : `it could not be left free: ${fixedBecause}`;
   }
 
   private checkScalar(node: PlaceholderNode, meta: ScalarMeta, input: unknown): number {
@@ -155,10 +166,10 @@ export class InputGuards {
   }
 
   private checkRanges(symbols: ReadonlyMap<string, number>, seen: ReadonlyMap<string, string>): void {
-    for (const { text, expression, min, max } of this.ranges) {
+    for (const { text, expression, min, max, strict } of this.ranges) {
       const value = evaluate(expression, symbols);
       if (value === undefined) continue;
-      if ((max === null || value <= max) && (min === null || min <= 2 || value >= min)) continue;
+      if ((max === null || value <= max) && (min === null || (min <= 2 && strict !== true) || value >= min)) continue;
       const where = seen.get(text);
       const bounds = `${min === null ? '' : `at least ${min}`}${min !== null && max !== null ? ' and ' : ''}${max === null ? '' : `at most ${max}`}`;
       throw this.error(`${text}${where === undefined ? '' : ` (${where})`} is ${value}, but must be ${bounds}`);

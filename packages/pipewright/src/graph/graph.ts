@@ -124,6 +124,8 @@ export type GraphNodeKind = GraphNode['kind'];
 export interface DimRange {
   readonly min: number | null;
   readonly max: number | null;
+  /** A lower bound of 2 is meant: the exporter of PyTorch writes 2 for every dynamic size, where 0 and 1 work too. */
+  readonly strict?: true;
 }
 
 /**
@@ -145,6 +147,14 @@ export interface Graph {
   /** Ranges by symbol or expression. */
   readonly ranges?: Readonly<Record<string, DimRange>>;
   readonly signature?: CallSignature;
+  /** Said of graphs that come from `traceModule`. */
+  readonly traced?: TraceFacts;
+}
+
+/** What a graph says of how it was traced. */
+export interface TraceFacts {
+  /** Why all sizes are those of the example, where free ones were not asked for and did not work. */
+  readonly fixedBecause: string | null;
 }
 
 /** The operator that marks the border of two stages: no inputs, no result, no effect. */

@@ -90,6 +90,8 @@ const broken: readonly (readonly [rule: string, text: RegExp, graph: unknown])[]
     /the bounds of 's0' are whole numbers or null/,
     { ...graph(x, out()), ranges: { s0: { min: 0.5, max: null } } },
   ],
+  ['range', /strict of 's0' is true/, { ...graph(x, out()), ranges: { s0: { min: 2, max: null, strict: 1 } } }],
+  ['shape', /traced is \{ fixedBecause: a text or null \}/, { ...graph(x, out()), traced: { fixedBecause: 1 } }],
 ];
 
 describe('validateGraph', () => {

@@ -64,7 +64,7 @@ class Checker {
   graph(graph: unknown, depth: number): void {
     if (!isRecord(graph) || !Array.isArray(graph['nodes'])) return this.say('shape', 'a graph is { nodes: [...] }');
     if (depth > deepest) return this.say('subgraph', `sub-graphs are nested deeper than ${deepest}`);
-    this.fields(graph, ['nodes', 'graphs', 'ranges', 'signature']);
+    this.fields(graph, ['nodes', 'graphs', 'ranges', 'signature', 'traced']);
     if (graph['graphs'] !== undefined) {
       if (isRecord(graph['graphs'])) this.graphs = graph['graphs'];
       else this.say('shape', 'graphs is an object of sub-graphs by name');
@@ -76,6 +76,7 @@ class Checker {
       this.say('order', 'the last node is the output');
     if (graph['ranges'] !== undefined) this.ranges(graph['ranges']);
     if (graph['signature'] !== undefined) this.signature(graph['signature'], nodes);
+    if (graph['traced'] !== undefined) this.traced(graph['traced']);
     for (const [name, inner] of Object.entries(this.graphs))
       new Checker(this.found, `${this.prefix}${name}/`, this.attributes).graph(inner, depth + 1);
   }
@@ -276,12 +277,21 @@ class Checker {
     this.at = 'ranges';
     if (!isRecord(ranges)) return this.say('shape', 'ranges is an object of { min, max } by symbol');
     for (const [key, range] of Object.entries(ranges)) {
-      const { min, max } = isRecord(range) ? range : { min: undefined, max: undefined };
+      const { min, max, strict } = isRecord(range) ? range : { min: undefined, max: undefined };
       if (key === '__proto__' || !isBound(min) || !isBound(max))
         this.say('range', `the bounds of '${key}' are whole numbers or null`);
       else if (min !== null && max !== null && min > max)
         this.say('range', `'${key}' lies between ${min} and ${max}: no such number`);
+      else if (strict !== undefined && strict !== true) this.say('range', `strict of '${key}' is true or left out`);
     }
+  }
+
+  private traced(traced: unknown): void {
+    this.at = 'graph';
+    const reason = isRecord(traced) ? traced['fixedBecause'] : undefined;
+    if (!isRecord(traced) || (reason !== null && typeof reason !== 'string'))
+      return this.say('shape', 'traced is { fixedBecause: a text or null }');
+    this.fields(traced, ['fixedBecause']);
   }
 
   private signature(signature: unknown, nodes: readonly unknown[]): void {

@@ -126,9 +126,12 @@ export class Pipe extends nn.Module {
     return this.split.stages.length;
   }
 
-  /** Borders that were ignored, in words. */
+  /** Borders that were ignored, and why sizes are fixed that could have been free, in words. */
   get notes(): readonly string[] {
-    return this.split.notes;
+    const reason = this.split.root.traced?.fixedBecause ?? null;
+    return reason === null
+      ? this.split.notes
+      : [...this.split.notes, `all sizes are those of the example, because other sizes did not work: ${reason}`];
   }
 
   /**

@@ -251,10 +251,11 @@ function mark(graph: Graph, flat: readonly FlatNode[], places: readonly number[]
   return rebuild(graph, marked);
 }
 
-function rebuild({ ranges, signature }: Graph, flat: readonly FlatNode[]): Graph {
+function rebuild({ ranges, signature, traced }: Graph, flat: readonly FlatNode[]): Graph {
   return {
     ...nestRegions(flat),
     ...(ranges === undefined ? {} : { ranges }),
     ...(signature === undefined ? {} : { signature }),
+    ...(traced === undefined ? {} : { traced }),
   };
 }

@@ -299,8 +299,12 @@ class Splitter {
       },
       regions: [],
     });
-    const { ranges } = this.graph;
-    const graph: Graph = { ...nestRegions(flat), ...(ranges === undefined ? {} : { ranges }) };
+    const { ranges, traced } = this.graph;
+    const graph: Graph = {
+      ...nestRegions(flat),
+      ...(ranges === undefined ? {} : { ranges }),
+      ...(traced === undefined ? {} : { traced }),
+    };
     checkGraph(graph, `splitGraph: stage ${stage}`);
     return {
       graph,
@@ -348,11 +352,12 @@ class Splitter {
       name: unusedName('output', taken),
       value: mapReferences(value, ({ ref }) => ({ ref: values.get(ref)! })),
     });
-    const { ranges, signature } = this.graph;
+    const { ranges, signature, traced } = this.graph;
     const root: Graph = {
       nodes,
       ...(ranges === undefined ? {} : { ranges }),
       ...(signature === undefined ? {} : { signature }),
+      ...(traced === undefined ? {} : { traced }),
     };
     checkGraph(root, 'splitGraph: root');
     return root;

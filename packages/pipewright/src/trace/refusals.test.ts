@@ -1,7 +1,7 @@
 /** @file What tracing refuses, and sizes that it fixes: the reason, the line and the way out. */
 import { nn, ones, type Tensor, tensor } from '@pipewright/torch';
 import { expect, test } from 'vitest';
-import { GraphModule, traceModule } from '../index.ts';
+import { GraphModule, pipeline, SplitPoint, traceModule } from '../index.ts';
 
 class Small extends nn.Module {
   fc = new nn.Linear(4, 4);
@@ -47,6 +47,38 @@ test('sizes that cannot be free: fixed where nobody asked, an error where somebo
   expect(traceModule(new Strange(), [ones([3, 2])]).fixedBecause).toMatch(/no simple expression of the sizes/);
 });
 
+test('why sizes are fixed is said by the pipe, and where another size comes', () => {
+  class Strange extends nn.Module {
+    a = new Small();
+    b = new Small();
+    forward(x: Tensor): Tensor {
+      return this.b.forward(this.a.forward(x).mul(Math.sin(x.size(0))));
+    }
+  }
+  const strange = new Strange();
+  const reason = /a number given to aten::mul.Scalar in the model is .*: no simple expression of the sizes/;
+  const pipe = pipeline(strange, { mbArgs: [ones([3, 4])], splitSpec: { b: SplitPoint.BEGINNING } });
+  expect(pipe.notes).toEqual([
+    expect.stringMatching(/^all sizes are those of the example, because other sizes did not/),
+  ]);
+  expect(pipe.notes[0]).toMatch(reason);
+  const fixed =
+    /dimension 0 is 5, but the graph was made for 3 \(float32\[3, 4\]\); it could not be left free: trace: /;
+  const wrong = ones([5, 4]);
+  for (const stage of [0, 1]) {
+    expect(() => pipe.getStageModule(stage).forward(wrong)).toThrow(fixed);
+    expect(() => pipe.getStageModule(stage).forward(wrong)).toThrow(reason);
+  }
+  const asked = pipeline(strange, { mbArgs: [ones([3, 4])], stages: 2, dynamicShapes: false });
+  expect(asked.notes).toEqual([]);
+  expect(() => asked.forward(wrong)).toThrow(
+    /made for 3 .*; trace it with a name for that dimension: dynamicShapes: \[\{ 0: 'batch' \}\]$/,
+  );
+  const free = pipeline(new Small(), [ones([2, 3, 4])]);
+  expect(free.notes).toEqual([]);
+  expect(() => free.forward(ones([2, 5, 4]))).toThrow(/dynamicShapes: \[\{ 1: 'size' \}\]$/);
+});
+
 test('reading a value is an error with the line and the way out', () => {
   class Reads extends nn.Module {
     fc = new nn.Linear(4, 1);
@@ -71,6 +103,7 @@ test('reading a value is an error with the line and the way out', () => {
     [(x: Tensor) => x.at(x.gt(0)), /size depends on values/],
     [(x: Tensor) => x.sum().backward(), /backward\(\).*is not an operator/],
     [(x: Tensor) => x.setData(x), /setData\(\).*is not an operator/],
+    [(x: Tensor) => (x.sum() as unknown as number) > 0, /operators .* do not work on tensors, got one of shape \[\]/],
     [() => model.fc.weight.sum().item(), /item\(\)/],
     [() => model.fc.weight.toArray(), /toArray\(\)/],
   ] as const) {

@@ -1,6 +1,6 @@
 /**
  * @file Sizes that follow from free dimensions. A model is traced at several sizes; a number that differs between the
- * runs must be an expression of the sizes, which is found from the runs and checked with one that was not used for it.
+ * runs must be an expression of the sizes, which is found from the first runs and must give the number of all others too.
  */
 
 /** An expression in the symbols of free dimensions. */
@@ -22,25 +22,9 @@ interface Sample {
 }
 
 /**
- * The runs that expressions are found from: the example's sizes and each symbol doubled alone; and the one they are
- * checked with: all a little larger, or, where a model wants multiples of something, multiplied by different primes.
+ * The expression that gives `values[i]` at `runs[i]`, or null where none of the forms we know does. The first run is the example,
+ * the next ones have one symbol doubled each, and all symbols differ from the example in the one after them.
  */
-export function planRuns(sizes: Sizes): { readonly needed: readonly Sizes[]; readonly checks: readonly Sizes[] } {
-  const symbols = Object.keys(sizes);
-  const scaled = (factor: (symbol: string, i: number) => number): Sizes =>
-    Object.fromEntries(symbols.map((symbol, i) => [symbol, sizes[symbol]! * factor(symbol, i)]));
-  return {
-    needed: [sizes, ...symbols.map((one) => scaled((symbol) => (symbol === one ? 2 : 1)))],
-    checks: [
-      Object.fromEntries(symbols.map((symbol, i) => [symbol, sizes[symbol]! + 1 + i])),
-      scaled((_, i) => primes[i % primes.length]!),
-    ],
-  };
-}
-
-const primes = [3, 5, 7, 11];
-
-/** The expression that gives `values[i]` at `runs[i]`, or null where none of the forms we know does. */
 export function solveSize(runs: readonly Sizes[], values: readonly number[], isFloat: boolean): SizeExpression | null {
   const samples = runs.map((at, i): Sample => ({ at, value: values[i]! }));
   const fits = (expression: SizeExpression): boolean =>
@@ -82,9 +66,8 @@ function affine(samples: readonly Sample[], depends: readonly string[]): SizeExp
   const rest = Math.round(constant * divisor);
   const whole = sum(rest === 0 ? terms : [...terms, rest]);
   if (divisor === 1) return whole;
-  const check = samples.at(-1)!;
   const floored: SizeExpression = { op: 'floordiv', of: [whole, divisor] };
-  if (evaluateSize(floored, check.at) === check.value) return floored;
+  if (samples.every(({ at, value }) => evaluateSize(floored, at) === value)) return floored;
   return { op: 'floordiv', of: [sum([whole, divisor - 1]), divisor] }; // rounded up
 }
 

@@ -237,10 +237,12 @@ class Merger {
     }
     if (!('shape' in first)) return first;
     const all = versions as readonly (typeof first)[];
+    const lastLike = all.findLastIndex((each) => each?.shape.length === first.shape.length);
+    const runs = this.sizes.slice(0, lastLike + 1); // at size 1, the last one, dimensions can be squeezed away
     const shape = first.shape.map((size, dim): SizeExpression => {
-      const values = all.map((each) => each?.shape[dim] as number);
+      const values = runs.map((_, i) => all[i]?.shape[dim] as number);
       if (values.every((value) => value === size)) return size as number;
-      return solveSize(this.sizes, values, false) ?? { symbol: `${name}_${dim}` };
+      return solveSize(runs, values, false) ?? { symbol: `${name}_${dim}` };
     });
     this.shapes.set(name, shape);
     return { ...first, shape: shape.map((each) => (typeof each === 'number' ? each : formatSize(each))) };

@@ -2,16 +2,15 @@
 import { nn, type Tensor, TorchError } from '@pipewright/torch';
 import { checkChoice, checkOptions, show } from '../base/checks.ts';
 import { PipelineError } from '../base/errors.ts';
-import { type Graph, type GraphNode, inputsOf } from '../graph/graph.ts';
+import { type DimRange, type Graph, type GraphNode, inputsOf } from '../graph/graph.ts';
 import { type FlatNode, nestRegions, regionInputs } from '../graph/regions.ts';
 import { annotatedBorders, bordersOf, joined, type SplitSpec } from '../graph/split-point.ts';
 import { unusedName } from '../graph/unused-name.ts';
 import { checkGraph } from '../graph/validate.ts';
 import { type DynamicShapes, ExampleInputs } from './inputs.ts';
 import { type Recording, recordRun, type TraceSubject } from './run.ts';
-import { planRuns, type Sizes } from './sizes.ts';
+import { recordSizes } from './size-runs.ts';
 import { ModuleState } from './state.ts';
-import { mergeRuns } from './symbols.ts';
 import { compareModes, joinModes, type ModeDifferences } from './train-eval.ts';
 
 /** How a module is traced. */
@@ -149,12 +148,14 @@ interface Plan {
 function traceSizes(subject: TraceSubject, example: Recording, plan: Plan): TracedProgram {
   const { onMeta, asked } = plan;
   const isFixed = asked === false || Object.keys(subject.inputs.sizes).length === 0;
-  if (isFixed) return finish(subject, example, { ...plan, fixedBecause: null });
+  if (isFixed) return finish(subject, example, { ...plan, ranges: {}, fixedBecause: null });
   try {
-    return finish(subject, recordSizes(subject, example, onMeta), { ...plan, fixedBecause: null });
+    const { recording, ranges } = recordSizes(subject, example, onMeta);
+    return finish(subject, recording, { ...plan, ranges, fixedBecause: null });
   } catch (error) {
     if (asked !== undefined) throw error;
-    return finish(subject, example, { ...plan, fixedBecause: error instanceof Error ? error.message : String(error) });
+    const fixedBecause = error instanceof Error ? error.message : String(error);
+    return finish(subject, example, { ...plan, ranges: {}, fixedBecause });
   }
 }
 
@@ -162,38 +163,13 @@ function traceSizes(subject: TraceSubject, example: Recording, plan: Plan): Trac
 interface Findings {
   readonly training: boolean;
   readonly modes: ModeDifferences | null;
+  /** The free sizes that the recording holds for. */
+  readonly ranges: Readonly<Record<string, DimRange>>;
   readonly fixedBecause: string | null;
 }
 
-function recordSizes(subject: TraceSubject, example: Recording, onMeta: boolean): Recording {
-  const { needed, checks } = planRuns(subject.inputs.sizes);
-  const runAt = (sizes: Sizes): { sizes: Sizes; recording: Recording } => {
-    try {
-      return { sizes, recording: recordRun(subject, sizes, onMeta) };
-    } catch (error) {
-      if (!(error instanceof TorchError)) throw error;
-      const at = Object.entries(sizes).map(([symbol, size]) => `${symbol} ${size}`);
-      throw new PipelineError(
-        'TRACE_SIZES',
-        `trace: the model works with the example, but not at ${at.join(' and ')}: ${error.message}; make it independent of the size, or fix the sizes with dynamicShapes: false`,
-        {},
-        { cause: error },
-      );
-    }
-  };
-  const runs = [{ sizes: needed[0]!, recording: example }, ...needed.slice(1).map(runAt)];
-  const [odd, multiple] = checks as [Sizes, Sizes];
-  try {
-    runs.push(runAt(odd));
-  } catch (error) {
-    if (!(error instanceof PipelineError && error.code === 'TRACE_SIZES')) throw error;
-    runs.push(runAt(multiple)); // sizes must be multiples of something
-  }
-  return mergeRuns(runs);
-}
-
 function finish(subject: TraceSubject, recorded: Recording, findings: Findings): TracedProgram {
-  const { modes, fixedBecause, training } = findings;
+  const { modes, ranges, fixedBecause, training } = findings;
   const { inputs } = subject;
   const recording = modes === null ? recorded : joinModes(recorded, modes);
   const placeholders = recording.inputs.map(({ name, meta }): GraphNode => ({ kind: 'placeholder', name, meta }));
@@ -209,12 +185,12 @@ function finish(subject: TraceSubject, recorded: Recording, findings: Findings):
   );
   const outside = [...placeholders, ...attributes].map((node): FlatNode => ({ node, regions: [] }));
   const body = withoutDead([...recording.nodes, { node: output(recording), regions: [] }]);
-  const symbols = fixedBecause === null ? Object.keys(inputs.sizes) : [];
   const isFree = recording.inputs.some(({ meta }) => JSON.stringify(meta).match(/"shape":\[[^\]]*"/) !== null);
   const graph: Graph = {
     ...nestRegions([...outside, ...body]),
-    ...(isFree ? { ranges: Object.fromEntries(symbols.map((symbol) => [symbol, { min: 1, max: null }])) } : {}),
+    ...(isFree ? { ranges } : {}),
     signature: inputs.signature(recording.inputs.map(({ name }) => name)),
+    traced: { fixedBecause },
   };
   checkGraph(graph, 'trace');
   return {

@@ -59,3 +59,24 @@ test('numbers exactly between two are printed with an even last digit, and types
     'tensor([100, 101, 102, 103, 104, 105, 106, 107, 108, 109, 110, 111, 112, 113,\n        114, 115, 116, 117, 118, 119, 120, 121], dtype=torch.int32)',
   );
 });
+
+test('is text in templates, and no number: comparing with operators of JavaScript is an error, not false', () => {
+  const x = tensor([1, 2]);
+  expect(`${x}`).toBe('tensor([1, 2])');
+  expect('x = ' + String(x)).toBe('x = tensor([1, 2])');
+  expect(JSON.stringify({ [String(x)]: [x].join() })).toBe('{"tensor([1, 2])":"tensor([1, 2])"}');
+  const one = tensor(3) as unknown as number;
+  for (const use of [
+    () => one > 0,
+    () => 0 <= one,
+    () => +one,
+    () => one * 2,
+    () => one - one,
+    () => Number(one),
+    () => Math.max(one),
+  ])
+    expect(use).toThrow(
+      /^Tensor: JavaScript's operators .* do not work on tensors, got one of shape \[\]; use methods \(x\.gt\(0\).*x\.item\(\) > 0$/,
+    );
+  expect(() => one > 0).toThrow(expect.objectContaining({ code: 'BAD_ARGUMENT' }));
+});

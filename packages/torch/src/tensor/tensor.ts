@@ -295,6 +295,18 @@ export class Tensor implements Owned {
     return this.toArray();
   }
 
+  /**
+   * Text for `${x}`; a tensor is no number, so comparing or calculating with JavaScript's operators is an error: `x > 0` would be
+   * false whatever x is.
+   */
+  [Symbol.toPrimitive](hint: string): string {
+    if (hint !== 'number') return this.toString();
+    throw new TorchError(
+      'BAD_ARGUMENT',
+      `Tensor: JavaScript's operators (>, <, -, *) and Number() do not work on tensors, got one of shape [${this.shape.join(', ')}]; use methods (x.gt(0), x.mul(2)), or read its one element first: x.item() > 0`,
+    );
+  }
+
   /** Frees the memory now; using the tensor afterwards is an error. */
   dispose(): void {
     disposeOwned(this);

@@ -9,7 +9,7 @@ import { restoreTensors, type TensorSource } from '../state/restore.ts';
 import {
   collect,
   DEFAULT_GENERATOR,
-  restoreStates,
+  planStates,
   type TrainingState,
   trainingStateNames,
 } from '../state/training-state.ts';
@@ -51,17 +51,18 @@ export function loadCheckpoint(folder: string, options: LoadOptions): LoadedChec
   const world = options.group ?? (distributed.isInitialized() ? distributed.getDefaultGroup() : null);
   const group = world !== null && world.size > 1 ? world : null;
   const found = chooseTogether(folder, group);
+  const stored = found.manifest;
+  const rank = group?.rank ?? 0;
+  const ranks = group?.size ?? 1;
   using reader = new CheckpointReader(found);
   scope(() => {
     const run = collect(where, options);
     if (options.strict !== false) checkUnwanted(where, { reader, run, group });
     reader.checkTexts();
-    restoreTensors(where, run, sourceOf(reader));
+    const restoreStates = planStates(where, options, (name) => stateFor(where, { name, stored, rank, ranks }));
+    // What else a state may refuse, it refuses when it is loaded: before any weight changes.
+    restoreTensors(where, run, sourceOf(reader), restoreStates);
   });
-  const rank = group?.rank ?? 0;
-  const ranks = group?.size ?? 1;
-  const stored = found.manifest;
-  restoreStates(where, options, (name) => stateFor(where, { name, stored, rank, ranks }));
   const user = stored.states['user'];
   return {
     path: found.path,
@@ -145,10 +146,7 @@ function sourceOf(reader: CheckpointReader): TensorSource {
       reader.checkWanted();
     },
     copies: (key, part, target) => reader.copies(key, part, target),
-    optionsOf: (names, optimizer) => {
-      const group = groupOf.get(`${optimizer} ${reader.keyOf(names) ?? ''}`);
-      return group === undefined ? null : (decode(group.options) as Readonly<Record<string, unknown>>);
-    },
+    optionsOf: (names, optimizer) => groupOf.get(`${optimizer} ${reader.keyOf(names) ?? ''}`)?.options ?? null,
   };
 }
 

@@ -2,6 +2,7 @@
 import { type DTypeName, empty, noGrad, type optim, scope, Tensor } from '@pipewright/torch';
 import { copyTensors } from '@pipewright/torch/internal';
 import { PipelineError } from '../../base/errors.ts';
+import { decode, type Json } from '../format/codec.ts';
 import type { Part } from '../format/piece.ts';
 import { type SavedOptimizer, type StateTensor, slotPart } from './state-tensors.ts';
 import type { CollectedState } from './training-state.ts';
@@ -19,8 +20,8 @@ export interface TensorSource {
   check(parts: readonly Wanted[]): void;
   /** What to copy from where, so that a tensor holds a part; to be used before the source is gone. */
   copies(key: string, part: Part, target: Tensor): Iterable<readonly [to: Tensor, from: Tensor]>;
-  /** Options of the groups that a parameter is in; null where no optimizer was saved. */
-  optionsOf(names: readonly string[], optimizer: number): Readonly<Record<string, unknown>> | null;
+  /** Options of the group that a parameter is in, as they are stored; null where no optimizer was saved. */
+  optionsOf(names: readonly string[], optimizer: number): Json | null;
 }
 
 /** A tensor that is to be read. */
@@ -36,8 +37,11 @@ interface OptimizerPlan {
   readonly options: readonly Readonly<Record<string, unknown>>[];
 }
 
-/** Finds everything that a run wants, checks that it is there and sound, and only then changes anything. */
-export function restoreTensors(where: string, run: CollectedState, source: TensorSource): void {
+/**
+ * Finds everything that a run wants, checks that it is there and sound, and only then changes anything. `first` runs after the
+ * checks and before the first change: where it throws, no tensor has changed.
+ */
+export function restoreTensors(where: string, run: CollectedState, source: TensorSource, first: () => void): void {
   const weights = run.weights.map((weight) => ({ weight, wanted: findWeight(where, weight, source) }));
   const byTensor = new Map(run.weights.map((weight) => [weight.tensor, weight]));
   const optimizers = run.optimizers.map((optimizer, at) => planOptimizer(where, { optimizer, at, byTensor, source }));
@@ -53,6 +57,7 @@ export function restoreTensors(where: string, run: CollectedState, source: Tenso
         ...weights.map(({ weight, wanted }) => ({ wanted, target: weight.tensor.detach() })),
         ...states.flatMap(({ targets }) => targets),
       ].flatMap(({ wanted, target }) => [...source.copies(wanted.key, wanted.part, target)]);
+      first();
       copyTensors(
         pairs.map(([to]) => to),
         pairs.map(([, from]) => from),
@@ -98,7 +103,7 @@ function planOptimizer(where: string, { optimizer, at, byTensor, source }: Optim
   const slots: ReadonlyMap<string, Wanted>[] = [];
   const options: Readonly<Record<string, unknown>>[] = [];
   for (const group of optimizer.paramGroups) {
-    let found: Readonly<Record<string, unknown>> | null = null;
+    let found: Json | null = null;
     for (const parameter of group.params) {
       const owner = byTensor.get(parameter)!;
       const names = [owner.key, ...owner.aliases];
@@ -118,7 +123,7 @@ function planOptimizer(where: string, { optimizer, at, byTensor, source }: Optim
       found = own;
       slots.push(slotsFor(where, owner, source));
     }
-    options.push(found ?? {});
+    options.push(found === null ? {} : (decode(found) as Readonly<Record<string, unknown>>));
   }
   return { optimizer, slots, options };
 }

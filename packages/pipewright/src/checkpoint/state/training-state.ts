@@ -19,6 +19,8 @@ export interface Stateful {
   stateDict(): unknown;
   // Each kind takes what its own stateDict gave.
   loadStateDict(state: never): unknown;
+  /** Refuses what `loadStateDict` would refuse, and changes nothing. */
+  checkStateDict?(state: never): unknown;
 }
 
 /** A source of random numbers, or anything with a state. */
@@ -79,31 +81,36 @@ export function collect(where: string, state: TrainingState): CollectedState {
 /** The default generator of a rank: its state belongs to the number of ranks. */
 export const DEFAULT_GENERATOR = 'generator of the rank';
 
-/** Puts small states back; `find` gives what was stored under a name, or undefined. */
-export function restoreStates(where: string, state: TrainingState, find: (name: string) => Json | undefined): void {
-  for (const [name, part] of statefulParts(where, state)) {
-    const stored = find(name);
-    if (stored === undefined)
-      throw new PipelineError('CHECKPOINT_STATE', `${where}: '${name}' was not saved; leave it out, or save it too`, {
-        name,
-      });
-    scope(() => {
-      const value = decode(stored);
-      if (part instanceof Generator) {
-        if (!(value instanceof Tensor))
-          throw new PipelineError('CHECKPOINT_STATE', `${where}: what was saved as '${name}' is no generator`, {
-            name,
-          });
-        part.setState(value);
-      } else part.loadStateDict(value as Parameters<typeof part.loadStateDict>[0]);
-    });
-  }
+/**
+ * Finds small states and checks them as far as that changes nothing; `find` gives what was stored under a name, or undefined. What
+ * comes out puts them back, in the scope that this was called in.
+ */
+export function planStates(where: string, state: TrainingState, find: (name: string) => Json | undefined): () => void {
+  const plans = statefulParts(where, state).map(([name, part]) => planState(where, name, part, find(name)));
   const own = find(DEFAULT_GENERATOR);
-  if (own === undefined) return;
-  scope(() => {
-    const value = decode(own);
-    if (value instanceof Tensor) setRngState(value);
-  });
+  return () => {
+    for (const apply of plans) scope(apply);
+    if (own === undefined) return;
+    scope(() => {
+      const value = decode(own);
+      if (value instanceof Tensor) setRngState(value);
+    });
+  };
+}
+
+function planState(where: string, name: string, part: SavedGenerator, stored: Json | undefined): () => void {
+  if (stored === undefined)
+    throw new PipelineError('CHECKPOINT_STATE', `${where}: '${name}' was not saved; leave it out, or save it too`, {
+      name,
+    });
+  const value = decode(stored);
+  if (part instanceof Generator) {
+    if (!(value instanceof Tensor))
+      throw new PipelineError('CHECKPOINT_STATE', `${where}: what was saved as '${name}' is no generator`, { name });
+    return () => void part.setState(value);
+  }
+  part.checkStateDict?.(value as never);
+  return () => void part.loadStateDict(value as never);
 }
 
 function statefulParts(where: string, state: TrainingState): [string, SavedGenerator][] {
