@@ -45,6 +45,15 @@ const steps = {
     a.select(0, 0).add_(1);
     return a;
   },
+  changeReshaped: ({ a }) => {
+    a.reshape(-1, 2).mul_(0.5);
+    return a;
+  },
+  changeQuiet: ({ a, b }) => {
+    const made = noGrad(() => a.clone());
+    made.select(1, 0).fill_(0.5);
+    return made.add_(b);
+  },
   views: ({ a }) => a.view(-1).view(a.size(0), 4),
   halves: ({ a, b }) => cat([a.chunk(2, 1)[1] as Tensor, b.split(2, 1)[0] as Tensor], 1),
   withoutGradient: ({ a, b }) => a.mul(noGrad(() => b.abs().mean())),
@@ -169,7 +178,7 @@ describe('a random model', () => {
         .map(([name, each]) => [name, all.flatMap(([other, one]) => (one === each ? other : []))]),
     );
     for (const multiUse of ['replicate', 'transmit'] as const) {
-      const pipe = pipeline(traced, { multiUse });
+      const pipe = pipeline(traced, { multiUse, shared: multiUse === 'replicate' ? 'recompute' : 'send' });
       const split = (): unknown => {
         const found = pipeGradients(pipe);
         const gradientOf = (name: string): unknown =>

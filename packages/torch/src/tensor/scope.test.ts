@@ -67,6 +67,19 @@ test('using and dispose', () => {
   ).toBe(0);
 });
 
+test('a scope knows what it and the scopes inside it own', () => {
+  const before = ones([2]);
+  scope(() => {
+    const outer = ones([2]);
+    using inner = new Scope();
+    const own = ones([2]);
+    expect([before, outer, own].map((each) => inner.has(each))).toEqual([false, false, true]);
+    scope(() => expect(inner.has(ones([2]))).toBe(true));
+    expect(inner.has(keep(own))).toBe(false);
+  });
+  before.dispose();
+});
+
 test('using a tensor after its end is a clear error', () => {
   const x = scope(() => {
     const gone = ones([2]);
