@@ -99,7 +99,7 @@ describe.skipIf(chromiumPath === undefined)('explore', () => {
     await expect.poll(width).toBeGreaterThan(650);
     await page.setViewportSize({ width: 420, height: 640 });
     await expect.poll(width).toBeLessThan(420);
-    expect(await page.evaluate(() => document.documentElement.scrollWidth)).toBe(420); // only the table scrolls
+    await expect.poll(() => page.evaluate(() => document.documentElement.scrollWidth)).toBe(420); // only the table scrolls
     await page.click('button[title="Keys (?)"]');
     await page.click('button[title="Light or dark"]');
     await expect.poll(() => page.getAttribute('html', 'data-theme')).toBe('dark');

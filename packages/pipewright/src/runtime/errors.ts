@@ -27,8 +27,8 @@ export class StepError extends PipelineError {
     // A collective of shards that failed names its parameter; why it did is its cause.
     const reason = cause instanceof PipelineError && cause.code === 'COLLECTIVE_FAILED' ? cause.cause : cause;
     const disagreed = cause instanceof PipelineError && cause.code === 'NO_AGREEMENT';
-    const passed = reason instanceof distributed.DistributedError ? reason.code : 'STEP_FAILED';
-    const code = disagreed ? 'NO_AGREEMENT' : passed;
+    const isPassedOn = reason instanceof distributed.DistributedError;
+    const code = disagreed ? 'NO_AGREEMENT' : isPassedOn ? reason.code : 'STEP_FAILED';
     const waiting = waitingFor === null ? '' : ` waiting for ${waitingFor}`;
     super(
       passedCode(code),
