@@ -17,7 +17,18 @@ const small = { layers: 8, dim: 256, heads: 4, seq: 128, vocab: 256, microbatchS
 const large = { layers: 8, dim: 2048, heads: 16, seq: 1024, vocab: 32000, microbatchSize: 4, microbatches: 8 };
 
 /** @typedef {'none' | 'replicate' | 'shards'} Wrap */
-/** @typedef {{ size: typeof small, ranks: number, schedule: string, stagesPerRank: number, inTorch: boolean, captures: boolean[], dp?: number, wrap?: Wrap }} Run */
+/** @typedef {{ size: typeof small, ranks: number, schedule: string, stagesPerRank: number, inTorch: boolean, captures: boolean[], dp?: number, wrap?: Wrap, threads?: true }} Run */
+
+/** Ranks that are threads of one process. @param {number} ranks @returns {Run} */
+const threads = (ranks) => ({
+  size: small,
+  ranks,
+  schedule: '1F1B',
+  stagesPerRank: 1,
+  inTorch: false,
+  captures: [false, true],
+  threads: true,
+});
 
 /** Two pipelines of two ranks beside each other. @param {typeof small} size @param {Wrap} wrap @returns {Run} */
 const parallel = (size, wrap) => ({
@@ -63,6 +74,9 @@ const runs = {
     inTorch: false,
     captures: [false],
   },
+  'threads-1': threads(1),
+  'threads-2': threads(2),
+  'threads-4': threads(4),
   'small-none-2x2': parallel(small, 'none'),
   'small-ddp-2x2': parallel(small, 'replicate'),
   'small-fsdp-2x2': parallel(small, 'shards'),
@@ -125,7 +139,7 @@ async function reference({ size, ranks, schedule, stagesPerRank, dp = 1, wrap = 
 }
 
 /** @param {Run} run @param {boolean} capture @param {number} port */
-async function ours({ size, ranks, schedule, stagesPerRank, dp, wrap }, capture, port) {
+async function ours({ size, ranks, schedule, stagesPerRank, dp, wrap, threads: isThreads }, capture, port) {
   const setting = {
     ...size,
     device: flags.device,
@@ -138,6 +152,11 @@ async function ours({ size, ranks, schedule, stagesPerRank, dp, wrap }, capture,
     capture,
     ...(dp === undefined ? {} : { pp: ranks / dp, dp, wrap }),
   };
+  if (isThreads) {
+    const args = [fileURLToPath(import.meta.url), '--threads', JSON.stringify(setting)];
+    const result = await lineOf(process.execPath, args, {});
+    return result.failed === undefined ? summaryOf(result.ranks) : result;
+  }
   const found = await Promise.all(
     Array.from({ length: ranks }, (_, rank) =>
       lineOf(process.execPath, [fileURLToPath(import.meta.url), '--rank', JSON.stringify(setting)], {
@@ -148,11 +167,14 @@ async function ours({ size, ranks, schedule, stagesPerRank, dp, wrap }, capture,
     ),
   );
   const failed = found.find((one) => one.failed !== undefined);
-  if (failed !== undefined) return failed;
-  const times = [...found[0].times].sort((a, b) => a - b);
+  return failed ?? summaryOf(found, ranks);
+}
+
+/** What the ranks found, as one; ranks of one process see the memory of all. @param {any[]} found @param {number} processes */
+function summaryOf(found, processes = 1) {
   return {
-    stepMs: times[Math.floor(times.length / 2)],
-    peakMiB: Math.round(found.reduce((sum, { peakMiB }) => sum + peakMiB, 0)),
+    stepMs: median(found[0].times),
+    peakMiB: Math.round(found.slice(0, processes).reduce((sum, { peakMiB }) => sum + peakMiB, 0)),
     why: found.map(({ why }) => why).find((why) => why !== null) ?? null,
     loss: found.at(-1).loss,
   };
@@ -161,6 +183,7 @@ async function ours({ size, ranks, schedule, stagesPerRank, dp, wrap }, capture,
 const { values: flags } = parseArgs({
   options: {
     rank: { type: 'string' },
+    threads: { type: 'string' },
     reference: { type: 'string' },
     device: { type: 'string', default: 'cuda' },
     only: { type: 'string', default: Object.keys(runs).join(',') },
@@ -175,7 +198,12 @@ function dtypeOf() {
 
 const median = (/** @type {number[]} */ values) => [...values].sort((a, b) => a - b)[Math.floor(values.length / 2)];
 
-if (flags.rank !== undefined) {
+if (flags.threads !== undefined) {
+  const setting = JSON.parse(flags.threads);
+  const program = new URL('./pipeline-rank.mjs', import.meta.url);
+  const ranks = await distributed.spawnThreads(setting.ranks, program, setting).done;
+  console.log(JSON.stringify({ ranks }));
+} else if (flags.rank !== undefined) {
   const setting = JSON.parse(flags.rank);
   const result = setting.dp === undefined ? pipelineRank(setting) : parallelRank(setting);
   distributed.destroyProcessGroup();
