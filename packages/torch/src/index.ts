@@ -14,6 +14,7 @@ export * from './tensor/dtype.ts';
 import './generated/methods.ts';
 
 export { MappedFile, type MappedTensor } from './files/mapped-file.ts';
+export { type ProfileOptions, profile } from './files/profile.ts';
 export type { ToOptions } from './functions/convert.ts';
 export { type Index, Range, range, type SliceItem } from './functions/indexing.ts';
 export * as nn from './nn/index.ts';

@@ -290,6 +290,7 @@ bool rethrow_callback_error(napi_env env, const CallbackError& error) noexcept;
 // --- the parts, each in its file --------------------------------------------------------------------------------------
 
 const char* mkl_dispatch();  // in core/mkl-dispatch.cc
+void init_profiler(Env& env, napi_value exports);
 void init_tensor(Env& env, napi_value exports);
 void init_storage(Env& env, napi_value exports);
 void init_tracker(Env& env, napi_value exports);

@@ -236,6 +236,7 @@ static napi_value init(napi_env napi, napi_value exports) {
     check(napi, napi_set_instance_data(napi, env, destroy, nullptr), "instance data");
     add_exports(*env, exports, {{"setErrorClass", set_error_class}});
     init_system(*env, exports);
+    init_profiler(*env, exports);
     init_tensor(*env, exports);
     init_storage(*env, exports);
     init_tracker(*env, exports);

@@ -126,10 +126,10 @@ PW_ENTRY(original_holders, 1) {
   return from_double(args.napi, static_cast<double>(count));
 }
 
-// Which dispatch keys this thread adds and leaves out: what decides the path of an operator.
 // How MKL chooses its kernels: by the "features" of the processor, by its "vendor"; empty while it has not been asked to do anything.
 PW_ENTRY(mkl_dispatch_text, 1) { return from_string(args.napi, mkl_dispatch()); }
 
+// Which dispatch keys this thread adds and leaves out: what decides the path of an operator.
 PW_ENTRY(dispatch_state, 1) {
   const c10::impl::LocalDispatchKeySet keys = c10::impl::tls_local_dispatch_key_set();
   return from_string(

@@ -62,6 +62,8 @@ export interface Native {
   originalHolders(standIn: number): number;
   dispatchState(): string;
   nothing(): void;
+  startProfiler(shapes: boolean): void;
+  stopProfiler(path: string): void;
   setErrorClass(type: new (code: TorchErrorCode, message: string) => Error): void;
 
   fromData(
