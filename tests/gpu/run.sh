@@ -15,9 +15,9 @@ node --input-type=module -e "import { runSetup } from './packages/torch/dist/set
 if [ "${1:-}" = test ]; then # what npm run test:gpu runs; after it names of parts: test lanes,faults
   exec node tests/gpu/test.mjs ${2:+--only "$2"}
 fi
-if [ "${1:-}" = ranks ]; then # several ranks on this machine's GPU against PyTorch; after it the flags of bench/gpu-ranks.mjs
+if [ "${1:-}" = ranks ]; then # several ranks on this machine's GPU against PyTorch; after it the flags of bench/gpu/ranks.mjs
   shift
-  exec node bench/gpu-ranks.mjs "$@"
+  exec node bench/gpu/ranks.mjs "$@"
 fi
 node tests/gpu/cuda-test.mjs
 node tests/gpu/pipeline-test.mjs

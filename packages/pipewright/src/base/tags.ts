@@ -10,6 +10,8 @@ const PER_MICROBATCH = 2;
 export const STEP_TAGS: number = 2 ** 32;
 /** The tag of recordings. */
 export const RECORDING_TAG = 0xe000_0000;
+/** The tag of the tensors that order the streams of ranks whose steps are one graph. */
+export const JOINT_TAG = 0xe000_0001;
 /** The first tag of tied parameters. */
 const FIRST_TIE_TAG = 0xf000_0000;
 /** Tags of copies of a rank's state: kept by others, given back to a rank that takes its place, and what replicas share. */

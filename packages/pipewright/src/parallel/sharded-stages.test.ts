@@ -4,7 +4,7 @@ import { expect, test } from 'vitest';
 import { casesOnThreads } from '../../testing/launch.ts';
 import { allowedDifference } from '../../testing/rounding.ts';
 
-const program = new URL('../../testing/ranks/sharded.mjs', import.meta.url);
+const program = new URL('../../testing/ranks/parallel/sharded.mjs', import.meta.url);
 
 /** What each rank returns for each scenario. */
 function run<T>(ranks: number, ...scenarios: readonly (readonly [name: string, settings?: object])[]): Promise<T[][]> {

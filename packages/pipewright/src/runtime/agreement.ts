@@ -16,6 +16,8 @@ export interface AgreedStage extends StageDescription {
 /** One rank's part. Plain JSON. */
 interface RankDescription<Stage extends AgreedStage = AgreedStage> {
   readonly schedule: string;
+  /** How its messages go. */
+  readonly way: string;
   readonly stages: readonly Stage[];
 }
 
@@ -27,14 +29,16 @@ export function agree<Stage extends AgreedStage>(
   group: distributed.ProcessGroup | null,
   schedule: Schedule,
   stages: readonly Stage[],
+  way = '',
 ): Stage[] {
-  const mine: RankDescription<Stage> = { schedule: fingerprint(schedule), stages };
+  const mine: RankDescription<Stage> = { schedule: fingerprint(schedule), way, stages };
   const ranks =
     group === null
       ? [mine]
       : (group.allGatherObject(mine as unknown as distributed.Json) as unknown as RankDescription<Stage>[]);
   const problems = [
     ...compareSchedules(ranks),
+    ...compareWays(ranks),
     ...checkPlacement(ranks, schedule),
     ...compareShapes(ranks),
     ...compareLearning(ranks),
@@ -49,6 +53,17 @@ function compareSchedules(ranks: readonly RankDescription[]): string[] {
   const first = ranks[0]?.schedule;
   return ranks.flatMap(({ schedule }, rank) =>
     schedule === first ? [] : [`rank ${rank} runs ${schedule}, rank 0 ${String(first)}; give all the same schedule`],
+  );
+}
+
+function compareWays(ranks: readonly RankDescription[]): string[] {
+  const first = ranks[0]?.way;
+  return ranks.flatMap(({ way }, rank) =>
+    way === first
+      ? []
+      : [
+          `rank ${rank} sends its messages ${way}, rank 0 ${String(first)}; give all ranks stages on GPUs or none (a stage without parameters is where its option device says), and the same capture`,
+        ],
   );
 }
 

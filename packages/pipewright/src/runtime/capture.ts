@@ -3,14 +3,14 @@
  * each shape of the inputs and then started with one call. The first step of a shape runs as usual, the second is recorded,
  * the later ones are replays: inputs are copied into the recorded ones, losses and gradients read out.
  */
-import { cuda, type distributed, noGrad, type Tensor, unscoped } from '@pipewright/torch';
+import { cuda, type distributed, noGrad, scope, type Tensor, unscoped } from '@pipewright/torch';
 import { describeTensor } from '../base/describe.ts';
 import { flatten, formatSpec, mapTensors, tensorsIn } from '../base/tree.ts';
 import type { Value } from '../base/value.ts';
 import type { Recorder } from '../recording/recorder.ts';
 import type { PipelineStage } from '../stage/pipeline-stage.ts';
 import type { AnyRuntimeOptions, StepOptions } from './options.ts';
-import type { Agreement, Transport } from './transport/transport.ts';
+import type { Agreement, StepGraph, Transport } from './transport/transport.ts';
 
 /** What a step gives. */
 export interface StepResult {
@@ -26,10 +26,14 @@ export interface StepInput {
   readonly options: StepOptions;
 }
 
-/** A recorded step. */
-interface Recording {
-  readonly graph: cuda.CudaGraph;
+/** What a recording needs: a rank that lacks memory finds it out before the others count on it. */
+interface Begun {
+  readonly graph: StepGraph;
   readonly inputs: readonly Tensor[];
+}
+
+/** A recorded step. */
+interface Recording extends Begun {
   readonly result: StepResult;
   readonly grads: readonly [parameter: Tensor, grad: Tensor][];
 }
@@ -55,7 +59,7 @@ export function captureObstacle({
   recorder,
 }: CaptureSubject): string | null {
   if (group !== null && transport?.agree === undefined)
-    return `the step exchanges messages with ${group.size - 1} other ranks over ${group.backend}, which cannot be captured; processes with NCCL can`;
+    return `the step exchanges messages with ${group.size - 1} other ranks over ${group.backend}, which cannot be captured; processes with NCCL can, and threads that share a GPU`;
   if (options.messageShapes === 'announced') return 'the shapes of messages are announced in every step';
   if (hasHooks) return 'hooks and custom functions run in every step';
   if (isParallel) return 'gradients are summed over replicas in every step';
@@ -98,21 +102,27 @@ export class StepCapture {
       this.seen.add(key); // libraries set themselves up in it
       return eagerly(input);
     }
-    let made: Recording | null = null;
+    const begun = this.together(() => this.begin(input));
+    const made = begun === null ? null : this.together(() => this.record(begun, input, eagerly));
+    if (made === null) return eagerly(input);
+    this.recordings.set(key, made);
+    return this.replay(made, input);
+  }
+
+  /** What `body` makes, on all ranks; null where it fails on one of them, and steps are not recorded from then on. */
+  private together<T extends Begun>(body: () => T): T | null {
+    let made: T | null = null;
     let failure: string | null = null;
     try {
-      made = this.record(input, eagerly);
+      made = body();
     } catch (error) {
       failure = error instanceof Error ? error.message : String(error);
       this.transport?.forget?.();
     }
     this.problem = this.transport?.compare === undefined ? failure : this.transport.compare(failure);
-    if (this.problem !== null || made === null) {
-      if (made !== null) free(made);
-      return eagerly(input);
-    }
-    this.recordings.set(key, made);
-    return this.replay(made, input);
+    if (this.problem === null) return made;
+    if (made !== null) free(made);
+    return null;
   }
 
   /** Frees all recordings. */
@@ -122,24 +132,34 @@ export class StepCapture {
     this.seen.clear();
   }
 
-  private record(input: StepInput, eagerly: (input: StepInput) => StepResult): Recording {
+  private begin(input: StepInput): Begun {
+    const graph = this.transport?.makeGraph?.() ?? new cuda.CudaGraph();
+    try {
+      const inputs = unscoped(() => scope(() => noGrad(() => tensorsOf(input).map((tensor) => tensor.clone()))));
+      return { graph, inputs };
+    } catch (error) {
+      graph.reset();
+      throw error;
+    }
+  }
+
+  private record({ graph, inputs }: Begun, input: StepInput, eagerly: (input: StepInput) => StepResult): Recording {
     this.isRecording = true;
+    const made: { result?: StepResult } = {};
     return unscoped(() => {
       const before = this.parameters.map((parameter) => parameter.grad);
-      const inputs = noGrad(() => tensorsOf(input).map((tensor) => tensor.clone()));
-      const graph = new cuda.CudaGraph();
       try {
         for (const parameter of this.parameters) parameter.grad = null;
         let next = 0;
         const fixed = replaceTensors(input, () => inputs[next++]!);
-        const result = graph.capture(() => eagerly(fixed), { warmup: 0 });
+        const result = graph.capture(() => (made.result = eagerly(fixed)), { warmup: 0 });
         const grads = this.parameters.flatMap((parameter): [Tensor, Tensor][] => {
           const { grad } = parameter;
           return grad === null ? [] : [[parameter, grad]];
         });
         return { graph, inputs, result, grads };
       } catch (error) {
-        for (const tensor of inputs) tensor.dispose();
+        free({ graph, inputs, ...made });
         throw error;
       } finally {
         this.isRecording = false;
@@ -201,9 +221,9 @@ function replaceTensors(input: StepInput, change: () => Tensor): StepInput {
   return { args, options: { ...input.options, ...named } };
 }
 
-function free({ graph, inputs, result, grads }: Recording): void {
+function free({ graph, inputs, result, grads = [] }: Begun & Partial<Recording>): void {
   graph.reset();
-  for (const tensor of [...inputs, ...result.losses, ...tensorsIn(result.outputs)]) tensor.dispose();
+  for (const tensor of [...inputs, ...(result?.losses ?? []), ...tensorsIn(result?.outputs)]) tensor.dispose();
   for (const [, grad] of grads) grad.dispose();
 }
 

@@ -318,6 +318,5 @@ export function callOptions(given: unknown): StepOptions {
 
 /** Where stages compute: the GPU of their parameters, if they are on one. */
 export function deviceOf(stages: readonly PipelineStage[]): string {
-  const devices = stages.flatMap(({ module }) => module.parameters().map((parameter) => String(parameter.device)));
-  return devices.find((device) => device.startsWith('cuda')) ?? 'cpu';
+  return stages.map(({ device }) => device).find((device) => device.startsWith('cuda')) ?? 'cpu';
 }

@@ -126,13 +126,13 @@ export class PipelineRuntime<
     this.transport = openTransport(this.group, {
       device: deviceOf(this.stages),
       messageShapes: options.messageShapes,
+      capture: options.capture === true,
     });
     this.parallel = checkPlanned(schedule, dataParallelOf(this.stages), this.stages);
     const { loss, transport, parallel, recorder, hooks, lossGrads, overlap } = this;
     const received = (): void => overlap.received?.();
-    // A lane carries what its receiver expects and nothing else.
     const mayRefuse =
-      parallel !== null ? transport?.agree === undefined : transport !== null && transport.agree === undefined;
+      parallel !== null ? transport?.carriesRefusals !== false : transport !== null && transport.carriesRefusals;
     const random = namedRandom(options.random, this.stages, { microbatches: this.microbatches, parallel });
     this.context = {
       rank: this.rank,
@@ -300,7 +300,7 @@ export class PipelineRuntime<
   private prepare(): RankSchedule {
     if (this.prepared !== null) return this.prepared;
     const { group, rank, stages, options, transport, parallel } = this;
-    const prepared = new RankSchedule(this.given, { group, stages, options, parallel });
+    const prepared = new RankSchedule(this.given, { group, stages, options, parallel, transport });
     const { lowered: schedule, descriptions, device, actionCount: actions } = prepared;
     try {
       const ties = new Ties({ rank, stages, descriptions, schedule, transport });
@@ -370,9 +370,7 @@ export class PipelineRuntime<
           this.held.end();
         } catch (error) {
           this.recorder?.failStep();
-          // A recording that fails is no step that fails: nothing of it was on its way.
-          if (this.capture?.isRecording === true) this.abandon();
-          else this.giveUp(error);
+          this.giveUp(error);
           throw error;
         }
         return this.finish(where, step, refused);
@@ -479,7 +477,7 @@ export class PipelineRuntime<
     const { work, refused } = startWork(input, {
       ...{ where, rank, toldRank, stages, microbatches, options, loss, parallel, clips, ties, training, wrong },
       mayRefuse: (error) => {
-        if (this.transport?.agree !== undefined) this.giveUp(error);
+        if (this.transport?.carriesRefusals === false) this.giveUp(error);
         return this.broken === null && this.context.mayRefuse;
       },
       giveUp: (error) => this.giveUp(error),
@@ -497,6 +495,8 @@ export class PipelineRuntime<
     const cause = error instanceof Error ? error : new Error(String(error));
     this.parallel?.abandon(cause.message);
     this.abandon();
+    // A recording that fails is no step that fails: nothing of it was on its way.
+    if (this.capture?.isRecording === true) return;
     if (this.group === null && this.parallel === null) return;
     this.broken = cause;
     this.group?.abort(cause.message);

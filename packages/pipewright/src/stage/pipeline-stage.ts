@@ -3,9 +3,11 @@ import {
   checkpoint,
   type Device,
   type distributed,
+  empty,
   type GradientTarget,
   keep,
   nn,
+  scope,
   startBackward,
   Tensor,
 } from '@pipewright/torch';
@@ -69,6 +71,7 @@ export class PipelineStage {
   readonly dwBuilder: (() => () => void) | undefined;
   /** The stages that inputs come from, ascending. */
   readonly sources: readonly number[];
+  private readonly givenDevice: string | null;
   private readonly inputArgs: readonly string[] | null;
   private readonly outputArgs: readonly string[] | null;
   private readonly chunks = new Map<number, Chunk>();
@@ -114,8 +117,15 @@ export class PipelineStage {
     this.outputArgs = declared(options.outputArgs);
     this.ties = options.ties ?? {};
     for (const name of Object.keys(this.ties)) module.getParameter(name);
-    if (options.device !== undefined && !module.parameters().some((parameter) => parameter.isMeta))
-      module.to(options.device);
+    const { device } = options;
+    if (device !== undefined && !module.parameters().some((parameter) => parameter.isMeta)) module.to(device);
+    this.givenDevice = device === undefined ? null : scope(() => String(empty([0], { device }).device));
+  }
+
+  /** Where it computes: on the GPU of its parameters and buffers; without any where it was told to, else on the CPU. */
+  get device(): string {
+    const devices = [...this.module.parameters(), ...this.module.buffers()].map(({ device }) => String(device));
+    return devices.find((device) => device.startsWith('cuda')) ?? this.givenDevice ?? 'cpu';
   }
 
   /** The module, under PyTorch's name. */

@@ -29,6 +29,18 @@ describe('what stages exchange', () => {
     expectClose(found, gradsOf(modules));
   });
 
+  test('a stage without parameters computes where it was told to', () => {
+    const identity = (): Layer => {
+      const layer = new Layer((_fc, x: Tensor) => x);
+      (layer as { fc?: unknown }).fc = null;
+      return layer;
+    };
+    expect(identity().parameters()).toHaveLength(0);
+    expect(new PipelineStage(identity(), 0, 1).device).toBe('cpu');
+    expect(new PipelineStage(identity(), 0, 1, { device: 'meta' }).device).toBe('meta');
+    expect(new PipelineStage(new Layer(), 0, 1, 'cpu').device).toBe('cpu');
+  });
+
   test.each(schedules)('a stage fed by integers only still learns, under %s', (schedule) => {
     manualSeed(3);
     const first = new Layer((_fc, x: Tensor) => x.argmax(-1));

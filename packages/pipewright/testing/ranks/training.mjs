@@ -6,6 +6,7 @@
  */
 import { distributed, liveTensors, manualSeed, noGrad, optim, scope } from '@pipewright/torch';
 import { PipelineRuntime, PipelineStage } from 'pipewright';
+import { title } from '../conformance.mjs';
 import { withHostLanes } from '../host-lanes.mjs';
 import { lossOf, makeBatch, makeStage } from './models.mjs';
 import { runAsProgram } from './program.mjs';
@@ -317,9 +318,16 @@ export function main(cases) {
   const backend = /** @type {import('@pipewright/torch').distributed.Backend | undefined} */ (
     process.env['PIPEWRIGHT_TEST_BACKEND']
   );
-  const group = distributed.initProcessGroup({ timeoutMs: 100_000, backend });
+  const timeoutMs = Number(process.env['PIPEWRIGHT_TEST_TIMEOUT_MS'] ?? 100_000);
+  const group = distributed.initProcessGroup({ timeoutMs, backend });
   const withLanes = withHostLanes(group);
-  return cases.map((one) => train(one.lanes === 'host' ? withLanes : group, one));
+  return cases.map((one) => {
+    try {
+      return train(one.lanes === 'host' ? withLanes : group, one);
+    } catch (error) {
+      throw new Error(`rank ${group.rank}: ${title(one)}`, { cause: error });
+    }
+  });
 }
 
 await runAsProgram(import.meta.url, main);

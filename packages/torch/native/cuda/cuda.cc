@@ -228,15 +228,15 @@ napi_value memory_info(Arguments& a) {
 // --- graphs -----------------------------------------------------------------------------------------------------------
 
 napi_value create_graph(Arguments& a) { return wrap(a.env, std::make_unique<Graph>()); }
-// (graph, graph to share memory with, or nothing)
+// (graph, mode, graph to share memory with, or nothing)
 napi_value capture_begin(Arguments& a) {
   napi_valuetype type = napi_undefined;
-  if (a.count > 1) napi_typeof(a.env, a.values[1], &type);
-  const at::cuda::MempoolId_t pool = type == napi_external ? a.object<Graph>(1).pool() : at::cuda::MempoolId_t{0, 0};
+  if (a.count > 2) napi_typeof(a.env, a.values[2], &type);
+  const at::cuda::MempoolId_t pool = type == napi_external ? a.object<Graph>(2).pool() : at::cuda::MempoolId_t{0, 0};
   Graph& graph = a.object<Graph>(0);
   graph.device = c10::cuda::current_device();
   graph.before = at::cuda::detail::getDefaultCUDAGenerator(graph.device).clone();
-  graph.capture_begin(pool, cudaStreamCaptureModeGlobal);
+  graph.capture_begin(pool, static_cast<cudaStreamCaptureMode>(a.number(1)));
   return nothing(a.env);
 }
 napi_value capture_end(Arguments& a) {

@@ -1,5 +1,5 @@
 /** @file `cuda`: GPUs, streams, events, memory, graphs. */
 export * from './device.ts';
-export { CudaGraph, isCurrentStreamCapturing } from './graph.ts';
+export { type CaptureOptions, CudaGraph, captureStream, isCurrentStreamCapturing } from './graph.ts';
 export { isAvailable } from './native.ts';
 export * from './stream.ts';

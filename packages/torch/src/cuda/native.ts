@@ -39,7 +39,8 @@ export interface NativeCuda {
   emptyCache(): void;
   memoryInfo(device: number): [free: number, total: number];
   createGraph(): NativeObject;
-  captureBegin(graph: NativeObject, shareWith?: NativeObject): void;
+  /** `mode`: a cudaStreamCaptureMode. */
+  captureBegin(graph: NativeObject, mode: number, shareWith?: NativeObject): void;
   captureEnd(graph: NativeObject): void;
   captureAbort(graph: NativeObject): void;
   replay(graph: NativeObject): void;

@@ -11,6 +11,7 @@ import { lowerFor, type ParallelDescription } from '../lowering.ts';
 import { type AnyRuntime, type AnyRuntimeOptions, type CustomFunction, deviceOf } from '../options.ts';
 import type { Overlap } from '../overlap/overlap.ts';
 import { tiedCopies } from '../ties.ts';
+import type { Transport } from '../transport/transport.ts';
 import { Plan } from './plan.ts';
 import type { Executors, PlannedAction } from './planned-action.ts';
 
@@ -30,7 +31,7 @@ export class RankSchedule {
   private readonly unshards: boolean;
 
   /** Compares the schedule and the stages with those of the other ranks, which do so too. */
-  constructor(given: Schedule, { group, stages, options, parallel }: RankParts) {
+  constructor(given: Schedule, { group, stages, options, parallel, transport }: RankParts) {
     if (group !== null) rankStatus.set({ action: 'comparing schedules and stages', waitingFor: 'all' });
     const tied = tiedCopies(stages);
     this.descriptions = agree(
@@ -44,6 +45,7 @@ export class RankSchedule {
           learns: options.lossFn !== undefined,
         }),
       ),
+      transport?.way,
     );
     rankStatus.set({ action: 'preparing the first step' });
     this.lowered = lowerFor(given, this.descriptions, options);
@@ -76,6 +78,7 @@ interface RankParts {
   readonly stages: readonly PipelineStage[];
   readonly options: AnyRuntimeOptions;
   readonly parallel: DataParallel | null;
+  readonly transport: Pick<Transport, 'way'> | null;
 }
 
 /** What performs the actions of a row. */

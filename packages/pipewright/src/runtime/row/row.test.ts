@@ -99,6 +99,8 @@ test('a full backward and the send behind it are one action, receives between th
 
 /** Gives every receive a tensor of ones, and writes down what it is asked for. */
 class LoggingTransport implements Transport {
+  readonly way = 'into a log';
+  readonly carriesRefusals = true;
   readonly log: string[] = [];
   waiting = 0;
 

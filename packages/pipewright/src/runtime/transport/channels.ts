@@ -9,7 +9,9 @@ import type { Envelope, Payload, PostedReceive, Transport } from './transport.ts
 
 /** Moves payloads over channels. */
 export class ChannelTransport implements Transport {
-  private readonly group: distributed.ProcessGroup;
+  readonly way: string = 'over channels';
+  readonly carriesRefusals = true;
+  protected readonly group: distributed.ProcessGroup;
   private readonly channels: distributed.Channel[] = [];
   private call: StepCall = { number: 0, kind: 0 };
   /** Added to every tag, so that a message is taken by the call it was sent in, and by no other. */

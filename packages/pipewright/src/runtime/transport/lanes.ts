@@ -11,11 +11,10 @@
  * decide by the whole list, which is the same everywhere. A sender whose message is not what its receiver expects (a model whose
  * shapes depend on values) does not send it: that is an error, never a hang or garbage.
  */
-import { createHash } from 'node:crypto';
 import { type distributed, type Tensor, unscoped } from '@pipewright/torch';
 import { PipelineError } from '../../base/errors.ts';
-import { differentCalls } from './call.ts';
 import { ChannelTransport } from './channels.ts';
+import { compareSteps, firstProblem } from './compare.ts';
 import { difference, formatOf, type MessageFormat } from './format.ts';
 import { laneOrder } from './lane-order.ts';
 import type { Agreement, Envelope, Payload, PostedReceive, StepSignature, Transport } from './transport.ts';
@@ -43,11 +42,13 @@ interface Formats {
 
 /** The lanes of each group, by name: pipelines whose steps follow each other share them. */
 const pools = new WeakMap<distributed.ProcessGroup, Map<string, Lane>>();
-const AGREE = 0xd000_0000;
 const ORDERS = 0xd000_0001;
 
 /** Moves payloads over lanes. */
 export class LaneTransport implements Transport {
+  readonly way = 'from GPU to GPU over NCCL';
+  /** A lane carries what its receiver expects and nothing else. */
+  readonly carriesRefusals = false;
   private readonly group: distributed.ProcessGroup;
   private readonly channels: ChannelTransport;
   private readonly announces: boolean;
@@ -74,35 +75,21 @@ export class LaneTransport implements Transport {
     pools.set(group, this.lanes);
   }
 
-  agree({ kind, call, inputs, capture }: StepSignature): Agreement {
+  agree(signature: StepSignature): Agreement {
+    const { capture } = signature;
     // A recording would repeat them as they were.
     const obstacle =
       this.hasValues && capture === '' ? 'values that are no tensors of the GPU go between stages' : capture;
-    const mine = [hash(kind), hash(inputs), obstacle ?? null, call] as const;
-    const all = this.exchange(mine as unknown as distributed.Json[]) as [string, string, string | null, number][];
-    const first = all[0]![3];
-    const rank = all.findIndex(([, , , kind]) => kind !== first);
-    if (rank > 0) throw differentCalls({ rank, kind: all[rank]![3] }, { rank: 0, kind: first });
-    const orderKey = all.map(([order]) => order).join();
-    const key = `${orderKey} ${all.map(([, shapes]) => shapes).join()}`;
-    const order = getOrMake(this.orders, orderKey, newOrder);
+    const { kind, key, captureProblem } = compareSteps(this.group, { ...signature, capture: obstacle });
+    const order = getOrMake(this.orders, kind, newOrder);
     const formats = getOrMake(this.formats, key, newFormats);
     const mode = !order.isComplete ? 'channel' : formats.isComplete && !this.announces ? 'remembered' : 'announced';
     this.agreed = { order, formats, mode };
-    const against = all.findIndex(([, , text]) => text !== '');
-    const problem =
-      against < 0
-        ? null
-        : (all[against]?.[2] ?? null) === null
-          ? `rank ${against} was not asked to capture`
-          : `rank ${against}: ${String(all[against]?.[2])}`;
-    return { key, isKnown: mode === 'remembered', captureProblem: problem };
+    return { key, isKnown: mode === 'remembered', captureProblem };
   }
 
   compare(problem: string | null): string | null {
-    const all = this.exchange([problem]) as [string | null][];
-    const rank = all.findIndex(([text]) => text !== null);
-    return rank < 0 ? null : `rank ${rank}: ${String(all[rank]?.[0])}`;
+    return firstProblem(this.group, problem);
   }
 
   beginStep(): void {
@@ -252,15 +239,6 @@ export class LaneTransport implements Transport {
 
   // --- inside -------------------------------------------------------------------------------------------------------------
 
-  /** What all ranks say, by rank. */
-  private exchange(value: distributed.Json): distributed.Json[] {
-    const { group } = this;
-    for (let peer = 0; peer < group.size; peer++) if (peer !== group.rank) group.sendObject(value, peer, AGREE);
-    return Array.from({ length: group.size }, (_, peer) =>
-      peer === group.rank ? value : group.recvObject(peer, { tag: AGREE }),
-    );
-  }
-
   /** Both ends of every pair compare the order of their messages, and open a lane where one is missing. */
   private openLanes(order: Order): void {
     const { group } = this;
@@ -357,10 +335,6 @@ const newFormats = (): Formats => ({ sent: new Map(), received: new Map(), isCom
 const newList = (): number[] => [];
 const newReceives = (): LaneReceive[] => [];
 const keyOf = ({ peer, tag }: Envelope): string => `${peer} ${tag}`;
-
-function hash(text: string): string {
-  return createHash('sha1').update(text).digest('base64');
-}
 
 function getOrMake<K, V>(map: Map<K, V>, key: K, make: () => V): V {
   let value = map.get(key);

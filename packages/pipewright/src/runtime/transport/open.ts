@@ -4,6 +4,7 @@ import { show } from '../../base/checks.ts';
 import { PipelineError } from '../../base/errors.ts';
 import { ChannelTransport } from './channels.ts';
 import { LaneTransport } from './lanes.ts';
+import { ThreadTransport } from './threads.ts';
 import type { Transport } from './transport.ts';
 
 /** How messages are to go. */
@@ -12,6 +13,8 @@ export interface TransportOptions {
   readonly device: string;
   /** How their shapes are known: see the option of the runtime. */
   readonly messageShapes?: 'remembered' | 'announced' | undefined;
+  /** Whether steps are to be captured. */
+  readonly capture?: boolean | undefined;
 }
 
 let hasNoted = false;
@@ -19,7 +22,7 @@ let hasNoted = false;
 /** The transport between the ranks of a group; null where one rank is alone. */
 export function openTransport(
   group: distributed.ProcessGroup | null,
-  { device, messageShapes = 'remembered' }: TransportOptions,
+  { device, messageShapes = 'remembered', capture = false }: TransportOptions,
 ): Transport | null {
   if (messageShapes !== 'remembered' && messageShapes !== 'announced')
     throw new PipelineError(
@@ -35,5 +38,6 @@ export function openTransport(
       { code: 'PIPEWRIGHT_STAGED' },
     );
   }
+  if (capture && group.backend === 'thread') return new ThreadTransport(group, device);
   return new ChannelTransport(group);
 }

@@ -44,6 +44,16 @@ export interface Agreement {
   readonly captureProblem: string | null;
 }
 
+/** What records a step, so that one call repeats it: `cuda.CudaGraph`, or one that several ranks record together. */
+export interface StepGraph {
+  /** Runs `body` once and records what it does on the GPU; returns what it returns. */
+  capture<T>(body: () => T, options: { readonly warmup: number }): T;
+  /** Does the recorded work again, in the current stream. */
+  replay(): void;
+  /** Forgets the recording and frees its memory. */
+  reset(): void;
+}
+
 /** A receive that was posted. */
 export interface PostedReceive {
   /** Gives what came, fresh leaves of the autograd graph. Called once. */
@@ -52,6 +62,10 @@ export interface PostedReceive {
 
 /** Moves payloads between this rank and the others. Messages between two ranks are posted and sent in the order of the row. */
 export interface Transport {
+  /** How messages go, in a few words: the same on all ranks. */
+  readonly way: string;
+  /** Whether a rank can send a refusal in the place of a message, so that a step is refused by all and the next one runs. */
+  readonly carriesRefusals: boolean;
   /**
    * Posts the receive of a message and returns at once. `like` has the shapes and types that will come, where this
    * end knows them: gradients are like the values that were sent.
@@ -68,6 +82,8 @@ export interface Transport {
   compare?(problem: string | null): string | null;
   /** A step or an evaluation begins. */
   beginStep?(call: StepCall): void;
+  /** What records a step of all ranks as one graph; where there is none, every rank records its own. Every rank. */
+  makeGraph?(): StepGraph;
   /** The messages of a captured step are on their way again. */
   replayed?(): void;
   /** A capture has failed: what was sent and posted in it never happens. */

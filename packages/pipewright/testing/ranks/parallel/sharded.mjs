@@ -27,7 +27,7 @@ import {
   shardOf,
   withWholeParameters,
 } from 'pipewright';
-import { runAsProgram } from './program.mjs';
+import { runAsProgram } from '../program.mjs';
 
 /**
  * @typedef {import('@pipewright/torch').Tensor} Tensor
@@ -323,7 +323,7 @@ const scenarios = {
     const pp = 2;
     const mesh = initDeviceMesh('cpu', [pp, distributed.getWorldSize() / pp], ['pp', 'dp']);
     const dp = mesh.getLocalRank('dp');
-    const model = loadPt2(fileURLToPath(new URL('../../../../testdata/models/gpt2_dyn.pt2', import.meta.url)));
+    const model = loadPt2(fileURLToPath(new URL('../../../../../testdata/models/gpt2_dyn.pt2', import.meta.url)));
     // As a model that was exported for training has it.
     for (const node of dropout ? model.graph.nodes : [])
       if (node.kind === 'call' && node.op === 'aten::dropout')
