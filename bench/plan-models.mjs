@@ -49,7 +49,9 @@ class Gpt extends nn.Module {
 
   /** @param {Tensor} ids */
   forward(ids) {
-    let x = this.tokens.forward(ids).add(this.places.forward(arange(/** @type {number} */ (ids.shape[1]))));
+    let x = this.tokens
+      .forward(ids)
+      .add(this.places.forward(arange(/** @type {number} */ (ids.shape[1]), { device: ids.device })));
     for (const block of this.blocks) x = block.forward(x);
     return this.head.forward(this.norm.forward(x));
   }
@@ -114,10 +116,12 @@ const meanSquare = (output, target) => output.sub(target).square().mean();
 /** @type {(output: Tensor, target: Tensor) => Tensor} */
 const crossEntropy = (output, target) => nn.functional.crossEntropy(output.flatten(0, 1), target.flatten());
 
-/** @param {number} layers @param {number} width @param {number} length @returns {Model} */
-function gpt(layers, width, length) {
-  const model = new Gpt(layers, width, 512);
-  const ids = (/** @type {number} */ rows) => randint(0, 512, [rows, length]);
+/** @typedef {'cpu' | 'cuda'} Device */
+
+/** @param {Device} device @param {number} layers @param {number} width @param {number} length @returns {Model} */
+function gpt(device, layers, width, length) {
+  const model = new Gpt(layers, width, 512).to({ device });
+  const ids = (/** @type {number} */ rows) => randint(0, 512, [rows, length], { device });
   return {
     program: (rows) => traceModule(model, [ids(rows)]),
     args: (rows) => [ids(rows)],
@@ -127,35 +131,35 @@ function gpt(layers, width, length) {
   };
 }
 
-/** @param {readonly number[]} widths @param {number} batch @returns {Model} */
-function mlp(widths, batch) {
-  const model = new Mlp(widths);
-  const args = (/** @type {number} */ rows) => [randn(rows, /** @type {number} */ (widths[0]))];
+/** @param {Device} device @param {readonly number[]} widths @param {number} batch @returns {Model} */
+function mlp(device, widths, batch) {
+  const model = new Mlp(widths).to({ device });
+  const args = (/** @type {number} */ rows) => [randn([rows, /** @type {number} */ (widths[0])], { device })];
   return {
     program: (rows) => traceModule(model, args(rows)),
     args,
-    target: (rows) => randn(rows, /** @type {number} */ (widths.at(-1))),
+    target: (rows) => randn([rows, /** @type {number} */ (widths.at(-1))], { device }),
     lossFn: meanSquare,
     batch,
   };
 }
 
-/** @returns {Model} */
-function unet() {
-  const model = new UNet(24);
-  const args = (/** @type {number} */ rows) => [randn(rows, 3, 64, 64)];
+/** @param {Device} device @returns {Model} */
+function unet(device) {
+  const model = new UNet(24).to({ device });
+  const args = (/** @type {number} */ rows) => [randn([rows, 3, 64, 64], { device })];
   return {
     program: (rows) => traceModule(model, args(rows)),
     args,
-    target: (rows) => randn(rows, 3, 64, 64),
+    target: (rows) => randn([rows, 3, 64, 64], { device }),
     lossFn: meanSquare,
     batch: 16,
   };
 }
 
-/** @returns {Model} */
-function llama() {
-  const module = loadPt2(new URL('../testdata/models/llama_dyn.pt2', import.meta.url).pathname);
+/** @param {Device} device @returns {Model} */
+function llama(device) {
+  const module = loadPt2(new URL('../testdata/models/llama_dyn.pt2', import.meta.url).pathname).to({ device });
   const all = { removeDuplicate: false };
   /** @type {[string, Tensor][]} */
   const entries = [...module.namedParameters(all), ...module.namedBuffers(all)];
@@ -163,7 +167,7 @@ function llama() {
   const length = 12;
   return {
     program: () => program,
-    args: (rows) => [randint(0, 64, [rows, length])],
+    args: (rows) => [randint(0, 64, [rows, length], { device })],
     target: () => undefined,
     lossFn: (output) => (Array.isArray(output) ? output[0] : (output.logits ?? output)).float().square().mean(),
     batch: 512,
@@ -171,14 +175,15 @@ function llama() {
 }
 
 const even = Array.from({ length: 13 }, () => 512);
-/** @type {Record<string, () => Model>} */
+/** @type {Record<string, (device: Device) => Model>} */
 export const models = {
-  'GPT small': () => gpt(6, 128, 64),
-  'GPT medium': () => gpt(8, 256, 128),
+  'GPT small': (device) => gpt(device, 6, 128, 64),
+  'GPT medium': (device) => gpt(device, 8, 256, 128),
   'U-Net': unet,
   'Llama .pt2': llama,
-  'MLP, growing': () => mlp([128, 256, 256, 384, 384, 512, 512, 768, 768, 1024, 1024, 1024], 512),
-  'MLP, even': () => mlp(even, 512),
+  'MLP, growing': (device) => mlp(device, [128, 256, 256, 384, 384, 512, 512, 768, 768, 1024, 1024, 1024], 512),
+  'MLP, even': (device) => mlp(device, even, 512),
 };
-/** Most of the work is in the last layers. */
-export const unbalanced = () => mlp([...Array.from({ length: 9 }, () => 256), 1024, 1024, 1024, 1024], 512);
+/** Most of the work is in the last layers. @param {Device} device */
+export const unbalanced = (device) =>
+  mlp(device, [...Array.from({ length: 9 }, () => 256), 1024, 1024, 1024, 1024], 512);

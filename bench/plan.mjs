@@ -8,6 +8,7 @@
  *   node bench/plan.mjs --schedules GPipe   of predict, only these
  *   node bench/plan.mjs --save FOLDER   of predict, every plan and its recording as JSON
  *   node bench/plan.mjs --ranks 4       with as many cores
+ *   node bench/plan.mjs --device cuda   threads that share a GPU
  *   node bench/plan.mjs --quick         every row with few steps: whether it runs
  *   node bench/plan.mjs --actions       every action, predicted against recorded
  */
@@ -15,7 +16,7 @@ import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { isMainThread } from 'node:worker_threads';
 import { planSchedule, recordedSimulation } from '@pipewright/schedule';
-import { distributed, manualSeed, scope } from '@pipewright/torch';
+import { cuda, distributed, manualSeed, scope } from '@pipewright/torch';
 import {
   comparePlan,
   formatComparison,
@@ -151,8 +152,8 @@ const byHand = /** @type {const} */ (['1F1B', 'GPipe', 'Interleaved1F1B', 'ZBH1'
 let [usualSteps, usualRounds, turns] = [6, 4, 3];
 
 /** What every rank runs.
- * @param {{ only: string, models: string, schedules: string, save: string, quick: boolean, actions: boolean }} options */
-export function main({ only, models: names, schedules: orders, save, quick, actions }) {
+ * @param {{ only: string, models: string, schedules: string, save: string, device: 'cpu' | 'cuda', quick: boolean, actions: boolean }} options */
+export function main({ only, models: names, schedules: orders, save, device, quick, actions }) {
   if (quick) [usualSteps, usualRounds, turns] = [2, 1, 1];
   const group = distributed.initProcessGroup();
   const say = (/** @type {string} */ text) => void (group.rank === 0 && console.log(text));
@@ -171,7 +172,7 @@ export function main({ only, models: names, schedules: orders, save, quick, acti
     const errorsUntried = [];
     for (const [name, make] of chosen) {
       manualSeed(1);
-      const model = make();
+      const model = make(device);
       const tables = tablesOf(model, [model.batch / 8]);
       for (const schedule of byHand.filter((each) => orders.split(',').some((begin) => each.startsWith(begin)))) {
         const beside = watchOthers();
@@ -227,7 +228,7 @@ export function main({ only, models: names, schedules: orders, save, quick, acti
     );
     for (const [name, make] of chosen) {
       manualSeed(1);
-      const model = make();
+      const model = make(device);
       const beside = watchOthers();
       const sizes = [model.batch / 16, model.batch / 8, model.batch / 4];
       const tables = tablesOf(model, sizes);
@@ -253,7 +254,7 @@ export function main({ only, models: names, schedules: orders, save, quick, acti
   }
   if (wants('unbalanced')) {
     manualSeed(1);
-    const model = unbalanced();
+    const model = unbalanced(device);
     const tables = tablesOf(model, [model.batch / 16, model.batch / 8]);
     const best = bestOf(model, machine, tables);
     const equal = equalLayers('1F1B', /** @type {any} */ (tables[1]), machine, model.batch);
@@ -305,6 +306,7 @@ function duel(model, plans, quick) {
         group.barrier();
         const from = performance.now();
         /** @type {Run} */ (runs[i]).run(1);
+        if (cuda.isAvailable()) cuda.synchronize();
         group.barrier();
         return performance.now() - from;
       });
@@ -373,6 +375,7 @@ if (isMainThread) {
       models: flag('--models', ''),
       schedules: flag('--schedules', ''),
       save: flag('--save', ''),
+      device: flag('--device', 'cpu'),
       quick: process.argv.includes('--quick'),
       actions: process.argv.includes('--actions'),
     },

@@ -1,6 +1,6 @@
 // @ts-check
 /**
- * @file Training steps of pipelines over several GPU ranks, here and in PyTorch, in turns: `node bench/gpu-ranks.mjs --reference DIR`
+ * @file Training steps of pipelines over several GPU ranks, here and in PyTorch, in turns: `node bench/gpu/ranks.mjs --reference DIR`
  * (the folder of reference_parallel.py; without it only our side). --only small-2,large-2 --rounds 2; --device cpu tries the program itself. With more ranks than GPUs
  * start MPS first. One line of JSON per run, then a table of medians; peak memory is that of all ranks together.
  */
@@ -9,9 +9,9 @@ import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
 import { cuda, distributed } from '@pipewright/torch';
-import { rankEnvironment } from '../tests/gpu/rank-environment.mjs';
-import { main as parallelRank } from './parallel-rank.mjs';
-import { main as pipelineRank } from './pipeline-rank.mjs';
+import { rankEnvironment } from '../../tests/gpu/rank-environment.mjs';
+import { main as parallelRank } from '../parallel-rank.mjs';
+import { main as pipelineRank } from '../pipeline-rank.mjs';
 
 const small = { layers: 8, dim: 256, heads: 4, seq: 128, vocab: 256, microbatchSize: 1, microbatches: 16 };
 const large = { layers: 8, dim: 2048, heads: 16, seq: 1024, vocab: 32000, microbatchSize: 4, microbatches: 8 };
@@ -200,7 +200,7 @@ const median = (/** @type {number[]} */ values) => [...values].sort((a, b) => a 
 
 if (flags.threads !== undefined) {
   const setting = JSON.parse(flags.threads);
-  const program = new URL('./pipeline-rank.mjs', import.meta.url);
+  const program = new URL('../pipeline-rank.mjs', import.meta.url);
   const ranks = await distributed.spawnThreads(setting.ranks, program, setting).done;
   console.log(JSON.stringify({ ranks }));
 } else if (flags.rank !== undefined) {
