@@ -107,8 +107,10 @@ export function differences(one, parts, oracle) {
     expect(`evaluations on rank ${rank}`, part.evals.flat(), oracle.evals.flat());
     if (part.inFlight !== 0) found.push(`rank ${rank} still holds ${part.inFlight} microbatches`);
     if (part.leaked !== 0) found.push(`rank ${rank} has left ${part.leaked} tensors`);
-    // The tree has a value that every step sends anew; checkpointed stages run their forwards inside of backwards.
-    const cannot = one.model === 'tree' || one.model === 'checkpoint';
+    // The tree has a value that every step sends anew; checkpointed stages run their forwards inside of backwards; where stages
+    // take values of several others, there may be more lanes than a graph can do side by side.
+    const tooManyLanes = one.model === 'skip' && /over \d+ lanes/.test(part.captureProblem ?? '');
+    const cannot = one.model === 'tree' || one.model === 'checkpoint' || tooManyLanes;
     if (one.capture === true && !cannot && part.captureProblem !== null)
       found.push(`rank ${rank} did not capture: ${part.captureProblem}`);
   });

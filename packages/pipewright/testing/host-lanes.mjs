@@ -5,19 +5,37 @@
  */
 import { full, noGrad, toDType } from '@pipewright/torch';
 
+/** @typedef {import('@pipewright/torch').Tensor} Tensor */
+
 /** Where the tags of these lanes begin: above all others. */
 const FIRST_TAG = 2 ** 41;
 
+/** Messages of several lanes in one order: nothing goes before what was posted earlier has come. */
+class HostStream {
+  /** @type {(() => void)[]} */
+  posted = [];
+  next = 0;
+
+  /** @param {() => void} come @returns {() => void} what lets it come, after all that was posted before */
+  post(come) {
+    const number = this.posted.push(come) - 1;
+    return () => this.comeTo(number);
+  }
+
+  /** @param {number} number */
+  comeTo(number) {
+    while (this.next <= number) /** @type {() => void} */ (this.posted[this.next++])();
+  }
+}
+
 class HostLane {
-  /** @param {any} group @param {number} peer @param {{ name: string, sends: boolean }} options */
-  constructor(group, peer, { name, sends }) {
+  /** @param {any} group @param {number} peer @param {{ name: string, sends: boolean }} options @param {HostStream} stream */
+  constructor(group, peer, { name, sends }, stream) {
+    this.stream = stream;
     this.channel = group.channel(peer);
     this.sends = sends;
     this.tag =
       FIRST_TAG + Array.from(name).reduce((sum, character) => (sum * 131 + character.charCodeAt(0)) % 2 ** 30, 7);
-    /** @type {any[]} */
-    this.posted = [];
-    this.next = 0;
     this.isReady = false;
   }
 
@@ -28,25 +46,21 @@ class HostLane {
   /** @param {any[]} tensors */
   send(tensors) {
     if (!this.isReady || !this.sends) throw new Error('this lane does not send');
+    this.stream.comeTo(this.stream.posted.length - 1);
     this.channel.sendMessage(this.tag, { tensors: noGrad(() => tensors.map((tensor) => tensor.detach().clone())) });
   }
 
   /** @param {readonly number[]} format */
   recvPacked(format) {
     if (!this.isReady || this.sends) throw new Error('this lane does not receive');
+    /** @type {Tensor[]} */
     const tensors = [];
     for (let at = 0; at < format.length; at += 2 + /** @type {number} */ (format[at + 1])) {
       const shape = format.slice(at + 2, at + 2 + /** @type {number} */ (format[at + 1]));
       const dtype = toDType(/** @type {any} */ (names.get(/** @type {number} */ (format[at]))));
       tensors.push(full(shape, dtype.isFloatingPoint ? Number.NaN : 99, { dtype }));
     }
-    const number = this.posted.push(tensors) - 1;
-    return {
-      tensors,
-      wait: () => {
-        while (this.next <= number) this.fill(this.posted[this.next++]);
-      },
-    };
+    return { tensors, wait: this.stream.post(() => this.fill(tensors)) };
   }
 
   /** @param {any[]} tensors */
@@ -76,17 +90,20 @@ const names = new Map(
 );
 
 /**
- * The group, with lanes between its ranks for tensors of the CPU.
+ * The group, with lanes between its ranks for tensors of the CPU; with `oneStream` all of a rank's messages are in one order.
  * @template {object} T
  * @param {T} group
+ * @param {{ oneStream?: boolean }} [options]
  * @returns {T}
  */
-export function withHostLanes(group) {
+export function withHostLanes(group, { oneStream = false } = {}) {
+  const shared = new HostStream();
   return new Proxy(group, {
     get(target, name) {
       if (name === 'hasLanes') return () => true;
       if (name === 'lane')
-        return (/** @type {number} */ peer, /** @type {any} */ options) => new HostLane(target, peer, options);
+        return (/** @type {number} */ peer, /** @type {any} */ options) =>
+          new HostLane(target, peer, options, oneStream ? shared : new HostStream());
       const value = Reflect.get(target, name, target);
       return typeof value === 'function' ? value.bind(target) : value;
     },

@@ -21,7 +21,7 @@ export interface TrainingCase {
   readonly capture?: boolean;
   readonly varyRows?: boolean;
   readonly alone?: boolean;
-  readonly lanes?: 'host';
+  readonly lanes?: 'host' | 'one stream';
   readonly messageShapes?: 'remembered' | 'announced';
 }
 

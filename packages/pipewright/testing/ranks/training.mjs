@@ -40,7 +40,7 @@ import { runAsProgram } from './program.mjs';
  * @property {boolean} [capture] steps are captured
  * @property {boolean} [varyRows] the second step has more rows than the others
  * @property {boolean} [alone] the loss needs no target, and only the rank of the first stage is given anything
- * @property {'host'} [lanes] messages go over lanes on the CPU
+ * @property {'host' | 'one stream'} [lanes] messages go over lanes on the CPU
  * @property {'remembered' | 'announced'} [messageShapes]
  */
 
@@ -320,10 +320,10 @@ export function main(cases) {
   );
   const timeoutMs = Number(process.env['PIPEWRIGHT_TEST_TIMEOUT_MS'] ?? 100_000);
   const group = distributed.initProcessGroup({ timeoutMs, backend });
-  const withLanes = withHostLanes(group);
+  const groups = { host: withHostLanes(group), 'one stream': withHostLanes(group, { oneStream: true }) };
   return cases.map((one) => {
     try {
-      return train(one.lanes === 'host' ? withLanes : group, one);
+      return train(one.lanes === undefined ? group : groups[one.lanes], one);
     } catch (error) {
       throw new Error(`rank ${group.rank}: ${title(one)}`, { cause: error });
     }

@@ -2,6 +2,7 @@
 import { describe, expect, test } from 'vitest';
 import { casesFor, differences, title } from '../../../testing/conformance.mjs';
 import { type TrainingResult, trainOnThreads, trainPlainly } from '../../../testing/launch.ts';
+import { graphObstacle, queueWarning } from './lane-limits.ts';
 import { laneOrder } from './lane-order.ts';
 
 const variations = [
@@ -15,13 +16,33 @@ const variations = [
   { model: 'mlp', ready: true, varyRows: true, alone: true },
 ] as const;
 
-test.each([2, 4])('%i ranks over lanes equal plain training, under every schedule', async (ranks) => {
-  const cases = casesFor(ranks, variations).map((one) => ({ ...one, lanes: 'host' as const }));
+// A GPU with fewer queues than lanes does what waits in one of them in the order of the row. Where every message has one sender and
+// one receiver that is proven to come to its end, whatever shares a queue.
+test.each([
+  [2, 'host'],
+  [4, 'host'],
+  [4, 'one stream'],
+] as const)('%i ranks over lanes (%s) equal plain training, under every schedule', async (ranks, lanes) => {
+  const chosen = lanes === 'host' ? variations : variations.filter(({ model }) => model !== 'skip');
+  const cases = casesFor(ranks, chosen).map((one) => ({ ...one, lanes }));
   const [results, oracles] = [await trainOnThreads(ranks, cases), await trainPlainly(cases)];
   cases.forEach((one, i) => {
     const parts = results.map((ofRank) => ofRank[i] as TrainingResult);
     expect(differences(one, parts, oracles[i] as TrainingResult), title(one)).toEqual([]);
   });
+});
+
+test('steps with more lanes than a graph can do side by side are not captured', () => {
+  expect(graphObstacle(6)).toBe('');
+  expect(graphObstacle(7)).toContain('7 lanes');
+});
+
+test('a rank is told where its GPU has fewer queues than it has lanes', () => {
+  expect(queueWarning(4, {})).toBeNull();
+  expect(queueWarning(8, {})).toContain('8 lanes, and the GPU has 8 queues');
+  expect(queueWarning(11, {})).toContain('CUDA_DEVICE_MAX_CONNECTIONS=32');
+  expect(queueWarning(11, { CUDA_DEVICE_MAX_CONNECTIONS: '32' })).toBeNull();
+  expect(queueWarning(11, { CUDA_DEVICE_MAX_CONNECTIONS: '1' })).toBeNull();
 });
 
 describe('laneOrder', () => {

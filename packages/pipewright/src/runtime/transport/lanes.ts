@@ -16,6 +16,7 @@ import { PipelineError } from '../../base/errors.ts';
 import { ChannelTransport } from './channels.ts';
 import { compareSteps, firstProblem } from './compare.ts';
 import { difference, formatOf, type MessageFormat } from './format.ts';
+import { graphObstacle, queueWarning } from './lane-limits.ts';
 import { laneOrder } from './lane-order.ts';
 import type { Agreement, Envelope, Payload, PostedReceive, StepSignature, Transport } from './transport.ts';
 
@@ -43,6 +44,8 @@ interface Formats {
 /** The lanes of each group, by name: pipelines whose steps follow each other share them. */
 const pools = new WeakMap<distributed.ProcessGroup, Map<string, Lane>>();
 const ORDERS = 0xd000_0001;
+/** Whether the warning about queues was given. */
+let hasWarned = false;
 
 /** Moves payloads over lanes. */
 export class LaneTransport implements Transport {
@@ -65,6 +68,8 @@ export class LaneTransport implements Transport {
   private readonly onTheirWay = new Set<distributed.PostedTensors>();
   /** Whether more than tensors goes between the stages. */
   private hasValues = false;
+  /** Lanes of a step, at most. */
+  private mostLanes = 0;
 
   constructor(group: distributed.ProcessGroup, device: string, options: { announces?: boolean } = {}) {
     this.group = group;
@@ -76,11 +81,8 @@ export class LaneTransport implements Transport {
   }
 
   agree(signature: StepSignature): Agreement {
-    const { capture } = signature;
-    // A recording would repeat them as they were.
-    const obstacle =
-      this.hasValues && capture === '' ? 'values that are no tensors of the GPU go between stages' : capture;
-    const { kind, key, captureProblem } = compareSteps(this.group, { ...signature, capture: obstacle });
+    const capture = signature.capture === '' ? this.obstacle() : signature.capture;
+    const { kind, key, captureProblem } = compareSteps(this.group, { ...signature, capture });
     const order = getOrMake(this.orders, kind, newOrder);
     const formats = getOrMake(this.formats, key, newFormats);
     const mode = !order.isComplete ? 'channel' : formats.isComplete && !this.announces ? 'remembered' : 'announced';
@@ -239,6 +241,13 @@ export class LaneTransport implements Transport {
 
   // --- inside -------------------------------------------------------------------------------------------------------------
 
+  /** Why this rank would not capture; empty where it would. */
+  private obstacle(): string {
+    // A recording would repeat them as they were.
+    if (this.hasValues) return 'values that are no tensors of the GPU go between stages';
+    return graphObstacle(this.mostLanes);
+  }
+
   /** Both ends of every pair compare the order of their messages, and open a lane where one is missing. */
   private openLanes(order: Order): void {
     const { group } = this;
@@ -254,6 +263,11 @@ export class LaneTransport implements Transport {
       order.recvLanes.set(peer, lanesFor(laneOrder(theirSent, order.received.get(peer) ?? []), false));
     }
     for (const lane of opened) lane.ready();
+    const used = new Set([...order.sendLanes.values(), ...order.recvLanes.values()].flatMap((of) => [...of.values()]));
+    this.mostLanes = Math.max(this.mostLanes, used.size);
+    const warning = queueWarning(used.size);
+    if (warning !== null && !hasWarned) process.emitWarning(warning, { code: 'PIPEWRIGHT_QUEUES' });
+    hasWarned ||= warning !== null;
     order.isComplete = true;
   }
 
