@@ -88,7 +88,7 @@ function spansOf(file) {
     if (!/nccl/i.test(name)) computing.push(span);
     else messages.set(args.stream, [...(messages.get(args.stream) ?? []), span]);
   }
-  return { computing: merged(computing, 0.02), messages: [...messages.values()] };
+  return { computing: merged(computing, 0.1), messages: [...messages.values()] };
 }
 
 /** @param {RankSpans[]} ranks */
