@@ -191,6 +191,12 @@ test('plans that are worth trying: half the best, then the best of other sizes a
       const best = plans.find((plan) => plan.rows === rows && isSplit(plan) === split);
       expect(best === undefined || chosen.includes(best)).toBe(true);
     }
+  const most = worthTrying(plans, 40);
+  for (const plan of plans) {
+    const like = (other: PipelinePlan): boolean =>
+      other.rows === plan.rows && other.stages === plan.stages && isSplit(other) === isSplit(plan);
+    expect(most).toContain(plans.find(like));
+  }
   // One size was measured in a slow moment: it is tried all the same.
   const slow = tables.map((table) =>
     table.rows === 4 ? { ...table, units: units.map((each) => ({ ...each, F: 40, I: 40, W: 40 })) } : table,

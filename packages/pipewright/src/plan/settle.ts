@@ -60,7 +60,7 @@ export function rankPlans(plans: readonly PipelinePlan[]): PipelinePlan[] {
 
 /**
  * Plans to measure and try, out of more that a search found: half of them the best, then the best of each other kind, by the size of its
- * microbatches and by whether backwards are split. What a prediction from units gets wrong is often the same for all of a kind.
+ * microbatches and by whether backwards are split, then also by its number of stages. What a prediction from units gets wrong is often the same for all of a kind.
  *
  * @example worthTrying(planPipeline({ machine, tables, batch, most: 200 }).plans, 8)
  */
@@ -68,19 +68,26 @@ export function worthTrying(plans: readonly PipelinePlan[], most: number): Pipel
   checkArgument('worthTrying', Array.isArray(plans), ['the argument', plans], 'an array of plans');
   checkCount('worthTrying', 'most', most);
   const chosen = new Set(plans.slice(0, Math.ceil(most / 2)));
-  const kinds = new Set([...chosen].map(kindOf));
-  for (const plan of plans) {
-    if (chosen.size === most || kinds.has(kindOf(plan))) continue;
-    kinds.add(kindOf(plan));
-    chosen.add(plan);
+  for (const kindOf of [sizeAndSplit, withStages]) {
+    const kinds = new Set([...chosen].map(kindOf));
+    for (const plan of plans) {
+      if (chosen.size === most || kinds.has(kindOf(plan))) continue;
+      kinds.add(kindOf(plan));
+      chosen.add(plan);
+    }
   }
   for (const plan of plans) if (chosen.size < most) chosen.add(plan);
   return plans.filter((plan) => chosen.has(plan));
 }
 
-function kindOf(plan: PipelinePlan): string {
+function sizeAndSplit(plan: PipelinePlan): string {
   const isSplit = planSchedule(plan).order.some((row) =>
     row.some((cell) => (cell?.parts ?? [cell]).some((action) => action?.kind === 'W')),
   );
   return `${plan.rows} ${isSplit}`;
+}
+
+/** Stages exchange messages, which cost more than is predicted from units. */
+function withStages(plan: PipelinePlan): string {
+  return `${sizeAndSplit(plan)} ${plan.stages}`;
 }

@@ -168,7 +168,6 @@ struct Env {
   napi_ref error_class = nullptr;      // TorchError, once TypeScript has told us
   double* meta = nullptr;              // shared with TypeScript: see tensor.cc
   napi_ref meta_ref = nullptr;
-  int64_t reported_bytes = 0;  // what V8 was told of
   Tracker tracker;
 
   at::Tensor& tensor(int32_t handle);

@@ -1,4 +1,4 @@
-// The process around the tensors: versions, threads, the CUDA library, memory told to V8.
+// The process around the tensors: versions, threads, the CUDA library, bytes of tensors.
 #include "core/core.h"
 
 #include <ATen/Context.h>
@@ -71,16 +71,8 @@ PW_ENTRY(set_deterministic, 2) {
   return undefined(args.napi);
 }
 
-// Tells V8 how much memory this thread's tensors hold, so that its garbage collector knows of it.
-PW_ENTRY(report_memory, 1) {
-  const int64_t now = std::max<int64_t>(0, thread_bytes());
-  int64_t total = 0;
-  napi_adjust_external_memory(args.napi, now - args.env->reported_bytes, &total);
-  args.env->reported_bytes = now;
-  return from_double(args.napi, static_cast<double>(now));
-}
-
-// The same number, for who only wants to know it.
+// Bytes of this thread's tensors. V8 is not told of them: it would collect whenever a step holds more than before, in vain, because
+// scopes free what they own; what no scope owns is tracked (tensor/tracker.cc).
 PW_ENTRY(live_bytes, 1) { return from_double(args.napi, static_cast<double>(thread_bytes())); }
 
 // Milliseconds that a processor has worked for this thread.
@@ -150,7 +142,6 @@ void init_system(Env& env, napi_value exports) {
           {"setNumThreads", set_num_threads},
           {"parallelInfo", parallel_info},
           {"setDeterministic", set_deterministic},
-          {"reportMemory", report_memory},
           {"liveBytes", live_bytes},
           {"threadTime", thread_time},
           {"holdsAlone", holds_alone},

@@ -259,13 +259,6 @@ PW_ENTRY(release_many, 2) {
   const size_t count = std::min(static_cast<size_t>(std::max(0, args.int32(1))), bytes.length / sizeof(int32_t));
   const int32_t* handles = reinterpret_cast<const int32_t*>(bytes.data);
   for (size_t i = 0; i < count; ++i) args.env->tensors.remove(handles[i]);
-  const int64_t now = thread_bytes();
-  if (std::llabs(now - args.env->reported_bytes) > (8 << 20)) {
-    int64_t total = 0;
-    const int64_t told = std::max<int64_t>(0, now);
-    napi_adjust_external_memory(args.napi, told - args.env->reported_bytes, &total);
-    args.env->reported_bytes = told;
-  }
   return nullptr;
 }
 

@@ -54,7 +54,6 @@ export interface Native {
   /** How MKL chooses its kernels; empty before its first. */
   mklDispatch(): '' | 'features' | 'vendor';
   setDeterministic(on: boolean, warnOnly: boolean): void;
-  reportMemory(): number;
   liveBytes(): number;
   threadTime(): number;
   holdsAlone(tensor: number): boolean;

@@ -245,16 +245,16 @@ test('memory between forward and backward is the input only', () =>
       for (let i = 0; i < 20; i++) y = y.sin();
       return y.sum();
     };
-    const base = native.reportMemory();
+    const base = native.liveBytes();
     const plain = scope(() => f(x));
-    const kept = native.reportMemory() - base;
+    const kept = native.liveBytes() - base;
     plain.dispose();
     const checked = scope(() => checkpoint(f, [x]));
-    const dropped = native.reportMemory() - base;
+    const dropped = native.liveBytes() - base;
     expect(kept).toBeGreaterThan(18 * bytes);
     expect(dropped).toBeLessThan(bytes / 2);
     checked.backward();
-    expect(native.reportMemory() - base).toBeLessThan(1.5 * bytes); // the gradient
+    expect(native.liveBytes() - base).toBeLessThan(1.5 * bytes); // the gradient
     expectSame(x.grad, grad(f(x), x)[0] as Tensor);
   }));
 

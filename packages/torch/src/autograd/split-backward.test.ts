@@ -371,13 +371,13 @@ test('the input half frees what only it needed', () =>
       for (let i = 0; i < 10; i++) value = value.sin();
       return value;
     });
-    const before = native.reportMemory();
+    const before = native.liveBytes();
     const { weights, inputGrads } = inputBackward({ outputs: y, gradOutputs: [ones([128, 128])], inputs: [x] });
-    const between = native.reportMemory();
+    const between = native.liveBytes();
     expect(before - between).toBeGreaterThan(6 * bytes);
     weights.run();
     inputGrads[0]?.dispose();
-    expect(native.reportMemory() - before).toBeLessThan(-7 * bytes);
+    expect(native.liveBytes() - before).toBeLessThan(-7 * bytes);
   }));
 
 test('an error in the input half leaves the graph as it was', () =>
