@@ -122,11 +122,11 @@ function settled(model, plan) {
   return { pipe, plan: agreed(() => settlePlan(plan, measured)), mbArgs, target };
 }
 
-/** The best plan, as `pipewright plan` finds it: the fastest of twelve that look best, tried in turns.
+/** The best plan, as `pipewright plan` finds it: the fastest of sixteen that look best, tried in turns.
  * @param {Model} model @param {import('pipewright').Machine} machine @param {import('pipewright').UnitTable[]} tables */
 function bestOf(model, machine, tables) {
   const plans = agreedPlans(() =>
-    worthTrying(planPipeline({ machine, tables, batch: model.batch, most: 200 }).plans, 12),
+    worthTrying(planPipeline({ machine, tables, batch: model.batch, most: 200 }).plans, 16),
   );
   const trials = plans.map((plan) => settled(model, plan));
   const tried = tryPlans(trials, { lossFn: model.lossFn });

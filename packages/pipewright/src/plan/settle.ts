@@ -59,15 +59,15 @@ export function rankPlans(plans: readonly PipelinePlan[]): PipelinePlan[] {
 }
 
 /**
- * Plans to measure and try, out of more that a search found: half of them the best, then the best of each other kind, by the size of its
+ * Plans to measure and try, out of more that a search found: a quarter of them the best, then the best of each other kind, by the size of its
  * microbatches and by whether backwards are split, then also by its number of stages. What a prediction from units gets wrong is often the same for all of a kind.
  *
- * @example worthTrying(planPipeline({ machine, tables, batch, most: 200 }).plans, 8)
+ * @example worthTrying(planPipeline({ machine, tables, batch, most: 200 }).plans, 16)
  */
 export function worthTrying(plans: readonly PipelinePlan[], most: number): PipelinePlan[] {
   checkArgument('worthTrying', Array.isArray(plans), ['the argument', plans], 'an array of plans');
   checkCount('worthTrying', 'most', most);
-  const chosen = new Set(plans.slice(0, Math.ceil(most / 2)));
+  const chosen = new Set(plans.slice(0, Math.ceil(most / 4)));
   for (const kindOf of [sizeAndSplit, withStages]) {
     const kinds = new Set([...chosen].map(kindOf));
     for (const plan of plans) {

@@ -41,7 +41,7 @@ export interface PlanFlags {
  * Plans whose stages are measured themselves, out of how many: out of so many that every size of microbatches is among them, also one whose
  * units were measured in a slow moment. Fewer of many ranks, which take turns on the cores.
  */
-const settled = { usual: 12, outOf: 200, many: 3, manyRanks: 8 };
+const settled = { usual: 16, outOf: 200, many: 3, manyRanks: 8 };
 /** Sizes of microbatches that are measured, at most, where none are named. */
 const mostSizes = 4;
 
