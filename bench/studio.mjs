@@ -19,8 +19,9 @@ import { median } from './turns.mjs';
 const LARGE = 'schedule=Interleaved1F1B&ranks=64&stages=4&microbatches=512&lowered=1&comm=0.1';
 const FRAMES = 240;
 const OPENINGS = 3;
-const ROUNDS = 100;
-const TURN_MS = 60;
+const ROUNDS = 80;
+/** Long enough for several lines: what is written follows the clock, which goes on while others have their turn. */
+const TURN_MS = 250;
 
 const folder = mkdtempSync(join(tmpdir(), 'pipewright-bench-'));
 try {

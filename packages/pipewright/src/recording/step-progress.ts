@@ -100,7 +100,7 @@ export class StepProgress {
       this.last = performance.now();
     }
     this.numbers[PROGRESS_HEAD + index * PROGRESS_ENTRY + 2] = this.last;
-    this.current = this.outer.pop() ?? -1;
+    this.current = this.outer.length === 0 ? -1 : this.outer.pop()!;
   }
 
   endStep(now: number): void {

@@ -16,6 +16,8 @@ import type { Agreement, StepGraph, Transport } from './transport/transport.ts';
 export interface StepResult {
   readonly outputs: unknown;
   readonly losses: Tensor[];
+  /** The losses as numbers, where they were read already. */
+  readonly lossValues: readonly number[] | null;
   /** Why there are no outputs, though the step itself is done; null where there are. */
   readonly failure: unknown;
 }
@@ -190,6 +192,7 @@ export class StepCapture {
       return {
         outputs: mapTensors(result.outputs, (tensor) => tensor.clone()),
         losses: result.losses.map((loss) => loss.clone()),
+        lossValues: null,
         failure: result.failure,
       };
     });

@@ -68,13 +68,13 @@ export class LossLog {
     if (found !== 'held') this.clear = this.steps;
   }
 
-  /** Takes the losses of that step. */
-  add(losses: readonly Tensor[]): void {
+  /** Takes the losses of that step; `values` are the same as numbers, where somebody has read them. */
+  add(losses: readonly Tensor[], values: readonly number[] | null = null): void {
     const elsewhere: Tensor[] = [];
-    for (const loss of losses) {
-      if (loss.device !== 'cpu') elsewhere.push(loss);
-      else if (!Number.isFinite(Number(loss.item()))) this.bad = this.steps;
-    }
+    losses.forEach((loss, i) => {
+      if (values === null && loss.device !== 'cpu') elsewhere.push(loss);
+      else if (!Number.isFinite(values?.[i] ?? Number(loss.item()))) this.bad = this.steps;
+    });
     if (elsewhere.length > 0) this.addLater(elsewhere);
   }
 

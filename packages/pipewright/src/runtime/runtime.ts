@@ -378,13 +378,13 @@ export class PipelineRuntime<
     const agreement = this.agree({ args, options }, training, call);
     if (training) this.lossLog.begin(this.foundGradients());
     try {
-      const { outputs, losses, failure } =
+      const { outputs, losses, lossValues, failure } =
         training && this.options.capture === true && options.onOutput === undefined
           ? this.captureSteps().run({ args, options }, run, agreement)
           : run({ args, options });
       // Not in the step itself, which may be recorded: every replay has losses of its own.
       if (training) {
-        this.lossLog.add(losses);
+        this.lossLog.add(losses, lossValues);
         this.isUnsummed = options.sync === false && this.level !== null && (this.isUnsummed || this.held.isLearning());
       }
       options.losses?.splice(0, options.losses.length, ...losses);
@@ -513,6 +513,7 @@ export class PipelineRuntime<
   private finish(where: string, step: StepState, refused: Error | null): StepResult {
     const { schedule, rank, transport, options } = this;
     const losses = [...(step.options.losses ?? []), ...step.losses.filter((loss) => loss !== undefined)];
+    const lossValues = step.lossValues?.length === losses.length ? step.lossValues : null;
     if (refused !== null) for (const stage of this.stages) stage.clearRuntimeStates();
     try {
       const outputs = stepOutputs(where, step, {
@@ -520,10 +521,10 @@ export class PipelineRuntime<
         refused: refused === null ? null : { error: refused, reason: this.reasonOf(refused) },
         giveUp: (error) => this.giveUp(error),
       });
-      return { outputs, losses, failure: null };
+      return { outputs, losses, lossValues, failure: null };
     } catch (failure) {
       if (refused !== null) throw failure;
-      return { outputs: undefined, losses, failure };
+      return { outputs: undefined, losses, lossValues, failure };
     }
   }
 }

@@ -59,6 +59,8 @@ export class StepState {
   private readonly given: LossWeights;
   /** By microbatch, on the rank with the last stage. */
   readonly losses: (Tensor | undefined)[];
+  /** The losses as numbers, once they were read: reading them takes as long as a short action. */
+  lossValues: readonly number[] | null = null;
   readonly outputs: unknown[] = [];
   /** Values between the forward that made them and their send, by the message's index. */
   readonly outgoing: (readonly unknown[] | undefined)[] = [];
@@ -97,8 +99,10 @@ export class StepState {
 
   /** The mean of the losses; null where there are none. */
   meanLoss(): number | null {
-    const known = this.losses.filter((loss) => loss !== undefined);
-    return known.length === 0 ? null : known.reduce((sum, loss) => sum + Number(loss.item()), 0) / known.length;
+    const values: number[] = [];
+    for (const loss of this.losses) if (loss !== undefined) values.push(Number(loss.item()));
+    this.lossValues = values;
+    return values.length === 0 ? null : values.reduce((sum, value) => sum + value, 0) / values.length;
   }
 
   /** What is being waited for, in words; null while nothing is. */
