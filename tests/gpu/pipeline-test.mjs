@@ -35,12 +35,7 @@ const batchOf = (step) => ({ x: values([24, WIDTH], step), y: values([24, WIDTH]
 /** @param {import('@pipewright/torch').Tensor} output @param {import('@pipewright/torch').Tensor} target */
 const lossFn = (output, target) => nn.functional.mseLoss(output, target);
 /** @param {import('@pipewright/torch').nn.Module[]} modules */
-const weightsOf = (modules) =>
-  modules.flatMap((module) =>
-    module
-      .parameters()
-      .flatMap((p) => Array.from(/** @type {Float64Array} */ (p.detach().cpu().flatten().toTypedArray()))),
-  );
+const weightsOf = (modules) => modules.flatMap((module) => module.parameters().flatMap(numbersOf));
 
 /** @param {number} stages */
 function plain(stages) {
@@ -114,6 +109,52 @@ function skipping() {
   return runtime.captureProblem;
 }
 
+/**
+ * Steps that change between replays: rows that microbatches share unequally, divisors, what is learned, memory of parameters.
+ * Captured and not, the gradients of every step must be the same. @returns {string | null} what is wrong
+ */
+function changing() {
+  const made = [false, true].map((capture) => {
+    const module = new nn.Sequential(makeStage(0), new nn.Dropout(0));
+    const runtime = new PipelineRuntime(new PipelineStage(module, 0, 1), '1F1B', {
+      microbatches: MICROBATCHES,
+      lossFn,
+      capture,
+    });
+    return { module, runtime };
+  });
+  /** @param {number} rows @param {number} step @param {number} [divisor] */
+  const compare = (rows, step, divisor) =>
+    scope(() => {
+      const grads = made.map(({ module, runtime }) => {
+        for (const parameter of module.parameters()) parameter.grad = null;
+        const [x, target] = [values([rows, WIDTH], step), values([rows, WIDTH], 50 + step)];
+        runtime.step(x, { target, ...(divisor === undefined ? {} : { divisor }) });
+        return module.parameters().flatMap(({ grad }) => (grad === null ? [Number.NaN] : numbersOf(grad)));
+      });
+      const [plainGrads = [], captured = []] = grads;
+      const most = Math.max(...plainGrads.map((value, i) => Math.abs(value - (captured[i] ?? Number.NaN)) || 0));
+      const isSame = plainGrads.every((value, i) => Number.isNaN(value) === Number.isNaN(captured[i] ?? 0));
+      return isSame && most < 1e-12 ? null : `${rows} rows, step ${step}: ${most}`;
+    });
+  /** @type {(string | null)[]} */
+  const wrong = [];
+  for (let step = 0; step < 12; step++) wrong.push(compare([24, 24, 27, 13][step % 4] ?? 24, step));
+  for (let step = 12; step < 18; step++) wrong.push(compare(24, step, 100 + 7 * step));
+  for (const { module } of made) module.parameters()[0]?.requiresGrad_(false);
+  for (let step = 18; step < 22; step++) wrong.push(compare(24, step));
+  for (const { module } of made)
+    module.loadStateDict(new Map([...module.stateDict()].map(([name, value]) => [name, value.mul(2)])), {
+      assign: true,
+    });
+  for (let step = 22; step < 26; step++) wrong.push(compare(24, step));
+  const problem = made[1]?.runtime.captureProblem ?? null;
+  return wrong.find((text) => text !== null) ?? problem;
+}
+
+/** @param {import('@pipewright/torch').Tensor} of @returns {number[]} */
+const numbersOf = (of) => Array.from(/** @type {Float64Array} */ (of.detach().cpu().flatten().toTypedArray()));
+
 if (isMainThread) {
   let failed = 0;
   const settings = [
@@ -148,6 +189,9 @@ if (isMainThread) {
   console.log(
     `${wrong === null ? 'ok  ' : 'FAIL'} captured steps with losses that are not finite: ${wrong ?? 'skipped'}`,
   );
-  console.log(`${settings.length + 1 - failed} passed, ${failed} failed`);
+  const changed = changing();
+  if (changed !== null) failed++;
+  console.log(`${changed === null ? 'ok  ' : 'FAIL'} captured steps that change: ${changed ?? 'equal'}`);
+  console.log(`${settings.length + 2 - failed} passed, ${failed} failed`);
   process.exitCode = failed === 0 ? 0 : 1;
 }

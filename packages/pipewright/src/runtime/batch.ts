@@ -5,7 +5,7 @@ import { isCut, takeMicrobatches } from '../microbatch/given.ts';
 import { type Microbatches, splitBatch } from '../microbatch/index.ts';
 import type { PipelineStage } from '../stage/pipeline-stage.ts';
 import type { StepInput } from './capture.ts';
-import type { AnyRuntimeOptions, LossCaller } from './options.ts';
+import { type AnyRuntimeOptions, isDivisor, type LossCaller } from './options.ts';
 import type { LossWeights, StepWork } from './row/step-state.ts';
 
 /** Who prepares a step. */
@@ -41,7 +41,7 @@ export function prepareWork({ args, options }: StepInput, preparing: Preparing):
       'BAD_INPUT',
       `${where}: rank ${rank} holds the last stage and needs a target: ${where}(…, { target })`,
     );
-  if (divisor !== undefined && !(typeof divisor === 'number' && divisor > 0 && Number.isFinite(divisor)))
+  if (!isDivisor(divisor))
     throw new PipelineError('BAD_INPUT', `${where}: divisor is ${show(divisor)}; give a number above 0`);
   for (const stage of stages)
     for (let m = 0; m < preparing.microbatches; m++) stage.checkGiven(batch.args[m], batch.kwargs[m]);

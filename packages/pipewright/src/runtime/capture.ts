@@ -5,11 +5,13 @@
  */
 import { cuda, type distributed, noGrad, scope, type Tensor, unscoped } from '@pipewright/torch';
 import { describeTensor } from '../base/describe.ts';
+import { forgetFirst } from '../base/forget-first.ts';
 import { flatten, formatSpec, mapTensors, tensorsIn } from '../base/tree.ts';
 import type { Value } from '../base/value.ts';
 import type { Recorder } from '../recording/recorder.ts';
 import type { PipelineStage } from '../stage/pipeline-stage.ts';
-import type { AnyRuntimeOptions, StepOptions } from './options.ts';
+import { type AnyRuntimeOptions, isDivisor, type StepOptions } from './options.ts';
+import type { LossGradSource, LossGrads, RecordedLossGrads } from './row/loss-grads.ts';
 import type { Agreement, StepGraph, Transport } from './transport/transport.ts';
 
 /** What a step gives. */
@@ -32,6 +34,7 @@ export interface StepInput {
 interface Begun {
   readonly graph: StepGraph;
   readonly inputs: readonly Tensor[];
+  readonly lossGrads: RecordedLossGrads;
 }
 
 /** A recorded step. */
@@ -71,43 +74,106 @@ export function captureObstacle({
   return null;
 }
 
+/** Each recording holds the memory of a whole step: of more than so many, the one that was replayed longest ago is freed. */
+const mostRecordings = 16;
+/** Steps that were run once, at most, of which a second one would be recorded. */
+const mostSeen = 10_000;
+
+/** What steps are recorded of. */
+interface CaptureOf {
+  readonly stages: readonly PipelineStage[];
+  readonly transport: Transport | null;
+  /** The gradients that steps which are not recorded begin their backwards with. */
+  readonly lossGrads: LossGrads;
+}
+
+/** What decides over a step, besides what it is given. */
+interface StepContext {
+  /** What `stateKey` said. */
+  readonly state: string;
+  /** What all ranks have agreed on; null where this rank is alone. */
+  readonly agreement: Agreement | null;
+}
+
 /** The recorded steps of a runtime. */
 export class StepCapture {
   /** Why steps are not recorded; null while they are. */
   problem: string | null = null;
-  private readonly parameters: readonly Tensor[];
+  private readonly stages: readonly PipelineStage[];
   private readonly seen = new Set<string>();
   private readonly recordings = new Map<string, Recording>();
+  private readonly transport: Transport | null;
+  private readonly ofOtherSteps: LossGrads;
+  /** Where parameters and buffers lay in the last step, and how often they have moved. */
+  private places: readonly bigint[] = [];
+  private moves = 0;
+  /** What the step that is being recorded begins its backwards with; null where none is. */
+  private recorded: RecordedLossGrads | null = null;
+
+  constructor({ stages, transport, lossGrads }: CaptureOf, obstacle: string | null) {
+    this.stages = stages;
+    this.transport = transport;
+    this.ofOtherSteps = lossGrads;
+    this.problem = obstacle ?? deviceProblem(this.parameters());
+  }
 
   /** Whether the step under way is being recorded. */
-  isRecording = false;
-  private readonly transport: Transport | null;
+  get isRecording(): boolean {
+    return this.recorded !== null;
+  }
 
-  constructor(stages: readonly PipelineStage[], obstacle: string | null, transport: Transport | null = null) {
-    this.transport = transport;
-    this.parameters = [...new Set<Tensor>(stages.flatMap((stage) => stage.module.parameters()))];
-    this.problem = obstacle ?? deviceProblem(this.parameters);
+  /** What the backwards of the step under way begin with. */
+  get lossGrads(): LossGradSource {
+    return this.recorded ?? this.ofOtherSteps;
+  }
+
+  /**
+   * What a recording depends on besides what its step is given: which modules are in training, which parameters are learned, and
+   * where parameters and buffers lie, because a graph goes on with the memory that it was recorded with.
+   */
+  stateKey(): string {
+    const flags: string[] = [];
+    const places: bigint[] = [];
+    for (const { module } of this.stages) {
+      for (const each of module.modules()) flags.push(each.training ? 't' : 'e');
+      for (const each of module.parameters()) {
+        flags.push(each.requiresGrad ? '1' : '0');
+        places.push(each.dataPtr());
+      }
+      for (const each of module.buffers()) places.push(each.dataPtr());
+    }
+    if (places.length !== this.places.length || places.some((place, i) => place !== this.places[i])) this.moves++;
+    this.places = places;
+    return `${flags.join('')} ${this.moves}`;
   }
 
   /**
    * Runs a step: eagerly, recording it, or as a replay. With other ranks all do the same: they have compared what they were
    * given, and a recording that fails on one of them is given up by all.
    */
-  run(input: StepInput, eagerly: (input: StepInput) => StepResult, agreement: Agreement | null = null): StepResult {
+  run(input: StepInput, eagerly: (input: StepInput) => StepResult, { state, agreement }: StepContext): StepResult {
     if (agreement !== null && agreement.captureProblem !== null) this.problem ??= agreement.captureProblem;
-    if (this.problem !== null) return eagerly(input);
-    const key = agreement === null ? inputKey(input) : `${agreement.key} ${inputKey(input)}`;
+    // A wrong divisor is refused there.
+    if (this.problem !== null || !isDivisor(input.options.divisor)) return eagerly(input);
+    const key = `${agreement?.key ?? ''} ${inputKey(input)} ${state}`;
     const known = this.recordings.get(key);
-    if (known !== undefined) return this.replay(known, input);
+    if (known !== undefined) {
+      this.recordings.delete(key);
+      this.recordings.set(key, known); // the last one to be freed
+      return this.replay(known, input);
+    }
     const isKnown = agreement === null || agreement.isKnown;
     if (!this.seen.has(key) || !isKnown) {
       this.seen.add(key); // libraries set themselves up in it
+      forgetFirst(this.seen, mostSeen);
       return eagerly(input);
     }
     const begun = this.together(() => this.begin(input));
     const made = begun === null ? null : this.together(() => this.record(begun, input, eagerly));
     if (made === null) return eagerly(input);
     this.recordings.set(key, made);
+    // All ranks have recorded and replayed the same steps: they free the same ones.
+    for (const freed of forgetFirst(this.recordings, mostRecordings)) free(freed);
     return this.replay(made, input);
   }
 
@@ -127,6 +193,10 @@ export class StepCapture {
     return null;
   }
 
+  private parameters(): Tensor[] {
+    return [...new Set<Tensor>(this.stages.flatMap((stage) => stage.module.parameters()))];
+  }
+
   /** Frees all recordings. */
   dispose(): void {
     for (const recording of this.recordings.values()) free(recording);
@@ -138,34 +208,36 @@ export class StepCapture {
     const graph = this.transport?.makeGraph?.() ?? new cuda.CudaGraph();
     try {
       const inputs = unscoped(() => scope(() => noGrad(() => tensorsOf(input).map((tensor) => tensor.clone()))));
-      return { graph, inputs };
+      return { graph, inputs, lossGrads: this.ofOtherSteps.forRecording() };
     } catch (error) {
       graph.reset();
       throw error;
     }
   }
 
-  private record({ graph, inputs }: Begun, input: StepInput, eagerly: (input: StepInput) => StepResult): Recording {
-    this.isRecording = true;
+  private record(begun: Begun, input: StepInput, eagerly: (input: StepInput) => StepResult): Recording {
+    const { graph, inputs, lossGrads } = begun;
+    this.recorded = lossGrads;
     const made: { result?: StepResult } = {};
     return unscoped(() => {
-      const before = this.parameters.map((parameter) => parameter.grad);
+      const parameters = this.parameters();
+      const before = parameters.map((parameter) => parameter.grad);
       try {
-        for (const parameter of this.parameters) parameter.grad = null;
+        for (const parameter of parameters) parameter.grad = null;
         let next = 0;
         const fixed = replaceTensors(input, () => inputs[next++]!);
         const result = graph.capture(() => (made.result = eagerly(fixed)), { warmup: 0 });
-        const grads = this.parameters.flatMap((parameter): [Tensor, Tensor][] => {
+        const grads = parameters.flatMap((parameter): [Tensor, Tensor][] => {
           const { grad } = parameter;
           return grad === null ? [] : [[parameter, grad]];
         });
-        return { graph, inputs, result, grads };
+        return { ...begun, result, grads };
       } catch (error) {
-        free({ graph, inputs, ...made });
+        free({ ...begun, ...made });
         throw error;
       } finally {
-        this.isRecording = false;
-        this.parameters.forEach((parameter, i) => {
+        this.recorded = null;
+        parameters.forEach((parameter, i) => {
           const grad = before[i] ?? null;
           parameter.grad = grad;
           grad?.dispose();
@@ -174,7 +246,7 @@ export class StepCapture {
     });
   }
 
-  private replay({ graph, inputs, result, grads }: Recording, input: StepInput): StepResult {
+  private replay({ graph, inputs, result, grads, lossGrads }: Recording, input: StepInput): StepResult {
     return noGrad(() => {
       tensorsOf(input).forEach((tensor, i) => inputs[i]!.copy_(tensor, { nonBlocking: true }));
       // A gradient that is there from an earlier step may be the very memory that the replay writes.
@@ -182,6 +254,7 @@ export class StepCapture {
         const there = parameter.grad;
         return there !== null && there.isSame(grad) ? there.clone() : there;
       });
+      lossGrads.fill(input.options.divisor);
       graph.replay();
       this.transport?.replayed?.();
       grads.forEach(([parameter, grad], i) => {
@@ -224,18 +297,19 @@ function replaceTensors(input: StepInput, change: () => Tensor): StepInput {
   return { args, options: { ...input.options, ...named } };
 }
 
-function free({ graph, inputs, result, grads = [] }: Begun & Partial<Recording>): void {
+function free({ graph, inputs, lossGrads, result, grads = [] }: Begun & Partial<Recording>): void {
   graph.reset();
+  lossGrads.dispose();
   for (const tensor of [...inputs, ...(result?.losses ?? []), ...tensorsIn(result?.outputs)]) tensor.dispose();
   for (const [, grad] of grads) grad.dispose();
 }
 
-/** All that a recording depends on, in words. */
+/** All that a step is given and that decides how it goes, in words: not the divisor itself, which may be another one in every step. */
 export function inputKey(input: StepInput): string {
   const { options } = input;
   const { leaves, spec } = flatten(valuesOf(input));
   const texts = leaves.map((leaf) =>
     typeof leaf === 'object' && leaf !== null && 'handle' in leaf ? describeTensor(leaf as Tensor) : String(leaf),
   );
-  return [formatSpec(spec), ...texts, options.returnOutputs !== false, options.divisor ?? ''].join(' ');
+  return [formatSpec(spec), ...texts, options.returnOutputs !== false, options.divisor !== undefined].join(' ');
 }

@@ -276,6 +276,11 @@ export function checkStages(stages: PipelineStage | readonly PipelineStage[]): r
   return list;
 }
 
+/** Whether losses can be divided by it: a number above 0, or nothing. */
+export function isDivisor(value: unknown): value is number | undefined {
+  return value === undefined || (typeof value === 'number' && value > 0 && Number.isFinite(value));
+}
+
 /** Positional inputs and options: the last argument is the options where it is a plain object. */
 export function splitInput(where: string, input: readonly Value[]): [readonly Value[], StepOptions] {
   const last = input.at(-1);

@@ -129,7 +129,7 @@ export class PipelineRuntime<
       capture: options.capture === true,
     });
     this.parallel = checkPlanned(schedule, dataParallelOf(this.stages), this.stages);
-    const { loss, transport, parallel, recorder, hooks, lossGrads, overlap } = this;
+    const { loss, transport, parallel, recorder, hooks, overlap } = this;
     const received = (): void => overlap.received?.();
     const mayRefuse =
       parallel !== null ? transport?.carriesRefusals !== false : transport !== null && transport.carriesRefusals;
@@ -142,7 +142,6 @@ export class PipelineRuntime<
       parallel,
       recorder,
       hooks,
-      lossGrads,
       mayRefuse,
       random,
       received,
@@ -375,12 +374,13 @@ export class PipelineRuntime<
         }
         return this.finish(where, step, refused);
       });
-    const agreement = this.agree({ args, options }, training, call);
+    const state = training && this.options.capture === true ? this.captureSteps().stateKey() : '';
+    const agreement = this.agree({ args, options }, { training, call, state });
     if (training) this.lossLog.begin(this.foundGradients());
     try {
       const { outputs, losses, lossValues, failure } =
         training && this.options.capture === true && options.onOutput === undefined
-          ? this.captureSteps().run({ args, options }, run, agreement)
+          ? this.captureSteps().run({ args, options }, run, { state, agreement })
           : run({ args, options });
       // Not in the step itself, which may be recorded: every replay has losses of its own.
       if (training) {
@@ -426,7 +426,10 @@ export class PipelineRuntime<
   }
 
   /** Compares with the other ranks what the step is given, where the transport remembers what earlier ones were given. */
-  private agree(input: StepInput, training: boolean, call: number): Agreement | null {
+  private agree(
+    input: StepInput,
+    { training, call, state }: { training: boolean; call: number; state: string },
+  ): Agreement | null {
     const { transport } = this;
     if (transport?.agree === undefined) return null;
     const kind = JSON.stringify([
@@ -441,7 +444,7 @@ export class PipelineRuntime<
     const capture = training && this.options.capture === true ? this.captureProblemOf(input) : undefined;
     rankStatus.set({ action: 'comparing inputs', waitingFor: 'all' });
     try {
-      return transport.agree({ kind, call, inputs: inputKey(input), capture });
+      return transport.agree({ kind, call, inputs: `${inputKey(input)} ${state}`, capture });
     } catch (error) {
       this.giveUp(error);
       throw error;
@@ -456,12 +459,11 @@ export class PipelineRuntime<
   }
 
   private captureSteps(): StepCapture {
-    const { stages, group, transport, options, hooks, customFunctions, parallel, recorder } = this;
+    const { stages, group, transport, options, hooks, customFunctions, parallel, recorder, lossGrads } = this;
     const hasHooks = hooks.length > 0 || customFunctions.size > 0;
     this.capture ??= new StepCapture(
-      stages,
+      { stages, transport, lossGrads },
       captureObstacle({ group, transport, options, hasHooks, isParallel: parallel !== null, recorder }),
-      transport,
     );
     return this.capture;
   }
@@ -482,7 +484,8 @@ export class PipelineRuntime<
       },
       giveUp: (error) => this.giveUp(error),
     });
-    return { step: new StepState(this.context, work), refused };
+    const lossGrads = this.capture?.lossGrads ?? this.lossGrads;
+    return { step: new StepState(this.context, work, lossGrads), refused };
   }
 
   /** Why this rank refuses a step, as other ranks are told. */

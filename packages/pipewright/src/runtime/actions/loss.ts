@@ -46,8 +46,8 @@ function seenNow(tensor: Tensor, stage: PipelineStage, step: StepState): Tensor 
 export function lossGradOf(stage: PipelineStage, m: number, step: StepState): Tensor | undefined {
   const loss = stage.isLast ? step.losses[m] : undefined;
   if (loss === undefined) return undefined;
-  const { options, lossGrads } = step.context;
-  const grad = lossGrads.of(m, loss, step.weights[m]!);
+  const { options } = step.context;
+  const grad = step.lossGrads.of(m, loss, step.weights[m]!);
   return options.scaler === undefined ? grad : options.scaler.scale(grad);
 }
 

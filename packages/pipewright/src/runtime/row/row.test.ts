@@ -135,7 +135,6 @@ function stepOn(transport: Transport, stages: readonly PipelineStage[], microbat
       parallel: null,
       recorder: null,
       hooks: [],
-      lossGrads: new LossGrads(),
       mayRefuse: true,
       random: null,
       received: () => undefined,
@@ -151,5 +150,6 @@ function stepOn(transport: Transport, stages: readonly PipelineStage[], microbat
       options: { returnOutputs: false },
       weights: { values: perMicrobatch(1 / microbatches), from: 'rows', equal: 1 / microbatches },
     },
+    new LossGrads(),
   );
 }

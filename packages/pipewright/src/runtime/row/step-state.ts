@@ -8,7 +8,7 @@ import { type Place, rankStatus } from '../../status/rank-status.ts';
 import type { ActionHook, AnyRuntimeOptions, LossCaller, StepOptions } from '../options.ts';
 import type { PostedReceive, Transport } from '../transport/transport.ts';
 import type { Link } from './links.ts';
-import type { LossGrads } from './loss-grads.ts';
+import type { LossGradSource } from './loss-grads.ts';
 import type { PlannedAction } from './planned-action.ts';
 
 /** What is the same in all steps of a runtime. */
@@ -22,7 +22,6 @@ export interface RankContext {
   readonly parallel: DataParallel | null;
   readonly recorder: Recorder | null;
   readonly hooks: readonly ActionHook[];
-  readonly lossGrads: LossGrads;
   /** Whether this rank may refuse a step: the others learn of it by messages, replicas beforehand. */
   readonly mayRefuse: boolean;
   /** What forwards draw by, and how many microbatches of the whole batch other replicas have before this one's; null: as ever. */
@@ -31,7 +30,7 @@ export interface RankContext {
   readonly received: () => void;
 }
 
-/** What a step is given. */
+/** What a step works with. */
 export interface StepWork {
   readonly training: boolean;
   readonly batch: Microbatches;
@@ -51,6 +50,7 @@ export interface LossWeights {
 /** One step on one rank. */
 export class StepState {
   readonly context: RankContext;
+  readonly lossGrads: LossGradSource;
   readonly training: boolean;
   readonly batch: Microbatches;
   readonly options: StepOptions;
@@ -76,8 +76,9 @@ export class StepState {
   current: PlannedAction | null = null;
   private awaited: { readonly link: Link; readonly place: Place } | null = null;
 
-  constructor(context: RankContext, { training, batch, options, weights }: StepWork) {
+  constructor(context: RankContext, { training, batch, options, weights }: StepWork, lossGrads: LossGradSource) {
     this.context = context;
+    this.lossGrads = lossGrads;
     this.training = training;
     this.batch = batch;
     this.options = options;

@@ -13,6 +13,7 @@
  */
 import { type distributed, type Tensor, unscoped } from '@pipewright/torch';
 import { PipelineError } from '../../base/errors.ts';
+import { forgetFirst } from '../../base/forget-first.ts';
 import { ChannelTransport } from './channels.ts';
 import { compareSteps, firstProblem } from './compare.ts';
 import { difference, formatOf, type MessageFormat } from './format.ts';
@@ -44,6 +45,8 @@ interface Formats {
 /** The lanes of each group, by name: pipelines whose steps follow each other share them. */
 const pools = new WeakMap<distributed.ProcessGroup, Map<string, Lane>>();
 const ORDERS = 0xd000_0001;
+/** Steps of so many different inputs are remembered. */
+const mostFormats = 1000;
 /** Whether the warning about queues was given. */
 let hasWarned = false;
 
@@ -85,6 +88,7 @@ export class LaneTransport implements Transport {
     const { kind, key, captureProblem } = compareSteps(this.group, { ...signature, capture });
     const order = getOrMake(this.orders, kind, newOrder);
     const formats = getOrMake(this.formats, key, newFormats);
+    forgetFirst(this.formats, mostFormats); // the same on all ranks, which have all had the same steps
     const mode = !order.isComplete ? 'channel' : formats.isComplete && !this.announces ? 'remembered' : 'announced';
     this.agreed = { order, formats, mode };
     return { key, isKnown: mode === 'remembered', captureProblem };
