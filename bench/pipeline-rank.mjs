@@ -96,6 +96,8 @@ export function main(setting) {
   const [x, y] = batch(setting);
   /** @type {number[]} */
   const times = [];
+  /** Until everything of a step is started. @type {number[]} */
+  const hostMs = [];
   let cpu = process.cpuUsage();
   let loss = 0;
   const pace = setting.pace === undefined || rank > 0 ? undefined : openSync(setting.pace.pipe, 'r');
@@ -111,6 +113,7 @@ export function main(setting) {
       const losses = [];
       runtime.step(x, { target: y, losses, returnOutputs: false });
       optimizer.step();
+      if (step >= warmup) hostMs.push(performance.now() - start);
       if (device === 'cuda') cuda.synchronize();
       group?.barrier();
       const ms = performance.now() - start;
@@ -124,5 +127,5 @@ export function main(setting) {
     device === 'cuda'
       ? cuda.maxMemoryAllocated() / 2 ** 20
       : Number(/VmHWM:\s+(\d+)/.exec(readFileSync('/proc/self/status', 'utf8'))?.[1]) / 1024;
-  return { times, cpuMs: (user + system) / 1000 / steps, loss, peakMiB, why: runtime.captureProblem ?? null };
+  return { times, hostMs, cpuMs: (user + system) / 1000 / steps, loss, peakMiB, why: runtime.captureProblem ?? null };
 }

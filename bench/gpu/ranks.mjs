@@ -2,14 +2,16 @@
 /**
  * @file Training steps of pipelines over several GPU ranks, here and in PyTorch, in turns: `node bench/gpu/ranks.mjs --reference DIR`
  * (the folder of reference_parallel.py; without it only our side). --only small-2,large-2 --rounds 2; --device cpu tries the program itself. With more ranks than GPUs
- * start MPS first. One line of JSON per run, then a table of medians; peak memory is that of all ranks together.
+ * MPS is started unless it runs. One line of JSON per run, then medians and their ratios beside the goals; peak memory is that of all ranks together. Of our side also what a
+ * step takes of the host until all is started (rank 0), and of the processors (all ranks).
  */
 import { spawn } from 'node:child_process';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
 import { cuda, distributed } from '@pipewright/torch';
-import { rankEnvironment } from '../../tests/gpu/rank-environment.mjs';
+import { mpsEnvironment, startMps, stopMps } from '../../tests/gpu/mps.mjs';
+import { queuesOf, rankEnvironment } from '../../tests/gpu/rank-environment.mjs';
 import { main as parallelRank } from '../parallel-rank.mjs';
 import { main as pipelineRank } from '../pipeline-rank.mjs';
 
@@ -28,6 +30,16 @@ const threads = (ranks) => ({
   inTorch: false,
   captures: [false, true],
   threads: true,
+});
+
+/** A zero bubble, which PyTorch does not get through here. @param {typeof small} size @param {number} ranks @returns {Run} */
+const zbv = (size, ranks) => ({
+  size,
+  ranks,
+  schedule: 'ZBVZeroBubble',
+  stagesPerRank: 2,
+  inTorch: false,
+  captures: [false, true],
 });
 
 /** Two pipelines of two ranks beside each other. @param {typeof small} size @param {Wrap} wrap @returns {Run} */
@@ -56,24 +68,12 @@ const runs = {
     inTorch: true,
     captures: [false, true],
   },
-  'small-zbv-2': {
-    size: small,
-    ranks: 2,
-    schedule: 'ZBVZeroBubble',
-    stagesPerRank: 2,
-    inTorch: false,
-    captures: [false, true],
-  },
+  'small-zbv-2': zbv(small, 2),
+  'small-zbv-4': zbv(small, 4),
   'large-2': { size: large, ranks: 2, schedule: '1F1B', stagesPerRank: 1, inTorch: true, captures: [false, true] },
-  'large-4': { size: large, ranks: 4, schedule: '1F1B', stagesPerRank: 1, inTorch: true, captures: [false] },
-  'large-zbv-2': {
-    size: large,
-    ranks: 2,
-    schedule: 'ZBVZeroBubble',
-    stagesPerRank: 2,
-    inTorch: false,
-    captures: [false],
-  },
+  'large-4': { size: large, ranks: 4, schedule: '1F1B', stagesPerRank: 1, inTorch: true, captures: [false, true] },
+  'large-zbv-2': zbv(large, 2),
+  'large-zbv-4': zbv(large, 4),
   'threads-1': threads(1),
   'threads-2': threads(2),
   'threads-4': threads(4),
@@ -84,16 +84,18 @@ const runs = {
   'large-fsdp-2x2': parallel(large, 'shards'),
 };
 
-/** With two ranks on one GPU both sides have all queues that a process may have; with more, CUDA's default. @param {number} ranks @returns {Record<string, string>} */
-function queuesFor(ranks) {
-  return ranks === 2 && ranks > cuda.deviceCount() ? { CUDA_DEVICE_MAX_CONNECTIONS: '32' } : {};
+/** Goals for the ratio to PyTorch: of time, not captured and captured, and of peak memory. @param {Run} run */
+function goalsOf({ size, wrap }) {
+  if (wrap !== undefined)
+    return { eager: size === small ? 0.6 : 0.9, captured: null, peak: wrap === 'shards' ? 1 : null };
+  return size === small ? { eager: 0.6, captured: 0.25, peak: 0.85 } : { eager: 0.92, captured: 0.92, peak: 0.85 };
 }
 
 /** The last line of JSON that a program prints. @param {string} program @param {string[]} args @param {Record<string, string>} env */
 function lineOf(program, args, env) {
   return new Promise((resolve) => {
     const child = spawn(program, args, {
-      env: { ...process.env, ...env },
+      env: { ...mpsEnvironment(), ...env },
       stdio: ['ignore', 'pipe', 'pipe'],
       timeout: 90_000,
       killSignal: 'SIGKILL',
@@ -135,7 +137,7 @@ async function reference({ size, ranks, schedule, stagesPerRank, dp = 1, wrap = 
   };
   const args = Object.entries(words).flatMap(([key, value]) => [`--${key}`, String(value)]);
   const python = process.env['PIPEWRIGHT_PYTHON'] ?? 'python3';
-  return lineOf(python, [join(folder, 'reference_parallel.py'), ...args], queuesFor(ranks));
+  return lineOf(python, [join(folder, 'reference_parallel.py'), ...args], queuesOf(ranks));
 }
 
 /** @param {Run} run @param {boolean} capture @param {number} port */
@@ -161,7 +163,6 @@ async function ours({ size, ranks, schedule, stagesPerRank, dp, wrap, threads: i
     Array.from({ length: ranks }, (_, rank) =>
       lineOf(process.execPath, [fileURLToPath(import.meta.url), '--rank', JSON.stringify(setting)], {
         ...rankEnvironment(rank, ranks, port),
-        ...queuesFor(ranks),
         PIPEWRIGHT_THREADS: '1',
       }),
     ),
@@ -175,6 +176,13 @@ function summaryOf(found, processes = 1) {
   return {
     stepMs: median(found[0].times),
     peakMiB: Math.round(found.slice(0, processes).reduce((sum, { peakMiB }) => sum + peakMiB, 0)),
+    // Measured by one of the two programs.
+    ...(found[0].hostMs === undefined
+      ? {}
+      : {
+          hostMs: median(found[0].hostMs),
+          cpuMs: found.slice(0, processes).reduce((sum, { cpuMs }) => sum + cpuMs, 0),
+        }),
     why: found.map(({ why }) => why).find((why) => why !== null) ?? null,
     loss: found.at(-1).loss,
   };
@@ -209,9 +217,15 @@ if (flags.threads !== undefined) {
   distributed.destroyProcessGroup();
   console.log(JSON.stringify(result));
 } else {
-  for (const name of flags.only.split(',')) {
-    const run = runs[name];
-    if (run === undefined) throw new Error(`no run '${name}'; there are ${Object.keys(runs).join(', ')}`);
+  const names = flags.only.split(',');
+  const unknown = names.find((name) => runs[name] === undefined);
+  if (unknown !== undefined) throw new Error(`no run '${unknown}'; there are ${Object.keys(runs).join(', ')}`);
+  if (flags.device === 'cuda') {
+    const problem = startMps();
+    if (problem !== null) console.log(`ranks that share a GPU take turns: ${problem}`);
+  }
+  for (const name of names) {
+    const run = /** @type {Run} */ (runs[name]);
     /** @type {Map<string, { stepMs: number, peakMiB: number }[]>} */
     const found = new Map();
     for (let round = 0; round < Number(flags.rounds); round++) {
@@ -234,5 +248,19 @@ if (flags.threads !== undefined) {
         `${turn} ${median(results.map(({ stepMs }) => stepMs))?.toFixed(1)} ms, ${median(results.map(({ peakMiB }) => peakMiB))} MiB`,
     );
     console.log(`${name}: ${texts.join('; ')}`);
+    const middle = (/** @type {string} */ turn, /** @type {'stepMs' | 'peakMiB'} */ what) =>
+      median((found.get(turn) ?? []).map((one) => one[what]));
+    const goals = goalsOf(run);
+    for (const turn of /** @type {const} */ (['eager', 'captured'])) {
+      if (!found.has('PyTorch') || !found.has(turn)) continue;
+      const ratioOf = (/** @type {'stepMs' | 'peakMiB'} */ what) =>
+        (middle(turn, what) ?? 0) / (middle('PyTorch', what) ?? 0);
+      const text = (/** @type {number} */ ratio, /** @type {number | null} */ goal) =>
+        goal === null ? ratio.toFixed(3) : `${ratio.toFixed(3)} (goal ${goal}: ${ratio <= goal ? 'met' : 'missed'})`;
+      console.log(
+        `  ${turn}: time ${text(ratioOf('stepMs'), goals[turn])}, peak memory ${text(ratioOf('peakMiB'), goals.peak)}`,
+      );
+    }
   }
+  stopMps();
 }

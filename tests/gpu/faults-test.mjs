@@ -1,8 +1,8 @@
 // @ts-check
 /**
- * @file What happens to the others when a GPU rank fails in the middle of a step: it throws, is killed, stops, or sends another
- * shape than before; also in captured steps. `node tests/gpu/faults-test.mjs --ranks 2 --rounds 2`. Every other rank must end with
- * an error that names a rank, within the time limit and five seconds, and the GPU's memory must be free again. Without MPS.
+ * @file What happens to the others when a GPU rank fails in a forward or backward of a step: it throws, is killed, stops, or sends
+ * another shape than before; also in captured steps. `node tests/gpu/faults-test.mjs --ranks 2 --rounds 20 --jobs 4`. Every other rank
+ * must end with an error that names a rank, within the time limit and five seconds, and the GPU's memory must be free again. Without MPS.
  */
 import { execFileSync, spawn } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
@@ -16,7 +16,7 @@ const LIMIT_MS = 4000;
 const WIDTH = 64;
 const MICROBATCHES = 4;
 
-/** @typedef {{ ranks: number, fault: string, victim: number, microbatch: number, step: number, capture: boolean }} Setting */
+/** @typedef {{ ranks: number, fault: string, inBackward: boolean, victim: number, microbatch: number, step: number, capture: boolean }} Setting */
 
 class Faulty extends nn.Module {
   /** @param {Setting} setting @param {boolean} isVictim */
@@ -30,15 +30,21 @@ class Faulty extends nn.Module {
 
   /** @param {import('@pipewright/torch').Tensor} x */
   forward(x) {
-    const { fault, step, microbatch } = this.setting;
+    const { fault, inBackward, step, microbatch } = this.setting;
     const y = this.fc.forward(x).tanh();
     const at = step * MICROBATCHES + microbatch;
     if (!this.isVictim || this.calls++ !== at) return y;
-    if (fault === 'throw') throw new Error('out of luck');
-    if (fault === 'kill') process.kill(process.pid, 'SIGKILL');
-    if (fault === 'stop') process.kill(process.pid, 'SIGSTOP');
-    return fault === 'shape' ? cat([y, y]) : y;
+    if (fault === 'shape') return cat([y, y]);
+    if (inBackward) y.registerHook(() => fail(fault));
+    else fail(fault);
+    return y;
   }
+}
+
+/** @param {string} fault */
+function fail(fault) {
+  if (fault === 'throw') throw new Error('out of luck');
+  process.kill(process.pid, fault === 'kill' ? 'SIGKILL' : 'SIGSTOP');
 }
 
 /** @param {Setting} setting */
@@ -65,10 +71,7 @@ function main(setting) {
         /** @type {any[]} */
         const losses = [];
         // In a replay no forward runs: the victim fails between two of them.
-        if (capture && rank === victim && i === setting.step) {
-          if (setting.fault === 'throw') throw new Error('out of luck');
-          process.kill(process.pid, setting.fault === 'kill' ? 'SIGKILL' : 'SIGSTOP');
-        }
+        if (capture && rank === victim && i === setting.step) fail(setting.fault);
         runtime.step(...(rank === 0 ? [x] : []), { losses });
         for (const loss of losses) loss.item();
         cuda.synchronize();
@@ -126,37 +129,67 @@ const { values: flags } = parseArgs({
     rank: { type: 'string' },
     ranks: { type: 'string', default: '2' },
     rounds: { type: 'string', default: '1' },
+    jobs: { type: 'string', default: '1' },
   },
 });
-if (flags.rank !== undefined) main(JSON.parse(flags.rank));
-else {
+
+/** All faults at random slots. @returns {Setting[]} */
+function settings() {
   const ranks = Number(flags.ranks);
-  let failed = 0;
   let seed = 5;
   const random = (/** @type {number} */ below) => (seed = (seed * 48271) % 2147483647) % below;
-  for (let round = 0; round < Number(flags.rounds); round++)
-    for (const [fault, capture] of /** @type {[string, boolean][]} */ ([
-      ['throw', false],
-      ['kill', false],
-      ['stop', false],
-      ['shape', false],
-      ['kill', true],
-      ['throw', true],
-    ])) {
-      const victim = fault === 'shape' ? random(ranks - 1) : random(ranks);
-      const setting = { ranks, fault, capture, victim, microbatch: random(MICROBATCHES), step: 2 + random(4) };
-      const free = freeMiB();
+  const kinds = /** @type {[string, boolean][]} */ ([
+    ...['throw', 'kill', 'stop', 'shape'].map((fault) => [fault, false]),
+    ...['throw', 'kill', 'stop'].map((fault) => [fault, true]),
+  ]);
+  return Array.from({ length: Number(flags.rounds) }, () =>
+    kinds.map(([fault, capture]) => ({
+      ...{ ranks, fault, capture, inBackward: !capture && fault !== 'shape' && random(2) === 1 },
+      victim: fault === 'shape' ? random(ranks - 1) : random(ranks),
+      ...{ microbatch: random(MICROBATCHES), step: 2 + random(4) },
+    })),
+  ).flat();
+}
+
+/** Whether the GPU has as much free memory as before; those that ended just now may still be giving it back. @param {number} before */
+async function lostMiB(before) {
+  let lost = before - freeMiB();
+  for (let i = 0; i < 20 && lost > 64; i++) {
+    await new Promise((resolve) => setTimeout(resolve, 100));
+    lost = before - freeMiB();
+  }
+  return lost;
+}
+
+if (flags.rank !== undefined) main(JSON.parse(flags.rank));
+else {
+  let failed = 0;
+  const waiting = settings();
+  const all = waiting.length;
+  const before = freeMiB();
+  /** @type {Set<string>} */
+  const shown = new Set();
+  const isAlone = Number(flags.jobs) === 1;
+  const work = async () => {
+    for (let setting = waiting.shift(); setting !== undefined; setting = waiting.shift()) {
+      const { fault, capture, inBackward, victim, step, microbatch } = setting;
       const { problems, tookMs, errors } = await run(setting);
-      const lost = free - freeMiB();
+      const lost = isAlone ? await lostMiB(before) : 0;
       if (lost > 64) problems.push(`${lost.toFixed(0)} MiB of the GPU are not free again`);
       if (problems.length > 0) failed++;
-      const what = `rank ${victim} ${fault}${capture ? ', captured' : ''} at step ${setting.step}, microbatch ${setting.microbatch}`;
+      const kind = `${fault}${capture ? ', captured' : inBackward ? ' in a backward' : ''}`;
       console.log(
-        `${problems.length === 0 ? 'PASS' : 'FAIL'} ${what} (${(tookMs / 1000).toFixed(1)} s)${problems.map((text) => `; ${text}`).join('')}`,
+        `${problems.length === 0 ? 'PASS' : 'FAIL'} rank ${victim} ${kind} at step ${step}, microbatch ${microbatch} (${(tookMs / 1000).toFixed(1)} s)${problems.map((text) => `; ${text}`).join('')}`,
       );
-      if (problems.length > 0 || round === 0)
+      if (problems.length > 0 || !shown.has(kind))
         console.log(`     ${errors.find((_, rank) => rank !== victim)?.slice(0, 260)}`);
+      shown.add(kind);
     }
-  console.log(failed === 0 ? 'PASS faults' : `FAIL faults: ${failed}`);
-  process.exit(failed === 0 ? 0 : 1);
+  };
+  await Promise.all(Array.from({ length: Number(flags.jobs) }, work));
+  const lost = await lostMiB(before);
+  if (lost > 64) console.log(`FAIL ${lost.toFixed(0)} MiB of the GPU are not free after all of them`);
+  const isGood = failed === 0 && lost <= 64;
+  console.log(`${isGood ? 'PASS' : 'FAIL'} faults: ${all - failed} of ${all} ended as they must`);
+  process.exit(isGood ? 0 : 1);
 }

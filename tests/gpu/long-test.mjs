@@ -1,7 +1,7 @@
 // @ts-check
 /**
  * @file Many steps on two GPU ranks with a batch size that changes every 50 steps: the memory of the GPU and of the host must stay
- * what it was. `node tests/gpu/long-test.mjs --steps 2000`
+ * what it was. `node tests/gpu/long-test.mjs --steps 2000`, captured with `--capture`.
  */
 import { spawn } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
@@ -13,7 +13,11 @@ import { rankEnvironment } from './rank-environment.mjs';
 const RANKS = 2;
 const WIDTH = 256;
 const { values: flags } = parseArgs({
-  options: { rank: { type: 'string' }, steps: { type: 'string', default: '2000' } },
+  options: {
+    rank: { type: 'string' },
+    steps: { type: 'string', default: '2000' },
+    capture: { type: 'boolean', default: false },
+  },
 });
 
 /** @param {number} steps */
@@ -26,6 +30,7 @@ function main(steps) {
   const runtime = new PipelineRuntime(new PipelineStage(module, rank, RANKS, { group }), '1F1B', {
     microbatches: 4,
     lossFn: (/** @type {any} */ output) => output.square().mean(),
+    capture: flags.capture,
   });
   const optimizer = new optim.SGD(module.parameters(), { lr: 0.01 });
   /** @type {number[][]} */
@@ -46,9 +51,10 @@ function main(steps) {
   // From the second sample on: the first has all sizes behind it.
   const [first, last] = [seen[1], seen.at(-1)];
   const grown = (last ?? []).map((value, i) => value - (first?.[i] ?? 0));
-  const ok = (grown[0] ?? 1) < 1 && (grown[1] ?? 1) < 1 && (grown[2] ?? 99) < 48;
+  const problem = flags.capture ? runtime.captureProblem : null;
+  const ok = (grown[0] ?? 1) < 1 && (grown[1] ?? 1) < 1 && (grown[2] ?? 99) < 48 && problem === null;
   console.log(
-    `${ok ? 'PASS' : 'FAIL'} rank ${rank}: ${steps} steps; GPU memory in use grew by ${grown[0]?.toFixed(2)} MiB, reserved by ${grown[1]?.toFixed(2)}, the host's by ${grown[2]?.toFixed(1)}`,
+    `${ok ? 'PASS' : 'FAIL'} rank ${rank}: ${steps} steps; GPU memory in use grew by ${grown[0]?.toFixed(2)} MiB, reserved by ${grown[1]?.toFixed(2)}, the host's by ${grown[2]?.toFixed(1)}${problem === null ? '' : `; not captured: ${problem}`}`,
   );
   process.exitCode = ok ? 0 : 1;
 }
@@ -58,7 +64,8 @@ else {
   const port = await distributed.freePort();
   const codes = await Promise.all(
     Array.from({ length: RANKS }, (_, rank) => {
-      const args = [fileURLToPath(import.meta.url), '--rank', String(rank), '--steps', flags.steps];
+      const own = flags.capture ? ['--capture'] : [];
+      const args = [fileURLToPath(import.meta.url), '--rank', String(rank), '--steps', flags.steps, ...own];
       const child = spawn(process.execPath, args, {
         stdio: 'inherit',
         env: { ...process.env, ...rankEnvironment(rank, RANKS, port) },

@@ -5,12 +5,10 @@
  * unless it runs, and stopped again.
  */
 import { spawnSync } from 'node:child_process';
-import { existsSync, mkdtempSync } from 'node:fs';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
 import { cuda } from '@pipewright/torch';
+import { mpsEnvironment, startMps, stopMps } from './mps.mjs';
 
 /** @typedef {{ name: string, file: string, args?: string[], ranks?: number, nccl?: boolean, alone?: boolean }} Part */
 
@@ -41,6 +39,7 @@ const parts = [
     nccl: true,
   },
   { name: 'long', file: 'long-test.mjs', ranks: 2, nccl: true },
+  { name: 'long-captured', file: 'long-test.mjs', args: ['--capture'], ranks: 2, nccl: true },
 ];
 
 const { values: flags } = parseArgs({ options: { only: { type: 'string' } } });
@@ -51,20 +50,6 @@ if (!cuda.isAvailable()) {
 }
 const gpus = cuda.deviceCount();
 const hasNccl = cuda.ncclVersion() !== null;
-const control = spawnSync('which', ['nvidia-cuda-mps-control'], { encoding: 'utf8' }).stdout.trim();
-const runs = existsSync(join(process.env['CUDA_MPS_PIPE_DIRECTORY'] ?? '/tmp/nvidia-mps', 'control'));
-const own = { CUDA_MPS_PIPE_DIRECTORY: '', CUDA_MPS_LOG_DIRECTORY: '' };
-let started = false;
-
-/** Starts MPS for parts whose ranks share a GPU; why it cannot be, or null. */
-function startMps() {
-  if (runs || started) return null;
-  if (control === '') return 'there is no nvidia-cuda-mps-control';
-  own.CUDA_MPS_PIPE_DIRECTORY = mkdtempSync(join(tmpdir(), 'mps-'));
-  own.CUDA_MPS_LOG_DIRECTORY = mkdtempSync(join(tmpdir(), 'mps-'));
-  started = spawnSync(control, ['-d'], { env: { ...process.env, ...own } }).status === 0;
-  return started ? null : 'MPS does not start';
-}
 
 console.log(`${gpus} x ${cuda.getDeviceProperties(0).name}, NCCL ${cuda.ncclVersion() ?? 'none'}`);
 /** @type {string[]} */
@@ -77,12 +62,12 @@ for (const { name, file, args = [], ranks = 1, nccl = false, alone = false } of 
   }
   const problem = ranks > gpus && !alone ? startMps() : null;
   if (problem !== null) console.log(`     ${name}: ${ranks} ranks take turns on ${gpus} GPUs, slowly: ${problem}`);
-  const env = started && !alone ? { ...process.env, ...own } : process.env;
+  const env = alone ? process.env : mpsEnvironment();
   const script = fileURLToPath(new URL(file, import.meta.url));
   const { status } = spawnSync(process.execPath, [script, ...args], { stdio: 'inherit', env });
   console.log(`${status === 0 ? 'PASS' : 'FAIL'} ${name}`);
   if (status !== 0) failed.push(name);
 }
-if (started) spawnSync(control, { input: 'quit\n', env: { ...process.env, ...own } });
+stopMps();
 console.log(failed.length === 0 ? 'all GPU tests passed' : `failed: ${failed.join(', ')}`);
 process.exit(failed.length === 0 ? 0 : 1);

@@ -20,6 +20,7 @@ export interface TrainingCase {
   readonly device?: string;
   readonly capture?: boolean;
   readonly varyRows?: boolean;
+  readonly steps?: number;
   readonly alone?: boolean;
   readonly lanes?: 'host' | 'one stream';
   readonly messageShapes?: 'remembered' | 'announced';

@@ -38,7 +38,8 @@ import { runAsProgram } from './program.mjs';
  * @property {number} [clip] the norm of all gradients is brought down to it
  * @property {string} [device] where the stages compute
  * @property {boolean} [capture] steps are captured
- * @property {boolean} [varyRows] the second step has more rows than the others
+ * @property {boolean} [varyRows] the second step has more rows than the others; where there are more than three, the third
+ * @property {number} [steps] default 3
  * @property {boolean} [alone] the loss needs no target, and only the rank of the first stage is given anything
  * @property {'host' | 'one stream'} [lanes] messages go over lanes on the CPU
  * @property {'remembered' | 'announced'} [messageShapes]
@@ -78,8 +79,8 @@ function placed({ device }, made) {
 }
 
 /** The number of rows of a step. @param {Case} one @param {number} step */
-function rowsOf({ rows, varyRows, microbatches }, step) {
-  return varyRows && step % 10 === 1 ? rows + microbatches + 1 : rows;
+function rowsOf({ rows, varyRows, microbatches, steps = STEPS }, step) {
+  return varyRows && step % 10 === (steps > STEPS ? 2 : 1) ? rows + microbatches + 1 : rows;
 }
 
 /** The batch of a step, where it is computed with. @param {Case} one @param {number} step */
@@ -154,7 +155,7 @@ export function plain(one) {
   };
   /** @type {TrainingResult} */
   const result = { losses: [], grads: {}, weights: {}, evals: [], norms: [] };
-  for (let step = 0; step < STEPS; step++) {
+  for (let step = 0; step < (one.steps ?? STEPS); step++) {
     scope(() => {
       optimizer.zeroGrad();
       for (let part = 0; part < (one.accumulate ?? 1); part++) {
@@ -273,7 +274,7 @@ export function train(group, one) {
       found.parts.push(...parts);
     };
     if (one.evaluate) evaluate(99);
-    for (let i = 0; i < STEPS; i++) {
+    for (let i = 0; i < (one.steps ?? STEPS); i++) {
       scope(() => {
         optimizer?.zeroGrad();
         for (let part = 0; part < (one.accumulate ?? 1); part++) {
