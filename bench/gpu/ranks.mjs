@@ -9,7 +9,7 @@ import { spawn } from 'node:child_process';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
-import { cuda, distributed } from '@pipewright/torch';
+import { distributed } from '@pipewright/torch';
 import { mpsEnvironment, startMps, stopMps } from '../../tests/gpu/mps.mjs';
 import { queuesOf, rankEnvironment } from '../../tests/gpu/rank-environment.mjs';
 import { main as parallelRank } from '../parallel-rank.mjs';
