@@ -65,8 +65,8 @@ export function giveOutputs(
       stage.releaseOutgoing(m, link.stage);
     }
   }
-  if (training) stage.releaseInputs(m);
-  else stage.forget(m);
+  if (!training) stage.forget(m);
+  else if (!step.keepsInputs) stage.releaseInputs(m);
 }
 
 /** The same values, each as `make` gives it. */

@@ -4,8 +4,8 @@
  * which the backward beside it is not.
  *
  * Memory is safe without marks on every tensor: the side stream begins each overlap by waiting for the main one and ends it
- * by being waited for, and the forward is issued first, so what one stream frees is not written by the other before it is
- * read.
+ * by being waited for, and the forward is issued first, so what the backward frees is not written by the forward. The inputs of a
+ * forward in the side stream, which are memory of the main one, are freed when the streams have met.
  */
 import { cuda } from '@pipewright/torch';
 import { perform } from '../row/perform.ts';
@@ -30,18 +30,21 @@ export class StreamOverlap implements Overlap {
     const { side } = this;
     const main = cuda.currentStream();
     side.waitStream(main);
-    if (others.some((part) => this.onSide.has(keyOf(part)))) perform(forward, step);
-    else {
+    const isOnSide = !others.some((part) => this.onSide.has(keyOf(part)));
+    if (isOnSide) {
       this.onSide.add(keyOf(forward));
       this.current = { main, side };
+      step.keepsInputs = true;
       try {
         cuda.withStream(side, () => perform(forward, step));
       } finally {
         this.current = null;
+        step.keepsInputs = false;
       }
-    }
+    } else perform(forward, step);
     for (const part of others) perform(part, step);
     main.waitStream(side);
+    if (isOnSide) forward.links.stage.releaseInputs(forward.microbatch);
   }
 
   /** The stream in which something is used waits for what made it. */

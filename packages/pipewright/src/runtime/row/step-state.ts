@@ -70,6 +70,8 @@ export class StepState {
   readonly gathering: Map<number, number> = new Map();
   /** Where the memory begins that the modules of stages hold besides parameters, once that was asked for. */
   readonly heldMemory: Map<PipelineStage, Set<bigint>> = new Map();
+  /** Whether the inputs of the forward under way stay with its stage: it computes beside something that could take their memory. */
+  keepsInputs = false;
   /** Whether a message was sent or taken. */
   hasExchanged = false;
   /** The action under way, a part of another rather than the whole. */
