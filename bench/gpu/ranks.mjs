@@ -1,7 +1,7 @@
 // @ts-check
 /**
  * @file Training steps of pipelines over several GPU ranks, here and in PyTorch, in turns: `node bench/gpu/ranks.mjs --reference DIR`
- * (the folder of reference_parallel.py; without it only our side). --only small-2,large-2 --rounds 2; --device cpu tries the program itself. With more ranks than GPUs
+ * (the folder of reference_parallel.py; without it only our side). --only small-2,large-2 --rounds 2; --early: gradients leave in the middle of backwards; --device cpu tries the program itself. With more ranks than GPUs
  * MPS is started unless it runs. One line of JSON per run, then medians and their ratios beside the goals; peak memory is that of all ranks together. Of our side also what a
  * step takes of the host until all is started (rank 0), and of the processors (all ranks).
  */
@@ -152,6 +152,7 @@ async function ours({ size, ranks, schedule, stagesPerRank, dp, wrap, threads: i
     steps: 10,
     warmup: 4,
     capture,
+    ...(flags.early ? { earlyGradients: true } : {}),
     ...(dp === undefined ? {} : { pp: ranks / dp, dp, wrap }),
   };
   if (isThreads) {
@@ -196,6 +197,7 @@ const { values: flags } = parseArgs({
     device: { type: 'string', default: 'cuda' },
     only: { type: 'string', default: Object.keys(runs).join(',') },
     rounds: { type: 'string', default: '2' },
+    early: { type: 'boolean', default: false },
   },
 });
 

@@ -3,7 +3,7 @@
  * @file Pipelines on GPU ranks against plain training there: `node tests/gpu/conformance-test.mjs --ranks 2 --kind nccl`.
  * Kinds: nccl, gloo (processes), threads. With more ranks than GPUs NCCL is told that every rank is a host of its own, and
  * messages go over sockets: for that, start MPS first. `--schedules 1F1B,ZBVZeroBubble`, `--captured true` and `--only skip` choose
- * cases, `--jobs 3` runs so many schedules at a time. One line per failed case, then a summary; exit code 1 where one failed.
+ * cases, `--jobs 3` runs so many schedules at a time, with `--early` gradients leave in the middle of backwards. One line per failed case, then a summary; exit code 1 where one failed.
  */
 import { spawn } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
@@ -27,6 +27,7 @@ const { values: flags } = parseArgs({
     device: { type: 'string', default: 'cuda' },
     timeout: { type: 'string', default: '120' },
     jobs: { type: 'string', default: '1' },
+    early: { type: 'boolean', default: false },
   },
 });
 const ranks = Number(flags.ranks);
@@ -83,6 +84,7 @@ const cases = casesFor(ranks, [
   .filter((one) => flags.schedules?.split(',').includes(String(one.schedule)) ?? true)
   .flatMap((one) => captures.map((capture) => ({ ...one, device, capture })))
   // Recorded in the second step, then a step of other rows, then replays.
+  .map((one) => (flags.early ? { ...one, earlyGradients: true } : one))
   .map((one) => (one.varyRows === true && captures.includes(true) ? { ...one, steps: 5 } : one))
   .filter((one) => title(one).includes(flags.only))
   // Hooks seed the dropout, and a step that is looked at cannot be captured; threads on one GPU draw from one generator.

@@ -21,6 +21,7 @@ export interface TrainingCase {
   readonly capture?: boolean;
   readonly varyRows?: boolean;
   readonly steps?: number;
+  readonly earlyGradients?: boolean;
   readonly alone?: boolean;
   readonly lanes?: 'host' | 'one stream';
   readonly messageShapes?: 'remembered' | 'announced';

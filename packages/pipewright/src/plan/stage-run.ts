@@ -133,7 +133,8 @@ export class StageRun {
     const inputsReady = (): void => {
       ready = this.now();
     };
-    stage.backwardOneChunk(m, { full, ...(full ? { inputsReady } : {}) });
+    // On a GPU gradients leave at the end.
+    stage.backwardOneChunk(m, { full, ...(full && !this.waits ? { inputsReady } : {}) });
     for (const source of stage.sources)
       for (const grad of stage.takeInputGrads(m, source)) {
         if (hold.what === 'input gradients' && hold.source === source && grad !== null) held?.push(keep(grad.detach()));

@@ -56,8 +56,9 @@ export interface RuntimeOptions<Target = Tensor, Output = Tensor, LossOptions = 
   /** On CUDA: record a whole step once for each shape and replay it. Where that cannot be, `captureProblem` says why. */
   readonly capture?: boolean | undefined;
   /**
-   * Sends the gradients of a stage's inputs as soon as a backward has them, before it computes those of the weights (default,
-   * where stages are on the CPU and neither hooks nor custom functions watch). False: after the whole backward.
+   * Sends the gradients of a stage's inputs as soon as a backward has them, before it computes those of the weights, unless hooks or
+   * custom functions watch. Default: where stages are on the CPU. On a GPU the host walks the graph twice for it, which pays where
+   * kernels are long. False: after the whole backward.
    */
   readonly earlyGradients?: boolean | undefined;
   /**

@@ -1,5 +1,12 @@
 /** @file The backward of a microbatch: in full, or only the half that the stages before wait for. */
-import { backward, backwardInputsFirst, inputBackward, keep } from '@pipewright/torch';
+import {
+  backward,
+  backwardInputsFirst,
+  inputBackward,
+  keep,
+  type Tensor,
+  type WeightBackward,
+} from '@pipewright/torch';
 import { type Chunk, disposeAll } from './chunk.ts';
 
 /** How a backward is computed. */
@@ -20,6 +27,17 @@ export function computeBackward(chunk: Chunk, { full, inputsReady, dwBuilder }: 
   if (roots.length === 0) {
     if (!full) chunk.weights = nothing;
   } else if (full && inputsReady !== null && leaves.length > 0 && chunk.run === null && dwBuilder === undefined) {
+    // The host of a GPU only starts kernels: those of the weights are started after what the gradients are sent with.
+    if (leaves.some((leaf) => leaf.isCuda)) {
+      const weights = inputHalf(chunk, leaves);
+      try {
+        inputsReady.call();
+        weights.run();
+      } finally {
+        weights.drop();
+      }
+      return;
+    }
     const ready = (): void => {
       chunk.takeGrads();
       inputsReady.call();
@@ -47,13 +65,19 @@ export function computeBackward(chunk: Chunk, { full, inputsReady, dwBuilder }: 
     chunk.rootGrads = [];
     chunk.loss = null;
   } else {
-    const { inputGrads, weights } = inputBackward({ outputs: roots, gradOutputs: rootGrads, inputs: leaves });
-    chunk.weights = weights;
-    keep(inputGrads);
-    let next = 0;
-    for (const item of chunk.arrived) item.grads = inputGrads.slice(next, (next += item.leaves.length));
+    chunk.weights = inputHalf(chunk, leaves);
   }
   inputsReady?.call();
+}
+
+/** Computes the gradients of what arrived; gives the other half. */
+function inputHalf(chunk: Chunk, leaves: readonly Tensor[]): WeightBackward {
+  const { roots, rootGrads } = chunk;
+  const { inputGrads, weights } = inputBackward({ outputs: roots, gradOutputs: rootGrads, inputs: leaves });
+  keep(inputGrads);
+  let next = 0;
+  for (const item of chunk.arrived) item.grads = inputGrads.slice(next, (next += item.leaves.length));
+  return weights;
 }
 
 /** A callback that is called once; its error is told apart from those of what it is called in. */

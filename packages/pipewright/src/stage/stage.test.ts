@@ -1,6 +1,6 @@
 /** @file Stages: what they exchange, what they declare, what they refuse. */
-import { cat, GradientEdge, manualSeed, type nn, ones, scope, type Tensor, tensor, zeros } from '@pipewright/torch';
-import { describe, expect, test } from 'vitest';
+import { cat, GradientEdge, manualSeed, type nn, ones, scope, Tensor, tensor, zeros } from '@pipewright/torch';
+import { describe, expect, test, vi } from 'vitest';
 import { batch, expectClose, gradsOf, Layer, layers, make, mse, WIDTH } from '../../testing/layers.ts';
 import { PipelineRuntime } from '../runtime/runtime.ts';
 import { PipelineStage } from './pipeline-stage.ts';
@@ -54,6 +54,39 @@ describe('what stages exchange', () => {
     mse(table.forward(first.forward(data.x)) as Tensor, data.y).backward();
     expectClose([found[0]!], [gradsOf([table])[0]!]);
   });
+
+  test.each([false, true])(
+    'gradients of inputs are there before those of weights are computed, on a GPU: %s',
+    (isCuda) => {
+      manualSeed(3);
+      const module = new Layer();
+      const stage = new PipelineStage(module, 1, 3);
+      const [x, grad] = [batch(4).x, ones([4, WIDTH], { dtype: 'float64' })];
+      const leaf = x.detach().requiresGrad_();
+      stage.setInput(0, 0, [leaf], [leaf]);
+      const output = stage.forwardOneChunk(0) as Tensor;
+      stage.setOutgoing(0, 2, [output]);
+      stage.setOutputGrads(0, 2, [grad.clone()]);
+      const device = vi.spyOn(Tensor.prototype, 'isCuda', 'get').mockReturnValue(isCuda);
+      const found: (Tensor | null)[] = [];
+      const inputsReady = (): void => {
+        expect(module.fc.weight.grad).toBeNull();
+        found.push(...stage.takeInputGrads(0, 0));
+      };
+      try {
+        stage.backwardOneChunk(0, { inputsReady });
+      } finally {
+        device.mockRestore();
+      }
+      const input = x.detach().requiresGrad_();
+      const weights = gradsOf([module]);
+      module.zeroGrad();
+      module.forward(input).backward(grad);
+      const numbers = (of: Tensor | null): number[] | null => of && (of.flatten().toArray() as number[]);
+      expectClose([...found.map(numbers), ...weights], [numbers(input.grad), ...gradsOf([module])]);
+      expect(stage.inFlight).toBe(0);
+    },
+  );
 
   test('the last stage may return anything', () => {
     const made = layers(2);

@@ -38,6 +38,7 @@ import { runAsProgram } from './program.mjs';
  * @property {number} [clip] the norm of all gradients is brought down to it
  * @property {string} [device] where the stages compute
  * @property {boolean} [capture] steps are captured
+ * @property {boolean} [earlyGradients]
  * @property {boolean} [varyRows] the second step has more rows than the others; where there are more than three, the third
  * @property {number} [steps] default 3
  * @property {boolean} [alone] the loss needs no target, and only the rank of the first stage is given anything
@@ -215,6 +216,7 @@ export function train(group, one) {
         group,
         capture: one.capture,
         messageShapes: one.messageShapes,
+        earlyGradients: one.earlyGradients,
       },
     );
     let step = 0;

@@ -64,7 +64,7 @@ export class RankSchedule {
     const executors: Executors = { ...builtIn, ...Object.fromEntries(custom) };
     // Hooks and custom functions see whole backwards.
     const earlyGradients =
-      this.options.earlyGradients !== false && !hasHooks && !customFunctions.has('B') && this.device === 'cpu';
+      (this.options.earlyGradients ?? this.device === 'cpu') && !hasHooks && !customFunctions.has('B');
     const options = { executors, earlyGradients };
     return { training: this.plan.trainingRow(options), forward: this.plan.forwardRow(options) };
   }
