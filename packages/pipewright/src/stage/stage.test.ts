@@ -81,7 +81,7 @@ describe('what stages exchange', () => {
       const input = x.detach().requiresGrad_();
       const weights = gradsOf([module]);
       module.zeroGrad();
-      module.forward(input).backward(grad);
+      (module.forward(input) as Tensor).backward(grad);
       const numbers = (of: Tensor | null): number[] | null => of && (of.flatten().toArray() as number[]);
       expectClose([...found.map(numbers), ...weights], [numbers(input.grad), ...gradsOf([module])]);
       expect(stage.inFlight).toBe(0);
