@@ -260,7 +260,7 @@ export function bestOf(all: readonly Explored[]): Explored | null {
 export function recommend(all: readonly Explored[], settings: Settings, missing = 0): string {
   const built = all.filter(({ problem }) => problem === null);
   const within = isLimited(settings) ? ` with ${limitText(settings.limit)}` : '';
-  const shape = `${settings.ranks} ranks${within} and ${settings.microbatches} microbatches`;
+  const shape = `${plural(settings.ranks, 'rank')}${within} and ${plural(settings.microbatches, 'microbatch', 'microbatches')}`;
   const least = built.reduce<Explored | null>(
     (best, one) => (best === null || one.missing < best.missing ? one : best),
     null,
@@ -277,7 +277,7 @@ export function recommend(all: readonly Explored[], settings: Settings, missing 
   if (best === null)
     return `No schedule fits ${shape}${soFar}: ${least.name} comes closest, ${showMemory(least.missing)} short on rank ${least.missingRank}.`;
   const others = built.length - built.filter(({ fits }) => fits).length;
-  const rest = others === 0 ? '' : ` ${others} of ${built.length} schedules do not fit.`;
+  const rest = others === 0 ? '' : ` ${others} of ${built.length} schedules ${others === 1 ? 'does' : 'do'} not fit.`;
   return `Fastest for ${shape}${soFar}: ${best.name}, ${best.simulated === null ? '' : 'about '}${showTime(best.makespan)} with ${percent(best.bubble)} idle and a peak of ${showMemory(best.peak)} on rank ${best.peakRank}.${rest}`;
 }
 

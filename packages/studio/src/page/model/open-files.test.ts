@@ -21,6 +21,10 @@ describe('files', () => {
 
   test('a recording or trace that is damaged says what is wrong with it', () => {
     expect(problemOf('r.json', '{"format":"pipewright-recording","ver')).toContain('is the file complete?');
+    const schedule = { format: 'pipewright-schedule', version: 1, ranks: 1, order: [['0F0', '0B0']] };
+    const recording = JSON.stringify({ format: 'pipewright-recording', version: 1, schedule, ranks: [], steps: [] });
+    expect(problemOf('r.json', recording)).toMatchInlineSnapshot(`"The recording has no steps; record at least one"`);
+    expect(problemOf('r.json', recording.slice(0, -5))).toContain('is the file complete?');
     expect(problemOf('t.json', '{"traceEvents":[{"ph":"X","name":"aten::mm","ts":1,"dur":2}]}')).toContain('PP:2F0');
     expect(openFiles([])).toEqual({ run: null, at: 0, problem: null });
   });

@@ -3,7 +3,7 @@ import { type Schedule, ScheduleError } from '@pipewright/schedule';
 import type { JSX } from 'preact';
 import { useCallback, useEffect, useRef, useState } from 'preact/hooks';
 import { type Desk, deskFor, type Editor, putOnDesk, readSchedule } from '../model/edit.ts';
-import { type Found, findIn, type GivenFile, type OpenedFiles, openFiles } from '../model/open-files.ts';
+import { type Found, findIn, type GivenFile, type OpenedFiles, openFiles, saysSchedule } from '../model/open-files.ts';
 import { type OpenedPlan, planAmong, planSettings } from '../model/plan.ts';
 import { defaults, formatSettings, parseSettings, type Settings, views } from '../model/settings.ts';
 import { Button } from './controls.tsx';
@@ -213,7 +213,7 @@ function openGiven(files: readonly GivenFile[]): OpenedFiles {
 function scheduleIn(files: readonly GivenFile[]): Schedule | null {
   const [file] = files;
   if (files.length !== 1 || file === undefined) return null;
-  if (/^\s*\{/.test(file.text) && !file.text.slice(0, 2000).includes('pipewright-schedule')) return null;
+  if (/^\s*\{/.test(file.text) && !saysSchedule(file.text)) return null;
   try {
     return readSchedule(file.text);
   } catch (error) {

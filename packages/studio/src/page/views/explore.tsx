@@ -9,7 +9,7 @@ import { listedName } from '../model/extent.ts';
 import { sayIdle } from '../model/idle.ts';
 import type { Lanes } from '../model/lanes.ts';
 import { type CellPlace, Links } from '../model/links.ts';
-import { type OpenedPlan, planName } from '../model/plan.ts';
+import { type OpenedPlan, planName, sayOrigin } from '../model/plan.ts';
 import type { CostSettings, Settings } from '../model/settings.ts';
 import { showMemory, showTime } from '../model/units.ts';
 import type { GroupCell, Overlay } from '../timeline/timeline-canvas.ts';
@@ -294,6 +294,7 @@ function MainResult(props: {
 }): JSX.Element {
   const { main, settings, plan } = props;
   const perRank = main.stages / (main.schedule?.ranks ?? settings.ranks);
+  const origin = useMemo(() => (plan === null ? '' : ` ${sayOrigin(plan)}`), [plan]);
   return (
     <p>
       <strong>{main.name}</strong>: step time {main.simulated === null ? '' : 'about '}
@@ -307,7 +308,7 @@ function MainResult(props: {
         ? ''
         : `${main.simulated} of ${settings.microbatches} microbatches were simulated and are drawn; time and memory of the others continue at the same rate. Of the drawn ones: `}
       {main.simulation === null ? '' : sayIdle(main.simulation)}
-      {plan === null ? '' : ` Costs from ${plan.name}.`}
+      {origin}
     </p>
   );
 }
