@@ -100,6 +100,10 @@ describe.skipIf(chromiumPath === undefined)('edit', () => {
     await expect.poll(said).toMatch(/broken/);
     expect(await studio.text('.violations')).toMatch(/deadlock/);
     await expect.poll(red).toBeGreaterThan(50);
+    // There are no times, so none are shown.
+    const box = (await page.locator('canvas.lanes').boundingBox())!;
+    await page.mouse.move(box.x + 100, box.y + 35);
+    await expect.poll(() => page.locator('canvas.lanes').getAttribute('title')).toBe('2F0 on rank 0');
   });
 
   test('every control has a name, focus is visible, the page is used without a mouse, dark follows the system', async () => {

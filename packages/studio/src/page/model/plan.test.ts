@@ -97,7 +97,9 @@ describe('a plan', () => {
   test('that was tried says what a step took, since its simulation is shorter', () => {
     expect(sayOrigin(opened)).toBe('Costs from plan.json.');
     const tried = { ...plan, predicted: { ...plan.predicted, step: 0.75 } };
-    expect(sayOrigin({ ...opened, plan: tried })).toMatchInlineSnapshot(`"Costs from plan.json. When the plan was tried, a step took 750 ms; its simulation takes 380.7 ms, without what a run adds to every action. Of schedules that are close to each other here, another one may be faster in a run."`);
+    expect(sayOrigin({ ...opened, plan: tried })).toMatchInlineSnapshot(
+      `"Costs from plan.json. When the plan was tried, a step took 750 ms; its simulation takes 380.7 ms, without what a run adds to every action. Of schedules that are close to each other here, another one may be faster in a run."`,
+    );
   });
 
   test('whose order was found by search holds a schedule, and is a plan all the same', () => {

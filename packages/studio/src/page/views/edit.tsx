@@ -2,7 +2,7 @@
 import { percent, pictureOf, pictureOfRows, ScheduleError } from '@pipewright/schedule';
 import type { JSX } from 'preact';
 import { useMemo, useState } from 'preact/hooks';
-import { type Editor, judge, readSchedule } from '../model/edit.ts';
+import { type Editor, judge, mostListed, readSchedule, sayViolations } from '../model/edit.ts';
 import { costsOf } from '../model/explore.ts';
 import { lanesOf } from '../model/lanes.ts';
 import type { Settings } from '../model/settings.ts';
@@ -164,10 +164,7 @@ export function Edit(props: {
       )}
       <p class={violations.length === 0 ? 'diagnosis' : 'problem'} aria-live="polite">
         <strong>
-          {judged.schedule.name}:{' '}
-          {violations.length === 0
-            ? 'The schedule is valid.'
-            : `${violations.length} ${violations.length === 1 ? 'rule is' : 'rules are'} broken.`}
+          {judged.schedule.name}: {sayViolations(judged)}
         </strong>{' '}
         {simulation === null
           ? violations.length === 0
@@ -194,7 +191,7 @@ export function Edit(props: {
         <section class="details" aria-label="Broken rules">
           <h2>rules</h2>
           <ul class="violations">
-            {violations.map((one, i) => (
+            {violations.slice(0, mostListed).map((one, i) => (
               <li key={i}>
                 <Button
                   disabled={one.rank === null || one.slot === null}

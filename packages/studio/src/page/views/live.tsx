@@ -240,7 +240,7 @@ export function Live(props: {
                 <th>step</th>
                 <th>at</th>
                 <th>waits for</th>
-                <th>since</th>
+                <th>for</th>
               </tr>
             </thead>
             <tbody>
