@@ -171,7 +171,7 @@ test('what would help: a faster stage never makes the step longer, and more memo
   expect(found.map(({ gain }) => gain)).toEqual(found.map(({ gain }) => gain).toSorted((a, b) => b - a));
   expect(found.some(({ change }) => /stage \d 10% faster/.test(change))).toBe(true);
   const text = formatPlans(planPipeline(options), found);
-  expect(text).toMatch(/^ {2}schedule +stages +microbatches +step +rows\/s +bubble +peak +why/m);
+  expect(text).toMatch(/^ {2}schedule +stages +microbatches x rows +step +rows\/s +bubble +peak +why/m);
   expect(text).toMatch(/1F1B +4 +16 x 1/);
 });
 

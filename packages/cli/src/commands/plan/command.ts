@@ -1,7 +1,6 @@
 /** @file Registers `pipewright plan`. */
 import { type Command, InvalidArgumentError } from 'commander';
-import { addColorFlags, addSizeFlag, count } from '../../shared/flags.ts';
-import { bytesOf } from './bytes.ts';
+import { addColorFlags, addSizeFlag, bytesOf, count } from '../../shared/flags.ts';
 import type { PlanFlags } from './run.ts';
 
 /** Adds the command to the program. */

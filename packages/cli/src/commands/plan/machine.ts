@@ -1,8 +1,8 @@
 /** @file The machine that is planned for: of the flags and of a file. */
 import type { PlanMachine } from '@pipewright/schedule';
+import { bytesOf } from '../../shared/flags.ts';
 import { readText } from '../../shared/source.ts';
 import { UsageError } from '../../shared/usage-error.ts';
-import { bytesOf } from './bytes.ts';
 
 /** The flags about the machine. */
 interface MachineFlags {

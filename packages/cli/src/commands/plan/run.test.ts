@@ -251,7 +251,7 @@ test.each([
   [`plan ${model} --ranks 2 --batch 4 --state-factor much`, /It must be a number of at least 0/],
   [`plan ${model} --ranks 2 --batch 4 --schedules 1F1C`, /there is no schedule '1F1C'; did you mean '1F1B'/],
   [`plan ${folder} --ranks 2 --batch 4`, /is no model: give a \.pt2 file, or a JavaScript or TypeScript module/],
-  [`run --plan ${model} ${train}`, /readPlan: not JSON/],
+  [`run --plan ${model} ${train}`, /model\.mjs is no plan: not JSON .*give what pipewright plan wrote/],
   [`run --refit x.json ${train}`, /--refit is for runs with a plan/],
 ])('%s is refused', (command, message) => {
   const { code, err } = cli(command);

@@ -32,6 +32,8 @@ export async function studio(paths: readonly string[], flags: StudioFlags): Prom
   }).catch((error: unknown) => {
     throw new UsageError(`cannot serve: ${describeFileError(error)}; choose another --port or --host`);
   });
+  if (live !== undefined && readLiveLines(live).length === 0)
+    console.error(`pipewright: no job has written into ${live} yet; \`pipewright run --live ${live} …\` does`);
   console.log(`pipewright: the studio is at ${served.url}  (Ctrl-C ends it)`);
   await new Promise<void>((resolve) => {
     process.once('SIGINT', () => resolve());

@@ -1,8 +1,9 @@
-/** @file `pipewright studio --export`: files and the folder of a job written into a page. */
+/** @file `pipewright studio`: the folder of a job written into a page, and one without a job. */
+import { spawn } from 'node:child_process';
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, test } from 'vitest';
-import { cli, folder } from '../../../testing/run-cli.ts';
+import { bin, cli, environment, folder } from '../../../testing/run-cli.ts';
 
 test('the folder of a job that has ended becomes a page with all it has told; another folder is refused', () => {
   mkdirSync(join(folder, 'live'));
@@ -23,3 +24,14 @@ test('the folder of a job that has ended becomes a page with all it has told; an
     '0 {"kind":"step","step":7}',
   ]);
 });
+
+test('a folder that no job has written into is served, and that is said', async () => {
+  mkdirSync(join(folder, 'early'));
+  const child = spawn(process.execPath, [bin, 'studio', 'early'], { cwd: folder, env: environment });
+  let said = '';
+  child.stderr.on('data', (data) => (said += String(data)));
+  child.stdout.on('data', () => child.kill('SIGTERM')); // the address
+  const code = await new Promise((resolve) => child.once('exit', resolve));
+  expect(said).toBe('pipewright: no job has written into early yet; `pipewright run --live early …` does\n');
+  expect(code).toBe(0);
+}, 60_000);
