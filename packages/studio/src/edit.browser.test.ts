@@ -20,7 +20,7 @@ describe.skipIf(chromiumPath === undefined)('edit', () => {
     await page.keyboard.press('Control+Shift+Z');
     await expect.poll(said).toContain('0F0 deleted');
     await page.keyboard.press('Control+z');
-    await page.keyboard.press('ArrowRight');
+    await expect.poll(() => studio.text('.details')).toContain('selected: 0F0 on rank 0, slot 0');
     await page.keyboard.press('Alt+ArrowRight');
     await expect.poll(said).toContain('0F0 moved on rank 0');
     await page.getByLabel('Action to add before the selected one').fill('nonsense');
@@ -66,6 +66,28 @@ describe.skipIf(chromiumPath === undefined)('edit', () => {
     await expect
       .poll(() => page.locator('canvas.lanes').getAttribute('title'))
       .toMatch(/^0F0 on rank 0: 0 to [\d.]+ ms$/);
+  });
+
+  test('undo and redo by keys wherever the focus is, but in fields of text, which have an undo of their own', async () => {
+    const { page } = studio;
+    await studio.open('view=edit&ranks=2&microbatches=3');
+    await page.focus('canvas.lanes');
+    await page.keyboard.press('ArrowRight');
+    await page.click('button:text-is("delete")');
+    await expect.poll(said).toContain('0F0 deleted on rank 0');
+    await page.click('button:text-is("delete")'); // the next one is selected
+    await expect.poll(said).toContain('0F1 deleted on rank 0');
+    await page.keyboard.press('Control+z');
+    await expect.poll(said).toContain('0F0 deleted on rank 0');
+    await page.keyboard.press('Control+z');
+    await expect.poll(said).toContain('The schedule is valid.');
+    await page.keyboard.press('Control+y');
+    await expect.poll(said).toContain('0F0 deleted on rank 0');
+    await page.click('summary');
+    await page.fill('textarea', '0F0,0B0');
+    await page.press('textarea', 'Control+z');
+    await expect.poll(() => page.inputValue('textarea')).toBe('');
+    expect(await said()).toContain('0F0 deleted on rank 0');
   });
 
   test('edits are there when the reader comes back from another view', async () => {

@@ -31,6 +31,9 @@ const names: Readonly<Record<Settings['view'], string>> = {
   files: 'Files',
 };
 
+/** How long settings stay as they are before the address has them: at most 200 times in 30 seconds, as Chromium allows. */
+const addressMs = 160;
+
 /** The page. */
 export function App({ data }: { readonly data: StudioData }): JSX.Element {
   const [settings, setSettings] = useState(() => startOf(data));
@@ -46,7 +49,10 @@ export function App({ data }: { readonly data: StudioData }): JSX.Element {
   }, [theme]);
   useEffect(() => {
     const text = formatSettings(settings);
-    if (text.length < 20_000) history.replaceState(null, '', `#${text}`);
+    if (text.length >= 20_000) return undefined;
+    // Browsers ignore addresses that are written too often, as while a slider is dragged.
+    const timer = setTimeout(() => history.replaceState(null, '', `#${text}`), addressMs);
+    return () => clearTimeout(timer);
   }, [settings]);
   useEffect(() => {
     const hash = (): void => setSettings(parseSettings(location.hash));
@@ -168,7 +174,7 @@ function Help(): JSX.Element {
     ['0', 'the whole step'],
     ['left and right arrow', 'the action before and after in the row'],
     ['up and down arrow', 'what it waits for, what waits for it; in Edit, Live and Files the rank above and below'],
-    ['Ctrl-Z, Ctrl-Shift-Z', 'undo and redo in Edit'],
+    ['Ctrl-Z, Ctrl-Shift-Z or Ctrl-Y', 'undo and redo in Edit'],
     ['Delete, Alt with an arrow', 'delete or move the selected action in Edit'],
     ['Escape', 'select nothing'],
     ['?', 'this list'],

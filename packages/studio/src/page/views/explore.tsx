@@ -39,8 +39,8 @@ export function Explore(props: {
 }): JSX.Element {
   const { settings, onChange } = props;
   const { plan } = props;
-  const [selected, select] = useState<GroupCell | null>(null);
-  const [showPath, setShowPath] = useState(false);
+  const { at, path: showPath } = settings;
+  const select = (cell: GroupCell | null): void => onChange({ ...settings, at: cell });
   const planKey = useMemo(() => (plan === null ? '' : JSON.stringify(plan.plan)), [plan]);
   const mainName = listedName(settings.schedule);
   const drawn = [mainName, ...settings.compare.filter((name) => name !== mainName)];
@@ -56,6 +56,8 @@ export function Explore(props: {
   );
   const [main = null] = pictures.all;
   const shown = pictures.all.filter((one): one is Explored & { lanes: Lanes } => one.lanes !== null);
+  // A schedule that has no action there has nothing selected; another one may.
+  const selected = at !== null && (shown[at.group]?.schedule?.rows[at.rank]?.[at.slot] ?? 0) !== 0 ? at : null;
   const groups = useMemo(
     () => shown.map((one) => ({ key: one.name, title: titleOf(one), lanes: one.lanes })),
     [pictures.all],
@@ -122,7 +124,7 @@ export function Explore(props: {
         <Button
           pressed={showPath}
           title="Highlight the actions that determine the step time"
-          onClick={() => setShowPath(!showPath)}
+          onClick={() => onChange({ ...settings, path: !showPath })}
         >
           critical path
         </Button>
