@@ -54,6 +54,20 @@ describe.skipIf(chromiumPath === undefined)('edit', () => {
     await page.fill('textarea', '0F0,0B0');
     await page.click('.paste button');
     await expect.poll(said).toMatch(/The schedule is valid\..*pasted/);
+    await page.focus('canvas.lanes');
+    await page.keyboard.press('ArrowRight');
+    await page.click('button:text-is("undo")');
+    await page.click('button:text-is("redo")');
+    await expect.poll(() => studio.text('.details')).toContain('selected: 0F0 on rank 0');
+    await page.fill('textarea', ['0F0,0B0', '1F0,1B0', '2F0,2B0', '3F0,3B0'].join('\n'));
+    await page.click('.paste button');
+    await page.focus('canvas.lanes');
+    for (const key of ['ArrowRight', 'ArrowDown', 'ArrowDown', 'ArrowDown']) await page.keyboard.press(key);
+    await expect.poll(() => studio.text('.details')).toContain('selected: 3F0 on rank 3');
+    await page.keyboard.press('Control+z'); // rank 3 is gone, and with it what was selected
+    await expect.poll(() => studio.text('.details')).not.toContain('selected:');
+    await page.keyboard.press('ArrowRight');
+    await expect.poll(() => studio.text('.details')).toContain('selected: 0F0 on rank 0');
     await page.click('button:text-is("undo")');
     await expect.poll(said).toContain('2F0 deleted on rank 2');
     await page.click('button:text-is("undo")');

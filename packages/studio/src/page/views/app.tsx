@@ -11,8 +11,9 @@ import { Edit } from './edit.tsx';
 import { Explore } from './explore.tsx';
 import { Files } from './files.tsx';
 import { Live } from './live.tsx';
+import { readTexts } from './read-texts.ts';
 import { preferredTheme, type ThemeName } from './theme.ts';
-import { readTexts, useDroppedFiles } from './use-dropped-files.ts';
+import { useDroppedFiles } from './use-dropped-files.ts';
 
 /** What the page is opened with. */
 export interface StudioData {

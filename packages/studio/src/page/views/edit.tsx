@@ -29,7 +29,7 @@ export function Edit(props: {
 }): JSX.Element {
   const { settings, editor } = props;
   const [version, setVersion] = useState(0);
-  const [selected, select] = useState<GroupCell | null>(null);
+  const [chosen, select] = useState<GroupCell | null>(null);
   const [hovered, hover] = useState<GroupCell | null>(null);
   const [drop, setDrop] = useState<Overlay['drop']>(null);
   const [pasted, setPasted] = useState('');
@@ -52,6 +52,9 @@ export function Edit(props: {
     const { schedule } = editor;
     return judge(schedule, costsOf(settings.costs, schedule.stages));
   }, [editor, version, settings.costs]);
+  // A change may have taken away the action, or its rank.
+  const isThere = chosen !== null && (judged.schedule.rows[chosen.rank]?.[chosen.slot] ?? 0) !== 0;
+  const selected = isThere ? chosen : null;
   const lanes = useMemo(
     () => lanesOf(judged.simulation === null ? pictureOfRows(judged.schedule) : pictureOf(judged.simulation)),
     [judged],
