@@ -82,6 +82,22 @@ describe.skipIf(chromiumPath === undefined)('edit', () => {
       .toMatch(/^0F0 on rank 0: 0 to [\d.]+ ms$/);
   });
 
+  test('every change says the step time, the idle share and the peak at once, and draws the memory', async () => {
+    const { page } = studio;
+    await studio.open('view=edit&ranks=2&microbatches=3');
+    await expect.poll(said).toContain('Step time 12 ms, 25.0% idle, peak 2 GB.');
+    await page.click('summary');
+    await page.fill('textarea', '0F0,0F1,0F2,0B0,0B1,0B2\n1F0,1F1,1F2,1B0,1B1,1B2');
+    await page.click('.paste button');
+    await expect.poll(said).toMatch(/The schedule is valid\. Step time 12 ms, 25\.0% idle, peak 3 GB\./);
+    expect(await page.locator('canvas.memory').count()).toBe(1);
+    // A backward that goes before one whose gradient comes earlier makes the step longer.
+    await page.focus('canvas.lanes');
+    for (let i = 0; i < 6; i++) await page.keyboard.press('ArrowRight');
+    await page.keyboard.press('Alt+ArrowLeft');
+    await expect.poll(said).toContain('Step time 14 ms, 35.7% idle, peak 3 GB. Last change: 0B2 moved on rank 0.');
+  });
+
   test('undo and redo by keys wherever the focus is, but in fields of text, which have an undo of their own', async () => {
     const { page } = studio;
     await studio.open('view=edit&ranks=2&microbatches=3');

@@ -53,4 +53,27 @@ describe.skipIf(chromiumPath === undefined)('an ended job', () => {
     expect(studio.requests).toEqual([]);
     expect(studio.problems).toEqual([]);
   });
+
+  test('of one that still runs, a rank that waits is said first: for whom and for how long', async () => {
+    const { page, folder } = studio;
+    const time = Date.UTC(2026, 0, 2, 3, 4);
+    const common = { step: 3, slot: 0 };
+    const places = [
+      { ...common, rank: 0, state: 'waiting', action: '0RECV_B0', waitingFor: 1, since: time - 9000 },
+      { ...common, rank: 1, state: 'working', action: '1B0', waitingFor: null, since: time - 9500 },
+    ];
+    const status = { kind: 'status', places, ended: null, time } as unknown as LiveStatus;
+    const lines = runLines().map(({ rank, line }) => `${rank} ${JSON.stringify(line)}`);
+    const file = join(folder, 'waiting.html');
+    writeFileSync(file, pageWith({ files: [], events: null, lines: [...lines, `-1 ${JSON.stringify(status)}`] }));
+    await page.goto(pathToFileURL(file).href);
+    await expect.poll(() => studio.text('[aria-live]')).toMatch(/^Rank 0 has waited 9 s for rank 1 \(0RECV_B0\)\./);
+    expect(await page.$$eval('.places th', (cells) => cells.map((cell) => cell.textContent))).toEqual([
+      ...['rank', 'state', 'step', 'at', 'waits for', 'for'],
+    ]);
+    expect(
+      await page.$$eval('.places tbody tr:first-child td', (cells) => cells.map((cell) => cell.textContent)),
+    ).toEqual(['0', 'waiting', '3', 'slot 0: 0RECV_B0', 'rank 1', '9 s']);
+    expect(studio.problems).toEqual([]);
+  });
 });

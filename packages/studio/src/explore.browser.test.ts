@@ -160,6 +160,12 @@ describe.skipIf(chromiumPath === undefined)('explore', () => {
     await expect.poll(() => alert.count()).toBe(0);
   });
 
+  test('one stage, one rank and one microbatch are not several', async () => {
+    await studio.open('ranks=1&microbatches=1&stages=2');
+    await expect.poll(() => studio.text('.diagnosis')).toMatch(/^Fastest for 1 rank and 1 microbatch: /);
+    expect(await studio.text('.diagnosis')).toContain(', 1 stage per rank with the same work per rank');
+  });
+
   test('wheel and keys zoom and pan, 0 shows the whole step', async () => {
     const { page } = studio;
     await studio.open('ranks=4&microbatches=8');

@@ -1,14 +1,15 @@
 /** @file A file that cannot be opened: what is wrong with it is said for the kind of file it seems to be. */
 import { describe, expect, test } from 'vitest';
-import { openFiles } from './open-files.ts';
+import { openFiles, withoutCaller } from './open-files.ts';
 
 const problemOf = (name: string, text: string): string | null => openFiles([{ name, text }]).problem;
 
 describe('files', () => {
   test('a typo in a schedule: the error of the schedule', () => {
     expect(problemOf('typo.csv', '0F0,0X1\n,1F0')).toMatchInlineSnapshot(
-      `"typo.csv: parseCsv: line 1 cell 2: cannot read '0X1': no action at '0X1'; expected a stage, a kind and a microbatch such as '2F0', or '(0F3;3B1)OVERLAP_F_B'"`,
+      `"typo.csv: line 1 cell 2: cannot read '0X1': no action at '0X1'; expected a stage, a kind and a microbatch such as '2F0', or '(0F3;3B1)OVERLAP_F_B'"`,
     );
+    expect(withoutCaller('1F1B: it has 1 stage')).toBe('1F1B: it has 1 stage');
     expect(problemOf('order.txt', '0F0,0X1\n,1F0')).toContain('0X1');
     expect(problemOf('empty.csv', '')).toBe('empty.csv: The text is empty; paste a schedule as CSV or JSON');
     expect(problemOf('s.json', '{"format":"pipewright-schedule","version":99}')).toMatch(/^s\.json: .*version/s);

@@ -84,6 +84,11 @@ export function saysSchedule(text: string): boolean {
   return /"format"\s*:\s*"(pipewright-\w+)"/.exec(text.slice(0, 2000))?.[1] === 'pipewright-schedule';
 }
 
+/** A message of the library without the name of the function, which a reader of the page has not called. */
+export function withoutCaller(message: string): string {
+  return message.replace(/^(?:parseCsv|parseAction|Schedule\.from(?:JSON)?|readPlan|readRecording): /, '');
+}
+
 function isJson(text: string): boolean {
   try {
     JSON.parse(text);
@@ -94,6 +99,6 @@ function isJson(text: string): boolean {
 }
 
 function textOf(error: unknown): string {
-  const why = error instanceof Error ? error.message : String(error);
+  const why = error instanceof Error ? withoutCaller(error.message) : String(error);
   return error instanceof ScheduleError ? why : `This file cannot be read: ${why}`;
 }

@@ -5,6 +5,7 @@ import { useEffect, useMemo, useState } from 'preact/hooks';
 import { type Editor, judge, mostListed, readSchedule, sayViolations } from '../model/edit.ts';
 import { costsOf } from '../model/explore.ts';
 import { lanesOf } from '../model/lanes.ts';
+import { withoutCaller } from '../model/open-files.ts';
 import type { Settings } from '../model/settings.ts';
 import { showMemory, showTime } from '../model/units.ts';
 import type { Arrow, GroupCell, Overlay } from '../timeline/timeline-canvas.ts';
@@ -45,7 +46,7 @@ export function Edit(props: {
       changed(work());
     } catch (error) {
       if (!(error instanceof ScheduleError)) throw error;
-      setProblem(error.message);
+      setProblem(withoutCaller(error.message));
     }
   };
   const judged = useMemo(() => {

@@ -1,5 +1,5 @@
 /** @file Explore: choose a schedule, a shape and costs, and see at once what comes of it. */
-import { percent, renderSvg, scheduleNames, toChromeTrace } from '@pipewright/schedule';
+import { percent, plural, renderSvg, scheduleNames, toChromeTrace } from '@pipewright/schedule';
 import type { JSX } from 'preact';
 import { useMemo, useState } from 'preact/hooks';
 import { mostEdited } from '../model/edit.ts';
@@ -304,7 +304,7 @@ function MainResult(props: {
       {main.messages} messages
       {main.stages === settings.ranks * settings.stagesPerRank
         ? ''
-        : `, ${perRank} stages per rank with the same work per rank`}
+        : `, ${plural(perRank, 'stage')} per rank with the same work per rank`}
       {main.fits ? '' : `; does not fit, ${showMemory(main.missing)} short on rank ${main.missingRank}`}.{' '}
       {main.simulated === null
         ? ''
