@@ -17,7 +17,7 @@ import {
 import { forStages, recut } from './depth.ts';
 import { countActions, type Extent, extentOf, isSearched, mostActions, stagesFor } from './extent.ts';
 import { type Lanes, lanesOf } from './lanes.ts';
-import { type OpenedPlan, planCostsWith, planName, planOrder, planPeaks } from './plan.ts';
+import { hasShapeOf, type OpenedPlan, planCostsWith, planName, planOrder, planPeaks } from './plan.ts';
 import type { CostSettings, Settings } from './settings.ts';
 import { showMemory, showTime } from './units.ts';
 
@@ -114,6 +114,13 @@ function exploreWhole(name: string, settings: Settings, { draw, plan }: ExploreO
       'BAD_OPTION',
       'The order of a plan is in its file, not in the address: open the file in Files',
     );
+  if (given !== null && !hasShapeOf(given, settings)) {
+    const { plan: own } = given;
+    throw new ScheduleError(
+      'BAD_OPTION',
+      `The plan is for ${plural(own.ranks, 'rank')}, ${plural(own.stages, 'stage')} and ${plural(own.microbatches, 'microbatch', 'microbatches')}, and not for this shape`,
+    );
+  }
   const perRank = given === null ? stagesFor(name, settings) : given.schedule.stages / given.schedule.ranks;
   const stages = given?.schedule.stages ?? ranks * perRank;
   const costs: Costs = isLikePlan(plan, given, { ranks, stages })

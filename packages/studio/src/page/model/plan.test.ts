@@ -95,11 +95,27 @@ describe('a plan', () => {
   });
 
   test('that was tried says what a step took, since its simulation is shorter', () => {
-    expect(sayOrigin(opened)).toBe('Costs from plan.json.');
+    const settings = planSettings(opened);
+    expect(sayOrigin(opened, settings)).toBe('Costs from plan.json.');
+    expect(sayOrigin(opened, { ...settings, costs: { ...settings.costs, F: [1] } })).toBe(
+      'Costs from plan.json, except those that were changed.',
+    );
     const tried = { ...plan, predicted: { ...plan.predicted, step: 0.75 } };
-    expect(sayOrigin({ ...opened, plan: tried })).toMatchInlineSnapshot(
+    expect(sayOrigin({ ...opened, plan: tried }, settings)).toMatchInlineSnapshot(
       `"Costs from plan.json. When the plan was tried, a step took 750 ms; its simulation takes 380.7 ms, without what a run adds to every action. Of schedules that are close to each other here, another one may be faster in a run."`,
     );
+  });
+
+  test('is not beside schedules of another shape, which do other work', () => {
+    const settings = planSettings(opened);
+    const why = 'The plan is for 4 ranks, 4 stages and 8 microbatches, and not for this shape';
+    for (const other of [{ ranks: 8 }, { microbatches: 16 }, { stagesPerRank: 2 }]) {
+      const changed = { ...settings, ...other };
+      const all = exploreAll(changed, opened);
+      expect(all.find(({ name }) => name === 'plan')).toMatchObject({ problem: why, fits: false });
+      expect(bestOf(all)?.name).not.toBe('plan');
+      expect(sayOrigin(opened, changed)).toBe('');
+    }
   });
 
   test('whose order was found by search holds a schedule, and is a plan all the same', () => {

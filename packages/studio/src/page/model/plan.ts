@@ -60,8 +60,26 @@ export function planAmong(files: readonly { readonly name: string; readonly text
 /** Share by which a step may differ from its simulation without a word. */
 const notable = 0.01;
 
+/** Whether settings have the shape of a plan: only then it does the same work as the schedules beside it. */
+export function hasShapeOf(
+  { plan }: OpenedPlan,
+  settings: Pick<Settings, 'ranks' | 'stagesPerRank' | 'microbatches'>,
+): boolean {
+  const { ranks, stagesPerRank, microbatches } = settings;
+  return ranks === plan.ranks && microbatches === plan.microbatches && stagesPerRank === stagesPerRankOf(plan);
+}
+
+function stagesPerRankOf({ stages, ranks }: PipelinePlan): number {
+  return Math.max(1, Math.round(stages / ranks));
+}
+
 /** Where costs come from; of a plan that was tried, what its steps took, which is more than can be simulated. */
-export function sayOrigin({ name, plan }: OpenedPlan): string {
+export function sayOrigin(opened: OpenedPlan, settings: Settings): string {
+  const { name, plan } = opened;
+  if (!hasShapeOf(opened, settings)) return '';
+  const own = planSettings(opened).costs;
+  if (costNames.some((cost) => String(settings.costs[cost]) !== String(own[cost])))
+    return `Costs from ${name}, except those that were changed.`;
   const simulated = planSimulation(plan).makespan;
   const { step } = plan.predicted;
   if (Math.abs(step / simulated - 1) <= notable) return `Costs from ${name}.`;
@@ -70,7 +88,7 @@ export function sayOrigin({ name, plan }: OpenedPlan): string {
 
 /** Settings that show a plan: seconds become milliseconds, bytes become GB. */
 export function planSettings({ plan }: OpenedPlan, before: Settings = defaults): Settings {
-  const { costs, machine, ranks, stages, microbatches, dataParallel } = plan;
+  const { costs, machine, ranks, microbatches, dataParallel } = plan;
   const simulated = planCosts(plan);
   const time = (list: Costs['F']): number[] => ((list ?? []) as readonly number[]).map((value) => value * 1e3);
   const bytes = (list: Costs['F']): number[] => ((list ?? []) as readonly number[]).map((value) => value / 1e9);
@@ -80,7 +98,7 @@ export function planSettings({ plan }: OpenedPlan, before: Settings = defaults):
     view: 'explore',
     schedule: planName,
     ranks,
-    stagesPerRank: Math.max(1, Math.round(stages / ranks)),
+    stagesPerRank: stagesPerRankOf(plan),
     microbatches,
     costs: {
       F: time(simulated.F),

@@ -199,10 +199,10 @@ function heightOf(): number {
 /** The first view: what the address says, else what was opened. */
 function startOf(data: StudioData): Settings {
   if (location.hash.length > 1) return parseSettings(location.hash);
-  if (data.events !== null || data.lines !== null) return { ...defaults, view: 'live' };
-  if (data.files.length === 0) return defaults;
   const plan = planAmong(data.files);
-  if (plan !== null) return planSettings(plan);
+  const first = plan === null ? defaults : planSettings(plan);
+  if (data.events !== null || data.lines !== null) return { ...first, view: 'live' };
+  if (plan !== null || data.files.length === 0) return first;
   return { ...defaults, view: scheduleIn(data.files) === null ? 'files' : 'edit' };
 }
 

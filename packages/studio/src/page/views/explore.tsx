@@ -296,7 +296,7 @@ function MainResult(props: {
 }): JSX.Element {
   const { main, settings, plan } = props;
   const perRank = main.stages / (main.schedule?.ranks ?? settings.ranks);
-  const origin = useMemo(() => (plan === null ? '' : ` ${sayOrigin(plan)}`), [plan]);
+  const origin = useMemo(() => (plan === null ? '' : ` ${sayOrigin(plan, settings)}`), [plan, settings]);
   return (
     <p>
       <strong>{main.name}</strong>: step time {main.simulated === null ? '' : 'about '}
