@@ -35,11 +35,13 @@ export async function studio(paths: readonly string[], flags: StudioFlags): Prom
   });
   if (live !== undefined && readLiveLines(live).length === 0)
     console.error(`pipewright: no job has written into ${live} yet; \`pipewright run --live ${live} …\` does`);
-  console.log(`pipewright: the studio is at ${served.url}  (Ctrl-C ends it)`);
-  await new Promise<void>((resolve) => {
+  // Who reads the address may end it at once.
+  const ended = new Promise<void>((resolve) => {
     process.once('SIGINT', () => resolve());
     process.once('SIGTERM', () => resolve());
   });
+  console.log(`pipewright: the studio is at ${served.url}  (Ctrl-C ends it)`);
+  await ended;
   await served.close();
   return 0;
 }
