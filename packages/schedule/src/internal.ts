@@ -24,6 +24,7 @@ export {
 } from './model/packed.ts';
 export { ScheduleBuilder } from './model/schedule-builder.ts';
 export { heldPeaks } from './plan/held-peaks.ts';
+export { machineProblem } from './plan/machine.ts';
 export { checkPlan } from './plan/plan.ts';
 export { parallelOf, pipelineMachine, stateOf, withCollectives } from './plan/plan-parallel.ts';
 export type { CostSource } from './plan/plan-simulation.ts';

@@ -20,7 +20,7 @@ describe.skipIf(chromiumPath === undefined)('edit', () => {
     await page.keyboard.press('Control+Shift+Z');
     await expect.poll(said).toContain('0F0 deleted');
     await page.keyboard.press('Control+z');
-    await page.keyboard.press('ArrowRight');
+    await expect.poll(() => studio.text('.details')).toContain('selected: 0F0 on rank 0, slot 0');
     await page.keyboard.press('Alt+ArrowRight');
     await expect.poll(said).toContain('0F0 moved on rank 0');
     await page.getByLabel('Action to add before the selected one').fill('nonsense');
@@ -54,6 +54,20 @@ describe.skipIf(chromiumPath === undefined)('edit', () => {
     await page.fill('textarea', '0F0,0B0');
     await page.click('.paste button');
     await expect.poll(said).toMatch(/The schedule is valid\..*pasted/);
+    await page.focus('canvas.lanes');
+    await page.keyboard.press('ArrowRight');
+    await page.click('button:text-is("undo")');
+    await page.click('button:text-is("redo")');
+    await expect.poll(() => studio.text('.details')).toContain('selected: 0F0 on rank 0');
+    await page.fill('textarea', ['0F0,0B0', '1F0,1B0', '2F0,2B0', '3F0,3B0'].join('\n'));
+    await page.click('.paste button');
+    await page.focus('canvas.lanes');
+    for (const key of ['ArrowRight', 'ArrowDown', 'ArrowDown', 'ArrowDown']) await page.keyboard.press(key);
+    await expect.poll(() => studio.text('.details')).toContain('selected: 3F0 on rank 3');
+    await page.keyboard.press('Control+z'); // rank 3 is gone, and with it what was selected
+    await expect.poll(() => studio.text('.details')).not.toContain('selected:');
+    await page.keyboard.press('ArrowRight');
+    await expect.poll(() => studio.text('.details')).toContain('selected: 0F0 on rank 0');
     await page.click('button:text-is("undo")');
     await expect.poll(said).toContain('2F0 deleted on rank 2');
     await page.click('button:text-is("undo")');
@@ -66,6 +80,44 @@ describe.skipIf(chromiumPath === undefined)('edit', () => {
     await expect
       .poll(() => page.locator('canvas.lanes').getAttribute('title'))
       .toMatch(/^0F0 on rank 0: 0 to [\d.]+ ms$/);
+  });
+
+  test('every change says the step time, the idle share and the peak at once, and draws the memory', async () => {
+    const { page } = studio;
+    await studio.open('view=edit&ranks=2&microbatches=3');
+    await expect.poll(said).toContain('Step time 12 ms, 25.0% idle, peak 2 GB.');
+    await page.click('summary');
+    await page.fill('textarea', '0F0,0F1,0F2,0B0,0B1,0B2\n1F0,1F1,1F2,1B0,1B1,1B2');
+    await page.click('.paste button');
+    await expect.poll(said).toMatch(/The schedule is valid\. Step time 12 ms, 25\.0% idle, peak 3 GB\./);
+    expect(await page.locator('canvas.memory').count()).toBe(1);
+    // A backward that goes before one whose gradient comes earlier makes the step longer.
+    await page.focus('canvas.lanes');
+    for (let i = 0; i < 6; i++) await page.keyboard.press('ArrowRight');
+    await page.keyboard.press('Alt+ArrowLeft');
+    await expect.poll(said).toContain('Step time 14 ms, 35.7% idle, peak 3 GB. Last change: 0B2 moved on rank 0.');
+  });
+
+  test('undo and redo by keys wherever the focus is, but in fields of text, which have an undo of their own', async () => {
+    const { page } = studio;
+    await studio.open('view=edit&ranks=2&microbatches=3');
+    await page.focus('canvas.lanes');
+    await page.keyboard.press('ArrowRight');
+    await page.click('button:text-is("delete")');
+    await expect.poll(said).toContain('0F0 deleted on rank 0');
+    await page.click('button:text-is("delete")'); // the next one is selected
+    await expect.poll(said).toContain('0F1 deleted on rank 0');
+    await page.keyboard.press('Control+z');
+    await expect.poll(said).toContain('0F0 deleted on rank 0');
+    await page.keyboard.press('Control+z');
+    await expect.poll(said).toContain('The schedule is valid.');
+    await page.keyboard.press('Control+y');
+    await expect.poll(said).toContain('0F0 deleted on rank 0');
+    await page.click('summary');
+    await page.fill('textarea', '0F0,0B0');
+    await page.press('textarea', 'Control+z');
+    await expect.poll(() => page.inputValue('textarea')).toBe('');
+    expect(await said()).toContain('0F0 deleted on rank 0');
   });
 
   test('edits are there when the reader comes back from another view', async () => {
@@ -100,6 +152,10 @@ describe.skipIf(chromiumPath === undefined)('edit', () => {
     await expect.poll(said).toMatch(/broken/);
     expect(await studio.text('.violations')).toMatch(/deadlock/);
     await expect.poll(red).toBeGreaterThan(50);
+    // There are no times, so none are shown.
+    const box = (await page.locator('canvas.lanes').boundingBox())!;
+    await page.mouse.move(box.x + 100, box.y + 35);
+    await expect.poll(() => page.locator('canvas.lanes').getAttribute('title')).toBe('2F0 on rank 0');
   });
 
   test('every control has a name, focus is visible, the page is used without a mouse, dark follows the system', async () => {

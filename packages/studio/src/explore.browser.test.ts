@@ -46,6 +46,38 @@ describe.skipIf(chromiumPath === undefined)('explore', () => {
     await expect.poll(() => page.url()).toContain('activation=');
   });
 
+  test('while a slider is dragged for long, the address keeps up', async () => {
+    const { page } = studio;
+    await studio.open('ranks=2&microbatches=2');
+    await page.evaluate(async () => {
+      const slider = document.querySelector<HTMLInputElement>('input[aria-label="Time of a forward, ms, slider"]')!;
+      for (let i = 0; i < 260; i++) {
+        slider.value = String(1 + 0.01 * (i % 100));
+        slider.dispatchEvent(new Event('input', { bubbles: true }));
+        await new Promise((done) => requestAnimationFrame(done));
+      }
+      slider.value = '3';
+      slider.dispatchEvent(new Event('input', { bubbles: true }));
+    });
+    await expect.poll(() => page.url()).toContain('F=3');
+  });
+
+  test('the address has the selected action and the critical path: another reader sees the same', async () => {
+    const { page } = studio;
+    await studio.open('ranks=4&microbatches=8');
+    await page.click('button:text-is("critical path")');
+    await page.focus('canvas.lanes');
+    for (const key of ['ArrowRight', 'ArrowDown', 'ArrowRight']) await page.keyboard.press(key);
+    await expect.poll(() => studio.text('.details h2')).toBe('1F1');
+    await expect.poll(() => page.url()).toMatch(/path=1&at=1\.\d+$/);
+    await page.reload();
+    await expect.poll(() => studio.text('.details h2')).toBe('1F1');
+    expect(await page.getAttribute('button:text-is("critical path")', 'aria-pressed')).toBe('true');
+    // A place where there is no action is none.
+    await page.evaluate(() => (location.hash = 'ranks=2&microbatches=2&at=7.9'));
+    await expect.poll(() => studio.text('.details h2')).toBe('idle by cause');
+  });
+
   test('messages, critical path, idle time by cause, memory curves', async () => {
     const { page } = studio;
     await studio.open('ranks=4&microbatches=8&comm=0.3');
@@ -126,6 +158,12 @@ describe.skipIf(chromiumPath === undefined)('explore', () => {
     await expect.poll(() => alert.textContent()).toBe('a whole number from 1 to 1024');
     await page.getByLabel('ranks', { exact: true }).fill('3');
     await expect.poll(() => alert.count()).toBe(0);
+  });
+
+  test('one stage, one rank and one microbatch are not several', async () => {
+    await studio.open('ranks=1&microbatches=1&stages=2');
+    await expect.poll(() => studio.text('.diagnosis')).toMatch(/^Fastest for 1 rank and 1 microbatch: /);
+    expect(await studio.text('.diagnosis')).toContain(', 1 stage per rank with the same work per rank');
   });
 
   test('wheel and keys zoom and pan, 0 shows the whole step', async () => {

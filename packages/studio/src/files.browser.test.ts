@@ -1,5 +1,6 @@
 /** @file Files in a real browser: each kind of file opens, steps are scrubbed through, every export is what it says. */
 import { readFileSync } from 'node:fs';
+import { gzipSync } from 'node:zlib';
 import { LiveRunReader } from '@pipewright/schedule';
 import { describe, expect, test } from 'vitest';
 import { BrowserPage, chromiumPath } from '../testing/browser-page.ts';
@@ -84,6 +85,27 @@ describe.skipIf(chromiumPath === undefined)('files', () => {
     await give('order.csv', testdata('csv/torch-2.15-ZBVZeroBubble.csv'));
     await expect.poll(() => studio.text('[aria-live]')).toContain('The schedule is valid.');
     expect(await studio.text('nav button[aria-current]')).toBe('Edit');
+  });
+
+  test('compressed traces are unpacked; what is no text, cut off or too large says so', async () => {
+    const { page } = studio;
+    await studio.open('view=files');
+    const give = (name: string, buffer: Buffer): Promise<void> =>
+      page.setInputFiles('input[type=file]', { name, mimeType: '', buffer });
+    const packed = gzipSync(traces[0]!.text);
+    await give('rank-0.json.gz', packed);
+    await expect.poll(() => studio.text('.diagnosis')).toMatch(/^rank-0\.json: step 0 took/);
+    await give('half.json.gz', packed.subarray(0, packed.length >> 1));
+    await expect.poll(() => studio.text('.problem')).toMatch(/^half\.json\.gz cannot be unpacked: /);
+    await give('model.pt2', Buffer.from('PK\x03\x04\0\0'));
+    await expect.poll(() => studio.text('.problem')).toMatch(/^model\.pt2 is not text; give recordings, plans/);
+    // 600 MB of blanks in half a megabyte.
+    await give('bomb.json.gz', Buffer.concat(Array.from({ length: 60 }, () => gzipSync(Buffer.alloc(1e7, ' ')))));
+    await expect
+      .poll(() => studio.text('.problem'), { timeout: 60_000 })
+      .toMatch(/^bomb\.json\.gz (has .* bytes or more; at most 536,870,912|cannot be unpacked)/);
+    expect(await studio.text('.diagnosis')).toMatch(/^rank-0\.json/); // what was open stays
+    expect(studio.problems).toEqual([]);
   });
 
   test('files are dropped anywhere on the page, in any view, and say that they will be opened', async () => {

@@ -17,6 +17,21 @@ export function isFile(name: string): boolean {
   return name === '-' || /\.(csv|json)$/i.test(name) || name.includes('/');
 }
 
+/** Refuses flags that give no shape, which schedules are built in. */
+export function checkHasShape<T extends SourceFlags>(
+  flags: T,
+  what = '',
+): asserts flags is T & { readonly ranks: number; readonly microbatches: number } {
+  const missing = [
+    ...(flags.ranks === undefined ? [['--ranks', '4']] : []),
+    ...(flags.microbatches === undefined ? [['--microbatches', '8']] : []),
+  ];
+  if (missing.length > 0)
+    throw new UsageError(
+      `${missing.map(([flag]) => flag).join(' and ')} missing${what}; for example ${missing.flat().join(' ')}`,
+    );
+}
+
 /** The schedule of a name or a file. */
 export async function loadSchedule(name: string, flags: SourceFlags, costs?: Costs): Promise<Schedule> {
   if (isFile(name)) {
@@ -26,15 +41,7 @@ export async function loadSchedule(name: string, flags: SourceFlags, costs?: Cos
   }
   const { buildSchedule, findSchedule } = await import('@pipewright/schedule');
   const definition = findSchedule(name);
-  if (flags.ranks === undefined || flags.microbatches === undefined) {
-    const missing = [
-      ...(flags.ranks === undefined ? [['--ranks', '4']] : []),
-      ...(flags.microbatches === undefined ? [['--microbatches', '8']] : []),
-    ];
-    throw new UsageError(
-      `${missing.map(([flag]) => flag).join(' and ')} missing for ${definition.name}; for example ${missing.flat().join(' ')}`,
-    );
-  }
+  checkHasShape(flags, ` for ${definition.name}`);
   const options: BuildScheduleOptions = {
     ranks: flags.ranks,
     microbatches: flags.microbatches,

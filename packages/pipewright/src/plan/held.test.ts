@@ -9,6 +9,8 @@ interface Line {
   readonly again: boolean;
   readonly predicted: readonly number[];
   readonly counted: readonly number[];
+  /** The same in a step before which gradients were given up. */
+  readonly cleared: readonly number[];
 }
 
 test.each([
@@ -29,13 +31,14 @@ test.each([
     const names = scheduleDefinitions.filter(({ hasBackward }) => hasBackward).map(({ name }) => name);
     expect(new Set(found.map(({ name }) => name))).toEqual(new Set(names));
     expect(found.length).toBe(2 * (names.length + 2));
-    for (const { name, residual, again, predicted, counted } of found) {
+    for (const { name, residual, again, predicted, counted, cleared } of found) {
       const title = `${name}${residual ? ', residual' : ''}${again ? ', computed again' : ''}`;
       // Of stages that are computed again on the rank that made their inputs, a little more is predicted than is held.
       if (again && name !== '1F1B')
         for (const [rank, bytes] of counted.entries())
           expect(bytes, title).toBeLessThanOrEqual(predicted[rank] as number);
       else expect(counted, title).toEqual(predicted);
+      expect(cleared, title).toEqual(counted);
     }
     expect(Math.min(...found.flatMap(({ predicted }) => predicted))).toBeGreaterThan(0);
   },

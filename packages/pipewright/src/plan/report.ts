@@ -129,7 +129,17 @@ export function formatPlans(result: PlanResult, help: readonly Sensitivity[] = [
   checkArgument('formatPlans', isResult, ['the argument', result], 'what planPipeline gives');
   const hasMesh = result.plans.some(({ dataParallel }) => dataParallel !== undefined);
   const mesh = (title: string): string[] => (hasMesh ? [title] : []);
-  const head = ['schedule', ...mesh('mesh'), 'stages', 'microbatches', 'step', 'rows/s', 'bubble', 'peak', 'why'];
+  const head = [
+    'schedule',
+    ...mesh('mesh'),
+    'stages',
+    'microbatches x rows',
+    'step',
+    'rows/s',
+    'bubble',
+    'peak',
+    'why',
+  ];
   const rows = result.plans.map(({ schedule, ranks, dataParallel, stages, microbatches, rows, predicted, why }) => [
     schedule,
     ...mesh(

@@ -171,7 +171,7 @@ test('what would help: a faster stage never makes the step longer, and more memo
   expect(found.map(({ gain }) => gain)).toEqual(found.map(({ gain }) => gain).toSorted((a, b) => b - a));
   expect(found.some(({ change }) => /stage \d 10% faster/.test(change))).toBe(true);
   const text = formatPlans(planPipeline(options), found);
-  expect(text).toMatch(/^ {2}schedule +stages +microbatches +step +rows\/s +bubble +peak +why/m);
+  expect(text).toMatch(/^ {2}schedule +stages +microbatches x rows +step +rows\/s +bubble +peak +why/m);
   expect(text).toMatch(/1F1B +4 +16 x 1/);
 });
 
@@ -257,7 +257,7 @@ describe('pipelines beside each other', () => {
     } catch (error) {
       expect(error).toMatchObject({ code: 'MEMORY_LIMIT', details: { rank: 2, missingBytes: missing } });
       expect((error as Error).message).toMatch(
-        /the closest is 1F1B, 4 shards of (optimizer|gradients), 1 stages.*rank 2 lacks 1000 B/,
+        /the closest is 1F1B, 4 shards of (optimizer|gradients), 1 stage,.*rank 2 lacks 1000 B/,
       );
     }
   });
@@ -298,7 +298,7 @@ describe('pipelines beside each other', () => {
     expect(() => planPipeline({ ...base, levels: ['all'] as never })).toThrow(/some of replicate, optimizer/);
     const { refused } = planPipeline({ ...base, batch: 6, replicas: 'all', schedules: ['1F1B'] });
     expect(refused).toContainEqual({
-      what: '4 replicas, microbatches of 1',
+      what: '4 replicas, microbatches of 1 row',
       why: 'a batch of 6 rows is not divided evenly',
     });
   });
@@ -319,7 +319,7 @@ describe('speed and refusals', () => {
     expect(() => planPipeline(undefined as never)).toThrow(/the options is undefined/);
     expect(() => planPipeline({ ...base, machine: { ranks: 0 } })).toThrow(/machine.ranks is 0/);
     expect(() => planPipeline({ ...base, machine: { ranks: 4, memory: [1] } })).toThrow(
-      /one entry for each of the 4 ranks/,
+      /machine\.memory is an array of 1; give .* one for each of the 4 ranks/,
     );
     expect(() => planPipeline({ ...base, tables: [] })).toThrow(/tables is an array of 0/);
     expect(() => planPipeline({ ...base, batch: 15, tables: [{ rows: 2, units: units(18) }] })).toThrow(

@@ -7,12 +7,14 @@ import {
   improveSchedule,
   type PipelinePlan,
   type PlanMachine,
+  plural,
   ScheduleError,
   type ScheduleName,
   type ShardingLevel,
   scheduleDefinitions,
   shardingLevels,
 } from '@pipewright/schedule';
+import { machineProblem } from '@pipewright/schedule/internal';
 import { checkArgument, checkCount, checkOptions, show } from '../base/checks.ts';
 import { PipelineError } from '../base/errors.ts';
 import { formatBytes } from '../pipe/picture.ts';
@@ -111,11 +113,8 @@ export function planPipeline(options: PlanOptions): PlanResult {
   checkCount('planPipeline', 'batch', options.batch);
   const areTables = Array.isArray(tables) && tables.length > 0;
   checkArgument('planPipeline', areTables, ['tables', tables], 'the units at one size of microbatches at least');
-  for (const name of ['memory', 'slowness'] as const) {
-    const list = machine[name];
-    const fits = !Array.isArray(list) || list.length === machine.ranks;
-    checkArgument('planPipeline', fits, [`machine.${name}`, list], `one entry for each of the ${machine.ranks} ranks`);
-  }
+  const problem = machineProblem(machine, machine.ranks);
+  if (problem !== null) throw new PipelineError('BAD_OPTION', `planPipeline: machine.${problem}`);
   const isList = options.replicas === undefined || options.replicas === 'all' || Array.isArray(options.replicas);
   checkArgument('planPipeline', isList, ['replicas', options.replicas], "numbers such as [1, 2], or 'all'");
   for (const each of options.replicas === 'all' ? [] : (options.replicas ?? [])) {
@@ -177,7 +176,7 @@ class PlanSearch {
       tables.flatMap((table) => {
         const microbatches = batch / replicas / table.rows;
         if (!Number.isInteger(microbatches)) {
-          const rows = `microbatches of ${table.rows}`;
+          const rows = `microbatches of ${plural(table.rows, 'row')}`;
           this.note(`${replicas} replicas, ${rows}`, `a batch of ${batch} rows is not divided evenly`);
           return [];
         }
@@ -216,7 +215,7 @@ class PlanSearch {
   private describe({ definition, table, microbatches, ranks, stagesPerRank, parallel }: Setting): string {
     const { replicas, level } = parallel;
     const beside = level === 'replicate' ? `${replicas} replicas, ` : `${replicas} shards of ${level}, `;
-    const shape = `${ranks * stagesPerRank} stages, ${microbatches} microbatches of ${table.rows}`;
+    const shape = `${plural(ranks * stagesPerRank, 'stage')}, ${plural(microbatches, 'microbatch', 'microbatches')} of ${plural(table.rows, 'row')}`;
     return `${definition.name}, ${replicas === 1 ? '' : beside}${shape}`;
   }
 

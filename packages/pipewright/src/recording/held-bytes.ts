@@ -1,10 +1,24 @@
 /**
  * @file What a rank holds for the backwards of microbatches under way, counted: the memory that its forwards take and its
- * backwards give back, with what arrives in messages and without what leaves in them for good.
+ * backwards give back, with what arrives in messages and without what leaves in them for good. Gradients of parameters do not
+ * count, also where backwards make them because the optimizer had given them up.
  */
 import type { Action } from '@pipewright/schedule';
-import { type distributed, keep, liveBytes, type Tensor } from '@pipewright/torch';
+import { type distributed, keep, liveBytes, scope, type Tensor } from '@pipewright/torch';
 import { holdsAlone, originalHolders, type StandIn, standIn } from '@pipewright/torch/internal';
+
+/** A stage of the rank that is counted. */
+export interface CountedStage {
+  readonly stageIndex: number;
+  readonly module: { parameters(): readonly Tensor[] };
+}
+
+/** What is known of the rank that is counted. */
+interface CountedRank {
+  readonly device: string;
+  readonly group: distributed.ProcessGroup | null;
+  readonly stages?: readonly CountedStage[];
+}
 
 /** Counts one step after the other. */
 export class HeldBytes {
@@ -18,22 +32,27 @@ export class HeldBytes {
   private readonly sent: StandIn[] = [];
   /** Whether an entry of the row computes. */
   private readonly computes: Uint8Array;
+  /** The stage whose parameters an entry of the row may give gradients; -1 for others. */
+  private readonly learns: Int32Array;
+  private readonly stages: readonly CountedStage[];
+  /** What is learned in a stage: known since it was asked for first. */
+  private readonly learned = new Map<number, readonly Tensor[]>();
+  /** Parameters that had no gradient when last looked at. */
+  private readonly absent = new Set<Tensor>();
   /** Threads hand tensors over: their memory is the sender's. */
   private readonly arrives: boolean;
 
   /** The count of a rank's row; null where its stages are not on the CPU. */
-  static of(
-    row: readonly (Action | null)[],
-    runtime: { readonly device: string; readonly group: distributed.ProcessGroup | null },
-  ): HeldBytes | null {
-    return runtime.device === 'cpu' ? new HeldBytes(row, runtime.group?.backend !== 'thread') : null;
+  static of(row: readonly (Action | null)[], rank: CountedRank): HeldBytes | null {
+    return rank.device === 'cpu' ? new HeldBytes(row, rank) : null;
   }
 
-  private constructor(row: readonly (Action | null)[], arrives: boolean) {
-    this.arrives = arrives;
-    this.computes = Uint8Array.from(row.flatMap(entriesOf), ({ kind }) =>
-      ['F', 'B', 'I', 'W'].includes(kind) ? 1 : 0,
-    );
+  private constructor(row: readonly (Action | null)[], { group, stages = [] }: CountedRank) {
+    this.arrives = group?.backend !== 'thread';
+    this.stages = stages;
+    const entries = row.flatMap(entriesOf);
+    this.computes = Uint8Array.from(entries, ({ kind }) => (['F', 'B', 'I', 'W'].includes(kind) ? 1 : 0));
+    this.learns = Int32Array.from(entries, ({ kind, stage }) => (['B', 'I', 'W'].includes(kind) ? stage : -1));
   }
 
   beginStep(): void {
@@ -41,6 +60,11 @@ export class HeldBytes {
     this.peak = 0;
     this.under.length = 0;
     for (const { tensor } of this.sent.splice(0)) tensor.dispose();
+    this.absent.clear();
+    scope(() => {
+      for (const { stageIndex } of this.stages)
+        for (const parameter of this.learnedIn(stageIndex)) if (parameter.grad === null) this.absent.add(parameter);
+    });
   }
 
   /** An action begins, perhaps in the middle of another one. */
@@ -63,7 +87,33 @@ export class HeldBytes {
 
   /** Adds what the action under way has taken or given back since it began or went on. */
   private settle(): void {
-    if (this.computes[this.under.at(-1) ?? -1] === 1) this.held += liveBytes() - this.entered;
+    const index = this.under.at(-1) ?? -1;
+    if (this.computes[index] !== 1) return;
+    this.held += liveBytes() - this.entered;
+    if (this.absent.size > 0 && this.learns[index]! >= 0) this.held -= this.newGradients(this.learns[index]!);
+  }
+
+  /** Bytes of the gradients that parameters of a stage have got since they were last looked at. */
+  private newGradients(stage: number): number {
+    return scope(() => {
+      let bytes = 0;
+      for (const parameter of this.learnedIn(stage)) {
+        const grad = this.absent.has(parameter) ? parameter.grad : null;
+        if (grad === null) continue;
+        bytes += grad.nbytes;
+        this.absent.delete(parameter);
+      }
+      return bytes;
+    });
+  }
+
+  private learnedIn(stage: number): readonly Tensor[] {
+    let found = this.learned.get(stage);
+    if (found === undefined) {
+      const all = this.stages.flatMap(({ stageIndex, module }) => (stageIndex === stage ? module.parameters() : []));
+      this.learned.set(stage, (found = all.filter(({ requiresGrad }) => requiresGrad)));
+    }
+    return found;
   }
 
   /** The action under way has received so many bytes, in memory that another thread has taken. */

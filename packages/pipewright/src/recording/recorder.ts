@@ -21,7 +21,7 @@ import type { Waited } from '../base/waited.ts';
 import { BusyTimes } from './busy-times.ts';
 import { clockOrigin, settleClocks } from './clock.ts';
 import { GpuClock } from './gpu-clock.ts';
-import { HeldBytes } from './held-bytes.ts';
+import { type CountedStage, HeldBytes } from './held-bytes.ts';
 import { LIVE_FOLDER, LiveFeed, type StepDetails } from './live-feed.ts';
 import { COLUMNS, Column, gatherParts, processName, type RankPart, recordingOf, thisMachine } from './parts.ts';
 import { StepProgress } from './step-progress.ts';
@@ -42,6 +42,8 @@ export interface RecordedRuntime {
   readonly device: string;
   /** Number of entries: actions, and parts of overlapped ones. */
   readonly actions: number;
+  /** The stages of this rank, whose gradients are no activations; left out: none are told from these. */
+  readonly stages?: readonly CountedStage[];
   /** Whether there are replicas or shards beside the pipeline. */
   readonly isParallel?: boolean;
   /** Whether others follow this rank while it runs: of several replicas, the first. Default true. */

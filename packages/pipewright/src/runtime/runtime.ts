@@ -304,7 +304,7 @@ export class PipelineRuntime<
     try {
       const ties = new Ties({ rank, stages, descriptions, schedule, transport });
       parallel?.prepare(ties.parameters());
-      this.recorder?.attach({ schedule, group, device, actions, ...placeOf(parallel) });
+      this.recorder?.attach({ schedule, group, device, actions, stages, ...placeOf(parallel) });
       this.ties = ties;
     } catch (error) {
       if (group !== null) this.giveUp(error); // its other ranks may have begun the step

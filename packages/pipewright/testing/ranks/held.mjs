@@ -56,12 +56,16 @@ export function main({ rows, width }) {
         const recorder = new Recorder();
         const stages = schedule.stagesOf(group.rank).map((stage) => pipe.buildStage(stage));
         const runtime = new PipelineRuntime(stages, schedule, { lossFn, record: recorder });
-        for (let step = 0; step < 2; step++) scope(() => runtime.step(x, { target, returnOutputs: false }));
+        for (let step = 0; step < 3; step++) {
+          // Gradients are there in the second step; in the others backwards make them, as after zeroGrad().
+          if (step === 2) for (const parameter of model.parameters()) parameter.grad = null;
+          scope(() => runtime.step(x, { target, returnOutputs: false }));
+        }
         const recording = recorder.gather();
         if (recording !== null && !memory.includes(null)) {
           const predicted = heldPeaks(runtime.schedule, /** @type {never} */ (memory));
-          const counted = recording.steps.at(-1)?.ranks.map(({ heldBytes }) => heldBytes);
-          console.log(JSON.stringify({ name, residual, again, predicted, counted }));
+          const counted = recording.steps.map(({ ranks }) => ranks.map(({ heldBytes }) => heldBytes));
+          console.log(JSON.stringify({ name, residual, again, predicted, counted: counted[1], cleared: counted[2] }));
         }
         runtime.dispose();
         for (const parameter of model.parameters()) parameter.grad = null;

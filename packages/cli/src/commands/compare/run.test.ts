@@ -93,6 +93,13 @@ describe('compare', () => {
     expect(cli('compare 1F1B -p 40 -m 40 --all-ranks').out.match(/^\d+ /gm)).toHaveLength(41);
   });
 
+  test('asks for the shape, without naming a schedule that nobody named', () => {
+    const err = 'pipewright: --ranks and --microbatches missing; for example --ranks 4 --microbatches 8\n';
+    expect(cli('compare')).toEqual({ code: 2, out: '', err });
+    expect(cli('compare -p 4').err).toContain('--microbatches missing; for example');
+    expect(cli('compare 1F1B -p 4').err).toContain('--microbatches missing for 1F1B');
+  });
+
   test('refuses costs per stage and odd numbers of stages', () => {
     expect(cli('compare 1F1B -p 4 -m 8 --F 1,1,1,1')).toMatchObject({
       code: 2,

@@ -5,7 +5,7 @@ import { inFlagWords } from '../../shared/flag-words.ts';
 import type { CostFlags } from '../../shared/flags.ts';
 import { writeResult } from '../../shared/output.ts';
 import type { OutputFlags } from '../../shared/render.ts';
-import { isFile, loadSchedule, type SourceFlags } from '../../shared/source.ts';
+import { checkHasShape, isFile, loadSchedule, type SourceFlags } from '../../shared/source.ts';
 import { type Colors, colors, formatTable, lineWidth, type TableCell, wrapWords } from '../../shared/term.ts';
 import { UsageError } from '../../shared/usage-error.ts';
 
@@ -33,6 +33,7 @@ const mostRanksShown = 16;
 
 /** Runs the command; returns the exit code. */
 export async function compare(names: readonly string[], flags: CompareFlags): Promise<number> {
+  if (names.length === 0) checkHasShape(flags);
   const wanted = names.length > 0 ? names : await namesForShape(flags);
   const files = await readFiles(wanted, flags);
   const first = files.values().next().value;

@@ -1,6 +1,6 @@
 /** @file Registers `pipewright plan`. */
 import { type Command, InvalidArgumentError } from 'commander';
-import { addColorFlags, addSizeFlag, count } from '../../shared/flags.ts';
+import { addColorFlags, addSizeFlag, bytesOf, count } from '../../shared/flags.ts';
 import type { PlanFlags } from './run.ts';
 
 /** Adds the command to the program. */
@@ -16,7 +16,7 @@ export function registerPlanCommand(program: Command): void {
     .option('--memory <bytes>', 'memory of each rank, such as 20GB or one per rank: 20GB,20GB,8GB', amounts)
     .option(
       '--machine <file>',
-      'the machine as JSON: { "memory": [8e9, 4e9], "slowness": [1, 1.5], "bandwidth": 1e10, "latency": 1e-5 }',
+      'the machine as JSON: { "memory": ["8GB", "4GB"], "slowness": [1, 1.5], "bandwidth": 1e10, "latency": 1e-5 }',
     )
     .option('--schedules <name...>', 'schedules to try (default: all)')
     .option(
@@ -29,7 +29,7 @@ export function registerPlanCommand(program: Command): void {
       'what they may divide: replicate (nothing), optimizer, gradients, parameters (default: all)',
     )
     .option('--no-recompute', 'disable recomputation (activation checkpointing)')
-    .option('--state-factor <n>', 'total training state as a multiple of the parameter bytes (default 4, Adam)', Number)
+    .option('--state-factor <n>', 'total training state as a multiple of the parameter bytes (default 4, Adam)', factor)
     .option('--cores <n>', 'cores of each rank while measuring (default: a fair share)', count)
     .option('--rounds <n>', 'number of measurement rounds (default 7)', count)
     .option('--inputs <file>', 'an example batch of a .pt2 model, as safetensors, in the order of its inputs')
@@ -64,27 +64,24 @@ function counts(text: string, earlier: readonly number[] = []): number[] {
   return [...earlier, ...text.split(',').map(count)];
 }
 
+/** A multiple of the parameters. */
+function factor(text: string): number {
+  const value = Number(text);
+  if (text.trim() === '' || !Number.isFinite(value) || value < 0)
+    throw new InvalidArgumentError('It must be a number of at least 0.');
+  return value;
+}
+
 /** Numbers of pipelines, or `all`. */
 function degrees(text: string, earlier: readonly number[] | 'all' = []): number[] | 'all' {
   return text === 'all' || earlier === 'all' ? 'all' : counts(text, earlier);
 }
 
-const units: Readonly<Record<string, number>> = {
-  '': 1,
-  KB: 1e3,
-  MB: 1e6,
-  GB: 1e9,
-  KIB: 2 ** 10,
-  MIB: 2 ** 20,
-  GIB: 2 ** 30,
-};
-
 /** `20GB`, or several with commas. */
 function amounts(text: string): number | number[] {
   const values = text.split(',').map((piece) => {
-    const [, digits, unit] = /^\s*([\d.]+(?:e\d+)?)\s*([KMG]i?B)?\s*$/i.exec(piece) ?? [];
-    const value = Number(digits) * (units[(unit ?? '').toUpperCase()] ?? Number.NaN);
-    if (!(value > 0))
+    const value = bytesOf(piece);
+    if (value === null)
       throw new InvalidArgumentError('Write bytes, such as 8e9, 20GB or 16GiB, or one per rank with commas.');
     return value;
   });

@@ -35,6 +35,10 @@ export async function openModel(source: ModelSource): Promise<OpenedModel> {
 }
 
 async function openModule({ file }: ModelSource): Promise<OpenedModel> {
+  if (!/\.[cm]?[jt]s$/i.test(file))
+    throw new UsageError(
+      `${existsSync(file) ? `${file} is no model` : `there is no file ${file}`}: give a .pt2 file, or a JavaScript or TypeScript module`,
+    );
   const { nn, manualSeed } = await import('@pipewright/torch');
   const { traceModule } = await import('pipewright');
   const { allowTypeScript } = await import('pipewright/launch');

@@ -66,6 +66,14 @@ export function main() {
   );
 });
 
+let files = 0;
+/** A file with the description of a machine. */
+function machineFile(text: string): string {
+  const file = join(folder, `machine-${files++}.json`);
+  writeFileSync(file, text);
+  return file;
+}
+
 const planOf = (file: string): PipelinePlan => readPlan(readFileSync(join(folder, file), 'utf8'));
 
 test('a model is planned, run as planned, compared with the prediction, and refitted', () => {
@@ -74,8 +82,10 @@ test('a model is planned, run as planned, compared with the prediction, and refi
   );
   expect(made.err).toBe('');
   expect(made.code).toBe(0);
-  expect(made.out).toMatch(/\d+ units on 2 ranks, batches of 16 rows/);
-  expect(made.out).toMatch(/schedule +stages +microbatches +step +rows\/s +bubble +peak +why/);
+  expect(made.out).toMatch(
+    /\d+ units on 2 ranks, batches of 16 rows; \d+ pipelines simulated, (\d+ of them run|the stages of \d+ measured)\n/,
+  );
+  expect(made.out).toMatch(/schedule +stages +microbatches x rows +step +rows\/s +bubble +peak +why/);
   expect(made.out).toMatch(
     /what would help most:\n +(stage \d 10% faster|1 GiB more on rank \d): step \d+\.\d% shorter/,
   );
@@ -83,6 +93,13 @@ test('a model is planned, run as planned, compared with the prediction, and refi
   expect(made.out).not.toMatch(/ 0\.0% (ahead|longer)/);
   const makespan = /Timeline in milliseconds, memory in bytes\n.*\nmakespan ([\d.]+);/.exec(made.out)?.[1];
   const plan = planOf('plan.json');
+  // Where plans were run, their steps took longer than actions alone, and that is said.
+  const drawn = /without what a run adds to each:\n([\d.]+) ms of ([\d.]+) ms\.\n/.exec(made.out);
+  expect(drawn === null).toBe(!/of them run/.test(made.out));
+  if (drawn !== null) {
+    expect(Number(drawn[1]) / Number(makespan)).toBeCloseTo(1, 1);
+    expect(Number(drawn[2]) / (1000 * plan.predicted.step)).toBeCloseTo(1, 1);
+  }
   expect(Number(makespan) / (1000 * planSimulation(plan).makespan)).toBeCloseTo(1, 1);
   expect(plan).toMatchObject({ ranks: 2 }); // one pipeline, which the program can run
   expect(plan.dataParallel).toBeUndefined();
@@ -124,7 +141,7 @@ test('a machine that one does not have: unequal ranks from a file; a limit that 
   const machine = join(folder, 'machine.json');
   writeFileSync(
     machine,
-    JSON.stringify({ memory: [1e9, 1e9, 1e9], slowness: [1, 1, 10_000], bandwidth: 1e9, latency: 1e-5 }),
+    JSON.stringify({ memory: ['1GB', 1e9, '1000 MB'], slowness: [1, 1, 10_000], bandwidth: 1e9, latency: 1e-5 }),
   );
   const flags = `--ranks 3 --dp 1 --batch 8 --rows 2 --rounds 1 --no-cache --fast --schedules 1F1B --out ${join(folder, 'three.json')}`;
   const made = cli(`plan ${model} ${flags} --machine ${machine}`);
@@ -132,7 +149,7 @@ test('a machine that one does not have: unequal ranks from a file; a limit that 
   const { units, machine: planned } = planOf('three.json');
   // However unevenly a busy machine measured the layers, the slowest rank gets the least: one of them.
   expect(units[2]?.length).toBe(1);
-  expect(planned.slowness).toEqual([1, 1, 10_000]);
+  expect(planned).toMatchObject({ slowness: [1, 1, 10_000], memory: [1e9, 1e9, 1e9] });
   const small = cli(`plan ${model} ${flags} --memory 2KB`);
   expect(small.code).toBe(1);
   expect(small.err).toMatch(/no plan fits; the closest is 1F1B, 3 stages.*rank \d lacks [\d.]+ \w?i?B/);
@@ -206,6 +223,9 @@ test('a model in TypeScript is planned, and an import that is missing is named',
 test('measurements of the same model on the same machine are kept', () => {
   const flags = `--ranks 2 --batch 4 --rows 2 --rounds 2 --fast --out ${join(folder, 'kept.json')}`;
   const exported = fileURLToPath(new URL('../../../../../testdata/models/mlp_dyn.pt2', import.meta.url));
+  const alone = cli(`plan ${exported.replace('_dyn', '')} --ranks 2 --batch 8 --rounds 1 --no-cache --fast --out -`);
+  expect(readPlan(alone.out)).toMatchObject({ ranks: 2, microbatches: 1 }); // the plan alone, what is said beside it
+  expect(alone.err).toMatch(/The model takes exactly 8 rows, so the batch is one microbatch.*or raise --batch/);
   const first = cli(`plan ${exported} ${flags}`);
   expect(first.err).toBe('');
   expect(readdirSync(join(cache, 'pipewright', 'plans')).length).toBe(1);
@@ -220,7 +240,18 @@ test.each([
   [`plan ${model} --ranks 2 --batch 4 --shards all`, /--shards all is not one of replicate, optimizer/],
   [`plan ${model} --ranks 2 --batch 4 --memory much`, /Write bytes, such as 8e9, 20GB/],
   [`plan ${model} --ranks 2 --batch 4 --machine ${model}`, /is not JSON/],
-  [`run --plan ${model} ${train}`, /readPlan: not JSON/],
+  [
+    `plan ${model} --ranks 2 --batch 4 --machine ${machineFile('{"memory":[8e9]}')}`,
+    /memory is an array of 1; give .*2 ranks/,
+  ],
+  [`plan ${model} --ranks 2 --batch 4 --machine ${machineFile('{"memory":"8 apples"}')}`, /memory is '8 apples'; give/],
+  [`plan ${model} --ranks 2 --batch 4 --machine ${machineFile('{"slowness":2}')}`, /slowness is 2; give a list of/],
+  [`plan ${model} --ranks 2 --batch 4 --machine ${machineFile('{"memry":2}')}`, /'memry' is not one of memory/],
+  [`plan ${model} --ranks 2 --batch 4 --memory 8GB,8GB,8GB`, /--memory has 3 values for 2 ranks/],
+  [`plan ${model} --ranks 2 --batch 4 --state-factor much`, /It must be a number of at least 0/],
+  [`plan ${model} --ranks 2 --batch 4 --schedules 1F1C`, /there is no schedule '1F1C'; did you mean '1F1B'/],
+  [`plan ${folder} --ranks 2 --batch 4`, /is no model: give a \.pt2 file, or a JavaScript or TypeScript module/],
+  [`run --plan ${model} ${train}`, /model\.mjs is no plan: not JSON .*give what pipewright plan wrote/],
   [`run --refit x.json ${train}`, /--refit is for runs with a plan/],
 ])('%s is refused', (command, message) => {
   const { code, err } = cli(command);

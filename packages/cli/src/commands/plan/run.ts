@@ -2,13 +2,13 @@
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { availableParallelism, tmpdir } from 'node:os';
 import { join } from 'node:path';
-import type { PipelinePlan, PlanMachine, ScheduleName, ShardingLevel } from '@pipewright/schedule';
+import type { PipelinePlan, ScheduleName, ShardingLevel } from '@pipewright/schedule';
 import type { GraphProgram, PlanOptions, PlanResult } from 'pipewright';
 import { checkOutput, writeResult } from '../../shared/output.ts';
-import { readText } from '../../shared/source.ts';
 import { colors } from '../../shared/term.ts';
 import { UsageError } from '../../shared/usage-error.ts';
 import { cacheName, readCache, writeCache } from './cache.ts';
+import { machineOf } from './machine.ts';
 import type { Measured, MeasureTask } from './measure-rank.ts';
 import { type ModelSource, openModel } from './model.ts';
 
@@ -45,6 +45,9 @@ const settled = { usual: 16, outOf: 200, many: 3, manyRanks: 8 };
 /** Sizes of microbatches that are measured, at most, where none are named. */
 const mostSizes = 4;
 
+/** Share by which the step of a plan that was run differs from its simulation. */
+const leastTried = 1e-6;
+
 /** Percent below which steps are called equal: 0.0 is what would be printed. */
 const leastShown = 0.05;
 
@@ -55,8 +58,10 @@ export async function plan(file: string, flags: PlanFlags): Promise<number> {
   await checkOutput(out);
   const source: ModelSource = { file, model: flags.model, sizes: flags.size ?? {}, inputs: flags.inputs };
   const { planPipeline, sensitivities, formatPlans } = await import('pipewright');
-  const { findSchedule, planSimulation, renderSvg, renderTimeline } = await import('@pipewright/schedule');
-  const given = machineOf(flags);
+  const { findSchedule, planSimulation, quantity, renderSvg, renderTimeline } = await import('@pipewright/schedule');
+  const schedules = flags.schedules?.map((name) => findSchedule(name).name as ScheduleName);
+  const given = await machineOf(flags);
+  const [replicas, levels] = [degreesOf(flags), levelsOf(flags)];
   const model = await openModel(source);
   const rows = rowsOf(flags, model.fixedRows);
   const meter = new Meter(source, flags, model.program(rows[0]!));
@@ -66,9 +71,9 @@ export async function plan(file: string, flags: PlanFlags): Promise<number> {
     machine,
     tables,
     batch: flags.batch,
-    schedules: flags.schedules?.map((name) => findSchedule(name).name as ScheduleName),
-    replicas: degreesOf(flags),
-    levels: levelsOf(flags),
+    schedules,
+    replicas,
+    levels,
     stateFactor: flags.stateFactor,
     mayRecompute: flags.recompute,
     most: Math.max(
@@ -83,25 +88,47 @@ export async function plan(file: string, flags: PlanFlags): Promise<number> {
   const shown = { ...result, plans: plans.slice(0, flags.top ?? 5) };
   const paint = colors(flags.color);
   const units = tables[0]?.units.length ?? 0;
+  const simulation = planSimulation(best);
+  const tried = plans.some((each) => Math.abs(each.predicted.step / planSimulation(each).makespan - 1) > leastTried);
+  const examined =
+    flags.fast === true ? '' : tried ? `, ${plans.length} of them run` : `, the stages of ${plans.length} measured`;
   const text = [
-    `${paint.bold(file)}: ${units} units on ${flags.ranks} ranks, batches of ${flags.batch} rows; ${result.simulated} pipelines simulated`,
+    `${paint.bold(file)}: ${units} units on ${flags.ranks} ranks, batches of ${flags.batch} rows; ${result.simulated} pipelines simulated${examined}`,
     '',
     formatPlans(shown, sensitivities(options, best)),
+    ...singleOf(best, model.fixedRows),
     '',
     ...best.units.map(
       (names, stage) =>
         `  stage ${stage} on rank ${best.stageToRank[stage]}: ${namesOf(names)}${best.recompute[stage] === true ? ', computed again' : ''}`,
     ),
     '',
+    ...(tried
+      ? [
+          'Steps are as long as in those runs. The timeline is simulated from the times of actions alone, without what a run adds to each:',
+          `${quantity(1000 * simulation.makespan)} ms of ${quantity(1000 * best.predicted.step)} ms.`,
+          '',
+        ]
+      : []),
     'Timeline in milliseconds, memory in bytes',
     renderTimeline(planSimulation(inMilliseconds(best)), { color: flags.color === true }),
     ...(isOpen ? besideOf(severalPipelines(planPipeline, options), result) : []),
   ].join('\n');
-  process.stdout.write(`${text}\n`);
+  const print = out === '-' ? process.stderr : process.stdout; // a plan on standard output stands there alone
+  print.write(`${text}\n`);
   await writeResult(`${JSON.stringify(best, null, 2)}\n`, out);
-  if (flags.picture !== undefined) await writeResult(renderSvg(planSimulation(best)), flags.picture);
+  if (flags.picture !== undefined) await writeResult(renderSvg(simulation), flags.picture);
   if (out !== '-') process.stdout.write(`The best plan is in ${out}; pipewright run --plan ${out} runs it.\n`);
   return 0;
+}
+
+/** A line where a model that was exported for a number of rows leaves one microbatch: ranks then take turns. */
+function singleOf({ ranks, microbatches }: PipelinePlan, fixedRows: number | null): string[] {
+  if (fixedRows === null || microbatches > 1 || ranks === 1) return [];
+  return [
+    '',
+    `  The model takes exactly ${fixedRows} rows, so the batch is one microbatch and the ranks take turns: export it with a dynamic batch size, or raise --batch`,
+  ];
 }
 
 /** A plan whose times are milliseconds instead of seconds: for pictures. */
@@ -152,31 +179,6 @@ async function settleBest(result: PlanResult, meter: Meter): Promise<PipelinePla
 
 function namesOf(names: readonly string[]): string {
   return names.length <= 3 ? names.join(', ') : `${names[0]} to ${names.at(-1)} (${names.length} units)`;
-}
-
-/** The machine of the flags and of its file. */
-function machineOf(flags: PlanFlags): PlanMachine {
-  const known = ['memory', 'slowness', 'bandwidth', 'latency', 'links'];
-  let file: Record<string, unknown> = {};
-  if (flags.machine !== undefined) {
-    try {
-      file = JSON.parse(readText(flags.machine)) as Record<string, unknown>;
-    } catch (error) {
-      if (error instanceof UsageError) throw error;
-      throw new UsageError(`--machine ${flags.machine} is not JSON (${(error as Error).message})`);
-    }
-    if (typeof file !== 'object' || file === null || Array.isArray(file))
-      throw new UsageError(`--machine ${flags.machine} holds no object`);
-    const unknown = Object.keys(file).find((name) => name !== 'ranks' && !known.includes(name));
-    if (unknown !== undefined)
-      throw new UsageError(`--machine ${flags.machine}: '${unknown}' is not one of ${known.join(', ')}`);
-    if (file['ranks'] !== undefined && file['ranks'] !== flags.ranks)
-      throw new UsageError(
-        `--machine ${flags.machine} has ${String(file['ranks'])} ranks, --ranks says ${flags.ranks}`,
-      );
-  }
-  const { ranks: _, ...machine } = file;
-  return { ...(machine as PlanMachine), ...(flags.memory === undefined ? {} : { memory: flags.memory }) };
 }
 
 /** How many pipelines stand beside each other: one where nothing is said, because every program can run that. */

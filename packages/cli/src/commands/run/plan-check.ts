@@ -36,12 +36,22 @@ export function openPlan(flags: PlanRunFlags): PipelinePlan | null {
     if (flags.refit !== undefined) throw new UsageError('--refit is for runs with a plan; give --plan plan.json too');
     return null;
   }
-  const plan = readPlan(readText(flags.plan));
+  const plan = planIn(flags.plan);
   const ranks = ranksOf(plan);
   if (flags.ranks !== undefined && flags.ranks !== ranks)
     throw new UsageError(`--ranks is ${flags.ranks}, but ${flags.plan} is for ${ranks} ranks; leave --ranks out`);
   process.env['PIPEWRIGHT_PLAN'] = resolve(flags.plan);
   return plan;
+}
+
+/** The plan in a file; what is wrong with it is said of the file. */
+function planIn(file: string): PipelinePlan {
+  const text = readText(file);
+  try {
+    return readPlan(text);
+  } catch (error) {
+    throw new UsageError(`${file} is no plan: ${(error as Error).message.replace(/^readPlan: /, '')}`);
+  }
 }
 
 /** All ranks of a plan: those of every pipeline. */

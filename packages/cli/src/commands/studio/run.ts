@@ -1,6 +1,7 @@
 /** @file `pipewright studio`: serves the page until Ctrl-C, or writes it into a file. */
 import { existsSync, readFileSync, statSync } from 'node:fs';
 import { basename, join } from 'node:path';
+import { gunzipSync } from 'node:zlib';
 import { checkOutput, writeResult } from '../../shared/output.ts';
 import { readText } from '../../shared/source.ts';
 import { describeFileError, UsageError } from '../../shared/usage-error.ts';
@@ -32,11 +33,15 @@ export async function studio(paths: readonly string[], flags: StudioFlags): Prom
   }).catch((error: unknown) => {
     throw new UsageError(`cannot serve: ${describeFileError(error)}; choose another --port or --host`);
   });
-  console.log(`pipewright: the studio is at ${served.url}  (Ctrl-C ends it)`);
-  await new Promise<void>((resolve) => {
+  if (live !== undefined && readLiveLines(live).length === 0)
+    console.error(`pipewright: no job has written into ${live} yet; \`pipewright run --live ${live} …\` does`);
+  // Who reads the address may end it at once.
+  const ended = new Promise<void>((resolve) => {
     process.once('SIGINT', () => resolve());
     process.once('SIGTERM', () => resolve());
   });
+  console.log(`pipewright: the studio is at ${served.url}  (Ctrl-C ends it)`);
+  await ended;
   await served.close();
   return 0;
 }
@@ -51,10 +56,23 @@ function open(paths: readonly string[]): { files: { name: string; text: string }
     return { files, live: folder };
   }
   const files = paths.map((path) => {
-    const text = readText(path);
+    const text = textIn(path);
     if (text.includes('\0'))
       throw new UsageError(`${path} is not text; give schedules, plans, recordings or traces as CSV or JSON`);
-    return { name: basename(path), text };
+    return { name: basename(path).replace(/\.gz$/i, ''), text };
   });
   return { files, live: undefined };
+}
+
+/** Largest file that is unpacked, in bytes. */
+const mostUnpacked = 512 * 1024 * 1024;
+
+/** The text of a file; a compressed one is unpacked, as the page does it. */
+function textIn(path: string): string {
+  if (!/\.gz$/i.test(path)) return readText(path);
+  try {
+    return gunzipSync(readFileSync(path), { maxOutputLength: mostUnpacked }).toString('utf8');
+  } catch (error) {
+    throw new UsageError(`cannot unpack ${path}: ${describeFileError(error)}`);
+  }
 }

@@ -120,7 +120,9 @@ export function sayOne(view: RecordedView, place: CellPlace): string | null {
   if (found === undefined) return `${name}: ${now}.`;
   const shift = found.recorded[0] - found.planned[0];
   const length = found.longer < 0 ? `${percent(-found.longer)} shorter` : `${percent(found.longer)} longer`;
-  return `${name}: planned ${span(...found.planned)}, recorded ${now}: starts ${Math.abs(shift).toFixed(2)} ms ${shift < 0 ? 'earlier' : 'later'}, takes ${length}.`;
+  const apart = Math.abs(shift).toFixed(2);
+  const starts = apart === '0.00' ? 'on time' : `${apart} ms ${shift < 0 ? 'earlier' : 'later'}`;
+  return `${name}: planned ${span(...found.planned)}, recorded ${now}: starts ${starts}, takes ${length}.`;
 }
 
 function span(start: number, end: number): string {

@@ -1,9 +1,9 @@
 /** @file Editing: changes, what the rules say of them, undo. */
 
 import { fc, test } from '@fast-check/vitest';
-import { buildSchedule, Schedule } from '@pipewright/schedule';
+import { buildSchedule, parseCsv, Schedule } from '@pipewright/schedule';
 import { describe, expect } from 'vitest';
-import { deskFor, Editor, judge, putOnDesk, readSchedule } from './edit.ts';
+import { deskFor, Editor, judge, putOnDesk, readSchedule, sayViolations } from './edit.ts';
 import { defaults } from './settings.ts';
 
 const start = buildSchedule('1F1B', { ranks: 2, microbatches: 3 });
@@ -92,6 +92,15 @@ describe('editor', () => {
     }
     while (editor.undo());
     expect(editor.schedule.equals(start)).toBe(true);
+  });
+
+  test('how many rules are broken is counted up to the most that is listed', () => {
+    const broken = (count: number): string =>
+      sayViolations(judge(parseCsv(`0F0,0B0,${Array.from({ length: count }, () => '0F0').join()}`), {}));
+    expect(broken(0)).toBe('The schedule is valid.');
+    expect(broken(1)).toBe('1 rule is broken.');
+    expect(broken(50)).toBe('50 rules are broken.');
+    expect(broken(51)).toBe('More than 50 rules are broken; the first 50 are listed.');
   });
 
   test('text is read as CSV or JSON', () => {

@@ -45,9 +45,20 @@ function opened(schedule: Schedule, what: string): State {
 /** Largest schedule that is edited, in cells: every change is checked and simulated at once. */
 export const mostEdited = 500_000;
 
-/** What the rules and the simulator say of a schedule. */
+/** The most violations that are listed. */
+export const mostListed = 50;
+
+/** How many rules are broken, in words. */
+export function sayViolations({ violations }: Judged): string {
+  if (violations.length === 0) return 'The schedule is valid.';
+  if (violations.length > mostListed)
+    return `More than ${mostListed} rules are broken; the first ${mostListed} are listed.`;
+  return violations.length === 1 ? '1 rule is broken.' : `${violations.length} rules are broken.`;
+}
+
+/** What the rules and the simulator say of a schedule: one violation more than is listed tells that there are more. */
 export function judge(schedule: Schedule, costs: Costs): Judged {
-  const violations = validate(schedule, { limit: 50 });
+  const violations = validate(schedule, { limit: mostListed + 1 });
   try {
     return { schedule, violations, simulation: simulate(schedule, costs), problem: null };
   } catch (error) {

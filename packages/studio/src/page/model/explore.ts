@@ -17,7 +17,7 @@ import {
 import { forStages, recut } from './depth.ts';
 import { countActions, type Extent, extentOf, isSearched, mostActions, stagesFor } from './extent.ts';
 import { type Lanes, lanesOf } from './lanes.ts';
-import { type OpenedPlan, planCostsWith, planName, planOrder, planPeaks } from './plan.ts';
+import { hasShapeOf, type OpenedPlan, planCostsWith, planName, planOrder, planPeaks } from './plan.ts';
 import type { CostSettings, Settings } from './settings.ts';
 import { showMemory, showTime } from './units.ts';
 
@@ -114,6 +114,13 @@ function exploreWhole(name: string, settings: Settings, { draw, plan }: ExploreO
       'BAD_OPTION',
       'The order of a plan is in its file, not in the address: open the file in Files',
     );
+  if (given !== null && !hasShapeOf(given, settings)) {
+    const { plan: own } = given;
+    throw new ScheduleError(
+      'BAD_OPTION',
+      `The plan is for ${plural(own.ranks, 'rank')}, ${plural(own.stages, 'stage')} and ${plural(own.microbatches, 'microbatch', 'microbatches')}, and not for this shape`,
+    );
+  }
   const perRank = given === null ? stagesFor(name, settings) : given.schedule.stages / given.schedule.ranks;
   const stages = given?.schedule.stages ?? ranks * perRank;
   const costs: Costs = isLikePlan(plan, given, { ranks, stages })
@@ -260,7 +267,7 @@ export function bestOf(all: readonly Explored[]): Explored | null {
 export function recommend(all: readonly Explored[], settings: Settings, missing = 0): string {
   const built = all.filter(({ problem }) => problem === null);
   const within = isLimited(settings) ? ` with ${limitText(settings.limit)}` : '';
-  const shape = `${settings.ranks} ranks${within} and ${settings.microbatches} microbatches`;
+  const shape = `${plural(settings.ranks, 'rank')}${within} and ${plural(settings.microbatches, 'microbatch', 'microbatches')}`;
   const least = built.reduce<Explored | null>(
     (best, one) => (best === null || one.missing < best.missing ? one : best),
     null,
@@ -277,7 +284,7 @@ export function recommend(all: readonly Explored[], settings: Settings, missing 
   if (best === null)
     return `No schedule fits ${shape}${soFar}: ${least.name} comes closest, ${showMemory(least.missing)} short on rank ${least.missingRank}.`;
   const others = built.length - built.filter(({ fits }) => fits).length;
-  const rest = others === 0 ? '' : ` ${others} of ${built.length} schedules do not fit.`;
+  const rest = others === 0 ? '' : ` ${others} of ${built.length} schedules ${others === 1 ? 'does' : 'do'} not fit.`;
   return `Fastest for ${shape}${soFar}: ${best.name}, ${best.simulated === null ? '' : 'about '}${showTime(best.makespan)} with ${percent(best.bubble)} idle and a peak of ${showMemory(best.peak)} on rank ${best.peakRank}.${rest}`;
 }
 

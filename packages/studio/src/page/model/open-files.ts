@@ -56,7 +56,7 @@ function planOrSchedule({ name, text }: GivenFile): Found | null {
   } catch (error) {
     return { opened: { run: null, at: 0, problem: textOf(error) } };
   }
-  if (/\.json$/i.test(name) && !text.slice(0, 2000).includes('pipewright-schedule')) return null;
+  if (/\.json$/i.test(name) && !saysSchedule(text)) return null;
   try {
     return { schedule: readSchedule(text) };
   } catch {
@@ -68,7 +68,7 @@ function planOrSchedule({ name, text }: GivenFile): Found | null {
 function otherProblem({ name, text }: GivenFile): string | null {
   const first = text.trimStart().charAt(0);
   const isTable = /\.csv$/i.test(name) || (first !== '{' && first !== '[');
-  if (isTable || text.slice(0, 2000).includes('pipewright-schedule')) {
+  if (isTable || saysSchedule(text)) {
     try {
       readSchedule(text);
     } catch (error) {
@@ -77,6 +77,16 @@ function otherProblem({ name, text }: GivenFile): string | null {
   }
   if (first === '[' ? isJson(text) : /"traceEvents"|"pipewright-recording"/.test(text)) return null;
   return `${name} is neither a recording, a plan, a schedule nor a trace.`;
+}
+
+/** Whether JSON says that it is a schedule: by the first format in it, because recordings hold a schedule. */
+export function saysSchedule(text: string): boolean {
+  return /"format"\s*:\s*"(pipewright-\w+)"/.exec(text.slice(0, 2000))?.[1] === 'pipewright-schedule';
+}
+
+/** A message of the library without the name of the function, which a reader of the page has not called. */
+export function withoutCaller(message: string): string {
+  return message.replace(/^(?:parseCsv|parseAction|Schedule\.from(?:JSON)?|readPlan|readRecording): /, '');
 }
 
 function isJson(text: string): boolean {
@@ -89,6 +99,6 @@ function isJson(text: string): boolean {
 }
 
 function textOf(error: unknown): string {
-  const why = error instanceof Error ? error.message : String(error);
+  const why = error instanceof Error ? withoutCaller(error.message) : String(error);
   return error instanceof ScheduleError ? why : `This file cannot be read: ${why}`;
 }

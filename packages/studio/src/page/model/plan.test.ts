@@ -3,7 +3,8 @@ import { buildSchedule, predictPlan } from '@pipewright/schedule';
 import { describe, expect, test } from 'vitest';
 import { plan } from '../../../testing/plan.ts';
 import { bestOf, explore, exploreAll, recommend } from './explore.ts';
-import { openPlan, planAmong, planSettings } from './plan.ts';
+import { findIn } from './open-files.ts';
+import { openPlan, planAmong, planSettings, sayOrigin } from './plan.ts';
 import { formatSettings, parseSettings } from './settings.ts';
 
 const text = JSON.stringify(plan);
@@ -91,6 +92,40 @@ describe('a plan', () => {
     expect(recommend(exploreAll({ ...settings, limit: [1] }, null), { ...settings, limit: [1] })).toMatch(
       /^No schedule fits 4 ranks with 1 GB and 8 microbatches: \w+ comes closest, [\d.]+ GB short on rank \d\.$/,
     );
+  });
+
+  test('that was tried says what a step took, since its simulation is shorter', () => {
+    const settings = planSettings(opened);
+    expect(sayOrigin(opened, settings)).toBe('Costs from plan.json.');
+    expect(sayOrigin(opened, { ...settings, costs: { ...settings.costs, F: [1] } })).toBe(
+      'Costs from plan.json, except those that were changed.',
+    );
+    const tried = { ...plan, predicted: { ...plan.predicted, step: 0.75 } };
+    expect(sayOrigin({ ...opened, plan: tried }, settings)).toMatchInlineSnapshot(
+      `"Costs from plan.json. When the plan was tried, a step took 750 ms; its simulation takes 380.7 ms, without what a run adds to every action. Of schedules that are close to each other here, another one may be faster in a run."`,
+    );
+  });
+
+  test('is not beside schedules of another shape, which do other work', () => {
+    const settings = planSettings(opened);
+    const why = 'The plan is for 4 ranks, 4 stages and 8 microbatches, and not for this shape';
+    for (const other of [{ ranks: 8 }, { microbatches: 16 }, { stagesPerRank: 2 }]) {
+      const changed = { ...settings, ...other };
+      const all = exploreAll(changed, opened);
+      expect(all.find(({ name }) => name === 'plan')).toMatchObject({ problem: why, fits: false });
+      expect(bestOf(all)?.name).not.toBe('plan');
+      expect(sayOrigin(opened, changed)).toBe('');
+    }
+  });
+
+  test('whose order was found by search holds a schedule, and is a plan all the same', () => {
+    const order = buildSchedule('ZBH1', { ranks: 4, microbatches: 8 }).toJSON();
+    const searched = JSON.stringify({ ...plan, schedule: 'searched', order }, null, 2);
+    expect(openPlan('x', searched)?.schedule.toString()).toBe(
+      buildSchedule('ZBH1', { ranks: 4, microbatches: 8 }).toString(),
+    );
+    expect(findIn([{ name: 'x.json', text: searched }])).toMatchObject({ plan: { name: 'x.json' } });
+    expect(() => openPlan('x', searched.slice(0, -20))).toThrow(/not JSON/);
   });
 
   test('is told from a schedule; a damaged one is refused with the reason', () => {

@@ -5,6 +5,7 @@ import {
   type PipelinePlan,
   planCosts,
   planSchedule,
+  planSimulation,
   predictPlan,
   readPlan,
   type Schedule,
@@ -13,6 +14,7 @@ import {
 import { parallelOf, withCollectives } from '@pipewright/schedule/internal';
 import { forStages } from './depth.ts';
 import { type CostSettings, costNames, defaults, type Settings } from './settings.ts';
+import { showTime } from './units.ts';
 
 /** The name that the order of an opened plan goes by. */
 export const planName = 'plan';
@@ -27,9 +29,19 @@ export interface OpenedPlan {
 /** The plan in a file; null where it is something else. A plan that is damaged is refused with the reason. */
 export function openPlan(name: string, text: string): OpenedPlan | null {
   if (!/^\s*\{/.test(text) || !/"version"\s*:\s*1\b/.test(text) || !/"stageToRank"/.test(text)) return null;
-  if (/"format"\s*:/.test(text.slice(0, 2000))) return null; // a schedule or a recording
+  if (hasFormat(text)) return null;
   const plan = readPlan(text);
   return { name, plan, schedule: planSchedule(plan) };
+}
+
+/** Whether a text is a schedule or a recording, which say so; a plan holds a schedule if its order was found by search. */
+function hasFormat(text: string): boolean {
+  if (/^\s*\{\s*"format"\s*:/.test(text)) return true;
+  try {
+    return 'format' in (JSON.parse(text) as object);
+  } catch {
+    return false; // what is damaged is told by who reads it
+  }
 }
 
 /** The plan among files that were named; null where there is none that can be read. */
@@ -45,9 +57,38 @@ export function planAmong(files: readonly { readonly name: string; readonly text
   return null;
 }
 
+/** Share by which a step may differ from its simulation without a word. */
+const notable = 0.01;
+
+/** Whether settings have the shape of a plan: only then it does the same work as the schedules beside it. */
+export function hasShapeOf(
+  { plan }: OpenedPlan,
+  settings: Pick<Settings, 'ranks' | 'stagesPerRank' | 'microbatches'>,
+): boolean {
+  const { ranks, stagesPerRank, microbatches } = settings;
+  return ranks === plan.ranks && microbatches === plan.microbatches && stagesPerRank === stagesPerRankOf(plan);
+}
+
+function stagesPerRankOf({ stages, ranks }: PipelinePlan): number {
+  return Math.max(1, Math.round(stages / ranks));
+}
+
+/** Where costs come from; of a plan that was tried, what its steps took, which is more than can be simulated. */
+export function sayOrigin(opened: OpenedPlan, settings: Settings): string {
+  const { name, plan } = opened;
+  if (!hasShapeOf(opened, settings)) return '';
+  const own = planSettings(opened).costs;
+  if (costNames.some((cost) => String(settings.costs[cost]) !== String(own[cost])))
+    return `Costs from ${name}, except those that were changed.`;
+  const simulated = planSimulation(plan).makespan;
+  const { step } = plan.predicted;
+  if (Math.abs(step / simulated - 1) <= notable) return `Costs from ${name}.`;
+  return `Costs from ${name}. When the plan was tried, a step took ${showTime(step * 1e3)}; its simulation takes ${showTime(simulated * 1e3)}, without what a run adds to every action. Of schedules that are close to each other here, another one may be faster in a run.`;
+}
+
 /** Settings that show a plan: seconds become milliseconds, bytes become GB. */
 export function planSettings({ plan }: OpenedPlan, before: Settings = defaults): Settings {
-  const { costs, machine, ranks, stages, microbatches, dataParallel } = plan;
+  const { costs, machine, ranks, microbatches, dataParallel } = plan;
   const simulated = planCosts(plan);
   const time = (list: Costs['F']): number[] => ((list ?? []) as readonly number[]).map((value) => value * 1e3);
   const bytes = (list: Costs['F']): number[] => ((list ?? []) as readonly number[]).map((value) => value / 1e9);
@@ -57,7 +98,7 @@ export function planSettings({ plan }: OpenedPlan, before: Settings = defaults):
     view: 'explore',
     schedule: planName,
     ranks,
-    stagesPerRank: Math.max(1, Math.round(stages / ranks)),
+    stagesPerRank: stagesPerRankOf(plan),
     microbatches,
     costs: {
       F: time(simulated.F),

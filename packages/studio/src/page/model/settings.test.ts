@@ -31,6 +31,8 @@ describe('settings', () => {
       }),
       limit: amounts,
       lowered: fc.boolean(),
+      path: fc.boolean(),
+      at: fc.option(fc.record({ rank: fc.nat(1023), slot: fc.nat(1e6), group: fc.nat(31) })),
       compare: fc.uniqueArray(fc.constantFrom('GPipe', 'VHalf', 'ZBH1')),
       theme: fc.constantFrom('light', 'dark', 'system'),
       sort: fc.constantFrom('makespan', '-peak'),
@@ -58,5 +60,9 @@ describe('settings', () => {
     'comm=-1',
     'compare=%00',
     'theme=pink',
+    'at=1',
+    'at=-1.2',
+    'at=1.2.3.4',
+    'at=1e9.2',
   ])('%s is not taken', (text) => expect(parseSettings(text)).toEqual(defaults));
 });

@@ -38,6 +38,13 @@ export const costNames: readonly (keyof CostSettings)[] = [
   'gradients',
 ];
 
+/** An action by its place; `group` counts the schedules that are shown. */
+export interface SettingsCell {
+  readonly group: number;
+  readonly rank: number;
+  readonly slot: number;
+}
+
 /** All settings. */
 export interface Settings {
   readonly view: View;
@@ -50,6 +57,10 @@ export interface Settings {
   readonly limit: readonly number[];
   /** Whether sends and receives are shown as actions. */
   readonly lowered: boolean;
+  /** Whether the critical path is highlighted. */
+  readonly path: boolean;
+  /** The selected action of Explore: its schedule among those shown, its rank, its slot; null: none. */
+  readonly at: SettingsCell | null;
   /** Schedules shown below the main one. */
   readonly compare: readonly string[];
   /** Light or dark; `system`: as the reader's system prefers. */
@@ -78,6 +89,8 @@ export const defaults: Settings = {
   },
   limit: [0],
   lowered: false,
+  path: false,
+  at: null,
   compare: [],
   theme: 'system',
   sort: 'makespan',
@@ -104,6 +117,9 @@ export function formatSettings(settings: Settings): string {
   for (const name of costNames) add(name, list(settings.costs[name]), list(defaults.costs[name]));
   add('limit', list(settings.limit), list(defaults.limit));
   add('lowered', settings.lowered ? '1' : '0', defaults.lowered ? '1' : '0');
+  add('path', settings.path ? '1' : '0', defaults.path ? '1' : '0');
+  const { at } = settings;
+  add('at', at === null ? '' : `${at.rank}.${at.slot}${at.group === 0 ? '' : `.${at.group}`}`, '');
   add('compare', settings.compare.join(','), defaults.compare.join(','));
   add('theme', settings.theme, defaults.theme);
   add('sort', settings.sort, defaults.sort);
@@ -144,6 +160,8 @@ export function parseSettings(text: string): Settings {
     >,
     limit: list('limit', defaults.limit),
     lowered: fields.get('lowered') === '1',
+    path: fields.get('path') === '1',
+    at: parseCell(fields.get('at') ?? ''),
     compare: (fields.get('compare') ?? '')
       .split(',')
       .filter((name) => /^[\w+-]{1,40}$/.test(name))
@@ -151,6 +169,12 @@ export function parseSettings(text: string): Settings {
     theme: themes.find((theme) => theme === fields.get('theme')) ?? defaults.theme,
     sort: word('sort', defaults.sort),
   };
+}
+
+/** A place such as `3.12`, rank 3 and slot 12, or `3.12.1` in the second schedule that is shown. */
+function parseCell(text: string): SettingsCell | null {
+  const [, rank, slot, group = '0'] = /^(\d{1,4})\.(\d{1,7})(?:\.(\d{1,2}))?$/.exec(text) ?? [];
+  return rank === undefined ? null : { rank: Number(rank), slot: Number(slot), group: Number(group) };
 }
 
 /**

@@ -188,7 +188,13 @@ export class TimelineCanvas {
     const span = this.spanOf(cell);
     if (action === null || span === null) return '';
     const [start, end] = span;
+    if (!this.isTimed) return `${formatAction(action)} on rank ${cell.rank}`;
     return `${formatAction(action)} on rank ${cell.rank}: ${quantity(start)} to ${quantity(end)} ms`;
+  }
+
+  /** Whether what is shown has times: rows of an order that cannot run have none. */
+  private get isTimed(): boolean {
+    return this.groups.some(({ lanes }) => lanes.picture.bubble !== null);
   }
 
   private get plotWidth(): number {
@@ -262,8 +268,11 @@ export class TimelineCanvas {
     context.font = '600 11px system-ui, sans-serif';
     for (const { text, top } of layout.titles) context.fillText(text, 6, top + 11, this.width - 12);
     context.font = '11px system-ui, sans-serif';
-    context.textAlign = 'center';
     context.fillStyle = theme.faint;
+    if (!this.isTimed) {
+      context.fillText('in order, without times', gutter + 2, 9);
+      return;
+    }
     context.textAlign = 'right';
     context.fillText('ms', gutter - 6, 9);
     context.textAlign = 'center';

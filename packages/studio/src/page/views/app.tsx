@@ -3,7 +3,7 @@ import { type Schedule, ScheduleError } from '@pipewright/schedule';
 import type { JSX } from 'preact';
 import { useCallback, useEffect, useRef, useState } from 'preact/hooks';
 import { type Desk, deskFor, type Editor, putOnDesk, readSchedule } from '../model/edit.ts';
-import { type Found, findIn, type GivenFile, type OpenedFiles, openFiles } from '../model/open-files.ts';
+import { type Found, findIn, type GivenFile, type OpenedFiles, openFiles, saysSchedule } from '../model/open-files.ts';
 import { type OpenedPlan, planAmong, planSettings } from '../model/plan.ts';
 import { defaults, formatSettings, parseSettings, type Settings, views } from '../model/settings.ts';
 import { Button } from './controls.tsx';
@@ -11,8 +11,9 @@ import { Edit } from './edit.tsx';
 import { Explore } from './explore.tsx';
 import { Files } from './files.tsx';
 import { Live } from './live.tsx';
+import { readTexts } from './read-texts.ts';
 import { preferredTheme, type ThemeName } from './theme.ts';
-import { readTexts, useDroppedFiles } from './use-dropped-files.ts';
+import { useDroppedFiles } from './use-dropped-files.ts';
 
 /** What the page is opened with. */
 export interface StudioData {
@@ -31,6 +32,9 @@ const names: Readonly<Record<Settings['view'], string>> = {
   files: 'Files',
 };
 
+/** How long settings stay as they are before the address has them: at most 200 times in 30 seconds, as Chromium allows. */
+const addressMs = 160;
+
 /** The page. */
 export function App({ data }: { readonly data: StudioData }): JSX.Element {
   const [settings, setSettings] = useState(() => startOf(data));
@@ -46,7 +50,10 @@ export function App({ data }: { readonly data: StudioData }): JSX.Element {
   }, [theme]);
   useEffect(() => {
     const text = formatSettings(settings);
-    if (text.length < 20_000) history.replaceState(null, '', `#${text}`);
+    if (text.length >= 20_000) return undefined;
+    // Browsers ignore addresses that are written too often, as while a slider is dragged.
+    const timer = setTimeout(() => history.replaceState(null, '', `#${text}`), addressMs);
+    return () => clearTimeout(timer);
   }, [settings]);
   useEffect(() => {
     const hash = (): void => setSettings(parseSettings(location.hash));
@@ -168,7 +175,7 @@ function Help(): JSX.Element {
     ['0', 'the whole step'],
     ['left and right arrow', 'the action before and after in the row'],
     ['up and down arrow', 'what it waits for, what waits for it; in Edit, Live and Files the rank above and below'],
-    ['Ctrl-Z, Ctrl-Shift-Z', 'undo and redo in Edit'],
+    ['Ctrl-Z, Ctrl-Shift-Z or Ctrl-Y', 'undo and redo in Edit'],
     ['Delete, Alt with an arrow', 'delete or move the selected action in Edit'],
     ['Escape', 'select nothing'],
     ['?', 'this list'],
@@ -192,10 +199,10 @@ function heightOf(): number {
 /** The first view: what the address says, else what was opened. */
 function startOf(data: StudioData): Settings {
   if (location.hash.length > 1) return parseSettings(location.hash);
-  if (data.events !== null || data.lines !== null) return { ...defaults, view: 'live' };
-  if (data.files.length === 0) return defaults;
   const plan = planAmong(data.files);
-  if (plan !== null) return planSettings(plan);
+  const first = plan === null ? defaults : planSettings(plan);
+  if (data.events !== null || data.lines !== null) return { ...first, view: 'live' };
+  if (plan !== null || data.files.length === 0) return first;
   return { ...defaults, view: scheduleIn(data.files) === null ? 'files' : 'edit' };
 }
 
@@ -213,7 +220,7 @@ function openGiven(files: readonly GivenFile[]): OpenedFiles {
 function scheduleIn(files: readonly GivenFile[]): Schedule | null {
   const [file] = files;
   if (files.length !== 1 || file === undefined) return null;
-  if (/^\s*\{/.test(file.text) && !file.text.slice(0, 2000).includes('pipewright-schedule')) return null;
+  if (/^\s*\{/.test(file.text) && !saysSchedule(file.text)) return null;
   try {
     return readSchedule(file.text);
   } catch (error) {

@@ -27,7 +27,7 @@ export function Details(props: {
     </ul>
   );
   return (
-    <section class="details" aria-label="Selected action">
+    <section class="details" aria-label="Selected action" aria-live="polite">
       <h2>{formatAction(event.action)}</h2>
       <p>
         rank {cell.rank}, slot {cell.slot}

@@ -1,10 +1,11 @@
 /** @file Edit: change a schedule by hand and see at once what the rules and the clock say. */
-import { percent, pictureOf, pictureOfRows, ScheduleError } from '@pipewright/schedule';
+import { formatAction, percent, pictureOf, pictureOfRows, ScheduleError } from '@pipewright/schedule';
 import type { JSX } from 'preact';
-import { useMemo, useState } from 'preact/hooks';
-import { type Editor, judge, readSchedule } from '../model/edit.ts';
+import { useEffect, useMemo, useState } from 'preact/hooks';
+import { type Editor, judge, mostListed, readSchedule, sayViolations } from '../model/edit.ts';
 import { costsOf } from '../model/explore.ts';
 import { lanesOf } from '../model/lanes.ts';
+import { withoutCaller } from '../model/open-files.ts';
 import type { Settings } from '../model/settings.ts';
 import { showMemory, showTime } from '../model/units.ts';
 import type { Arrow, GroupCell, Overlay } from '../timeline/timeline-canvas.ts';
@@ -13,6 +14,11 @@ import { Legend } from './legend.tsx';
 import { stepKey } from './step-key.ts';
 import type { ThemeName } from './theme.ts';
 import { Timeline } from './timeline.tsx';
+
+/** Whether what has the focus takes text, which has an undo of its own. */
+function isTyping(target: EventTarget | null): boolean {
+  return target instanceof HTMLTextAreaElement || (target instanceof HTMLInputElement && target.type === 'text');
+}
 
 /** The view. */
 export function Edit(props: {
@@ -24,7 +30,7 @@ export function Edit(props: {
 }): JSX.Element {
   const { settings, editor } = props;
   const [version, setVersion] = useState(0);
-  const [selected, select] = useState<GroupCell | null>(null);
+  const [chosen, select] = useState<GroupCell | null>(null);
   const [hovered, hover] = useState<GroupCell | null>(null);
   const [drop, setDrop] = useState<Overlay['drop']>(null);
   const [pasted, setPasted] = useState('');
@@ -33,20 +39,23 @@ export function Edit(props: {
   const changed = (did: boolean): void => {
     if (!did) return;
     setProblem(null);
-    setVersion(version + 1);
+    setVersion((before) => before + 1);
   };
   const attempt = (work: () => boolean): void => {
     try {
       changed(work());
     } catch (error) {
       if (!(error instanceof ScheduleError)) throw error;
-      setProblem(error.message);
+      setProblem(withoutCaller(error.message));
     }
   };
   const judged = useMemo(() => {
     const { schedule } = editor;
     return judge(schedule, costsOf(settings.costs, schedule.stages));
   }, [editor, version, settings.costs]);
+  // A change may have taken away the action, or its rank.
+  const isThere = chosen !== null && (judged.schedule.rows[chosen.rank]?.[chosen.slot] ?? 0) !== 0;
+  const selected = isThere ? chosen : null;
   const lanes = useMemo(
     () => lanesOf(judged.simulation === null ? pictureOfRows(judged.schedule) : pictureOf(judged.simulation)),
     [judged],
@@ -76,8 +85,10 @@ export function Edit(props: {
   }, [judged, selected, hovered, drop]);
   const remove = (): void => {
     if (selected === null) return;
-    changed(editor.remove(selected.rank, selected.slot));
-    select(null);
+    const { rank, slot } = selected;
+    const rest = (judged.schedule.rows[rank]?.length ?? 0) - 1;
+    changed(editor.remove(rank, slot));
+    select(rest === 0 ? null : { ...selected, slot: Math.min(slot, rest - 1) }); // the next one: keys go on from there
   };
   const drag = (cell: GroupCell, time: number, done: boolean): void => {
     const lane = lanes.lanes[cell.rank];
@@ -93,9 +104,7 @@ export function Edit(props: {
     }
   };
   const key = (event: KeyboardEvent): boolean => {
-    if ((event.ctrlKey || event.metaKey) && event.key.toLowerCase() === 'z')
-      changed(event.shiftKey ? editor.redo() : editor.undo());
-    else if (event.key === 'Delete' || event.key === 'Backspace') remove();
+    if (event.key === 'Delete' || event.key === 'Backspace') remove();
     else if (event.altKey && selected !== null && event.key === 'ArrowLeft') {
       if (editor.move(selected.rank, selected.slot, selected.slot - 1))
         select({ ...selected, slot: selected.slot - 1 });
@@ -111,6 +120,19 @@ export function Edit(props: {
     }
     return true;
   };
+  // Wherever the focus is: after a button was used, it is not in the timeline.
+  useEffect(() => {
+    const undo = (event: KeyboardEvent): void => {
+      if (!(event.ctrlKey || event.metaKey) || isTyping(event.target)) return;
+      const name = event.key.toLowerCase();
+      if (name !== 'z' && name !== 'y') return;
+      event.preventDefault();
+      changed(name === 'y' || event.shiftKey ? editor.redo() : editor.undo());
+    };
+    addEventListener('keydown', undo);
+    return () => removeEventListener('keydown', undo);
+  });
+  const selectedAction = selected === null ? null : judged.schedule.at(selected.rank, selected.slot);
   const { simulation, violations } = judged;
   const peak = simulation === null ? 0 : Math.max(0, ...simulation.peakMemory);
   return (
@@ -164,10 +186,7 @@ export function Edit(props: {
       )}
       <p class={violations.length === 0 ? 'diagnosis' : 'problem'} aria-live="polite">
         <strong>
-          {judged.schedule.name}:{' '}
-          {violations.length === 0
-            ? 'The schedule is valid.'
-            : `${violations.length} ${violations.length === 1 ? 'rule is' : 'rules are'} broken.`}
+          {judged.schedule.name}: {sayViolations(judged)}
         </strong>{' '}
         {simulation === null
           ? violations.length === 0
@@ -194,7 +213,7 @@ export function Edit(props: {
         <section class="details" aria-label="Broken rules">
           <h2>rules</h2>
           <ul class="violations">
-            {violations.map((one, i) => (
+            {violations.slice(0, mostListed).map((one, i) => (
               <li key={i}>
                 <Button
                   disabled={one.rank === null || one.slot === null}
@@ -209,6 +228,11 @@ export function Edit(props: {
             ))}
             {violations.length === 0 ? <li>none is broken</li> : null}
           </ul>
+          <p aria-live="polite">
+            {selected === null || selectedAction === null
+              ? ''
+              : `selected: ${formatAction(selectedAction)} on rank ${selected.rank}, slot ${selected.slot}`}
+          </p>
           <p class="hint">Drag an action along its row; Alt with an arrow moves the selected one; Delete removes it.</p>
         </section>
       </div>

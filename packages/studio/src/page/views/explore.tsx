@@ -1,5 +1,5 @@
 /** @file Explore: choose a schedule, a shape and costs, and see at once what comes of it. */
-import { percent, renderSvg, scheduleNames, toChromeTrace } from '@pipewright/schedule';
+import { percent, plural, renderSvg, scheduleNames, toChromeTrace } from '@pipewright/schedule';
 import type { JSX } from 'preact';
 import { useMemo, useState } from 'preact/hooks';
 import { mostEdited } from '../model/edit.ts';
@@ -9,7 +9,7 @@ import { listedName } from '../model/extent.ts';
 import { sayIdle } from '../model/idle.ts';
 import type { Lanes } from '../model/lanes.ts';
 import { type CellPlace, Links } from '../model/links.ts';
-import { type OpenedPlan, planName } from '../model/plan.ts';
+import { type OpenedPlan, planName, sayOrigin } from '../model/plan.ts';
 import type { CostSettings, Settings } from '../model/settings.ts';
 import { showMemory, showTime } from '../model/units.ts';
 import type { GroupCell, Overlay } from '../timeline/timeline-canvas.ts';
@@ -39,8 +39,8 @@ export function Explore(props: {
 }): JSX.Element {
   const { settings, onChange } = props;
   const { plan } = props;
-  const [selected, select] = useState<GroupCell | null>(null);
-  const [showPath, setShowPath] = useState(false);
+  const { at, path: showPath } = settings;
+  const select = (cell: GroupCell | null): void => onChange({ ...settings, at: cell });
   const planKey = useMemo(() => (plan === null ? '' : JSON.stringify(plan.plan)), [plan]);
   const mainName = listedName(settings.schedule);
   const drawn = [mainName, ...settings.compare.filter((name) => name !== mainName)];
@@ -56,6 +56,8 @@ export function Explore(props: {
   );
   const [main = null] = pictures.all;
   const shown = pictures.all.filter((one): one is Explored & { lanes: Lanes } => one.lanes !== null);
+  // A schedule that has no action there has nothing selected; another one may.
+  const selected = at !== null && (shown[at.group]?.schedule?.rows[at.rank]?.[at.slot] ?? 0) !== 0 ? at : null;
   const groups = useMemo(
     () => shown.map((one) => ({ key: one.name, title: titleOf(one), lanes: one.lanes })),
     [pictures.all],
@@ -122,7 +124,7 @@ export function Explore(props: {
         <Button
           pressed={showPath}
           title="Highlight the actions that determine the step time"
-          onClick={() => setShowPath(!showPath)}
+          onClick={() => onChange({ ...settings, path: !showPath })}
         >
           critical path
         </Button>
@@ -294,6 +296,7 @@ function MainResult(props: {
 }): JSX.Element {
   const { main, settings, plan } = props;
   const perRank = main.stages / (main.schedule?.ranks ?? settings.ranks);
+  const origin = useMemo(() => (plan === null ? '' : ` ${sayOrigin(plan, settings)}`), [plan, settings]);
   return (
     <p>
       <strong>{main.name}</strong>: step time {main.simulated === null ? '' : 'about '}
@@ -301,13 +304,13 @@ function MainResult(props: {
       {main.messages} messages
       {main.stages === settings.ranks * settings.stagesPerRank
         ? ''
-        : `, ${perRank} stages per rank with the same work per rank`}
+        : `, ${plural(perRank, 'stage')} per rank with the same work per rank`}
       {main.fits ? '' : `; does not fit, ${showMemory(main.missing)} short on rank ${main.missingRank}`}.{' '}
       {main.simulated === null
         ? ''
         : `${main.simulated} of ${settings.microbatches} microbatches were simulated and are drawn; time and memory of the others continue at the same rate. Of the drawn ones: `}
       {main.simulation === null ? '' : sayIdle(main.simulation)}
-      {plan === null ? '' : ` Costs from ${plan.name}.`}
+      {origin}
     </p>
   );
 }

@@ -45,7 +45,7 @@ export function Files(props: {
           <input
             type="file"
             multiple
-            accept=".json,.csv,.txt"
+            accept=".json,.csv,.txt,.gz"
             aria-label="Recordings, traces or schedules to open"
             onChange={(event) => props.onFiles([...(event.currentTarget.files ?? [])])}
           />

@@ -177,7 +177,7 @@ export function Live(props: {
           <p>
             {sayLastStep(
               recording!,
-              props.plan === null ? null : { name: props.plan.name, ms: whole.planned.makespan },
+              props.plan === null ? null : { name: props.plan.name, ms: 1e3 * props.plan.plan.predicted.step },
             )}{' '}
             {sayDifferences(differences, whole, props.plan === null ? 'on average' : 'planned')}
           </p>
@@ -240,7 +240,7 @@ export function Live(props: {
                 <th>step</th>
                 <th>at</th>
                 <th>waits for</th>
-                <th>since</th>
+                <th>for</th>
               </tr>
             </thead>
             <tbody>

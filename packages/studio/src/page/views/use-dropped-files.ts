@@ -31,18 +31,3 @@ export function useDroppedFiles(onFiles: (files: readonly File[]) => void): bool
   }, [onFiles]);
   return isOver;
 }
-
-/** Largest file that is read, in bytes. */
-const mostBytes = 512 * 1024 * 1024;
-
-/** The texts of files, or why they cannot be read. */
-export async function readTexts(files: readonly File[]): Promise<{ name: string; text: string }[] | string> {
-  const large = files.find(({ size }) => size > mostBytes);
-  if (large !== undefined)
-    return `${large.name} has ${large.size.toLocaleString('en')} bytes; at most ${mostBytes.toLocaleString('en')} are opened here.`;
-  try {
-    return await Promise.all(files.map(async (file) => ({ name: file.name, text: await file.text() })));
-  } catch (error) {
-    return `${files.map(({ name }) => name).join(', ')}: ${(error as Error).message} A folder cannot be opened: choose the files in it.`;
-  }
-}
