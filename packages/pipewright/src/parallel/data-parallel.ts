@@ -2,7 +2,7 @@
 import type { distributed, nn, Tensor } from '@pipewright/torch';
 import { PipelineError } from '../base/errors.ts';
 import type { Waited } from '../base/waited.ts';
-import { unitsOf } from './fully-shard.ts';
+import { shardingOf } from './fully-shard.ts';
 import { GradientReduction } from './gradient-reduction.ts';
 import { replicatedInside, replicationOf } from './replicate.ts';
 import { ShardedStages } from './sharded-stages.ts';
@@ -89,7 +89,7 @@ export interface DataParallel {
 export function dataParallelOf(stages: readonly ParallelStage[]): DataParallel | null {
   for (const stage of stages) checkWrapping(stage);
   const kindOf = ({ module }: ParallelStage): string =>
-    unitsOf(module).length > 0
+    shardingOf(module) !== null
       ? 'sharded'
       : (replicationOf(module)?.group.size ?? 1) > 1
         ? 'replicated'
@@ -119,7 +119,7 @@ function checkWrapping({ stageIndex: stage, module }: ParallelStage): void {
       `PipelineRuntime: '${inside}' inside the module of stage ${stage} is replicated, but not the module itself; call replicate with the module that the stage gets`,
       { stage },
     );
-  if (isReplicated && unitsOf(module).length > 0)
+  if (isReplicated && shardingOf(module) !== null)
     throw new PipelineError(
       'BAD_OPTION',
       `PipelineRuntime: the module of stage ${stage} is replicated and sharded; for replicas of shards call only fullyShard, with both dimensions: mesh.get('replicate', 'shard')`,

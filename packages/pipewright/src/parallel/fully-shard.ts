@@ -52,8 +52,8 @@ const optionNames = ['mesh', 'level', 'reshardAfterForward', 'mpPolicy', 'ignore
 const policyNames = ['paramDtype', 'reduceDtype', 'outputDtype', 'castForwardInputs'];
 
 const unitsOfParameters = new WeakMap<Tensor, ShardUnit>();
-/** Modules that `fullyShard` was called with, and the group of each. */
-const wrapped = new WeakMap<nn.Module, distributed.ProcessGroup>();
+/** Modules that `fullyShard` was called with, and how; there may be nothing in them to divide. */
+const wrapped = new WeakMap<nn.Module, UnitSettings>();
 /** Parameters that stay whole because `ignoredParams` had them. */
 const ignoredParameters = new WeakSet<Tensor>();
 const unitCounts = new WeakMap<distributed.ProcessGroup, number>();
@@ -87,7 +87,7 @@ export function fullyShard<Module extends nn.Module>(module: Module, options: Fu
     const name = names.get(parameter)!;
     return { parameter, name, dim: dimOf(parameter, name, options) };
   });
-  if (cuts.length === 0 && wrapped.get(module)?.isOpen === true)
+  if (cuts.length === 0 && wrapped.get(module)?.group.isOpen === true)
     throw new PipelineError(
       'BAD_INPUT',
       'fullyShard: this module is sharded already, and a second call would change nothing; call it once for each module, with all options',
@@ -114,7 +114,7 @@ export function fullyShard<Module extends nn.Module>(module: Module, options: Fu
     );
   for (const unit of before) unit.follow(settings, nextKey(settings));
   for (const list of groups) makeUnit(settings, list);
-  wrapped.set(module, settings.group);
+  wrapped.set(module, settings);
   if (before.length > 0) return module; // its hooks are there
   if (policy.paramDtype !== null && options.mpPolicy?.castForwardInputs !== false)
     module.registerForwardPreHook((_, inputs) => cast(inputs, policy.paramDtype!));
@@ -148,6 +148,17 @@ export function withWholeParameters<T>(module: nn.Module, body: () => T): T {
 /** The units that the parameters of a module belong to, each once. */
 export function unitsOf(module: nn.Module): ShardUnit[] {
   return [...new Set(module.parameters().flatMap((parameter) => unitsOfParameters.get(parameter) ?? []))];
+}
+
+/** How a module is divided, also where it has nothing that could be: no parameters, or only frozen ones; null where it is not. */
+export function shardingOf(module: nn.Module): UnitSettings | null {
+  const [unit] = unitsOf(module);
+  if (unit !== undefined) return unit.settings;
+  for (const part of module.modules()) {
+    const settings = wrapped.get(part);
+    if (settings !== undefined) return settings;
+  }
+  return null;
 }
 
 /** The name of a parameter that each rank would learn for itself: it is in no unit, and nobody said so. */

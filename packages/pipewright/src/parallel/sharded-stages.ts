@@ -7,7 +7,7 @@ import type { distributed, Tensor } from '@pipewright/torch';
 import { PipelineError } from '../base/errors.ts';
 import { addWaits, beginWait, type Waited } from '../base/waited.ts';
 import type { DataParallel, ParallelStage, Readiness, StageSharding, StepEnd } from './data-parallel.ts';
-import { unitsOf, unshardedName } from './fully-shard.ts';
+import { shardingOf, unitsOf, unshardedName } from './fully-shard.ts';
 import { isOwed } from './owed.ts';
 import { agreeOver } from './readiness.ts';
 import type { ShardUnit } from './shard-unit.ts';
@@ -52,17 +52,13 @@ export class ShardedStages implements DataParallel {
     this.units = new Map(stages.map(({ stageIndex, module }) => [stageIndex, unitsOf(module)]));
     for (const list of this.units.values())
       for (const unit of list) this.owners.set(unit, (this.owners.get(unit) ?? 0) + 1);
-    const all = [...this.owners.keys()];
-    this.settings = all[0]!.settings;
-    const { group, replicas, level } = this.settings;
-    const odd = all.find(
-      ({ settings }) => settings.level !== level || settings.group !== group || settings.replicas !== replicas,
-    );
-    if (odd !== undefined)
-      throw new PipelineError(
-        'BAD_OPTION',
-        `PipelineRuntime: ${String(odd)} is sharded at level '${odd.settings.level}' over ${odd.settings.group.size} ranks, ${String(all[0])} at level '${level}' over ${group.size}; shard all of a rank's stages alike`,
-      );
+    const [first] = stages as readonly [ParallelStage];
+    this.settings = shardingOf(first.module)!;
+    for (const { stageIndex, module } of stages) {
+      const of = `stage ${stageIndex}`;
+      this.checkAlike(of, shardingOf(module)!);
+      for (const unit of this.unitsOf(stageIndex)) this.checkAlike(`${String(unit)} of ${of}`, unit.settings);
+    }
     this.note();
   }
 
@@ -209,6 +205,16 @@ export class ShardedStages implements DataParallel {
       unit.forget();
     }
     for (const group of this.groups) group.abort(reason);
+  }
+
+  /** Refuses a stage, or a part of one, that is sharded otherwise than the first stage of the rank. */
+  private checkAlike(what: string, given: UnitSettings): void {
+    const { group, replicas, level } = this.settings;
+    if (given.level === level && given.group === group && given.replicas === replicas) return;
+    throw new PipelineError(
+      'BAD_OPTION',
+      `PipelineRuntime: ${what} is sharded at level '${given.level}' over ${given.group.size} ranks, the first stage of this rank at level '${level}' over ${group.size}; shard all of a rank's stages alike`,
+    );
   }
 
   private unitsOf(stage: number): readonly ShardUnit[] {

@@ -20,9 +20,10 @@ import type { AgreedStage } from './agreement.ts';
 import type { AnyRuntimeOptions } from './options.ts';
 import { meshHint } from './planned.ts';
 
-/** What ranks tell each other of a stage: its wiring, and how it is sharded. */
+/** What ranks tell each other of a stage: its wiring, how it is sharded, and how many pipelines beside each other have it. */
 export interface ParallelDescription extends AgreedStage {
   readonly sharding?: StageSharding | null;
+  readonly pipelines?: number;
 }
 
 /** The lowered order: as given where it has messages already, else lowered for the connections of the stages. */
@@ -57,19 +58,25 @@ export function lowerFor(
 function rulesOf(descriptions: readonly ParallelDescription[]): DataParallelRules | null {
   const all = descriptions.map(({ sharding }) => sharding ?? null);
   const [first = null] = all;
-  all.forEach((sharding, stage) => {
-    if (sharding?.level === first?.level && sharding?.shards === first?.shards) return;
-    const is = (of: StageSharding | null): string =>
-      of === null ? 'not sharded' : `sharded at level '${of.level}' over ${of.shards} ranks`;
+  const [text, ...texts] = descriptions.map(besideText);
+  texts.forEach((other, i) => {
+    if (other === text) return;
     throw new PipelineError(
       'NO_AGREEMENT',
-      `the ranks do not fit together: stage ${stage} is ${is(sharding)}, stage 0 is ${is(first)}; treat all stages alike`,
-      { stage },
+      `the ranks do not fit together: stage ${i + 1} is ${other}, stage 0 is ${text}; treat all stages alike, also those without parameters: replicate or fullyShard with the same mesh`,
+      { stage: i + 1 },
     );
   });
   if (first === null) return null;
   const parameters = all.map((sharding) => sharding?.bytes ?? 0);
   return { level: first.level, shards: first.shards, parameters };
+}
+
+/** What is beside a stage; its losses are weighted by the rows of all of them. */
+function besideText({ sharding = null, pipelines = 1 }: ParallelDescription): string {
+  if (sharding === null) return pipelines === 1 ? 'neither replicated nor sharded' : `replicated on ${pipelines} ranks`;
+  const { level, shards, replicas } = sharding;
+  return `sharded at level '${level}' over ${shards} ranks${replicas === 1 ? '' : `, replicated ${replicas} times`}`;
 }
 
 /** Which collectives are put into the order, and where. */

@@ -112,7 +112,11 @@ export function planWrites(ranks: readonly RankHoldings[]): WritePlan {
     ([a, first], [b, second]) => bytesOf(second as [Holder]) - bytesOf(first as [Holder]) || (a < b ? -1 : 1),
   );
   for (const [, list] of inOrder) {
-    const chosen = list.reduce((best, each) => (loads[each.rank]! < loads[best.rank]! ? each : best));
+    // Replicas have buffers of their own, which belong together (a mean and its variance): all are those of the first one.
+    const isOwn = list[0]!.held.kind === 'buffer';
+    const chosen = isOwn
+      ? list[0]!
+      : list.reduce((best, each) => (loads[each.rank]! < loads[best.rank]! ? each : best));
     loads[chosen.rank]! += bytesOf([chosen]);
     writes[chosen.rank]?.push({ at: chosen.at, key: canonical(chosen.held) });
   }

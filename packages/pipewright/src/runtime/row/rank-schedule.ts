@@ -41,6 +41,7 @@ export class RankSchedule {
         (stage, i): ParallelDescription => ({
           ...stage.describe(),
           sharding: parallel?.sharding(stage.stageIndex) ?? null,
+          pipelines: (parallel?.groups ?? []).reduce((product, { size }) => product * size, 1),
           tied: tied[i]!,
           learns: options.lossFn !== undefined,
         }),
