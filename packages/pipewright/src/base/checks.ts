@@ -63,8 +63,8 @@ export function checkArgument(
 
 /** Whether a value is a group of ranks. */
 export function isGroup(value: unknown): boolean {
-  const { rank, size } = Object(value) as { readonly rank?: unknown; readonly size?: unknown };
-  return Number.isInteger(rank) && Number.isInteger(size);
+  const { rank, size, allReduce } = Object(value) as { readonly [name in 'rank' | 'size' | 'allReduce']?: unknown };
+  return Number.isInteger(rank) && Number.isInteger(size) && typeof allReduce === 'function';
 }
 
 /** The near miss among `names` as ` (did you mean 'x'?)`, or nothing. @example didYouMean('rank', ['ranks']) */

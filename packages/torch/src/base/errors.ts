@@ -125,7 +125,8 @@ function isRecord(value: unknown): value is object {
 function kindOf(value: unknown): string {
   if (value === null) return 'null';
   if (Array.isArray(value)) return 'an array';
-  return typeof value === 'object' ? `a ${value.constructor.name}` : `a ${typeof value}`;
+  const { constructor } = value as { readonly constructor?: { readonly name?: unknown } };
+  return typeof value === 'object' ? `a ${String(constructor?.name ?? 'list')}` : `a ${typeof value}`;
 }
 
 /** Refuses options that do not exist, by name. */
