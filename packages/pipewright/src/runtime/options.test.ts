@@ -33,6 +33,9 @@ describe('a loss and a schedule', () => {
     expect(() => new PipelineRuntime(stage, 'GPipe', { microbatches: 2, lossFn })).toThrow(
       "lossFn is 'mse'; give a function (output, target) => loss, or a module such as new nn.MSELoss()",
     );
+    expect(() => new PipelineRuntime(stage, 'GPipe', { microbatches: 2, lossFn: nn.MSELoss as never })).toThrow(
+      'lossFn is the function MSELoss; give a function (output, target) => loss, or a module such as new nn.MSELoss()',
+    );
   });
 
   test('losses belong to the scope around the step; what outlives it is kept or read inside', () => {

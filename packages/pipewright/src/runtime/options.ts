@@ -217,7 +217,7 @@ export function lossCaller(lossFn: Loss | undefined): LossCaller | null {
   const call = (lossFn instanceof nn.Module ? lossFn.forward.bind(lossFn) : lossFn) as (
     ...inputs: unknown[]
   ) => unknown;
-  if (typeof call !== 'function')
+  if (typeof call !== 'function' || (lossFn as { prototype?: unknown }).prototype instanceof nn.Module)
     throw new PipelineError(
       'BAD_OPTION',
       `PipelineRuntime: lossFn is ${show(lossFn)}; give a function (output, target) => loss, or a module such as new nn.MSELoss()`,

@@ -149,10 +149,12 @@ PW_ENTRY(from_data, 5) {
   return from_int32(args.napi, args.env->wrap(std::move(tensor)));
 }
 
+static bool is_freed(const at::Tensor& tensor) {
+  return tensor.has_storage() && tensor.storage().unsafeGetStorageImpl()->throw_on_immutable_data_ptr();
+}
+
 static void check_has_memory(const at::Tensor& tensor) {
-  const bool is_freed =
-      tensor.has_storage() && tensor.storage().unsafeGetStorageImpl()->throw_on_immutable_data_ptr();
-  if (is_freed || tensor.const_data_ptr() == nullptr)
+  if (is_freed(tensor) || tensor.const_data_ptr() == nullptr)
     throw CodedError("NO_STORAGE", "the tensor's memory was freed, by freeStorage or by resizing its storage");
 }
 
@@ -282,7 +284,7 @@ PW_ENTRY(data_pointer, 1) {
   napi_value value;
   const at::Tensor& tensor = args.tensor(0);
   napi_create_bigint_uint64(
-      args.napi, tensor.is_meta() ? 0 : reinterpret_cast<uint64_t>(tensor.const_data_ptr()), &value);
+      args.napi, tensor.is_meta() || is_freed(tensor) ? 0 : reinterpret_cast<uint64_t>(tensor.const_data_ptr()), &value);
   return value;
 }
 

@@ -62,6 +62,7 @@ describe('lent memory', () => {
     const x = ones([2, 2]);
     const use = uses[name] as (x: Tensor) => unknown;
     freeStorage(x);
+    expect(x.dataPtr()).toBe(0n);
     expect(() => use(x)).toThrow(/memory was freed/);
     lendStorage(x, ones([2, 2]));
     use(x);
