@@ -49,6 +49,13 @@ describe('what a longer search has found is refused with a code', () => {
         },
       ]),
     ),
+    GroupNorm: (value) => new torch.nn.GroupNorm(2, value),
+    groupNorm: (value) => torch.nn.functional.groupNorm(torch.ones([2, 2]), value),
+    'init.sparse_': (value) => torch.nn.init.sparse_(torch.ones([2, 2]), value ?? 2),
+    multiHeadAttentionForward: (value) =>
+      torch.nn.functional.multiHeadAttentionForward(torch.ones([2, 2]), torch.ones([2, 2]), torch.ones([2, 2]), value),
+    Optimizer: (value) =>
+      Reflect.construct(torch.optim.Optimizer, [{ name: value, defaults: {} }, [torch.ones([2])], {}]) as unknown,
     SyncBatchNorm: (value) => new torch.nn.SyncBatchNorm(2, { processGroup: value ?? 3 }),
     'launch.allowTypeScript': (value) => allowTypeScript(value),
     fileStore: (value) => torch.distributed.fileStore('x', value),
