@@ -4,6 +4,7 @@ import { fileURLToPath } from 'node:url';
 import * as schedule from '@pipewright/schedule';
 import * as torch from '@pipewright/torch';
 import * as pipewright from 'pipewright';
+import { allowTypeScript } from 'pipewright/launch';
 import { describe, expect, test } from 'vitest';
 
 test('3,000 random calls of public functions end in a result or in an error with a code', () => {
@@ -37,6 +38,26 @@ describe('what a longer search has found is refused with a code', () => {
     gaussianNllLoss: (value) => torch.nn.functional.gaussianNllLoss(torch.ones([2]), torch.ones([2]), value),
     gradgradcheck: (value) =>
       torch.gradgradcheck(() => value, [torch.ones([1], { dtype: 'float64', requiresGrad: true })]),
+    ...Object.fromEntries(
+      ['sendObject', 'recvObject', 'broadcastObject', 'allGatherObject', 'barrier'].map((name) => [
+        `distributed.${name}`,
+        (value: never) => {
+          const options = { group: value ?? 3 };
+          const given = { sendObject: [{}, 0], recvObject: [0], broadcastObject: [{}, 0], allGatherObject: [{}] };
+          const call = Reflect.get(torch.distributed, name) as (...all: unknown[]) => unknown;
+          return call(...((Reflect.get(given, name) as unknown[] | undefined) ?? []), options);
+        },
+      ]),
+    ),
+    GroupNorm: (value) => new torch.nn.GroupNorm(2, value),
+    groupNorm: (value) => torch.nn.functional.groupNorm(torch.ones([2, 2]), value),
+    'init.sparse_': (value) => torch.nn.init.sparse_(torch.ones([2, 2]), value ?? 2),
+    multiHeadAttentionForward: (value) =>
+      torch.nn.functional.multiHeadAttentionForward(torch.ones([2, 2]), torch.ones([2, 2]), torch.ones([2, 2]), value),
+    Optimizer: (value) =>
+      Reflect.construct(torch.optim.Optimizer, [{ name: value, defaults: {} }, [torch.ones([2])], {}]) as unknown,
+    SyncBatchNorm: (value) => new torch.nn.SyncBatchNorm(2, { processGroup: value ?? 3 }),
+    'launch.allowTypeScript': (value) => allowTypeScript(value),
     fileStore: (value) => torch.distributed.fileStore('x', value),
     'MappedFile.open': (value) => torch.MappedFile.open(value),
     'Simulation.endOf': (value) => simulation().endOf(0, value),

@@ -5,7 +5,7 @@
 
 export type { ScheduleHead } from './model/column-builder.ts';
 export { RowBuilder } from './model/column-builder.ts';
-export { nearest } from './model/errors.ts';
+export { isRecord, nearest } from './model/errors.ts';
 export {
   Code,
   CompositeTable,

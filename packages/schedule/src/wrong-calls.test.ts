@@ -65,6 +65,16 @@ test('no public function ends in a bare TypeError, whatever it is given', () => 
   expect(calls).toBeGreaterThan(30_000);
 });
 
+test('options that are a map, a set or a promise are refused, not passed over', () => {
+  for (const options of [new Map([['ranks', 2]]), new Set(['ranks']), Promise.resolve({})] as unknown[])
+    for (const call of [
+      () => api.buildSchedule('1F1B', options as never),
+      () => api.lower(good, options as never),
+      () => api.simulate(good, options as never),
+    ])
+      expect(call).toThrow(/expected an object of options .*, got /);
+});
+
 test('no method of a schedule does either', () => {
   const found = new Set<string>();
   for (const method of ['diff', 'equals', 'at', 'format', 'forEachLeaf', 'with', 'stagesOf'] as const) {

@@ -1,10 +1,10 @@
 /** @file Checks of what users pass in: options, counts, words. */
-import { nearest } from '@pipewright/schedule/internal';
+import { isRecord, nearest } from '@pipewright/schedule/internal';
 import { PipelineError } from './errors.ts';
 
 /** Refuses options that do not exist, by name, with the near miss. @example checkOptions('launch', { rank: 4 }, ['ranks']) */
 export function checkOptions(where: string, options: object | undefined, known: readonly string[]): void {
-  if (options !== undefined && (typeof (options as unknown) !== 'object' || options === null || Array.isArray(options)))
+  if (options !== undefined && !isRecord(options))
     throw new PipelineError(
       'BAD_OPTION',
       `${where}: the options are ${show(options)}; give an object of ${known.join(', ')}`,
@@ -59,6 +59,12 @@ export function checkArgument(
 ): void {
   if (!isRight)
     throw new PipelineError('BAD_ARGUMENT', `${where}: ${name} is ${show(value)}; give ${rule}`, { argument: name });
+}
+
+/** Whether a value is a group of ranks. */
+export function isGroup(value: unknown): boolean {
+  const { rank, size, allReduce } = Object(value) as { readonly [name in 'rank' | 'size' | 'allReduce']?: unknown };
+  return Number.isInteger(rank) && Number.isInteger(size) && typeof allReduce === 'function';
 }
 
 /** The near miss among `names` as ` (did you mean 'x'?)`, or nothing. @example didYouMean('rank', ['ranks']) */

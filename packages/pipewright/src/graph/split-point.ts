@@ -2,6 +2,7 @@
 import { nn } from '@pipewright/torch';
 import { checkArgument, checkChoice, didYouMean, show } from '../base/checks.ts';
 import { PipelineError } from '../base/errors.ts';
+import { isPlainObject } from '../base/tree.ts';
 import { pipeSplit } from './mark.ts';
 
 /**
@@ -49,7 +50,7 @@ export function annotateSplitPoints(model: nn.Module, spec: SplitSpec): { remove
 /** The borders of the modules that a specification names, by name. */
 export function bordersOf(model: nn.Module, spec: SplitSpec): Map<string, ModuleBorders> {
   checkArgument('annotateSplitPoints', model instanceof nn.Module, ['the model', model], 'a module');
-  if (typeof spec !== 'object' || spec === null)
+  if (!isPlainObject(spec))
     throw new PipelineError(
       'BAD_OPTION',
       `splitSpec is ${show(spec)}; give module names: { 'layers.4': SplitPoint.BEGINNING }`,
@@ -83,10 +84,13 @@ function findModule(model: nn.Module, name: string): nn.Module {
   try {
     return model.getSubmodule(name);
   } catch (cause) {
-    const known = model.namedModules().map(([path]) => path);
+    const known = model
+      .namedModules()
+      .map(([path]) => path)
+      .filter((path) => path !== '');
     throw new PipelineError(
       'UNKNOWN_MODULE',
-      `splitSpec: the model has no module '${name}'${didYouMean(name, known)}; names are as in namedModules(): ${known.slice(1, 9).join(', ')}${known.length > 9 ? ', …' : ''}`,
+      `splitSpec: the model has no module '${name}'${didYouMean(name, known)}; names are as in namedModules(): ${known.slice(0, 8).join(', ')}${known.length > 8 ? ', …' : ''}`,
       { name },
       { cause },
     );

@@ -117,6 +117,9 @@ function cut(where: string, batch: Batch, chunks: number, options: SplitBatchOpt
   checkCount(where, 'chunks', chunks);
   if (options.lengths !== undefined) checkChoice(where, 'lengths', options.lengths, ['equal', 'any']);
   if (options.compat !== undefined) checkChoice(where, 'compat', options.compat, ['torch']);
+  const { kwargsChunkSpec = null } = options;
+  if (kwargsChunkSpec !== null && !isPlainObject(kwargsChunkSpec))
+    throw bad(where, `kwargsChunkSpec is ${show(kwargsChunkSpec)}; give an object with a spec for each named input`);
   const args = batch.args ?? [];
   const kwargs = batch.kwargs ?? {};
   if (!Array.isArray(args)) throw bad(where, `args is ${show(args)}; give an array of the positional inputs`);

@@ -94,6 +94,14 @@ export class Pipe extends nn.Module {
     const isProgram = (program as GraphProgram | null)?.state instanceof Map;
     checkArgument('Pipe.fromTraced', isProgram, ['the program', program], 'what traceModule gives');
     const { lossSpec, recompute, ...rest } = options;
+    const isRecompute =
+      recompute === undefined || (Array.isArray(recompute) && recompute.every((each) => typeof each === 'boolean'));
+    checkArgument(
+      'Pipe.fromTraced',
+      isRecompute,
+      ['recompute', recompute],
+      'true or false for each stage: [true, false]',
+    );
     const names = new TensorNames(program.state);
     return new Pipe(splitGraph(program.graph, { ...rest, sameTensor: names.first }), program, { lossSpec, recompute });
   }

@@ -1,7 +1,8 @@
 /** @file From a model to a pipe in one call: trace, put borders, split. */
 import { nn, Tensor } from '@pipewright/torch';
-import { checkOptions, show } from '../base/checks.ts';
+import { checkArgument, checkOptions, show } from '../base/checks.ts';
 import { PipelineError } from '../base/errors.ts';
+import { isPlainObject } from '../base/tree.ts';
 import { GraphModule } from '../execute/graph-module.ts';
 import type { Graph } from '../graph/graph.ts';
 import type { GraphProgram } from '../graph/graph-program.ts';
@@ -110,6 +111,8 @@ function traceExample(module: nn.Module, options: PipelineOptions): GraphProgram
       'BAD_OPTION',
       `pipeline: mbArgs is ${show(mbArgs)}; give the example arguments of one microbatch: { mbArgs: [x] }`,
     );
+  const isNamed = mbKwargs === undefined || isPlainObject(mbKwargs);
+  checkArgument('pipeline', isNamed, ['mbKwargs', mbKwargs], 'an object of the named example arguments');
   return traceModule(module, mbArgs as unknown[], { kwargs: mbKwargs, splitSpec, dynamicShapes, mode });
 }
 

@@ -84,6 +84,10 @@ describe('multiUse', () => {
   test.each([
     [3, /multiUse is 3; give 'transmit' or 'replicate', or one for each parameter/],
     [['transmit'], /multiUse is an array of 1/],
+    [new Map([['embed.weight', 'transmit']]), /multiUse is a Map; give/],
+    [{ 'embed.weight': null }, /multiUse\['embed.weight'\]: use is null/],
+    [{ 'embed.weight': { use: null } }, /multiUse\['embed.weight'\]: use is null/],
+    [{ 'embed.weight': new Map() }, /multiUse\['embed.weight'\]: use is a Map/],
     ['send', /multiUse is 'send'/],
     [{ nosuch: 'transmit' }, /multiUse names 'nosuch', which is no parameter of the model; there are embed.weight/],
     [{ 'embed.wieght': 'transmit' }, /did you mean 'embed.weight'/],

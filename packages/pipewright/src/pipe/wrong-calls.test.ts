@@ -58,6 +58,25 @@ describe('what scripts for PyTorch write', () => {
     expect(() => pipeline(new Chain())).toThrow(/mbArgs is undefined; give the example arguments/);
   });
 
+  test('options of another kind are refused, not passed over', () => {
+    const refused: readonly [unknown, RegExp][] = [
+      [{ splitSpec: new Map([['layers.1', 'end']]) }, /splitSpec is a Map; give module names/],
+      [{ splitSpec: null }, /splitSpec is null/],
+      [{ splitSpec: { layer: 'end' } }, /no module 'layer' \(did you mean 'layers'\?\); names .*: layers, layers\.0/],
+      [{ mbKwargs: new Map() }, /pipeline: mbKwargs is a Map/],
+      [{ mbKwargs: null }, /pipeline: mbKwargs is null/],
+      [{ recompute: 'stage 1' }, /recompute is 'stage 1'; give true or false for each stage/],
+      [{ recompute: [1] }, /recompute is an array of 1/],
+      [new Map([['stages', 2]]), /pipeline: the options are a Map/],
+      [new Set(['stages']), /pipeline: the options are a Set/],
+    ];
+    for (const [more, message] of refused) expect(() => pipeline(new Chain(), [x], more as never)).toThrow(message);
+    expect(() => api.annotateSplitPoints(new Chain(), new Map([['layers.1', 'end']]) as never)).toThrow(/is a Map/);
+    const { graph } = traceModule(new Chain(), [x]);
+    expect(() => api.cutAtModules(graph, new Map() as never)).toThrow(/splitSpec is a Map/);
+    expect(() => traceModule(new Chain(), [x], { kwargs: new Map() as never })).toThrow(/kwargs is a Map/);
+  });
+
   test('buildStage(0, device) works, on a pipe and for modules that were sent', () => {
     const pipe = pipeline(new Chain(), [x], { stages: 2 });
     expect(pipe.buildStage(0, 'cpu').stageIndex).toBe(0);

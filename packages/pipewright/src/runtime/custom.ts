@@ -18,8 +18,8 @@ const duties: Readonly<Record<string, string>> = { F: 'setOutput', B: 'setInputG
 export function customExecutor(runtime: AnyRuntime, custom: CustomFunction, builtIn: Executor | undefined): Executor {
   return (planned, step) => {
     const context = new ActionContext(runtime, planned, { step, builtIn });
-    custom(planned.action, context);
-    context.end();
+    const returned: unknown = custom(planned.action, context);
+    context.end(returned);
   };
 }
 
@@ -36,8 +36,9 @@ class ActionContext implements PipelineContext {
   private readonly planned: PlannedAction;
   private readonly step: StepState;
   private readonly builtIn: Executor | undefined;
-  private taken = false;
   private done = false;
+  /** The parts of an overlapped action that were performed. */
+  private readonly performed: PlannedAction[] = [];
 
   constructor(
     runtime: AnyRuntime,
@@ -65,8 +66,8 @@ class ActionContext implements PipelineContext {
   inputs<Inputs extends readonly unknown[] = readonly Tensor[]>(): Inputs {
     this.only('inputs', ['F']);
     const { args, kwargs, microbatch: m } = this;
-    if (!this.taken) takeInputs(this.planned, this.step);
-    this.taken = true;
+    takeInputs(this.planned, this.step);
+    this.step.taken = this.planned;
     return this.stage.inputsOf(m, args[m], kwargs[m]) as readonly unknown[] as Inputs;
   }
 
@@ -74,7 +75,7 @@ class ActionContext implements PipelineContext {
     this.only('setOutput', ['F']);
     this.settle('setOutput');
     scope(() => {
-      if (!this.taken) takeInputs(this.planned, this.step);
+      takeInputs(this.planned, this.step);
       this.stage.endForward(this.microbatch);
       if (this.stage.isLast) takeOutput(this.stage, this.microbatch, output, this.step);
       giveOutputs(this.planned, output, this.step);
@@ -85,20 +86,25 @@ class ActionContext implements PipelineContext {
     this.only('setLoss', ['F']);
     if (!(loss instanceof Tensor) || loss.numel() !== 1)
       throw this.wrong('BAD_LOSS', `setLoss was given ${show(loss)}; give a tensor of one element`);
+    if (!this.stage.isLast) throw this.wrong('BAD_LOSS', 'context.setLoss() is for the last stage');
+    if (this.step.losses[this.microbatch] !== undefined)
+      throw this.wrong('BAD_LOSS', 'the microbatch has a loss already; each has one');
     scope(() => keepLoss(this.stage, this.microbatch, loss, this.step));
   }
 
   backward(): ReturnType<PipelineContext['backward']> {
     this.only('backward', ['B', 'I']);
-    if (!this.taken) takeOutputGrads(this.planned, this.step);
-    this.taken = true;
+    takeOutputGrads(this.planned, this.step);
+    this.step.taken = this.planned;
     return this.stage.backwardStart(this.microbatch, lossGradOf(this.stage, this.microbatch, this.step));
   }
 
   setInputGrads(grads: readonly (Tensor | null)[], weights?: () => void): void {
     this.only('setInputGrads', ['B', 'I']);
     this.settle('setInputGrads');
-    if (!this.taken) this.backward();
+    if (weights !== undefined && typeof (weights as unknown) !== 'function')
+      throw this.wrong('BAD_ARGUMENT', `the weight half is ${show(weights)}; give a function`);
+    this.backward();
     const later = this.planned.kind === 'I' ? (weights ?? ((): void => undefined)) : undefined;
     scope(() => {
       this.stage.endBackward(this.microbatch, grads, later);
@@ -110,13 +116,29 @@ class ActionContext implements PipelineContext {
     this.only('perform', ['OVERLAP_F_B']);
     const planned = this.planned.parts.find(({ action }) => action === part);
     if (planned === undefined)
-      throw this.wrong('BAD_INPUT', `${formatAction(part)} is no part of it; its parts are in action.parts`);
+      throw this.wrong(
+        'BAD_INPUT',
+        `${(part as Action | null) === null || typeof part !== 'object' ? show(part) : formatAction(part)} is no part of it; its parts are in action.parts`,
+      );
+    if (this.done || this.performed.includes(planned))
+      throw this.wrong('CUSTOM_FUNCTION', `${formatAction(part)} comes second; it was performed already`);
+    this.performed.push(planned);
     perform(planned, this.step);
   }
 
-  /** After the function: whatever had to be done was done. */
-  end(): void {
-    const { kind } = this.planned;
+  /** After the function: whatever had to be done was done, and is not yet to come. */
+  end(returned: unknown): void {
+    const { kind, parts } = this.planned;
+    if (returned instanceof Promise) {
+      returned.catch(() => undefined); // told here
+      throw this.wrong('CUSTOM_FUNCTION', 'it is asynchronous; what it does must be done when it returns');
+    }
+    const left = this.done ? undefined : parts.find((part) => !this.performed.includes(part));
+    if (kind === 'OVERLAP_F_B' && left !== undefined)
+      throw this.wrong(
+        'CUSTOM_FUNCTION',
+        `${formatAction(left.action)} was not performed; call context.perform(part) for each of action.parts, or context.run()`,
+      );
     const duty = duties[kind];
     if (kind === 'W' && !this.done) this.stage.skipWeights(this.microbatch);
     if (duty !== undefined && !this.done)
@@ -127,7 +149,8 @@ class ActionContext implements PipelineContext {
   }
 
   private settle(name: string): void {
-    if (this.done) throw this.wrong('CUSTOM_FUNCTION', `context.${name}() comes second; the action was done already`);
+    if (this.done || this.performed.length > 0)
+      throw this.wrong('CUSTOM_FUNCTION', `context.${name}() comes second; the action was done already`);
     this.done = true;
   }
 

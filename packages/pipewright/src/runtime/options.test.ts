@@ -33,6 +33,9 @@ describe('a loss and a schedule', () => {
     expect(() => new PipelineRuntime(stage, 'GPipe', { microbatches: 2, lossFn })).toThrow(
       "lossFn is 'mse'; give a function (output, target) => loss, or a module such as new nn.MSELoss()",
     );
+    expect(() => new PipelineRuntime(stage, 'GPipe', { microbatches: 2, lossFn: nn.MSELoss as never })).toThrow(
+      'lossFn is the function MSELoss; give a function (output, target) => loss, or a module such as new nn.MSELoss()',
+    );
   });
 
   test('losses belong to the scope around the step; what outlives it is kept or read inside', () => {
@@ -98,6 +101,23 @@ describe('options for lowering and cutting', () => {
   });
 });
 
+test.each<[string, unknown, string]>([
+  ['scaleGrads', 3, 'true or false'],
+  ['capture', 'yes', 'true or false'],
+  ['earlyGradients', null, 'true or false'],
+  ['autocast', 'bfloat16', 'an object'],
+  ['costs', 3, 'an object'],
+  ['dataParallel', new Map(), 'an object'],
+  ['kwargsChunkSpec', new Map(), 'an object'],
+  ['group', {}, 'a process group'],
+  ['scaler', 1024, 'new GradScaler()'],
+])('%s of another kind is refused before any step: %s', (name, value, wanted) => {
+  const stage = new PipelineStage(new Layer(), 0, 1);
+  const make1 = (): unknown => new PipelineRuntime(stage, 'GPipe', { microbatches: 2, [name]: value });
+  expect(make1).toThrow(`PipelineRuntime: ${name} is `);
+  expect(make1).toThrow(`; give ${wanted}`);
+});
+
 test('wrong calls name what is wrong', () => {
   const stage = new PipelineStage(new Layer(), 0, 1);
   const make1 = (...args: unknown[]): unknown => Reflect.construct(PipelineRuntime, args);
@@ -108,6 +128,7 @@ test('wrong calls name what is wrong', () => {
   expect(() => make1(stage, 3, {})).toThrow('the schedule is 3');
   expect(() => make1(stage, 'GPipe', null)).toThrow('the options are null');
   expect(() => make1(stage, 'GPipe', 4)).toThrow('the options are 4');
+  expect(() => make1(stage, 'GPipe', new Map())).toThrow('the options are a Map');
   const { runtime } = make(layers(2));
   const hook = (value: unknown): unknown => Reflect.apply(runtime.addHook.bind(runtime), null, [value]);
   expect(() => hook(null)).toThrow('addHook: the hook is null; give an object with before, after');

@@ -1,7 +1,7 @@
 /** @file What a runtime and a step are given, and the checks of it. */
 import type { Action, Costs, DataParallelPlan, LowerOptions } from '@pipewright/schedule';
-import { type AutocastOptions, type distributed, type GradScaler, nn, type Tensor } from '@pipewright/torch';
-import { checkOptions, didYouMean, show } from '../base/checks.ts';
+import { type AutocastOptions, type distributed, GradScaler, nn, type Tensor } from '@pipewright/torch';
+import { checkOptions, didYouMean, isGroup, show } from '../base/checks.ts';
 import { PipelineError } from '../base/errors.ts';
 import { isPlainObject } from '../base/tree.ts';
 import type { Value } from '../base/value.ts';
@@ -176,7 +176,7 @@ export interface ActionHook {
   afterStep?(kind: 'step' | 'eval', step: number): void;
 }
 
-export const runtimeOptionNames: readonly string[] = [
+const runtimeOptionNames: readonly string[] = [
   'microbatches',
   'lossFn',
   'group',
@@ -218,7 +218,7 @@ export function lossCaller(lossFn: Loss | undefined): LossCaller | null {
   const call = (lossFn instanceof nn.Module ? lossFn.forward.bind(lossFn) : lossFn) as (
     ...inputs: unknown[]
   ) => unknown;
-  if (typeof call !== 'function')
+  if (typeof call !== 'function' || (lossFn as { prototype?: unknown }).prototype instanceof nn.Module)
     throw new PipelineError(
       'BAD_OPTION',
       `PipelineRuntime: lossFn is ${show(lossFn)}; give a function (output, target) => loss, or a module such as new nn.MSELoss()`,
@@ -227,6 +227,30 @@ export function lossCaller(lossFn: Loss | undefined): LossCaller | null {
     needsTarget: call.length > 1,
     call: (output, target, options) => (options === undefined ? call(output, target) : call(output, target, options)),
   };
+}
+
+/** Refuses options of a runtime that are of the wrong kinds. */
+export function checkRuntimeOptions(options: AnyRuntimeOptions): void {
+  checkOptions('PipelineRuntime', options, runtimeOptionNames);
+  const refuse = (name: string, value: unknown, wanted: string): never => {
+    throw new PipelineError('BAD_OPTION', `PipelineRuntime: ${name} is ${show(value)}; give ${wanted}`, {
+      option: name,
+      value,
+    });
+  };
+  const { scaleGrads, capture, earlyGradients, group, scaler, autocast, costs, dataParallel } = options;
+  for (const [name, value] of Object.entries({ scaleGrads, capture, earlyGradients }))
+    if (value !== undefined && typeof value !== 'boolean') refuse(name, value, 'true or false');
+  for (const [name, value] of Object.entries({
+    autocast,
+    costs,
+    dataParallel,
+    kwargsChunkSpec: options.kwargsChunkSpec,
+  }))
+    if (value !== undefined && !isPlainObject(value)) refuse(name, value, 'an object');
+  if (group !== undefined && !isGroup(group))
+    refuse('group', group, 'a process group, as distributed.initProcessGroup() returns it');
+  if (scaler !== undefined && !(scaler instanceof GradScaler)) refuse('scaler', scaler, 'new GradScaler()');
 }
 
 const hookNames = ['before', 'after', 'beforeStep', 'afterStep'];

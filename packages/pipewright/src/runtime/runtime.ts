@@ -4,7 +4,7 @@
  */
 import type { Action, PipelinePlan, Schedule, ScheduleAlias, ScheduleData, ScheduleName } from '@pipewright/schedule';
 import { distributed, isGradEnabled, type nn, noGrad, scope, type Tensor } from '@pipewright/torch';
-import { checkOptions, show } from '../base/checks.ts';
+import { show } from '../base/checks.ts';
 import { PipelineError } from '../base/errors.ts';
 import type { Value } from '../base/value.ts';
 import { type DataParallel, dataParallelOf } from '../parallel/data-parallel.ts';
@@ -33,13 +33,13 @@ import {
   callOptions,
   checkCustomFunction,
   checkHook,
+  checkRuntimeOptions,
   checkStages,
   deviceOf,
   type Loss,
   type LossCaller,
   lossCaller,
   type RuntimeOptions,
-  runtimeOptionNames,
   type StepArguments,
   splitInput,
 } from './options.ts';
@@ -111,7 +111,7 @@ export class PipelineRuntime<
     schedule: ScheduleName | ScheduleAlias | Schedule | ScheduleData | PipelinePlan,
     options: RuntimeOptions<Target, Output, LossOptions> = {},
   ) {
-    checkOptions('PipelineRuntime', options, runtimeOptionNames);
+    checkRuntimeOptions(options);
     this.stages = checkStages(stages);
     this.held = new HeldGradients(this.stages);
     this.options = options;

@@ -5,6 +5,7 @@
 
 import { checkArgument, checkChoice, checkCount, checkOptions, didYouMean } from '../base/checks.ts';
 import { PipelineError } from '../base/errors.ts';
+import { isPlainObject } from '../base/tree.ts';
 import { type CallNode, type Graph, type GraphNode, inputsOf, needNodes, pipeSplitOp } from '../graph/graph.ts';
 import { bytesOf, costOf, type ExampleSizes } from '../graph/node-cost.ts';
 import { type FlatNode, flattenRegions, nestRegions } from '../graph/regions.ts';
@@ -33,8 +34,12 @@ export function withoutMarks(graph: Graph): Graph {
  */
 export function cutAtModules(graph: Graph, spec: SplitSpec): Graph {
   needNodes('cutAtModules', graph);
-  const isSpec = typeof spec === 'object' && spec !== null;
-  checkArgument('cutAtModules', isSpec, ['splitSpec', spec], "module names: { 'layers.4': SplitPoint.BEGINNING }");
+  checkArgument(
+    'cutAtModules',
+    isPlainObject(spec),
+    ['splitSpec', spec],
+    "module names: { 'layers.4': SplitPoint.BEGINNING }",
+  );
   const flat = flattenRegions(graph);
   const first = flat.findIndex(({ node }) => isInside(node));
   const places = new Set<number>();

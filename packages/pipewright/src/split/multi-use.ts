@@ -1,6 +1,7 @@
 /** @file Parameters that several stages use: what the caller wants done with each, checked. */
 import { checkChoice, checkOptions, didYouMean, show } from '../base/checks.ts';
 import { PipelineError } from '../base/errors.ts';
+import { isPlainObject } from '../base/tree.ts';
 
 /** Parameters that several stages use: each has its own copy and gradients are summed, or one sends it to the others. */
 export const MultiUseParameterConfig = {
@@ -39,7 +40,7 @@ export class MultiUseRules {
       return;
     }
     this.all = MultiUseParameterConfig.REPLICATE;
-    if (typeof spec !== 'object' || spec === null || Array.isArray(spec))
+    if (!isPlainObject(spec))
       throw new PipelineError(
         'BAD_OPTION',
         `splitGraph: multiUse is ${show(spec)}; give 'transmit' or 'replicate', or one for each parameter: { 'embed.weight': 'transmit' }`,
@@ -47,10 +48,11 @@ export class MultiUseRules {
       );
     for (const [name, given] of Object.entries(spec)) {
       if (!names.has(name) && canonical(name) === name) throw unknownParameter(name, names);
-      const rule = typeof given === 'object' && given !== null ? given : { use: given };
+      const rule: MultiUseRule = isPlainObject(given) ? given : { use: given as MultiUseParameterConfig };
       const where = `splitGraph: multiUse['${name}']`;
       checkOptions(where, rule, ['use', 'owner']);
-      const use = checkChoice(where, 'use', rule.use ?? MultiUseParameterConfig.REPLICATE, choices);
+      const use =
+        rule.use === undefined ? MultiUseParameterConfig.REPLICATE : checkChoice(where, 'use', rule.use, choices);
       if (rule.owner !== undefined && !(Number.isSafeInteger(rule.owner) && rule.owner >= 0))
         throw new PipelineError('BAD_OPTION', `${where}: owner is ${show(rule.owner)}; give the number of a stage`);
       this.byName.set(canonical(name), { use, owner: rule.owner });

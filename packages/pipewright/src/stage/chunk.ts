@@ -26,6 +26,8 @@ interface Sent {
   readonly destination: number;
   /** The tensors whose gradients will come back; once they have gone on their way, where those gradients go. */
   tensors: readonly GradientTarget[];
+  /** Whether the gradients have come back. */
+  isAnswered: boolean;
 }
 
 const none: readonly never[] = [];
@@ -61,9 +63,13 @@ export class Chunk {
     return undefined;
   }
 
+  to(destination: number): Sent | undefined {
+    for (const item of this.outgoing) if (item.destination === destination) return item;
+    return undefined;
+  }
+
   sentTo(destination: number): readonly GradientTarget[] {
-    for (const item of this.outgoing) if (item.destination === destination) return item.tensors;
-    return none;
+    return this.to(destination)?.tensors ?? none;
   }
 
   /** The backward begins with the loss too, if it is here: `lossGrad` is its gradient, 1 where none is given. */

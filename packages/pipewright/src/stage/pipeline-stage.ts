@@ -224,7 +224,16 @@ export class PipelineStage {
 
   /** Remembers what was sent to another stage, for the gradients that will come back. */
   setOutgoing(microbatch: number, destination: number, tensors: readonly Tensor[]): void {
-    this.chunkOf(microbatch).outgoing.push({ destination, tensors });
+    const chunk = this.chunkOf(microbatch);
+    if (!(destination > this.stageIndex && destination < this.numStages))
+      throw new PipelineError(
+        'BAD_WIRING',
+        `stage ${this.stageIndex} sends nothing to stage ${show(destination)}; outputs go to later ones of ${this.numStages} stages`,
+        { stage: this.stageIndex, microbatch },
+      );
+    if (!chunk.hasRun) throw this.outOfOrder('sending outputs', microbatch, 'its forward');
+    if (chunk.to(destination) !== undefined) throw this.twice('the output', microbatch, ` for stage ${destination}`);
+    chunk.outgoing.push({ destination, tensors, isAnswered: false });
   }
 
   /** Frees the values of what was sent to another stage; to be called when they have gone on their way. */
@@ -234,7 +243,9 @@ export class PipelineStage {
 
   /** Remembers the loss of a microbatch, on the last stage. */
   setLoss(microbatch: number, loss: Tensor): void {
-    this.chunkOf(microbatch).loss = loss;
+    const chunk = this.chunkOf(microbatch);
+    if (chunk.loss !== null) throw this.twice('the loss', microbatch);
+    chunk.loss = loss;
   }
 
   // --- backward ------------------------------------------------------------------------------------------------------
@@ -255,6 +266,11 @@ export class PipelineStage {
         `stage ${this.stageIndex}, microbatch ${microbatch}: stage ${destination} sent back ${grads.length} gradients for ${sent.length} outputs`,
         { stage: this.stageIndex, microbatch },
       );
+    const to = chunk.to(destination);
+    if (to !== undefined) {
+      if (to.isAnswered) throw this.twice('the gradients', microbatch, ` from stage ${destination}`);
+      to.isAnswered = true;
+    }
     for (let i = 0; i < sent.length; i++) {
       const grad = grads[i] as Tensor | null;
       if (grad === null) continue;
@@ -267,8 +283,8 @@ export class PipelineStage {
   startBackward(microbatch: number, options: StartOptions = {}): void {
     checkOptions('startBackward', options, ['lossGrad', 'threads']);
     const { lossGrad, threads } = options;
-    const chunk = this.chunks.get(microbatch);
-    if (chunk === undefined) throw this.outOfOrder('backward', microbatch, 'its forward');
+    const chunk = this.beforeBackward(microbatch);
+    if (chunk.started) throw this.twice('the backward', microbatch);
     this.addLoss(microbatch, chunk, lossGrad);
     chunk.started = true;
     if (chunk.roots.length === 0) return;
@@ -283,8 +299,7 @@ export class PipelineStage {
   /** The backward of a microbatch, in full or only what the stages before wait for. */
   backwardOneChunk(microbatch: number, options: StageBackwardOptions = {}): void {
     checkOptions('backwardOneChunk', options, ['full', 'lossGrad', 'inputsReady']);
-    const chunk = this.chunks.get(microbatch);
-    if (chunk === undefined) throw this.outOfOrder('backward', microbatch, 'its forward');
+    const chunk = this.beforeBackward(microbatch);
     if (!chunk.started) this.addLoss(microbatch, chunk, options.lossGrad);
     const full = options.full !== false;
     const inputsReady = options.inputsReady === undefined ? null : new Once(options.inputsReady);
@@ -331,8 +346,7 @@ export class PipelineStage {
 
   /** What the backward of a microbatch begins with, its gradients, and the tensors whose gradients other stages wait for. */
   backwardStart(microbatch: number, lossGrad?: Tensor): BackwardStart {
-    const chunk = this.chunks.get(microbatch);
-    if (chunk === undefined) throw this.outOfOrder('backward', microbatch, 'its forward');
+    const chunk = this.beforeBackward(microbatch);
     if (!chunk.started) chunk.addLoss(lossGrad);
     chunk.started = true;
     return { outputs: chunk.roots, outputGrads: chunk.rootGrads, inputs: chunk.leaves() };
@@ -343,8 +357,7 @@ export class PipelineStage {
    * it was only the input half, what computes the weight half.
    */
   endBackward(microbatch: number, inputGrads: readonly (Tensor | null)[], weights?: () => void): void {
-    const chunk = this.chunks.get(microbatch);
-    if (chunk === undefined) throw this.outOfOrder('backward', microbatch, 'its forward');
+    const chunk = this.beforeBackward(microbatch);
     const leaves = chunk.leaves();
     if (!Array.isArray(inputGrads) || inputGrads.length !== leaves.length)
       throw new PipelineError(
@@ -352,6 +365,7 @@ export class PipelineStage {
         `stage ${this.stageIndex}, microbatch ${microbatch}: ${Array.isArray(inputGrads) ? inputGrads.length : show(inputGrads)} gradients for ${leaves.length} inputs; give an array with one for each, null where there is none`,
         { stage: this.stageIndex, microbatch },
       );
+    for (const [i, grad] of inputGrads.entries()) this.checkInputGrad(microbatch, leaves[i]!, grad);
     let next = 0;
     for (const item of chunk.arrived)
       item.grads = keep(
@@ -437,6 +451,25 @@ export class PipelineStage {
     }
     if (this.kwargs.length === 0) return undefined;
     return Object.fromEntries(this.kwargs.map((name) => [name, given[name]]));
+  }
+
+  /** What is held for a microbatch whose forward has run and whose backward has not. */
+  private beforeBackward(microbatch: number): Chunk {
+    const chunk = this.chunks.get(microbatch);
+    if (chunk?.hasRun !== true) throw this.outOfOrder('backward', microbatch, 'its forward');
+    if (!chunk.active) throw this.twice('the backward', microbatch);
+    return chunk;
+  }
+
+  /** Refuses what cannot be the gradient of an input. */
+  private checkInputGrad(microbatch: number, input: Tensor, grad: unknown): void {
+    if (grad === null || grad === undefined) return;
+    if (grad instanceof Tensor && grad.shape.join() === input.shape.join()) return;
+    throw new PipelineError(
+      'GRADIENT_MISMATCH',
+      `stage ${this.stageIndex}, microbatch ${microbatch}: the gradient of an input ${describeTensor(input)} is ${grad instanceof Tensor ? describeTensor(grad) : show(grad)}; give a tensor of its shape, or null`,
+      { stage: this.stageIndex, microbatch },
+    );
   }
 
   /** The named inputs with those of `passStageAndMicrobatchIndices`, where that was asked for. */

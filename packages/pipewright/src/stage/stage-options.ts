@@ -1,6 +1,6 @@
 /** @file How a stage is made: its options, and the checks of them. */
 import { type Device, type distributed, Tensor } from '@pipewright/torch';
-import { show } from '../base/checks.ts';
+import { isGroup, show } from '../base/checks.ts';
 import { PipelineError } from '../base/errors.ts';
 import { isPlainObject } from '../base/tree.ts';
 import { checkNames, type StageNames } from './names.ts';
@@ -67,6 +67,8 @@ export function checkStageOptions(stage: number, options: PipelineStageOptions):
   if (ties !== undefined && !(isPlainObject(ties) && Object.values(ties).every((each) => typeof each === 'string')))
     refuse('ties', ties, "an object from parameters to names such as { 'head.weight': 'embedding' }");
   checkNames(stage, options.names);
+  if (options.group !== undefined && !isGroup(options.group))
+    refuse('group', options.group, 'a process group, as distributed.initProcessGroup() returns it');
   for (const [name, value] of Object.entries({ checkpoint, passStageAndMicrobatchIndices: indices }))
     if (value !== undefined && typeof value !== 'boolean') refuse(name, value, 'true or false');
   if (dwBuilder !== undefined && typeof dwBuilder !== 'function') refuse('dwBuilder', dwBuilder, 'a function');

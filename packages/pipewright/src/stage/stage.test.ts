@@ -155,7 +155,7 @@ describe('declared shapes', () => {
 
 describe('a stage by itself', () => {
   test('says what is out of order', () => {
-    const stage = new PipelineStage(new Layer(), 1, 2);
+    const stage = new PipelineStage(new Layer(), 1, 3);
     expect(() => stage.backwardOneChunk(0)).toThrow('stage 1: backward of microbatch 0 without its forward');
     expect(() => stage.backwardWeightOneChunk(0)).toThrow('without the input half of its backward');
     expect(() => stage.forwardOneChunk(0)).toThrow('without its input from stage 0');
@@ -175,7 +175,7 @@ describe('a stage by itself', () => {
 
   test.each([true, false])('needs no values of what was sent for its backward, in full: %s', (full) => {
     const run = (release: boolean): unknown => {
-      const stage = new PipelineStage(new Layer(), 1, 2);
+      const stage = new PipelineStage(new Layer(), 1, 3);
       const x = ones([2, WIDTH], { dtype: 'float64' }).requiresGrad_();
       stage.setInput(0, 0, [x], [x]);
       const sent = (stage.forwardOneChunk(0) as Tensor).alias();
@@ -274,11 +274,54 @@ describe('calls in a wrong order or of a wrong kind', () => {
     expect(() => stage.setInput(1, 5, [x], [])).toThrow('stage 1 takes nothing from stage 5; its inputs come from 0');
   });
 
+  test('so do its outputs, its loss, what comes back for them, and its backward', () => {
+    const x = (): Tensor => batch(2).x.requiresGrad_();
+    const grad = (): Tensor => ones([2, WIDTH], { dtype: 'float64' });
+    const first = new PipelineStage(new Layer(), 0, 3);
+    expect(() => first.setOutgoing(0, 1, [x()])).toThrow('sending outputs of microbatch 0 without its forward');
+    const y = first.forwardOneChunk(0, [x()]) as Tensor;
+    for (const nowhere of [0, -1, 3, 'x' as never])
+      expect(() => first.setOutgoing(0, nowhere, [y])).toThrow('outputs go to later ones of 3 stages');
+    first.setOutgoing(0, 1, [y.alias()]);
+    expect(() => first.setOutgoing(0, 1, [y])).toThrow('the output of microbatch 0 for stage 1 for the second time');
+    first.setOutputGrads(0, 1, [grad()]);
+    expect(() => first.setOutputGrads(0, 1, [grad()])).toThrow(
+      'the gradients of microbatch 0 from stage 1 for the second time',
+    );
+
+    for (const full of [true, false]) {
+      const last = new PipelineStage(new Layer(), 1, 2);
+      const input = x();
+      last.setInput(0, 0, [input], [input]);
+      expect(() => last.backwardOneChunk(0)).toThrow('backward of microbatch 0 without its forward');
+      const loss = (last.forwardOneChunk(0) as Tensor).sum();
+      last.setLoss(0, loss.alias());
+      expect(() => last.setLoss(0, loss)).toThrow('the loss of microbatch 0 for the second time');
+      if (full) last.startBackward(0);
+      if (full) expect(() => last.startBackward(0)).toThrow('the backward of microbatch 0 for the second time');
+      last.backwardOneChunk(0, { full });
+      for (const again of [
+        () => last.backwardOneChunk(0, { full }),
+        () => last.startBackward(0),
+        () => last.backwardStart(0),
+        () => last.endBackward(0, [null]),
+      ])
+        expect(again).toThrow('the backward of microbatch 0 for the second time');
+      expect(last.takeInputGrads(0, 0)).toHaveLength(1);
+      if (!full) last.backwardWeightOneChunk(0);
+      expect(gradsOf([last.module]).every((each) => each !== null)).toBe(true);
+      expect(last.inFlight).toBe(0);
+    }
+  });
+
   test('wrong options and numbers are refused by name', () => {
     const make = (options: unknown): PipelineStage => new PipelineStage(new Layer(), 0, 1, options as object);
     expect(() => make(null)).toThrow('PipelineStage: the options are null; give an object');
     expect(() => make(3)).toThrow('PipelineStage: the options are 3');
     expect(() => make([])).toThrow('the options are an array of 0');
+    expect(() => make(new Map([['checkpoint', true]]))).toThrow('PipelineStage: the options are a Map');
+    expect(() => make(Promise.resolve({}))).toThrow('PipelineStage: the options are a Promise');
+    expect(() => make({ group: 3 })).toThrow('PipelineStage 0: group is 3; give a process group');
     expect(() => make({ inputs: 3 })).toThrow('PipelineStage 0: inputs is 3; give an array');
     expect(() => make({ kwargs: 'mask' })).toThrow("kwargs is 'mask'; give an array of names");
     expect(() => make({ ties: ['w'] })).toThrow('ties is an array of 1; give an object');

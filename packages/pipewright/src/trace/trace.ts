@@ -1,7 +1,8 @@
 /** @file Tracing: runs a module once without computing and records what it does as a graph. */
 import { nn, type Tensor, TorchError } from '@pipewright/torch';
-import { checkChoice, checkOptions, show } from '../base/checks.ts';
+import { checkArgument, checkChoice, checkOptions, show } from '../base/checks.ts';
 import { PipelineError } from '../base/errors.ts';
+import { isPlainObject } from '../base/tree.ts';
 import { type DimRange, type Graph, type GraphNode, inputsOf } from '../graph/graph.ts';
 import { type FlatNode, nestRegions, regionInputs } from '../graph/regions.ts';
 import { annotatedBorders, bordersOf, joined, type SplitSpec } from '../graph/split-point.ts';
@@ -61,13 +62,14 @@ export function traceModule(
       'traceModule: the second argument is the array of example arguments: traceModule(model, [x])',
     );
   const mode = checkChoice('traceModule', 'mode', options.mode ?? 'auto', ['auto', 'meta', 'real']);
-  const asked = options.dynamicShapes;
+  const { dynamicShapes: asked, kwargs = {}, splitSpec = {} } = options;
+  checkArgument('traceModule', isPlainObject(kwargs), ['kwargs', kwargs], 'an object of the named arguments');
   const inputs = new ExampleInputs(module, exampleArgs as unknown[], {
-    kwargs: options.kwargs ?? {},
+    kwargs,
     dynamicShapes: asked === false ? undefined : asked,
   });
   const annotated = annotatedBorders(module);
-  const named = bordersOf(module, options.splitSpec ?? {});
+  const named = bordersOf(module, splitSpec);
   const subject: TraceSubject = {
     module,
     state: new ModuleState(module),

@@ -75,12 +75,17 @@ function editDistance(a: string, b: string): number {
   return previous[b.length]!;
 }
 
+/** Whether a value may have values by name: no list, map or promise, whose own names say nothing of what is in them. */
+export function isRecord(value: unknown): value is object {
+  return typeof value === 'object' && value !== null && !(Symbol.iterator in value) && !(value instanceof Promise);
+}
+
 /**
  * Refuses option names a function does not know, with the near miss.
  * @example checkOptions('lower', { windwo: 3 }, ['window']) // ScheduleError: … did you mean 'window'?
  */
 export function checkOptions(caller: string, options: object, known: readonly string[]): void {
-  if (typeof options !== 'object' || options === null || Array.isArray(options))
+  if (!isRecord(options))
     throw new ScheduleError(
       'BAD_OPTION',
       `${caller}: expected an object of options (${known.join(', ')}), got ${show(options)}`,

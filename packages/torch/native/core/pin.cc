@@ -43,6 +43,12 @@ Pin::~Pin() {
   pin_counts().erase(found);
 }
 
+bool is_pinned(const at::Tensor& tensor) {
+  if (!tensor.defined() || !tensor.has_storage()) return false;
+  std::lock_guard<std::mutex> lock(pins_mutex);
+  return pin_counts().count(tensor.storage().unsafeGetStorageImpl()) > 0;
+}
+
 std::shared_ptr<void> share_bytes(const at::Tensor& tensor) {
   const c10::Storage& storage = tensor.storage();
   void* data = storage.mutable_data();  // the storage's own copy, where it had been put off

@@ -21,6 +21,9 @@ class Pin {
   c10::Storage storage_;  // empty: there was none, or it was moved away
 };
 
+// Whether the memory of a tensor is pinned: somebody knows its address.
+bool is_pinned(const at::Tensor& tensor);
+
 // The bytes of a storage themselves, also where the storage gets others (a copy on write).
 std::shared_ptr<void> share_bytes(const at::Tensor& tensor);
 

@@ -1,5 +1,6 @@
 // The memory under tensors: lent by one to another, freed while the tensor stays, and shared by threads under a name.
 #include "core/core.h"
+#include "core/pin.h"
 
 #include <ATen/ops/empty.h>
 #include <torch/csrc/autograd/variable.h>
@@ -10,7 +11,15 @@
 namespace pw {
 namespace {
 
-void drop_lender(void* lender) { delete static_cast<c10::Storage*>(lender); }
+// Memory that is lent is pinned: its own tensor neither moves nor frees it.
+void drop_lender(void* lender) { delete static_cast<Pin*>(lender); }
+
+void check_not_pinned(const at::Tensor& tensor, const char* where) {
+  if (is_pinned(tensor))
+    throw CodedError("NOT_RESIZABLE", std::string(where) +
+                                          ": the tensor's memory is shared with an array, lent to another tensor or "
+                                          "used by an operation under way; let go of that first");
+}
 
 struct Common {
   at::Tensor tensor;
@@ -35,19 +44,27 @@ PW_ENTRY(lend_storage, 2) {
     throw CodedError("SHAPE", "lendStorage: the tensors have " + std::to_string(tensor.nbytes()) + " and " +
                                   std::to_string(source.nbytes()) + " bytes; lend memory of the same size and device");
   c10::StorageImpl* impl = tensor.storage().unsafeGetStorageImpl();
-  c10::DataPtr memory(source.data_ptr(), new c10::Storage(source.storage()), &drop_lender, source.device());
-  impl->set_data_ptr_noswap(std::move(memory));
-  impl->set_nbytes(source.nbytes());
+  if (impl == source.storage().unsafeGetStorageImpl()) return undefined(args.napi);  // it has this memory
+  if (impl->nbytes() != tensor.nbytes())
+    throw CodedError("SHAPE", "lendStorage: the tensor has " + std::to_string(tensor.nbytes()) + " of the " +
+                                  std::to_string(impl->nbytes()) +
+                                  " bytes of its storage; lend to the tensor that has all of them");
+  check_not_pinned(tensor, "lendStorage");
+  void* data = source.data_ptr();
+  impl->set_data_ptr_noswap(c10::DataPtr(data, new Pin(source), &drop_lender, source.device()));
+  impl->clear_data_ptr_access_error_msg_();
   impl->set_resizable(false);
   return undefined(args.napi);
 }
 
-// (tensor): its storage has no memory until some is lent to it.
+// (tensor): its storage has no memory until some is lent to it; operators that would read or write it are errors.
 PW_ENTRY(free_storage, 1) {
   const at::Tensor& tensor = args.tensor(0);
+  check_not_pinned(tensor, "freeStorage");
   c10::StorageImpl* impl = tensor.storage().unsafeGetStorageImpl();
   impl->set_data_ptr_noswap(c10::DataPtr(nullptr, tensor.device()));
-  impl->set_nbytes(0);
+  impl->release_data_and_set_meta_custom_data_ptr_error_msg_(
+      "the tensor's memory was freed (freeStorage); it can be used again when some was lent to it (lendStorage)");
   return undefined(args.napi);
 }
 

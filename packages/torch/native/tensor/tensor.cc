@@ -149,11 +149,19 @@ PW_ENTRY(from_data, 5) {
   return from_int32(args.napi, args.env->wrap(std::move(tensor)));
 }
 
+static bool is_freed(const at::Tensor& tensor) {
+  return tensor.has_storage() && tensor.storage().unsafeGetStorageImpl()->throw_on_immutable_data_ptr();
+}
+
+static void check_has_memory(const at::Tensor& tensor) {
+  if (is_freed(tensor) || tensor.const_data_ptr() == nullptr)
+    throw CodedError("NO_STORAGE", "the tensor's memory was freed, by freeStorage or by resizing its storage");
+}
+
 // A new ArrayBuffer with the tensor's values in order.
 PW_ENTRY(to_buffer, 1) {
   const at::Tensor source = plain(args.tensor(0));
-  if (source.nbytes() > 0 && source.const_data_ptr() == nullptr)
-    throw CodedError("NO_STORAGE", "the tensor's memory was freed by resizing its storage");
+  if (source.nbytes() > 0) check_has_memory(source);
   void* data = nullptr;
   napi_value buffer;
   check(args.napi, napi_create_arraybuffer(args.napi, source.nbytes(), &data, &buffer), "memory for an ArrayBuffer");
@@ -175,8 +183,8 @@ PW_ENTRY(share_buffer, 1) {
     napi_create_arraybuffer(args.napi, 0, &data, &buffer);
     return buffer;
   }
+  check_has_memory(tensor);
   void* data = tensor.data_ptr();
-  if (data == nullptr) throw CodedError("NO_STORAGE", "the tensor's memory was freed by resizing its storage");
   SharedOwner* owner = new SharedOwner{share_bytes(tensor), Pin(tensor), {}};
   const napi_status status = napi_create_external_arraybuffer(
       args.napi, data, tensor.nbytes(),
@@ -276,7 +284,7 @@ PW_ENTRY(data_pointer, 1) {
   napi_value value;
   const at::Tensor& tensor = args.tensor(0);
   napi_create_bigint_uint64(
-      args.napi, tensor.is_meta() ? 0 : reinterpret_cast<uint64_t>(tensor.const_data_ptr()), &value);
+      args.napi, tensor.is_meta() || is_freed(tensor) ? 0 : reinterpret_cast<uint64_t>(tensor.const_data_ptr()), &value);
   return value;
 }
 

@@ -117,13 +117,25 @@ export function didYouMean(word: string, names: Iterable<string>): string {
   return best === '' ? '' : ` (did you mean '${best}'?)`;
 }
 
+/** Whether a value may have values by name: no list, map or promise, whose own names say nothing of what is in them. */
+function isRecord(value: unknown): value is object {
+  return typeof value === 'object' && value !== null && !(Symbol.iterator in value) && !(value instanceof Promise);
+}
+
+function kindOf(value: unknown): string {
+  if (value === null) return 'null';
+  if (Array.isArray(value)) return 'an array';
+  const { constructor } = value as { readonly constructor?: { readonly name?: unknown } };
+  return typeof value === 'object' ? `a ${String(constructor?.name ?? 'list')}` : `a ${typeof value}`;
+}
+
 /** Refuses options that do not exist, by name. */
 export function checkOptions(where: string, options: object | undefined, known: readonly string[]): void {
   if (options === undefined) return;
-  if (typeof (options as unknown) !== 'object' || options === null || Array.isArray(options))
+  if (!isRecord(options))
     throw new TorchError(
       'BAD_ARGUMENT',
-      `${where}: the options are ${options === null ? 'null' : Array.isArray(options) ? 'an array' : `a ${typeof options}`}; give an object${known.length === 0 ? '' : ` of ${known.join(', ')}`}`,
+      `${where}: the options are ${kindOf(options)}; give an object${known.length === 0 ? '' : ` of ${known.join(', ')}`}`,
     );
   for (const key of Object.keys(options)) {
     if (known.includes(key)) continue;

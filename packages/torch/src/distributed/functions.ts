@@ -3,6 +3,7 @@ import { checkObject } from '../base/checks.ts';
 import type { Tensor } from '../tensor/tensor.ts';
 import type { Json } from './base/json.ts';
 import type { WaitOptions, Work } from './base/work.ts';
+import { checkGroup } from './group/argument-checks.ts';
 import type {
   AllToAllOptions,
   CollectiveOptions,
@@ -15,7 +16,7 @@ import { getDefaultGroup } from './init.ts';
 
 /** Which group; the default one where none is given. */
 export interface In {
-  readonly group?: ProcessGroup | undefined;
+  readonly group?: ProcessGroup | null | undefined;
 }
 
 type Settings<T> = T & In;
@@ -25,6 +26,7 @@ function inGroup<T extends object>(options: Settings<T> | undefined): [ProcessGr
   if (options === undefined) return [getDefaultGroup(), undefined];
   checkObject('distributed', 'the options', options);
   const { group, ...rest } = options;
+  if (group !== undefined && group !== null) checkGroup('distributed', 'the group', group);
   return [group ?? getDefaultGroup(), rest as Omit<T, 'group'>];
 }
 

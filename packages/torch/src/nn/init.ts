@@ -1,6 +1,6 @@
 /** @file Initial values of parameters, filled in place and without gradients: `nn.init`. Same seed, same numbers as PyTorch. */
 import { noGrad } from '../autograd/modes.ts';
-import { checkObject, show } from '../base/checks.ts';
+import { checkGiven, checkObject, show } from '../base/checks.ts';
 import { checkOptions, didYouMean, TorchError } from '../base/errors.ts';
 import { tensor as makeTensor } from '../functions/creation.ts';
 import { diag, emptyLike, eye, linalgQr, randperm, where } from '../generated/functions.ts';
@@ -258,6 +258,8 @@ export function sparse_<T extends Tensor>(
   options?: RandomOptions & { std?: number | undefined },
 ): T {
   checkOptions('sparse_', options, ['std', 'generator']);
+  const isShare = typeof sparsity === 'number' && sparsity >= 0 && sparsity <= 1;
+  checkGiven('sparse_', isShare, ['the sparsity', sparsity], 'the share of each column that is zero, from 0 to 1');
   const [rows = 0, columns = 0] = checkDims('sparse_', target, 2, 2);
   if (target.isMeta) return target;
   return fill('sparse_', target, () => {

@@ -437,6 +437,13 @@ describe('options', () => {
     expect(() => new nn.LayerNorm(4, 1e-6 as unknown as object)).toThrowErrorMatchingInlineSnapshot(
       `[TorchError: LayerNorm: everything with a default goes into one options object ({ eps, elementwiseAffine, bias }), got number]`,
     );
+    for (const [options, what] of [
+      [new Map([['bias', false]]), 'a Map'],
+      [new Set(['bias']), 'a Set'],
+      [Promise.resolve({}), 'a Promise'],
+    ] as const) {
+      expect(() => new nn.Linear(2, 3, options as object)).toThrow(`Linear: the options are ${what}; give an object`);
+    }
     expect(codeOf(() => new nn.Conv2d(3, 4, 3, { groups: 2 }))).toBe('BAD_ARGUMENT');
     expect(codeOf(() => new nn.Conv2d(3, 4, 3, { padding: 'same', stride: 2 }))).toBe('BAD_ARGUMENT');
     expect(codeOf(() => new nn.CrossEntropyLoss({ reduction: 'avg' as 'mean' }))).toBe('BAD_ARGUMENT');

@@ -3,7 +3,7 @@
 import { native } from '../addon/addon.ts';
 import { STEP_NUMBERS_LONGEST } from '../addon/generated/border.ts';
 import { noGrad } from '../autograd/modes.ts';
-import { checkGiven, checkIterable, checkObject } from '../base/checks.ts';
+import { checkFunction, checkGiven, checkIterable, checkObject, checkText } from '../base/checks.ts';
 import { checkOptions, TorchError } from '../base/errors.ts';
 import { scope } from '../tensor/scope.ts';
 import { isShard } from '../tensor/shard-marks.ts';
@@ -33,6 +33,8 @@ export abstract class Optimizer<O extends BaseOptions = BaseOptions> {
 
   constructor(kind: Kind<O>, params: ParamsInput<O>, options: GivenOptions<O> | undefined) {
     checkObject('Optimizer', 'its kind', kind, 'what an optimizer is: use SGD, Adam and so on');
+    checkText('Optimizer', 'the name of its kind', kind.name);
+    checkFunction('Optimizer', kind.check, 'the check of its kind');
     checkObject('Optimizer', 'the defaults', kind.defaults);
     this.kind = kind;
     this.defaults = readGroup(kind, options, kind.defaults);

@@ -1,7 +1,10 @@
 /** @file Memory that is lent, freed and shared by name. */
 import { describe, expect, test } from 'vitest';
+import { codeOf } from '../../testing/error-code.ts';
 import {
   arange,
+  callOp,
+  cat,
   commonTensor,
   empty,
   float32,
@@ -10,7 +13,9 @@ import {
   lendStorage,
   nn,
   ones,
+  type Tensor,
   tensor,
+  zeros,
 } from '../index.ts';
 
 describe('lent memory', () => {
@@ -31,6 +36,75 @@ describe('lent memory', () => {
     lendStorage(target, source.at('2:6'));
     source.dispose();
     expect(target.toArray()).toEqual([2, 3, 4, 5]);
+  });
+
+  const uses: Readonly<Record<string, (x: Tensor) => unknown>> = {
+    add: (x) => x.add(1),
+    'add in place': (x) => x.add_(1),
+    fill: (x) => x.fill_(3),
+    sum: (x) => x.sum(),
+    matmul: (x) => x.matmul(x),
+    copy: (x) => ones([2, 2]).copy_(x),
+    'copy over it': (x) => x.copy_(ones([2, 2])),
+    clone: (x) => x.clone(),
+    cat: (x) => cat([x, x]),
+    sort: (x) => x.sort(),
+    gelu: (x) => nn.functional.gelu(x),
+    linear: (x) => nn.functional.linear(x, x),
+    'an element': (x) => x.at(0, 1).item(),
+    'the values of a view': (x) => x.at('0:1').toArray(),
+    toArray: (x) => x.toArray(),
+    sharedArray: (x) => x.sharedArray(),
+    'a list of tensors': (x) => callOp('aten::_foreach_add.Scalar', [[x], 1]),
+    'lending it': (x) => lendStorage(empty([2, 2]), x),
+  };
+  test.each(Object.keys(uses))('%s without memory is an error, and right once there is some', (name) => {
+    const x = ones([2, 2]);
+    const use = uses[name] as (x: Tensor) => unknown;
+    freeStorage(x);
+    expect(x.dataPtr()).toBe(0n);
+    expect(() => use(x)).toThrow(/memory was freed/);
+    lendStorage(x, ones([2, 2]));
+    use(x);
+  });
+
+  test('saved values without memory are an error of the backward', () => {
+    const weight = ones([2, 2], { requiresGrad: true });
+    const loss = weight.mul(weight).sum();
+    freeStorage(weight);
+    expect(() => loss.backward()).toThrow(/memory was freed/);
+  });
+
+  test('memory that is lent or shared with an array stays where it is until that ends', () => {
+    const [borrower, lender] = [zeros([1024]), ones([1024])];
+    lendStorage(borrower, lender);
+    lendStorage(borrower, borrower); // it has this memory
+    for (const move of [
+      () => freeStorage(lender),
+      () => lender.resize_([1 << 16]),
+      () => lendStorage(lender, zeros([1024])),
+      () => lendStorage(lender, borrower),
+    ])
+      expect(codeOf(move)).toBe('NOT_RESIZABLE');
+    expect(borrower.sum().item()).toBe(1024);
+    freeStorage(borrower);
+    lender.resize_([1 << 16]);
+    freeStorage(lender);
+
+    const shared = ones([1024]);
+    const array = shared.sharedArray() as Float32Array;
+    expect(codeOf(() => freeStorage(shared))).toBe('NOT_RESIZABLE');
+    expect(codeOf(() => lendStorage(shared, zeros([1024])))).toBe('NOT_RESIZABLE');
+    expect(array.every((value) => value === 1)).toBe(true);
+  });
+
+  test('the tensor that gets memory has all of its storage', () => {
+    const whole = ones([1024]);
+    expect(() => lendStorage(whole.at('0:4'), zeros([4]))).toThrow(/has 16 of the 4096 bytes of its storage/);
+    freeStorage(whole);
+    expect(() => lendStorage(whole.at('0:4'), zeros([4]))).toThrow(/has 16 of the 4096 bytes of its storage/);
+    lendStorage(whole, zeros([1024]));
+    expect(whole.sum().item()).toBe(0);
   });
 
   test('sizes and layouts that do not fit are refused', () => {

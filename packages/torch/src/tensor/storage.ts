@@ -19,7 +19,8 @@ export function lendStorage(tensor: Tensor, source: Tensor): void {
 }
 
 /**
- * Frees the memory under a tensor; its shape stays. It cannot be read until `lendStorage`.
+ * Frees the memory under a tensor; its shape stays. Reading or writing it is an error until `lendStorage`. Memory that is shared with
+ * an array, lent to another tensor or used by an operation under way is not freed: that is an error.
  *
  * @example freeStorage(weight)
  */

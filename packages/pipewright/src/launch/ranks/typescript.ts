@@ -1,5 +1,6 @@
 /** @file Lets a rank import TypeScript where Node itself does not: before 22.18, with the user's own compiler. */
 import { register } from 'node:module';
+import { checkPath } from '../../base/checks.ts';
 
 let registered = false;
 
@@ -10,6 +11,7 @@ function isTypeScript(script: string): boolean {
 
 /** From now on, this thread imports TypeScript; nothing to do where Node can, or where the script is JavaScript. */
 export function allowTypeScript(script: string): void {
+  checkPath('allowTypeScript', 'the script', script);
   const { features } = process as unknown as { readonly features: { readonly typescript?: unknown } };
   if (registered || !isTypeScript(script) || Boolean(features.typescript)) return;
   registered = true;

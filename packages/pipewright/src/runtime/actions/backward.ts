@@ -51,8 +51,11 @@ export function finishBackward(planned: PlannedAction, step: StepState): void {
   scope(() => finish(planned, step, true));
 }
 
-/** Takes the gradients that were posted. */
-export function takeOutputGrads({ links: { stage, to }, microbatch: m, waits }: PlannedAction, step: StepState): void {
+/** Takes the gradients that were posted, unless the action has them already. */
+export function takeOutputGrads(planned: PlannedAction, step: StepState): void {
+  if (step.taken === planned) return;
+  const { links, microbatch: m, waits } = planned;
+  const { stage, to } = links;
   for (let i = 0; i < to.length; i++) {
     const link = to[i]!;
     if (link.local !== null) continue; // handed over when they were computed

@@ -19,8 +19,11 @@ export function forward(planned: PlannedAction, step: StepState): void {
   });
 }
 
-/** Takes the inputs that were posted. */
-export function takeInputs({ links: { stage, from }, microbatch: m, waits }: PlannedAction, step: StepState): void {
+/** Takes the inputs that were posted, unless the action has them already. */
+export function takeInputs(planned: PlannedAction, step: StepState): void {
+  if (step.taken === planned) return;
+  const { links, microbatch: m, waits } = planned;
+  const { stage, from } = links;
   for (let i = 0; i < from.length; i++) {
     const link = from[i]!;
     if (link.local !== null) continue; // handed over when it was computed

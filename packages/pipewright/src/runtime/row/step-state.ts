@@ -76,6 +76,8 @@ export class StepState {
   hasExchanged = false;
   /** The action under way, a part of another rather than the whole. */
   current: PlannedAction | null = null;
+  /** The action that has its messages already: a custom function has looked at them. */
+  taken: PlannedAction | null = null;
   private awaited: { readonly link: Link; readonly place: Place } | null = null;
 
   constructor(context: RankContext, { training, batch, options, weights }: StepWork, lossGrads: LossGradSource) {

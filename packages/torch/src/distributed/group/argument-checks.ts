@@ -1,8 +1,16 @@
 /** @file Checks of what the operations of a group are given: peers, tags, tensors, reductions. */
+import { checkGiven } from '../../base/checks.ts';
 import { checkOptions, TorchError } from '../../base/errors.ts';
 import { Tensor } from '../../tensor/tensor.ts';
 import { DistributedError } from '../base/errors.ts';
 import type { PointToPointOptions, ProcessGroup, ReduceOp, ReductionOptions } from './process-group.ts';
+
+/** Refuses what is no process group. */
+export function checkGroup(where: string, name: string, group: unknown): void {
+  const { rank, size, allReduce } = Object(group) as { readonly [name in 'rank' | 'size' | 'allReduce']?: unknown };
+  const isGroup = Number.isInteger(rank) && Number.isInteger(size) && typeof allReduce === 'function';
+  checkGiven(where, isGroup, [name, group], 'a process group, as initProcessGroup() returns it');
+}
 
 /** Checks of the arguments of one group's operations. */
 export class ArgumentChecks {

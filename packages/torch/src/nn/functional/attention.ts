@@ -1,5 +1,5 @@
 /** @file Attention of several heads, step by step as PyTorch computes it. */
-import { checkText } from '../../base/checks.ts';
+import { checkObject, checkText } from '../../base/checks.ts';
 import {
   baddbmm,
   bmm,
@@ -137,6 +137,12 @@ export function multiHeadAttentionForward(
   options: AttentionOptions,
 ): [Tensor, Tensor | null] {
   checkTensors('multiHeadAttentionForward', { queryIn, keyIn, valueIn });
+  checkObject(
+    'multiHeadAttentionForward',
+    'the fourth argument',
+    options,
+    'an object with numHeads, inProjWeight and so on',
+  );
   checkOptions('multiHeadAttentionForward', options, known);
   const { numHeads, needWeights = true, averageAttnWeights = true, addZeroAttn = false, training = true } = options;
   const dropoutP = training ? (options.dropoutP ?? 0) : 0;

@@ -11,6 +11,7 @@ import {
 } from '../../generated/functions.ts';
 import '../../generated/methods.ts';
 import { checkOptions, TorchError } from '../../base/errors.ts';
+import { checkWhole } from '../../base/options.ts';
 import { checkTensors } from '../../tensor/check-tensors.ts';
 import type { Tensor } from '../../tensor/tensor.ts';
 
@@ -42,6 +43,7 @@ export function rmsNorm(
 export function groupNorm(input: Tensor, numGroups: number, options?: AffineOptions): Tensor {
   checkTensors('groupNorm', { input });
   checkOptions('groupNorm', options, ['weight', 'bias', 'eps']);
+  checkWhole('groupNorm: numGroups', numGroups, 1);
   const [batch = 1, channels = 1, ...rest] = input.shape;
   if (input.dim() < 2)
     throw new TorchError('SHAPE', `groupNorm: the input must have at least 2 dimensions, this one has ${input.dim()}`);

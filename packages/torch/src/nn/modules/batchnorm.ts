@@ -2,6 +2,7 @@
 import { ones, scalarTensor, zeros } from '../../generated/functions.ts';
 import '../../generated/methods.ts';
 import { noGrad } from '../../autograd/modes.ts';
+import { checkObject, checkText } from '../../base/checks.ts';
 import { TorchError } from '../../base/errors.ts';
 import { checkWhole, readOptions } from '../../base/options.ts';
 import { floatText, type Real, repr } from '../../base/text.ts';
@@ -43,8 +44,11 @@ export abstract class RunningNorm extends Module {
   runningVar: Buffer | null;
   numBatchesTracked: Buffer | null;
 
-  constructor(where: string, { numFeatures, options, usual }: Settings) {
+  constructor(where: string, settings: Settings) {
     super();
+    checkText('RunningNorm', 'the first argument', where);
+    checkObject(where, 'the settings', settings);
+    const { numFeatures, options, usual } = settings;
     checkWhole(`${where}: numFeatures`, numFeatures);
     const given = readOptions(where, options, {
       eps: 1e-5,

@@ -118,6 +118,7 @@ export class GroupNorm extends Module {
   constructor(numGroups: number, numChannels: number, options?: GroupNormOptions) {
     super();
     checkWhole('GroupNorm: numGroups', numGroups, 1);
+    checkWhole('GroupNorm: numChannels', numChannels);
     if (numChannels % numGroups !== 0)
       throw new TorchError(
         'BAD_ARGUMENT',

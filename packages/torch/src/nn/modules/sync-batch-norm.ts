@@ -4,6 +4,7 @@ import { FunctionContext } from '../../autograd/function.ts';
 import { noGrad } from '../../autograd/modes.ts';
 import { checkGiven } from '../../base/checks.ts';
 import { TorchError } from '../../base/errors.ts';
+import { checkGroup } from '../../distributed/group/argument-checks.ts';
 import type { ProcessGroup } from '../../distributed/group/process-group.ts';
 import { getDefaultGroup, isInitialized } from '../../distributed/init.ts';
 import { cat, stack } from '../../generated/functions.ts';
@@ -85,6 +86,7 @@ export class SyncBatchNorm extends RunningNorm {
     const { processGroup, ...rest } = options ?? {};
     super('SyncBatchNorm', { numFeatures, options: rest, usual: true });
     this.processGroup = processGroup ?? null;
+    if (this.processGroup !== null) checkGroup('SyncBatchNorm', 'processGroup', this.processGroup);
   }
 
   forward(input: Tensor): Tensor {
