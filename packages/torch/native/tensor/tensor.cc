@@ -283,8 +283,9 @@ PW_ENTRY(is_same, 2) { return from_bool(args.napi, args.tensor(0).is_same(args.t
 PW_ENTRY(data_pointer, 1) {
   napi_value value;
   const at::Tensor& tensor = args.tensor(0);
-  napi_create_bigint_uint64(
-      args.napi, tensor.is_meta() || is_freed(tensor) ? 0 : reinterpret_cast<uint64_t>(tensor.const_data_ptr()), &value);
+  const bool has_address = !tensor.is_meta() && !is_freed(tensor);
+  const uint64_t address = has_address ? reinterpret_cast<uint64_t>(tensor.const_data_ptr()) : 0;
+  napi_create_bigint_uint64(args.napi, address, &value);
   return value;
 }
 
