@@ -67,8 +67,12 @@ ${lines.join('\n')}
 `;
 }
 
-/** Operators called through a function of our own in native/linear.cc. */
-const specials: Readonly<Record<string, string>> = { linear: 'hot_linear', layer_norm: 'hot_layer_norm' };
+/** Operators called through a function of our own in native/kernels. */
+const specials: Readonly<Record<string, string>> = {
+  linear: 'hot_linear',
+  layer_norm: 'hot_layer_norm',
+  cross_entropy_loss: 'hot_cross_entropy',
+};
 
 /** The whole of native/generated/hot-ops.cc. */
 export function hotNativeFile(forms: readonly HotForm[], schemas: ReadonlyMap<string, Schema>, banner: string): string {

@@ -167,5 +167,8 @@ inline auto hot_functional(F&& call, const Ts&... tensors) {
 at::Tensor hot_linear(const at::Tensor& input, const at::Tensor& weight, const std::optional<at::Tensor>& bias);
 at::Tensor hot_layer_norm(const at::Tensor& input, const HotInts& shape, const std::optional<at::Tensor>& weight,
     const std::optional<at::Tensor>& bias, double eps, bool cudnn);
+// cross_entropy_loss in less memory (cross-entropy.cc).
+at::Tensor hot_cross_entropy(const at::Tensor& scores, const at::Tensor& target,
+    const std::optional<at::Tensor>& weight, int64_t reduction, int64_t ignore_index, double label_smoothing);
 
 }  // namespace pw

@@ -651,7 +651,7 @@ static napi_value cross_entropy_loss(napi_env napi, napi_callback_info info) {
     const auto a3 = args.integer(3, "reduction");
     const auto a4 = args.integer(4, "ignoreIndex");
     const auto a5 = args.number(5, "labelSmoothing");
-    return args.wrap(hot_functional([&] { return at::_ops::cross_entropy_loss::call(a0, a1, a2, a3, a4, a5); }, a0, a1, a2));
+    return args.wrap(hot_cross_entropy(a0, a1, a2, a3, a4, a5));
   });
 }
 

@@ -4,6 +4,7 @@
 #include "autograd/node.h"
 #include "autograd/put-off.h"
 #include "core/hot.h"
+#include "kernels/ordinary.h"
 
 #include <ATen/ops/_unsafe_view.h>
 #include <ATen/ops/addmm.h>
@@ -118,11 +119,6 @@ struct LinearBackward final : torch::autograd::Node {
   c10::SmallVector<int64_t, 4> sizes;  // of the input
 };
 
-bool is_ordinary(const at::Tensor& tensor) {
-  return tensor.layout() == at::kStrided && at::isFloatingType(tensor.scalar_type()) && !tensor.is_neg() &&
-         tensor.is_contiguous();
-}
-
 // The forward kernels, below autograd: what it is called with is held by the caller, so views need no record.
 at::Tensor forward(const at::Tensor& input, const at::Tensor& weight, const std::optional<at::Tensor>& bias) {
   at::AutoDispatchBelowADInplaceOrView below;
@@ -133,11 +129,6 @@ at::Tensor forward(const at::Tensor& input, const at::Tensor& weight, const std:
   c10::SmallVector<int64_t, 4> sizes(input.sizes().begin(), input.sizes().end());
   sizes.back() = weight.size(0);
   return at::_unsafe_view(product, sizes);
-}
-
-bool has_forward_gradient(const at::Tensor& tensor) {
-  const auto* meta = static_cast<const torch::autograd::AutogradMeta*>(tensor.unsafeGetTensorImpl()->autograd_meta());
-  return meta != nullptr && meta->fw_grad_ != nullptr;
 }
 
 }  // namespace
