@@ -31,12 +31,12 @@ function lengths({ steps }: Recording): number[] {
 }
 
 test('a step of 2 x 2 ranks with shards takes as long as simulated', async () => {
-  const times: Times = { F: 80, B: 120, UNSHARD: 60, REDUCE_GRAD: 100, RESHARD: 40 };
+  const times: Times = { F: 160, B: 240, UNSHARD: 120, REDUCE_GRAD: 200, RESHARD: 80 };
   // Others may keep the machine busy: one step that they leave alone is enough.
-  const results = await run('sleep', times, { steps: 30, enough: 1.09 });
+  const results = await run('sleep', times, { steps: 25, enough: 1.09 });
   expect(results).toHaveLength(2);
   for (const { recording, simulated } of results) {
-    expect(simulated).toBe(60 + 5 * (80 + 120) + 100 + 40);
+    expect(simulated).toBe(120 + 5 * (160 + 240) + 200 + 80);
     const least = Math.min(...lengths(recording));
     expect(least).toBeGreaterThan(simulated - 1);
     expect(least).toBeLessThan(1.1 * simulated);
