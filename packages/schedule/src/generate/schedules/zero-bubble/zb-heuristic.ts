@@ -8,6 +8,7 @@ import { stageToRank } from '../../../model/placement.ts';
 import type { Schedule, StageEdge } from '../../../model/schedule.ts';
 import { ScheduleBuilder } from '../../../model/schedule-builder.ts';
 import type { ScheduleShape } from '../definition.ts';
+import { LeastOf } from './least-of.ts';
 
 /** The three choices of a plan. */
 interface Choices {
@@ -24,8 +25,9 @@ const allChoices: readonly Choices[] = [true, false].flatMap((warmUpInTime) =>
 );
 
 /**
- * The plan of shortest span over all eight choices. `multiple` is the limit in microbatches per rank and rank of the
- * pipeline (1: p microbatches) where `shape.memoryLimit` is not given.
+ * The plan of shortest span over all eight choices, and over greedy plans where the limit is below what 1F1B holds: rounds then leave the
+ * last ranks with one microbatch at a time. `multiple` is the limit in microbatches per rank and rank of the pipeline (1: p
+ * microbatches) where `shape.memoryLimit` is not given.
  */
 export function zeroBubbleHeuristic(shape: ScheduleShape, multiple: number): Schedule {
   const { name, ranks, stages, microbatches } = shape;
@@ -41,12 +43,14 @@ export function zeroBubbleHeuristic(shape: ScheduleShape, multiple: number): Sch
   });
   const problem: Problem = { ranks, microbatches, costs, limits, ...delaysOf(name, costs, ranks) };
   let best: Plan | null = null;
-  for (const choices of allChoices) {
-    const plan = new Plan(problem, choices);
-    plan.run();
+  const keep = (plan: Plan): void => {
     if (best === null || plan.span < best.span || (plan.span === best.span && plan.makespan < best.makespan))
       best = plan;
-  }
+  };
+  for (const choices of allChoices) keep(new Plan(problem, choices).runInRounds());
+  if (isBelow1F1B(problem))
+    for (const fillShortGaps of [true, false])
+      keep(new Plan(problem, { ...allChoices[0]!, fillShortGaps }).runGreedily());
   const builder = new ScheduleBuilder({
     ...shape,
     stageToRank: stageToRank({ ranks, stages }),
@@ -81,6 +85,11 @@ function delaysOf(caller: string, costs: CostTable, ranks: number): Pick<Problem
   return { forwardDelay, backwardDelay };
 }
 
+/** Whether a rank may hold less than under 1F1B. */
+function isBelow1F1B({ ranks, microbatches, costs, limits }: Problem): boolean {
+  return limits.some((limit, rank) => !fits(Math.min(ranks - rank, microbatches) * costs.activation[rank]!, limit));
+}
+
 /** One run of the heuristic. Ranks are stages here; work of a kind is done in the order of microbatches. */
 class Plan {
   /** Codes of each rank's actions; the microbatch is the count so far. */
@@ -95,7 +104,7 @@ class Plan {
   private readonly held: Float64Array;
   private readonly waited: Float64Array;
   private mostWaited = 0;
-  // Ends of F and I by rank * microbatches + microbatch.
+  // Ends of F and I by rank * microbatches + microbatch; Infinity where they are not placed.
   private readonly forwardEnd: Float64Array;
   private readonly gradientEnd: Float64Array;
 
@@ -110,8 +119,8 @@ class Plan {
     this.first = new Float64Array(ranks);
     this.held = new Float64Array(ranks);
     this.waited = new Float64Array(ranks);
-    this.forwardEnd = new Float64Array(ranks * microbatches);
-    this.gradientEnd = new Float64Array(ranks * microbatches);
+    this.forwardEnd = new Float64Array(ranks * microbatches).fill(Number.POSITIVE_INFINITY);
+    this.gradientEnd = new Float64Array(ranks * microbatches).fill(Number.POSITIVE_INFINITY);
   }
 
   /** Longest time from a rank's first action to its last. */
@@ -123,7 +132,8 @@ class Plan {
     return Math.max(...this.now);
   }
 
-  run(): void {
+  /** The heuristic: in each round every rank does one F, if it has any left, and one I. */
+  runInRounds(): this {
     const { ranks, microbatches } = this.problem;
     this.warmUp();
     for (let round = 1; round < microbatches; round++) {
@@ -141,6 +151,40 @@ class Plan {
       }
     }
     for (let rank = 0; rank < ranks; rank++) this.drain(rank, microbatches);
+    return this;
+  }
+
+  /** Always what can start first; I before F, and W where they cannot start before it ends, or where F needs its memory. */
+  runGreedily(): this {
+    const { ranks, microbatches } = this.problem;
+    const starts = new LeastOf(ranks);
+    for (let rank = 0; rank < ranks; rank++) starts.set(rank, this.next(rank).start);
+    for (let left = 3 * ranks * microbatches; left > 0; left--) {
+      const rank = starts.index;
+      this.place(rank, this.next(rank).code);
+      for (let r = Math.max(rank - 1, 0); r <= Math.min(rank + 1, ranks - 1); r++) starts.set(r, this.next(r).start);
+    }
+    return this;
+  }
+
+  /** What a rank does next, and when, as far as it is known; Infinity where it waits for others. */
+  private next(rank: number): { code: number; start: number } {
+    const { ranks, microbatches, costs, limits } = this.problem;
+    const now = this.now[rank]!;
+    const [forwards, inputs] = [this.placed[Code.F]![rank]!, this.placed[Code.I]![rank]!];
+    const forward =
+      forwards === microbatches ? Number.POSITIVE_INFINITY : rank === 0 ? now : this.activationAt(rank, forwards);
+    const input =
+      inputs === forwards ? Number.POSITIVE_INFINITY : rank === ranks - 1 ? now : this.gradientAt(rank, inputs);
+    const hasRoom = fits(this.held[rank]! + costs.activation[rank]!, limits[rank]!);
+    const start = Math.max(now, hasRoom ? Math.min(input, forward) : input);
+    if (this.pending(rank) > 0) {
+      const makesRoom = !hasRoom && Math.max(now, forward) < input;
+      const gap = start - now;
+      if (makesRoom || gap >= costs.W[rank]! || (gap > 0 && this.choices.fillShortGaps))
+        return { code: Code.W, start: now };
+    }
+    return { code: input <= start ? Code.I : Code.F, start };
   }
 
   /** F0 everywhere, then as many F as memory and time until the first gradient allow, then I0 everywhere. */

@@ -2,6 +2,7 @@
 import { readFileSync } from 'node:fs';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
+import { optimalSchedule } from '../../../search/optimal-schedule.ts';
 import { simulate } from '../../../simulate/simulate.ts';
 import { validate } from '../../../validate/validate.ts';
 import { buildSchedule } from '../../build-schedule.ts';
@@ -74,6 +75,36 @@ describe('the heuristic under memory limits', () => {
       expect(found).toEqual(spans);
     });
   }
+
+  const tight = [
+    [3, 6],
+    [4, 4],
+  ].flatMap(([ranks, microbatches]) =>
+    [
+      { F: 1, I: 1, W: 1 },
+      { F: 3, I: 4, W: 2, comm: 1 },
+    ].flatMap((costs) => Array.from({ length: ranks! - 1 }, (_, i) => [ranks!, microbatches!, i + 1, costs] as const)),
+  );
+  it.each(tight)('p=%i, m=%i, memory for %i: within a tenth of the shortest order of all, %j', (...one) => {
+    const [ranks, microbatches, memoryLimit, costs] = one;
+    const schedule = buildSchedule('ZB1P', { ranks, microbatches, costs, memoryLimit });
+    const { makespan, peakMemory } = simulate(schedule, costs);
+    expect(Math.max(...peakMemory)).toBeLessThanOrEqual(memoryLimit);
+    expect(makespan).toBeLessThanOrEqual(1.1 * optimalSchedule(schedule, { costs, memoryLimit }).makespan);
+  });
+
+  it('three quarters of the memory of 1F1B are enough to be faster', () => {
+    for (const [ranks, microbatches] of [
+      [8, 8],
+      [8, 32],
+      [16, 64],
+    ] as const) {
+      const usual = simulate(buildSchedule('1F1B', { ranks, microbatches })).makespan;
+      const schedule = buildSchedule('ZB1P', { ranks, microbatches, memoryLimit: (3 / 4) * ranks });
+      expect(validate(schedule)).toEqual([]);
+      expect(simulate(schedule).makespan).toBeLessThan(usual);
+    }
+  });
 
   it('ZB1P and ZB2P are the limits p and 2p', () => {
     for (const [name, multiple] of [
