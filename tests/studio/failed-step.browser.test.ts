@@ -61,6 +61,15 @@ describe.skipIf(chromiumPath === undefined)('a step that does not end', () => {
       await page.click('button:has-text("last finished step")');
       await expect.poll(() => canvas.getAttribute('aria-label'), wait).toMatch(/^The step under way/);
       await expect.poll(() => started.code, wait).toBeGreaterThan(0);
+      // The report of the launcher and the table name the same slots.
+      const slots =
+        /rank 0 waits in step 9 at slot (\d+) \(0RECV_B2\).*rank 1 failed in step 9 at slot (\d+) \(1F2\)/.exec(
+          started.errors,
+        );
+      const rows = await page.$$eval('.places tbody tr', (all) =>
+        all.map((row) => row.querySelector('td:nth-child(4)')?.textContent),
+      );
+      expect(rows).toEqual([`slot ${slots?.[1]}: 0RECV_B2`, `slot ${slots?.[2]}: 1F2`]);
       expect(studio.problems.filter((text) => !/ERR_/.test(text))).toEqual([]);
     },
     mostMs + 60_000,

@@ -75,9 +75,12 @@ describe.skipIf(chromiumPath === undefined)('a live run', () => {
         await expect.poll(async () => (await coloursOf(each)).forward, wait).toBeGreaterThan(100);
       }
       await expect.poll(() => started.code, wait).toBeGreaterThan(0);
-      // The server of the run has gone with it; the page stays as it was.
-      await expect.poll(() => studio.text('[role=status]'), wait).toMatch(/^not connected/);
-      expect(await studio.text('.problem')).toContain('The job failed');
+      // The server of the run has gone with it, the other one has not; both pages stay as they were, and say that it is over.
+      for (const each of [page, second]) {
+        await expect.poll(() => each.textContent('[role=status]'), wait).toMatch(/^failed on [\d-]+ [\d:]+ UTC, step/);
+        expect(await each.textContent('.problem')).toContain('The job failed');
+        expect(await each.locator('button:has-text("pause")').count()).toBe(0);
+      }
       if (process.env['PIPEWRIGHT_PICTURES'] !== undefined)
         await page.screenshot({ path: join(process.env['PIPEWRIGHT_PICTURES'], 'studio-failed-run.png') });
       await second.close();

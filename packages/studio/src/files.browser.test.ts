@@ -1,7 +1,7 @@
 /** @file Files in a real browser: each kind of file opens, steps are scrubbed through, every export is what it says. */
 import { readFileSync } from 'node:fs';
 import { gzipSync } from 'node:zlib';
-import { LiveRunReader } from '@pipewright/schedule';
+import { buildSchedule, formatCsv, LiveRunReader } from '@pipewright/schedule';
 import { describe, expect, test } from 'vitest';
 import { BrowserPage, chromiumPath } from '../testing/browser-page.ts';
 import { plan } from '../testing/plan.ts';
@@ -85,6 +85,50 @@ describe.skipIf(chromiumPath === undefined)('files', () => {
     await give('order.csv', testdata('csv/torch-2.15-ZBVZeroBubble.csv'));
     await expect.poll(() => studio.text('[aria-live]')).toContain('The schedule is valid.');
     expect(await studio.text('nav button[aria-current]')).toBe('Edit');
+  });
+
+  test('a large schedule is read beside the page, which stays usable; it opens for editing, or says what is wrong', async () => {
+    const { page } = studio;
+    const large = formatCsv(buildSchedule('ZBVZeroBubble', { ranks: 16, microbatches: 300 }));
+    await page.addInitScript(() => {
+      // What is asked of a worker waits until the test lets it go.
+      const { postMessage } = Worker.prototype;
+      const released = new Promise<void>((resolve) => Object.assign(globalThis, { release: resolve }));
+      Worker.prototype.postMessage = function (this: Worker, request: unknown) {
+        void released.then(() => postMessage.call(this, request));
+      };
+    });
+    const release = (): Promise<void> =>
+      page.evaluate(() => (globalThis as unknown as { release: () => void }).release());
+    const give = (name: string, text: string): Promise<void> =>
+      page.setInputFiles('input[type=file]', { name, mimeType: 'text/csv', buffer: Buffer.from(text) });
+    await studio.open('view=files');
+    await give('large.csv', large);
+    await expect.poll(() => studio.text('.opening')).toBe('large.csv is being opened.');
+    await page.click('nav button:has-text("Explore")');
+    await expect.poll(() => studio.text('.diagnosis')).toContain('1F1B: step time 33 ms');
+    await release();
+    await expect
+      .poll(() => studio.text('[aria-live]'), { timeout: 60_000 })
+      .toContain('The schedule is valid. Step time');
+    expect(await studio.text('nav button[aria-current]')).toBe('Edit');
+    expect(await page.locator('.opening').count()).toBe(0);
+    await page.focus('canvas.lanes');
+    await page.keyboard.press('ArrowRight');
+    await page.keyboard.press('Delete');
+    await expect.poll(() => studio.text('[aria-live]'), { timeout: 60_000 }).toContain('0F0 deleted on rank 0');
+
+    await page.click('nav button:has-text("Files")');
+    await give('typo.csv', large.replace('7F20', '7X20'));
+    await expect.poll(() => studio.text('.problem'), { timeout: 60_000 }).toMatch(/^typo\.csv: line 5 cell 99: .*7X20/);
+    // Named on the command line, it opens the same way.
+    await studio.open('', [{ name: 'large.csv', text: large }]);
+    await expect.poll(() => studio.text('.opening')).toBe('large.csv is being opened.');
+    await release();
+    await expect
+      .poll(() => studio.text('[aria-live]'), { timeout: 60_000 })
+      .toContain('The schedule is valid. Step time');
+    expect(studio.problems).toEqual([]);
   });
 
   test('compressed traces are unpacked; what is no text, cut off or too large says so', async () => {

@@ -220,6 +220,39 @@ test('a model in TypeScript is planned, and an import that is missing is named',
   });
 }, 240_000);
 
+test('a plan replaces one of the same model; what was changed by hand, of another model, or no plan at all is kept aside', () => {
+  const out = join(folder, 'again.json');
+  const flags = `--batch 4 --rows 2 --rounds 1 --no-cache --fast --schedules 1F1B --out ${out}`;
+  const again = (ranks: number, of = model): string => {
+    const { code, err, out: said } = cli(`plan ${of} --ranks ${ranks} ${flags}`);
+    expect({ code, err }).toEqual({ code: 0, err: '' });
+    return said.slice(said.indexOf('The best plan'));
+  };
+  const runs = `pipewright run --plan ${out} runs it.\n`;
+  const kept = (number: number): string =>
+    `What ${out} held was changed by hand or is of another model; it is in ${join(folder, `again.${number}.json`)} now.\n`;
+  expect(again(2)).toBe(`The best plan is in ${out}; ${runs}`);
+  expect(again(3)).toBe(`The best plan is in ${out}, in place of what was there; ${runs}`);
+  expect(planOf('again.json').ranks).toBe(3);
+  const edited = readFileSync(out, 'utf8')
+    .replace('"ranks": 3', '"ranks":  3')
+    .replace('"stateFactor": 4', '"stateFactor": 6');
+  writeFileSync(out, edited);
+  expect(again(2)).toBe(`The best plan is in ${out}, in place of what was there; ${runs}${kept(1)}`);
+  expect(readFileSync(join(folder, 'again.1.json'), 'utf8')).toBe(edited);
+  // Laid out anew, it still says the same.
+  writeFileSync(out, JSON.stringify(JSON.parse(readFileSync(out, 'utf8'))));
+  expect(again(2)).toBe(`The best plan is in ${out}, in place of what was there; ${runs}`);
+  const other = join(folder, 'other.mjs');
+  writeFileSync(other, readFileSync(model, 'utf8').replace('length: 6', 'length: 4'));
+  const first = readFileSync(out, 'utf8');
+  expect(again(2, other)).toContain(kept(2));
+  expect(readFileSync(join(folder, 'again.2.json'), 'utf8')).toBe(first);
+  writeFileSync(out, 'my notes');
+  expect(again(2)).toContain(kept(3));
+  expect(readFileSync(join(folder, 'again.3.json'), 'utf8')).toBe('my notes');
+}, 240_000);
+
 test('measurements of the same model on the same machine are kept', () => {
   const flags = `--ranks 2 --batch 4 --rows 2 --rounds 2 --fast --out ${join(folder, 'kept.json')}`;
   const exported = fileURLToPath(new URL('../../../../../testdata/models/mlp_dyn.pt2', import.meta.url));

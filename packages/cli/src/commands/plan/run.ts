@@ -11,6 +11,7 @@ import { cacheName, readCache, writeCache } from './cache.ts';
 import { machineOf } from './machine.ts';
 import type { Measured, MeasureTask } from './measure-rank.ts';
 import { type ModelSource, openModel } from './model.ts';
+import { writePlan } from './plan-file.ts';
 
 /** The flags of the command. */
 export interface PlanFlags {
@@ -116,9 +117,14 @@ export async function plan(file: string, flags: PlanFlags): Promise<number> {
   ].join('\n');
   const print = out === '-' ? process.stderr : process.stdout; // a plan on standard output stands there alone
   print.write(`${text}\n`);
-  await writeResult(`${JSON.stringify(best, null, 2)}\n`, out);
+  const { isReplaced, kept } = await writePlan(best, out);
   if (flags.picture !== undefined) await writeResult(renderSvg(simulation), flags.picture);
-  if (out !== '-') process.stdout.write(`The best plan is in ${out}; pipewright run --plan ${out} runs it.\n`);
+  if (out !== '-')
+    process.stdout.write(
+      `The best plan is in ${out}${isReplaced ? ', in place of what was there' : ''}; pipewright run --plan ${out} runs it.\n`,
+    );
+  if (kept !== null)
+    process.stdout.write(`What ${out} held was changed by hand or is of another model; it is in ${kept} now.\n`);
   return 0;
 }
 

@@ -28,6 +28,8 @@ export class Plan {
   private readonly rank: number;
   private readonly row: readonly (Action | null)[];
   private readonly links: ReadonlyMap<number, StageLinks>;
+  /** Where the receives of the row stand, by their text. */
+  private readonly receives: ReadonlyMap<string, number>;
 
   constructor(
     schedule: Schedule,
@@ -39,6 +41,11 @@ export class Plan {
     this.row = schedule.order[rank] ?? [];
     this.links = linksOf(schedule, stages, descriptions);
     this.stages = [...this.links.values()];
+    this.receives = new Map(
+      this.row.flatMap((action, slot) =>
+        action?.kind === 'RECV_F' || action?.kind === 'RECV_B' ? [[formatAction(action), slot] as const] : [],
+      ),
+    );
     this.count = this.row.reduce((sum, action) => sum + (action === null ? 0 : 1 + (action.parts?.length ?? 0)), 0);
   }
 
@@ -92,8 +99,16 @@ export class Plan {
       index,
       parts,
       place: { slot, action: formatAction(action) },
-      waits: waitsOf(action, slot, links),
+      waits: this.waitsOf(action, slot, links),
     };
+  }
+
+  /** What a rank says while an action waits for its messages: that it is where the receive stands. */
+  private waitsOf({ kind, microbatch, stage }: Action, slot: number, { from, to }: StageLinks): Place[] {
+    const [others, receive] = kind === 'F' ? [from, 'RECV_F'] : [to, 'RECV_B'];
+    const action = `${stage}${receive}${microbatch}`;
+    const place = { slot: this.receives.get(action) ?? slot, action };
+    return others.map(({ rank }) => ({ ...place, waitingFor: rank }));
   }
 
   private executorOf(action: Action, slot: number, executors: Executors): Executor | null {
@@ -127,10 +142,4 @@ interface Cell {
   readonly slot: number;
   readonly index: number;
   readonly execute: Executor;
-}
-
-/** What a rank says while an action waits for its messages. */
-function waitsOf({ kind, microbatch, stage }: Action, slot: number, { from, to }: StageLinks): Place[] {
-  const [others, receive] = kind === 'F' ? [from, 'RECV_F'] : [to, 'RECV_B'];
-  return others.map(({ rank }) => ({ slot, action: `${stage}${receive}${microbatch}`, waitingFor: rank }));
 }

@@ -61,6 +61,25 @@ describe.each(schedules)('%s', (_name, schedule) => {
     expect(row.flatMap(cellsOf)).toEqual(texts(0).filter((text) => !text.includes('SHARD')));
   });
 
+  test('a rank that waits says the slot where the receive stands that it names', () => {
+    const leaves = (planned: PlannedAction): readonly PlannedAction[] =>
+      planned.kind === 'OVERLAP_F_B' ? planned.parts : [planned];
+    let waits = 0;
+    for (let rank = 0; rank < ranks; rank++) {
+      const row = planOf(schedule, rank).plan.trainingRow({ executors, earlyGradients: true });
+      for (const { kind, links, waits: places } of row.flatMap(leaves)) {
+        const others = kind === 'F' ? links.from : ['B', 'B_SEND_B', 'I'].includes(kind) ? links.to : [];
+        others.forEach(({ local }, i) => {
+          if (local !== null) return;
+          const { slot, action } = places[i]!;
+          expect(formatAction(schedule.at(rank, slot!)!)).toBe(action);
+          waits++;
+        });
+      }
+    }
+    expect(waits).toBeGreaterThan(0);
+  });
+
   test('receives are posted and sends sent in the order of the row, and every posted receive is taken', () => {
     for (let rank = 0; rank < ranks; rank++) {
       const { plan, stages } = planOf(schedule, rank);

@@ -49,11 +49,11 @@ describe('editor', () => {
     const row = start.toJSON().order[0]!;
     const at = row.indexOf('0B0');
     expect(editor.move(0, at, 0)).toBe(true);
-    const { violations } = judge(editor.schedule, {});
+    const { violations } = judge(editor.schedule, defaults.costs);
     expect(violations.map(({ rule }) => rule)).toContain('forward-first');
     expect(editor.undo()).toBe(true);
     expect(editor.schedule.equals(start)).toBe(true);
-    expect(judge(editor.schedule, {}).violations).toEqual([]);
+    expect(judge(editor.schedule, defaults.costs).violations).toEqual([]);
     expect(editor.redo()).toBe(true);
     expect(editor.lastChange).toBe('0B0 moved on rank 0');
   });
@@ -61,14 +61,14 @@ describe('editor', () => {
   test('a deleted action is missed by name', () => {
     const editor = new Editor(start);
     editor.remove(1, start.toJSON().order[1]!.indexOf('1B2'));
-    const { violations } = judge(editor.schedule, {});
+    const { violations } = judge(editor.schedule, defaults.costs);
     expect(violations.some(({ rule, explanation }) => rule === 'missing' && explanation.includes('1B2'))).toBe(true);
   });
 
   test('ranks that wait for each other: the cycle is told', () => {
     const { violations, simulation, problem } = judge(
       Schedule.from({ stageToRank: [0, 1, 0], order: [['2F0', '0F0'], ['1F0']] }),
-      {},
+      defaults.costs,
     );
     expect(violations.length).toBeGreaterThan(0);
     expect(simulation).toBeNull();
@@ -87,16 +87,23 @@ describe('editor', () => {
       else if (what === 'insert') editor.insert(rank, a, b % 2 === 0 ? '' : '0F0');
       else if (what === 'undo') editor.undo();
       else editor.redo();
-      judge(editor.schedule, {});
+      judge(editor.schedule, defaults.costs);
       expect(readSchedule(editor.toCsv()).equals(editor.schedule)).toBe(true);
     }
     while (editor.undo());
     expect(editor.schedule.equals(start)).toBe(true);
   });
 
+  test('an action that no schedule can hold is refused, and the schedule stays as it is', () => {
+    const editor = new Editor(start);
+    expect(() => editor.insert(0, 0, '70000F70000')).toThrow(/use fewer stages or microbatches/);
+    expect(editor.schedule).toBe(start);
+    expect(editor.canUndo).toBe(false);
+  });
+
   test('how many rules are broken is counted up to the most that is listed', () => {
     const broken = (count: number): string =>
-      sayViolations(judge(parseCsv(`0F0,0B0,${Array.from({ length: count }, () => '0F0').join()}`), {}));
+      sayViolations(judge(parseCsv(`0F0,0B0,${Array.from({ length: count }, () => '0F0').join()}`), defaults.costs));
     expect(broken(0)).toBe('The schedule is valid.');
     expect(broken(1)).toBe('1 rule is broken.');
     expect(broken(50)).toBe('50 rules are broken.');

@@ -1,10 +1,11 @@
 /** @file Editing a schedule: moves and deletions of cells, text pasted as CSV or JSON, undo; and what the rules say of the result. */
 import {
   buildSchedule,
-  type Costs,
   formatCsv,
   parseAction,
   parseCsv,
+  pictureOf,
+  pictureOfRows,
   Schedule,
   ScheduleError,
   type Simulation,
@@ -12,8 +13,10 @@ import {
   type Violation,
   validate,
 } from '@pipewright/schedule';
+import { costsOf } from './explore.ts';
 import { countActions } from './extent.ts';
-import type { Settings } from './settings.ts';
+import { type Lanes, lanesOf } from './lanes.ts';
+import type { CostSettings, Settings } from './settings.ts';
 
 /** A schedule under edit, judged. */
 export interface Judged {
@@ -23,23 +26,14 @@ export interface Judged {
   readonly simulation: Simulation | null;
   /** Why there are no times. */
   readonly problem: string | null;
+  /** What is drawn: actions at their times, or without times by their slots. */
+  readonly lanes: Lanes;
 }
 
-/** Rows of texts; an empty text is a bubble. */
-type Rows = readonly (readonly string[])[];
-
-/** One state of a schedule under edit. */
+/** One state of a schedule under edit, and what led to it. */
 interface State {
-  /** What was opened: names and places that changes leave alone. */
-  readonly base: Schedule;
-  readonly rows: Rows;
+  readonly schedule: Schedule;
   readonly what: string;
-  /** Whether nothing was changed since it was opened. */
-  readonly isOpened: boolean;
-}
-
-function opened(schedule: Schedule, what: string): State {
-  return { base: schedule, rows: rowsOf(schedule), what, isOpened: true };
 }
 
 /** Largest schedule that is edited, in cells: every change is checked and simulated at once. */
@@ -57,14 +51,25 @@ export function sayViolations({ violations }: Judged): string {
 }
 
 /** What the rules and the simulator say of a schedule: one violation more than is listed tells that there are more. */
-export function judge(schedule: Schedule, costs: Costs): Judged {
+export function judge(schedule: Schedule, costs: CostSettings): Judged {
+  const known = judgements.get(schedule);
+  if (known?.costs === costs) return known.judged;
   const violations = validate(schedule, { limit: mostListed + 1 });
   try {
-    return { schedule, violations, simulation: simulate(schedule, costs), problem: null };
+    const simulation = simulate(schedule, costsOf(costs, schedule.stages));
+    return { schedule, violations, simulation, problem: null, lanes: lanesOf(pictureOf(simulation)) };
   } catch (error) {
     if (!(error instanceof ScheduleError)) throw error;
-    return { schedule, violations, simulation: null, problem: error.message };
+    return { schedule, violations, simulation: null, problem: error.message, lanes: lanesOf(pictureOfRows(schedule)) };
   }
+}
+
+/** What is known of schedules that were judged elsewhere, with the costs that it holds for. */
+const judgements = new WeakMap<Schedule, { readonly costs: CostSettings; readonly judged: Judged }>();
+
+/** Keeps what the worker has said of a schedule. */
+export function keepJudged(judged: Judged, costs: CostSettings): void {
+  judgements.set(judged.schedule, { costs, judged });
 }
 
 /** Reads a schedule from text: our JSON, or CSV of ours or of PyTorch. */
@@ -96,28 +101,18 @@ export class Editor {
   private position = 0;
 
   constructor(schedule: Schedule, what = 'opened') {
-    this.states.push(opened(schedule, what));
+    this.states.push({ schedule, what });
   }
 
   /** Goes on with another schedule; undo comes back to this one. */
   open(schedule: Schedule, how: 'pasted' | 'opened' = 'pasted'): boolean {
-    this.push(opened(schedule, `${schedule.name} ${how}`));
+    this.push(schedule, `${schedule.name} ${how}`);
     return true;
   }
 
   /** The schedule as it is now. */
   get schedule(): Schedule {
-    const { base, isOpened } = this.state;
-    const { name, stages, microbatches, stageToRank, edges, ranks } = base;
-    return Schedule.from({
-      name: isOpened ? name : `${name.replace(/ \(edited\)$/, '')} (edited)`,
-      ranks,
-      stages,
-      microbatches,
-      stageToRank,
-      ...(edges === null ? {} : { edges }),
-      order: this.rows,
-    });
+    return this.states[this.position]!.schedule;
   }
 
   get canUndo(): boolean {
@@ -130,36 +125,46 @@ export class Editor {
 
   /** What the last change was. */
   get lastChange(): string {
-    return this.state.what;
+    return this.states[this.position]!.what;
   }
 
   /** Moves a cell of a row to before another position of the same row; no change where it stands there already. */
   move(rank: number, from: number, to: number): boolean {
-    const row = this.rows[rank];
+    const row = this.schedule.rows[rank];
     if (row === undefined || from < 0 || from >= row.length || to < 0 || to > row.length) return false;
     if (to === from || to === from + 1) return false;
-    const next = [...row];
-    const [cell] = next.splice(from, 1) as [string];
-    next.splice(to > from ? to - 1 : to, 0, cell);
-    this.change(rank, next, `${cell === '' ? 'a bubble' : cell} moved on rank ${rank}`);
+    const next = Int32Array.from(row);
+    const at = to > from ? to - 1 : to;
+    if (at > from) next.copyWithin(from, from + 1, to);
+    else next.copyWithin(to + 1, to, from);
+    next[at] = row[from]!;
+    this.change(rank, next, `${this.textAt(rank, from)} moved on rank ${rank}`);
     return true;
   }
 
   /** Deletes a cell. */
   remove(rank: number, slot: number): boolean {
-    const row = this.rows[rank];
-    const cell = row?.[slot];
-    if (row === undefined || cell === undefined) return false;
-    this.change(rank, row.toSpliced(slot, 1), `${cell === '' ? 'a bubble' : cell} deleted on rank ${rank}`);
+    const row = this.schedule.rows[rank];
+    if (row?.[slot] === undefined) return false;
+    const next = row.filter((_, i) => i !== slot);
+    this.change(rank, next, `${this.textAt(rank, slot)} deleted on rank ${rank}`);
     return true;
   }
 
   /** Puts an action before a position of a row; refuses text that is no action. */
   insert(rank: number, slot: number, text: string): boolean {
-    const row = this.rows[rank];
+    const { schedule } = this;
+    const row = schedule.rows[rank];
     if (row === undefined || slot < 0 || slot > row.length) return false;
     if (text !== '') parseAction(text);
-    this.change(rank, row.toSpliced(slot, 0, text), `${text === '' ? 'a bubble' : text} added on rank ${rank}`);
+    const { ranks, stages, microbatches, stageToRank, edges } = schedule;
+    const order = schedule.rows.map((words, at) => {
+      const texts = Array.from(words, (word) => (word === 0 ? '' : schedule.format(word)));
+      return at === rank ? texts.toSpliced(slot, 0, text) : texts;
+    });
+    const shape = { ranks, stages, microbatches, stageToRank, ...(edges === null ? {} : { edges }) };
+    const added = Schedule.from({ name: editedName(schedule), ...shape, order });
+    this.push(added, `${text === '' ? 'a bubble' : text} added on rank ${rank}`);
     return true;
   }
 
@@ -180,23 +185,25 @@ export class Editor {
     return formatCsv(this.schedule, { format: 'pipewright' });
   }
 
-  private get rows(): Rows {
-    return this.state.rows;
+  private textAt(rank: number, slot: number): string {
+    const word = this.schedule.rows[rank]![slot]!;
+    return word === 0 ? 'a bubble' : this.schedule.format(word);
   }
 
-  private get state(): State {
-    return this.states[this.position]!;
+  private change(rank: number, row: Int32Array, what: string): void {
+    const { schedule } = this;
+    this.push(schedule.with({ name: editedName(schedule), rows: schedule.rows.with(rank, row) }), what);
   }
 
-  private change(rank: number, row: readonly string[], what: string): void {
-    this.push({ base: this.state.base, rows: this.rows.with(rank, row), what, isOpened: false });
-  }
-
-  private push(state: State): void {
+  private push(schedule: Schedule, what: string): void {
     this.states.length = this.position + 1;
-    this.states.push(state);
+    this.states.push({ schedule, what });
     this.position++;
   }
+}
+
+function editedName({ name }: Schedule): string {
+  return `${name.replace(/ \(edited\)$/, '')} (edited)`;
 }
 
 /** What is under edit while other views are shown; `shape` is that of the settings it was built from, null if it was handed over. */
@@ -235,8 +242,4 @@ function startOf(settings: Settings): Editor {
     if (!(error instanceof ScheduleError)) throw error;
     return instead('which cannot be built in this shape');
   }
-}
-
-function rowsOf(schedule: Schedule): Rows {
-  return schedule.rows.map((row) => Array.from(row, (word) => (word === 0 ? '' : schedule.format(word))));
 }

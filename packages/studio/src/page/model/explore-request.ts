@@ -1,10 +1,11 @@
-/** @file What the page asks of its worker, and what it gets back: one explored schedule for each request. */
+/** @file What the page asks of its worker, and what it gets back: one schedule for each request, explored or read from a file. */
 import { type PipelinePlan, planSchedule, scheduleNames } from '@pipewright/schedule';
+import { judge, readSchedule } from './edit.ts';
 import { type Explored, explore } from './explore.ts';
 import { countActions, isSearched, listedName } from './extent.ts';
 import { type OpenedPlan, planName } from './plan.ts';
-import type { Settings } from './settings.ts';
-import { buffersOf, type PackedExplored, packExplored } from './transfer.ts';
+import type { CostSettings, Settings } from './settings.ts';
+import { buffersOf, type PackedExplored, type PackedJudged, packExplored, packJudged } from './transfer.ts';
 
 /** A schedule to explore. */
 export interface ExploreJob {
@@ -22,6 +23,15 @@ export interface ExploreRequest extends Omit<ExploreJob, 'plan'> {
 /** What the worker answers: the schedule, or what went wrong. */
 export type ExploreAnswer = { readonly explored: PackedExplored } | { readonly error: string };
 
+/** The text of a schedule, to be read and judged. */
+export interface OpenRequest {
+  readonly text: string;
+  readonly costs: CostSettings;
+}
+
+/** What the worker answers: the schedule, or what is wrong with the text. */
+export type OpenAnswer = { readonly judged: PackedJudged } | { readonly error: string };
+
 /** The request of a job. */
 export function requestOf({ plan, ...job }: ExploreJob): ExploreRequest {
   return { ...job, plan: plan === null ? null : { name: plan.name, plan: plan.plan } };
@@ -38,6 +48,16 @@ export function answerRequest({ plan, ...job }: ExploreRequest): { answer: Explo
     const opened = plan === null ? null : { ...plan, schedule: planSchedule(plan.plan) };
     const explored = packExplored(runJob({ ...job, plan: opened }));
     return { answer: { explored }, buffers: buffersOf(explored) };
+  } catch (error) {
+    return { answer: { error: error instanceof Error ? error.message : String(error) }, buffers: [] };
+  }
+}
+
+/** Reads a schedule and judges it; `buffers` are handed over with the answer. */
+export function answerOpening({ text, costs }: OpenRequest): { answer: OpenAnswer; buffers: ArrayBuffer[] } {
+  try {
+    const judged = packJudged(judge(readSchedule(text), costs));
+    return { answer: { judged }, buffers: buffersOf(judged) };
   } catch (error) {
     return { answer: { error: error instanceof Error ? error.message : String(error) }, buffers: [] };
   }

@@ -55,7 +55,9 @@ describe('explore', () => {
       const whole = explore(name, long, { draw: false, plan: null });
       const part = explore(name, long, { draw: false, plan: null, most: 1000 });
       expect(whole).toMatchObject({ problem: null, simulated: null });
-      expect(part, name).toMatchObject({ problem: null, simulated: 32, stages: whole.stages });
+      expect(part, name).toMatchObject({
+        ...{ problem: null, simulated: { ranks: 4, microbatches: 32 }, stages: whole.stages },
+      });
       expect(part.schedule!.microbatches, name).toBe(32);
       expect(part.messages, name).toBe(whole.messages);
       expect(part.makespan / whole.makespan, name).toBeCloseTo(1, 2);
@@ -64,6 +66,38 @@ describe('explore', () => {
     }
     const few = explore('1F1B', { ...long, microbatches: 30 }, { draw: true, plan: null, most: 200 });
     expect(few.problem).toBe('360 actions are too many to draw here; with 16 microbatches they are few enough');
+  });
+
+  test('one with many ranks too is continued from fewer ranks, where all stages are alike', () => {
+    const most = 20_000;
+    const costs = { ...defaults.costs, parameters: [3] };
+    const wide: Settings = { ...defaults, ranks: 64, microbatches: 256, costs };
+    for (const { name } of scheduleDefinitions.filter(({ hasBackward }) => hasBackward)) {
+      const whole = explore(name, wide, { draw: false, plan: null });
+      const part = explore(name, wide, { draw: false, plan: null, most });
+      expect(part, name).toMatchObject({ problem: null, messages: whole.messages, stages: whole.stages });
+      expect(part.simulated!.ranks, name).toBeLessThan(64);
+      expect(Math.abs(part.makespan / whole.makespan - 1), name).toBeLessThan(0.03);
+      expect(Math.abs(part.bubble - whole.bubble), name).toBeLessThan(0.03);
+      expect(Math.abs(part.peak / whole.peak - 1), name).toBeLessThan(0.1);
+    }
+    const one = (changes: Partial<Settings>, name = '1F1B'): Explored =>
+      explore(name, { ...wide, ...changes }, { draw: false, plan: null, most });
+    const refusal = '49,152 actions are too many to simulate here; with 104 microbatches they are few enough';
+    expect(one({ costs: { ...costs, F: [1, 2] } }).problem).toBe(refusal);
+    expect(one({ limit: [20, 30] }).problem).toBe(refusal);
+    expect(one({ limit: [90] }, 'ZB1P').problem).toBe(refusal); // its order depends on the limit
+    expect(one({ limit: [50] })).toMatchObject({ peak: 67, missing: 17, missingRank: 0 });
+  });
+
+  test('which schedule for 1024 ranks and 4096 microbatches', () => {
+    const largest: Settings = { ...defaults, ranks: 1024, microbatches: 4096 };
+    const some = ['GPipe', '1F1B', 'ZBH1'].map((name) => explore(name, largest, { draw: false, plan: null }));
+    // (4096 + 1023) * 3, as for any number of ranks; ZBH1 fills a third of that idle time more.
+    expect(some[1]).toMatchObject({ makespan: 15357, peak: 1024, messages: 2 * 1023 * 4096, stages: 1024 });
+    expect(recommend(some, largest)).toMatch(
+      /^Fastest for 1024 ranks and 4096 microbatches: ZBH1, about 13\d{3} ms.* and a peak of about 1024 GB/,
+    );
   });
 
   test('64 ranks and 512 microbatches get an answer, also while some schedules are still missing', () => {

@@ -15,7 +15,16 @@ import {
   simulate,
 } from '@pipewright/schedule';
 import { forStages, recut } from './depth.ts';
-import { countActions, type Extent, extentOf, isSearched, mostActions, stagesFor } from './extent.ts';
+import {
+  countActions,
+  type Extent,
+  extentOf,
+  isSearched,
+  mostActions,
+  type Scale,
+  scaleOf,
+  stagesFor,
+} from './extent.ts';
 import { type Lanes, lanesOf } from './lanes.ts';
 import { hasShapeOf, type OpenedPlan, planCostsWith, planName, planOrder, planPeaks } from './plan.ts';
 import type { CostSettings, Settings } from './settings.ts';
@@ -40,8 +49,8 @@ export interface Explored {
   readonly missingRank: number;
   /** Whether it keeps to the memory limits. */
   readonly fits: boolean;
-  /** Microbatches that were simulated where they are not all: time and memory are continued from them. */
-  readonly simulated: number | null;
+  /** What was simulated where it is not all: time and memory are continued from it. */
+  readonly simulated: { readonly ranks: number; readonly microbatches: number } | null;
 }
 
 /** How a schedule is explored. */
@@ -70,15 +79,24 @@ export function costsOf(costs: CostSettings, stages: number): Costs {
   };
 }
 
-/** Builds and simulates a schedule; of a very long step, the first microbatches, from which the rest is continued. */
+/** Builds and simulates a schedule; of a very long step, the first microbatches or fewer ranks, from which the rest is continued. */
 export function explore(name: string, settings: Settings, options: ExploreOptions): Explored {
   try {
     const extent = name === planName ? null : extentFor(name, settings, options);
-    if (extent === null || extent.fewer === null) return exploreWhole(name, settings, options);
-    const [fewer, more] = [extent.fewer, extent.microbatches].map((microbatches) =>
-      exploreWhole(name, { ...settings, microbatches }, options),
-    ) as [Explored, Explored];
-    return continued([fewer, extent.fewer], [more, extent.microbatches], settings);
+    if (extent === null || ('fewer' in extent && extent.fewer === null)) return exploreWhole(name, settings, options);
+    const part = (ranks: number, microbatches: number): Explored =>
+      exploreWhole(name, { ...settings, ranks, microbatches }, options);
+    if (!('further' in extent)) {
+      const { fewer, microbatches } = extent as Extent & { readonly fewer: number };
+      const { ranks } = settings;
+      return continued([part(ranks, fewer), fewer], [part(ranks, microbatches), microbatches], settings);
+    }
+    const { ranks, microbatches, further } = extent;
+    return scaled(
+      [part(ranks, microbatches), part(ranks, microbatches + further), part(2 * ranks, 2 * microbatches)],
+      extent,
+      settings,
+    );
   } catch (error) {
     if (!(error instanceof ScheduleError)) throw error;
     return refused(name, error.message);
@@ -92,11 +110,11 @@ export function refused(name: string, problem: string): Explored {
   return { name, problem, fits: false, messages: 0, stages: 0, ...nothing, ...unknown };
 }
 
-/** How many microbatches are simulated; refused where they are too many and cannot be continued from fewer. */
-function extentFor(name: string, settings: Settings, { draw, most }: ExploreOptions): Extent {
+/** How much is simulated; refused where it is too much and cannot be continued from less. */
+function extentFor(name: string, settings: Settings, { draw, most }: ExploreOptions): Extent | Scale {
   const usual = draw ? mostActions.drawn : mostActions.counted;
   const limit = most ?? (isSearched(name, settings) ? Math.min(usual, mostActions.searched) : usual);
-  const extent = extentOf(name, settings, limit);
+  const extent = extentOf(name, settings, limit) ?? scaleOf(name, settings, Math.min(limit, mostActions.scaled));
   if (extent !== null) return extent;
   const count = countActions(name, settings);
   const fewer = Math.max(1, Math.floor((settings.microbatches * limit) / count));
@@ -179,7 +197,40 @@ function continued(
     makespan,
     bubble: makespan > 0 ? Math.max(0, 1 - line(work(fewer), work(more)) / makespan) : 0,
     messages: line(fewer.messages, more.messages),
-    simulated: high,
+    simulated: { ranks: more.schedule!.ranks, microbatches: high },
+  };
+}
+
+/**
+ * A step of all ranks from three of fewer: with more microbatches on the same ranks, and twice as large in both. Ranks at the end of
+ * the pipeline are counted from there.
+ */
+function scaled(
+  [small, longer, large]: readonly [Explored, Explored, Explored],
+  { ranks: few, microbatches: own, further }: Scale,
+  { ranks, microbatches, limit }: Settings,
+): Explored {
+  const times = ranks / few;
+  const rest = (microbatches - times * own) / further;
+  const plane = (a: number, b: number, c: number): number => a + (times - 1) * (c - a) + rest * (b - a);
+  const work = ({ makespan, bubble }: Explored): number => makespan * (1 - bubble);
+  const makespan = plane(small.makespan, longer.makespan, large.makespan);
+  const [peaks, longerPeaks, largePeaks] = [small, longer, large].map(({ simulation }) => simulation!.peakMemory);
+  const peak = Float64Array.from({ length: ranks }, (_, rank) => {
+    // The ranks of the first half stand where they stood, those of the second half as far from the end.
+    const at = (count: number): number => Math.min(count - 1, Math.floor(((rank + 0.5) / ranks) * count));
+    return Math.max(0, plane(peaks![at(few)]!, longerPeaks![at(few)]!, largePeaks![at(2 * few)]!));
+  });
+  const perMicrobatch = (one: Explored, count: number): number => one.messages / count;
+  const [few1, few2] = [perMicrobatch(small, own), perMicrobatch(large, 2 * own)];
+  return {
+    ...large,
+    ...memoryOf(peak, limit),
+    makespan,
+    bubble: makespan > 0 ? Math.max(0, 1 - plane(work(small), work(longer), work(large)) / makespan) : 0,
+    messages: Math.round(microbatches * (few1 + (times - 1) * (few2 - few1))),
+    stages: (large.stages / (2 * few)) * ranks,
+    simulated: { ranks: 2 * few, microbatches: 2 * own },
   };
 }
 
@@ -285,7 +336,20 @@ export function recommend(all: readonly Explored[], settings: Settings, missing 
     return `No schedule fits ${shape}${soFar}: ${least.name} comes closest, ${showMemory(least.missing)} short on rank ${least.missingRank}.`;
   const others = built.length - built.filter(({ fits }) => fits).length;
   const rest = others === 0 ? '' : ` ${others} of ${built.length} schedules ${others === 1 ? 'does' : 'do'} not fit.`;
-  return `Fastest for ${shape}${soFar}: ${best.name}, ${best.simulated === null ? '' : 'about '}${showTime(best.makespan)} with ${percent(best.bubble)} idle and a peak of ${showMemory(best.peak)} on rank ${best.peakRank}.${rest}`;
+  return `Fastest for ${shape}${soFar}: ${best.name}, ${best.simulated === null ? '' : 'about '}${showTime(best.makespan)} with ${percent(best.bubble)} idle and a peak of ${sayPeak(best, settings)}.${rest}`;
+}
+
+/** The highest memory and its rank; less exact where the step was continued from fewer ranks. */
+export function sayPeak({ peak, peakRank, simulated }: Explored, { ranks }: Settings): string {
+  return `${simulated === null || simulated.ranks === ranks ? '' : 'about '}${showMemory(peak)} on rank ${peakRank}`;
+}
+
+/** What a step is continued from. */
+export function sayContinued(
+  { ranks, microbatches }: { readonly ranks: number; readonly microbatches: number },
+  all: number,
+): string {
+  return `${ranks === all ? '' : `${plural(ranks, 'rank')} and `}${plural(microbatches, 'microbatch', 'microbatches')}`;
 }
 
 function limitText(limit: readonly number[]): string {

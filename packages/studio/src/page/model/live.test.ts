@@ -2,6 +2,7 @@
 import {
   type LivePlace,
   LiveRunReader,
+  type LiveStatus,
   pictureOf,
   type Recording,
   type Simulation,
@@ -11,7 +12,7 @@ import { describe, expect, test } from 'vitest';
 import { plan } from '../../../testing/plan.ts';
 import { differencesOf, sayDifferences, sayOne } from './differences.ts';
 import { lanesOf } from './lanes.ts';
-import { type LiveState, placesOf, sayCalm, sayLastStep, sayLive } from './live.ts';
+import { type LiveState, momentOf, placesOf, sayCalm, sayConnection, sayLastStep, sayLive } from './live.ts';
 import { openPlan, planCostsInMs } from './plan.ts';
 import { openRecording } from './recorded.ts';
 
@@ -143,5 +144,35 @@ describe('a run with a plan', () => {
       { rank: 2, state: 'working', slot: null, action: 'step ended' },
     ]);
     expect(placesOf({ status: { ...status, ended: null }, unfinished })).toBe(places);
+  });
+});
+
+describe('whether the job is still heard of', () => {
+  const time = Date.UTC(2026, 0, 2, 3, 4);
+  const running = { kind: 'status', places: [], ended: null, time } as const;
+  const over = (failed: boolean): LiveStatus => ({ ...running, ended: { failed, message: '' } });
+
+  test('a job that is over is not connected any more, whatever became of its server', () => {
+    for (const connected of [true, false, null]) {
+      expect(sayConnection(over(false), connected, 60_000)).toBe('ended on 2026-01-02 03:04 UTC');
+      expect(sayConnection(over(true), connected, 0)).toBe('failed on 2026-01-02 03:04 UTC');
+    }
+    expect(momentOf(over(true), 60_000)).toBe(time);
+  });
+
+  test('one that runs is connected as long as its launcher is heard of', () => {
+    expect(sayConnection(null, true, 60_000)).toBe('connected'); // nothing has come yet
+    expect(sayConnection(running, true, 2500)).toBe('connected');
+    expect(sayConnection(running, false, 2500)).toBe('not connected');
+    expect(sayConnection(running, true, 60_000)).toBe(
+      'connected, but nothing was heard of the job since 2026-01-02 03:04 UTC: it was stopped or killed',
+    );
+    expect(sayConnection(running, null, 0)).toBe('as the job was on 2026-01-02 03:04 UTC');
+  });
+
+  test('waits grow between two of its lines, and not beyond them', () => {
+    expect(momentOf(running, 1500)).toBe(time + 1500);
+    expect(momentOf(running, 3_600_000)).toBeLessThan(time + 5000);
+    expect(momentOf(running, null)).toBe(time);
   });
 });

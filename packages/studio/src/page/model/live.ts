@@ -63,12 +63,26 @@ export function sayLive(state: LiveState, differences: Differences | null): stri
   return said;
 }
 
-/** How the job stood when the page was written, and when that was. */
-export function sayWritten(state: LiveState | null): string {
-  const status = state?.status ?? null;
-  if (status === null) return 'as the job was when this page was written';
-  const when = new Date(status.time).toISOString().replace('T', ' ').slice(0, 16);
-  return status.ended === null ? `as the job was on ${when} UTC` : `ended on ${when} UTC`;
+/** How long after a status the launcher writes another one at the latest, in milliseconds, with a margin. */
+const statusMs = 3000;
+/** From when on a launcher that writes nothing is told. */
+const silentMs = 10_000;
+
+/** The moment that is shown, on the clock of the job; `heardAgo`: how long ago its last status came; null: in a page without a server. */
+export function momentOf({ time, ended }: LiveStatus, heardAgo: number | null): number {
+  // What has ended does not wait any longer, and of a job that is silent nothing later is known.
+  return ended !== null || heardAgo === null ? time : time + Math.min(heardAgo, statusMs);
+}
+
+/** Whether the job is still heard of: how it ended, else what became of the connection; `connected` is null in a page without a server. */
+export function sayConnection(status: LiveStatus | null, connected: boolean | null, heardAgo: number): string {
+  const when = status === null ? '' : `${new Date(status.time).toISOString().replace('T', ' ').slice(0, 16)} UTC`;
+  if (status !== null && status.ended !== null) return `${status.ended.failed ? 'failed' : 'ended'} on ${when}`;
+  if (connected === null)
+    return status === null ? 'as the job was when this page was written' : `as the job was on ${when}`;
+  if (!connected) return 'not connected';
+  if (status === null || heardAgo < silentMs) return 'connected';
+  return `connected, but nothing was heard of the job since ${when}: it was stopped or killed`;
 }
 
 /** What is said where nothing is wrong. */

@@ -34,6 +34,17 @@ export function openFiles(given: readonly GivenFile[]): OpenedFiles {
   }
 }
 
+/** Characters from which on a schedule is read beside the page. */
+const manyCharacters = 100_000;
+
+/** The file, if it is one that looks like a schedule and takes long to read. */
+export function largeSchedule(given: readonly GivenFile[]): GivenFile | null {
+  const [file] = given;
+  if (given.length !== 1 || file === undefined || file.text.length < manyCharacters) return null;
+  if (isTable(file)) return file;
+  return saysSchedule(file.text) && !/"cutBefore"\s*:/.test(file.text) ? file : null; // plans may hold a schedule
+}
+
 /** What was found in files: a plan, a schedule, or else a run or the reason why there is none. */
 export type Found = { readonly plan: OpenedPlan } | { readonly schedule: Schedule } | { readonly opened: OpenedFiles };
 
@@ -66,9 +77,8 @@ function planOrSchedule({ name, text }: GivenFile): Found | null {
 
 /** What is wrong with a file that is neither a recording nor a trace by its looks; null if it is one of these. */
 function otherProblem({ name, text }: GivenFile): string | null {
-  const first = text.trimStart().charAt(0);
-  const isTable = /\.csv$/i.test(name) || (first !== '{' && first !== '[');
-  if (isTable || saysSchedule(text)) {
+  const first = firstOf(text);
+  if (isTable({ name, text }) || saysSchedule(text)) {
     try {
       readSchedule(text);
     } catch (error) {
@@ -77,6 +87,15 @@ function otherProblem({ name, text }: GivenFile): string | null {
   }
   if (first === '[' ? isJson(text) : /"traceEvents"|"pipewright-recording"/.test(text)) return null;
   return `${name} is neither a recording, a plan, a schedule nor a trace.`;
+}
+
+function isTable({ name, text }: GivenFile): boolean {
+  return /\.csv$/i.test(name) || !['{', '['].includes(firstOf(text));
+}
+
+/** The first character that is not blank. */
+function firstOf(text: string): string {
+  return /\S/.exec(text)?.[0] ?? '';
 }
 
 /** Whether JSON says that it is a schedule: by the first format in it, because recordings hold a schedule. */

@@ -1,16 +1,19 @@
-/** @file An explored schedule as plain columns, to pass it from the worker to the page without computing it again. */
+/** @file A simulated schedule as plain columns, to pass it from the worker to the page without computing it again. */
 import {
   type Bars,
   type MemoryCurve,
+  pictureOfRows,
   Schedule,
   type ScheduleColumns,
   Simulation,
   StageGraph,
+  type Violation,
 } from '@pipewright/schedule';
 import { CompositeTable, Layout } from '@pipewright/schedule/internal';
+import type { Judged } from './edit.ts';
 import type { Explored } from './explore.ts';
 import { idleByCause, keepIdle, type RankIdle } from './idle.ts';
-import { type Lanes, Track } from './lanes.ts';
+import { type Lanes, lanesOf, Track } from './lanes.ts';
 
 /** What is known of a schedule without its actions. */
 type Summary = Omit<Explored, 'schedule' | 'simulation' | 'lanes'>;
@@ -18,13 +21,17 @@ type Summary = Omit<Explored, 'schedule' | 'simulation' | 'lanes'>;
 /** Columns of a track. */
 type TrackColumns = Pick<Track, 'start' | 'end' | 'kind' | 'chunk' | 'slot' | 'kinds'>;
 
-/** The actions with their times, and what is drawn of them. */
-interface PackedStep {
-  readonly schedule: Omit<ScheduleColumns, 'layout' | 'composites'>;
+/** A schedule without its methods. */
+interface PackedSchedule extends Omit<ScheduleColumns, 'layout' | 'composites'> {
   /** What a word holds. */
   readonly layout: readonly [maxStage: number, maxMicrobatch: number];
   /** Kind and parts of every composite. */
   readonly composites: readonly (readonly [code: number, parts: readonly number[]])[];
+}
+
+/** The actions with their times, and what is drawn of them. */
+interface PackedStep {
+  readonly schedule: PackedSchedule;
   readonly costs: Simulation['costs'];
   readonly timing: Pick<Simulation, 'offsets' | 'start' | 'end' | 'cause' | 'partTimes' | 'issued'>;
   readonly messages: Omit<Simulation['messages'], 'graph'>;
@@ -48,40 +55,60 @@ export interface PackedExplored {
   readonly step: PackedStep | null;
 }
 
+/** A schedule that was read and judged, as it is passed on. */
+export interface PackedJudged {
+  readonly violations: readonly Violation[];
+  readonly problem: string | null;
+  /** With its times, where it has some. */
+  readonly step: PackedStep | PackedSchedule;
+}
+
 /** Takes an explored schedule apart into what can be passed to another thread. */
 export function packExplored({ schedule, simulation, lanes, ...summary }: Explored): PackedExplored {
   if (schedule === null || simulation === null || lanes === null) return { summary, step: null };
-  const { name, ranks, stages, microbatches, stageToRank, edges, rows, layout, composites } = schedule;
+  return { summary, step: packStep(simulation, lanes) };
+}
+
+/** Takes a judged schedule apart. */
+export function packJudged({ schedule, violations, simulation, problem, lanes }: Judged): PackedJudged {
+  return { violations, problem, step: simulation === null ? packSchedule(schedule) : packStep(simulation, lanes) };
+}
+
+function packSchedule(from: Schedule): PackedSchedule {
+  const { name, ranks, stages, microbatches, stageToRank, edges, rows, layout, composites } = from;
+  return {
+    ...{ name, ranks, stages, microbatches, stageToRank, edges, rows },
+    layout: [layout.maxStage, layout.maxMicrobatch],
+    composites: composites.entries(),
+  };
+}
+
+function packStep(simulation: Simulation, lanes: Lanes): PackedStep {
   const { offsets, start, end, cause, partTimes, issued, costs } = simulation;
   const { departures, arrivals, senders } = simulation.messages;
   const { bars, memory, memoryUnit, transferCount } = lanes.picture;
   return {
-    summary,
-    step: {
-      schedule: { name, ranks, stages, microbatches, stageToRank, edges, rows },
-      layout: [layout.maxStage, layout.maxMicrobatch],
-      composites: composites.entries(),
-      costs,
-      timing: { offsets, start, end, cause, partTimes, issued },
-      messages: { departures, arrivals, senders },
-      idle: idleByCause(simulation),
-      bars,
-      memory,
-      memoryUnit,
-      transferCount,
-      kinds: lanes.kinds,
-      lanes: lanes.lanes.map(({ chunks, main, beside }) => ({
-        chunks,
-        main: columnsOf(main),
-        beside: beside === null ? null : columnsOf(beside),
-      })),
-    },
+    schedule: packSchedule(simulation.schedule),
+    costs,
+    timing: { offsets, start, end, cause, partTimes, issued },
+    messages: { departures, arrivals, senders },
+    idle: idleByCause(simulation),
+    bars,
+    memory,
+    memoryUnit,
+    transferCount,
+    kinds: lanes.kinds,
+    lanes: lanes.lanes.map(({ chunks, main, beside }) => ({
+      chunks,
+      main: columnsOf(main),
+      beside: beside === null ? null : columnsOf(beside),
+    })),
   };
 }
 
 /** The memory that is handed over instead of copied. */
-export function buffersOf({ step }: PackedExplored): ArrayBuffer[] {
-  if (step === null) return [];
+export function buffersOf({ step }: PackedExplored | PackedJudged): ArrayBuffer[] {
+  if (step === null || !('timing' in step)) return [];
   const { timing, messages, bars, lanes, memory } = step;
   const columns: unknown[] = [
     ...[timing.start, timing.end, timing.cause, messages.departures, messages.arrivals, messages.senders],
@@ -96,9 +123,28 @@ export function buffersOf({ step }: PackedExplored): ArrayBuffer[] {
 /** Puts together what `packExplored` took apart. */
 export function unpackExplored({ summary, step }: PackedExplored): Explored {
   if (step === null) return { ...summary, schedule: null, simulation: null, lanes: null };
+  const { simulation, lanes } = unpackStep(step);
+  return { ...summary, schedule: simulation.schedule, simulation, lanes };
+}
+
+/** Puts together what `packJudged` took apart. */
+export function unpackJudged({ step, ...rest }: PackedJudged): Judged {
+  if ('timing' in step) {
+    const { simulation, lanes } = unpackStep(step);
+    return { ...rest, schedule: simulation.schedule, simulation, lanes };
+  }
+  const schedule = unpackSchedule(step);
+  return { ...rest, schedule, simulation: null, lanes: lanesOf(pictureOfRows(schedule)) };
+}
+
+function unpackSchedule({ layout, composites: entries, ...columns }: PackedSchedule): Schedule {
   const composites = new CompositeTable();
-  for (const [code, parts] of step.composites) composites.add(parts, code);
-  const schedule = new Schedule({ ...step.schedule, layout: Layout.holding(...step.layout), composites });
+  for (const [code, parts] of entries) composites.add(parts, code);
+  return new Schedule({ ...columns, layout: Layout.holding(...layout), composites });
+}
+
+function unpackStep(step: PackedStep): { readonly simulation: Simulation; readonly lanes: Lanes } {
+  const schedule = unpackSchedule(step.schedule);
   const graph = new StageGraph(schedule);
   const simulation = new Simulation(schedule, step.costs, { ...step.timing, messages: { graph, ...step.messages } });
   keepIdle(simulation, step.idle);
@@ -118,7 +164,7 @@ export function unpackExplored({ summary, step }: PackedExplored): Explored {
     makespan,
     kinds,
   };
-  return { ...summary, schedule, simulation, lanes };
+  return { simulation, lanes };
 }
 
 function columnsOf({ start, end, kind, chunk, slot, kinds }: Track): TrackColumns {

@@ -2,13 +2,24 @@
 import { type Schedule, ScheduleError } from '@pipewright/schedule';
 import type { JSX } from 'preact';
 import { useCallback, useEffect, useRef, useState } from 'preact/hooks';
-import { type Desk, deskFor, type Editor, putOnDesk, readSchedule } from '../model/edit.ts';
-import { type Found, findIn, type GivenFile, type OpenedFiles, openFiles, saysSchedule } from '../model/open-files.ts';
+import { type Desk, deskFor, type Editor, keepJudged, putOnDesk, readSchedule } from '../model/edit.ts';
+import {
+  type Found,
+  findIn,
+  type GivenFile,
+  largeSchedule,
+  type OpenedFiles,
+  openFiles,
+  saysSchedule,
+  withoutCaller,
+} from '../model/open-files.ts';
 import { type OpenedPlan, planAmong, planSettings } from '../model/plan.ts';
 import { defaults, formatSettings, parseSettings, type Settings, views } from '../model/settings.ts';
+import { unpackJudged } from '../model/transfer.ts';
 import { Button } from './controls.tsx';
 import { Edit } from './edit.tsx';
 import { Explore } from './explore.tsx';
+import { openInWorker } from './explore-worker.ts';
 import { Files } from './files.tsx';
 import { Live } from './live.tsx';
 import { readTexts } from './read-texts.ts';
@@ -72,9 +83,9 @@ export function App({ data }: { readonly data: StudioData }): JSX.Element {
       removeEventListener('keydown', key);
     };
   }, []);
-  const edit = (schedule: Schedule): void => {
+  const edit = (schedule: Schedule, view: Settings['view'] = 'edit'): void => {
     desk.current = putOnDesk(desk.current, schedule);
-    setSettings((before) => ({ ...before, view: 'edit' }));
+    setSettings((before) => ({ ...before, view }));
   };
   const show = (found: Found): void => {
     if ('plan' in found) {
@@ -88,11 +99,38 @@ export function App({ data }: { readonly data: StudioData }): JSX.Element {
       setSettings((before) => ({ ...before, view: 'files' }));
     }
   };
+  const fail = (problem: string): void => show({ opened: { run: null, at: 0, problem } });
+  const [opening, setOpening] = useState<string | null>(null);
+  const asked = useRef(0);
+  const costs = useRef(settings.costs);
+  costs.current = settings.costs;
+  const openTexts = (texts: readonly GivenFile[], view?: Settings['view']): void => {
+    const number = ++asked.current;
+    const large = largeSchedule(texts);
+    setOpening(large?.name ?? null);
+    if (large === null) {
+      show(findIn(texts));
+      return;
+    }
+    const request = { text: large.text, costs: costs.current };
+    void openInWorker(request).then((answer) => {
+      if (number !== asked.current) return; // another file was opened since
+      setOpening(null);
+      if ('error' in answer) {
+        fail(`${large.name}: ${withoutCaller(answer.error)}`);
+        return;
+      }
+      const judged = unpackJudged(answer.judged);
+      keepJudged(judged, request.costs);
+      edit(judged.schedule, view);
+    });
+  };
   const openChosen = useCallback((files: readonly File[]): void => {
     if (files.length === 0) return;
-    void readTexts(files).then((texts) =>
-      show(typeof texts === 'string' ? { opened: { run: null, at: 0, problem: texts } } : findIn(texts)),
-    );
+    void readTexts(files).then((texts) => (typeof texts === 'string' ? fail(texts) : openTexts(texts)));
+  }, []);
+  useEffect(() => {
+    if (largeSchedule(data.files) !== null) openTexts(data.files, location.hash.length > 1 ? settings.view : undefined);
   }, []);
   const isDragged = useDroppedFiles(openChosen);
   const editor = (): Editor => (desk.current = deskFor(desk.current ?? deskOf(data.files), settings)).editor;
@@ -129,6 +167,11 @@ export function App({ data }: { readonly data: StudioData }): JSX.Element {
           Drop to open
         </div>
       ) : null}
+      {opening === null ? null : (
+        <p class="opening" role="status">
+          {opening} is being opened.
+        </p>
+      )}
       <main>
         {settings.view === 'explore' ? (
           <Explore
@@ -214,12 +257,13 @@ function deskOf(files: readonly GivenFile[]): Desk | null {
 
 /** Recordings and traces that the command line named; plans and schedules are shown in other views. */
 function openGiven(files: readonly GivenFile[]): OpenedFiles {
+  if (largeSchedule(files) !== null) return openFiles([]); // opened beside the page
   return scheduleIn(files) === null && planAmong(files) === null ? openFiles(files) : openFiles([]);
 }
 
 function scheduleIn(files: readonly GivenFile[]): Schedule | null {
   const [file] = files;
-  if (files.length !== 1 || file === undefined) return null;
+  if (files.length !== 1 || file === undefined || largeSchedule(files) !== null) return null;
   if (/^\s*\{/.test(file.text) && !saysSchedule(file.text)) return null;
   try {
     return readSchedule(file.text);

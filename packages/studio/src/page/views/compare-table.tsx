@@ -1,7 +1,7 @@
 /** @file Schedules side by side in a table that sorts. */
 import { percent } from '@pipewright/schedule';
 import type { JSX } from 'preact';
-import type { Explored } from '../model/explore.ts';
+import { type Explored, sayContinued } from '../model/explore.ts';
 import { showMemory, showTime } from '../model/units.ts';
 import { Button } from './controls.tsx';
 
@@ -28,6 +28,8 @@ export function CompareTable(props: {
   /** Whether the rows are of the settings before. */
   readonly isOld: boolean;
   readonly main: string;
+  /** Ranks of the step. */
+  readonly ranks: number;
   /** The fastest that fits. */
   readonly best: string | null;
   /** Whether there is a memory limit. */
@@ -99,7 +101,7 @@ export function CompareTable(props: {
                   <td class={row.fits ? '' : 'lacking'}>
                     {[
                       resultOf(row, row.name === props.best, props.limited),
-                      ...(row.simulated === null ? [] : [`continued from ${row.simulated} microbatches`]),
+                      ...(row.simulated === null ? [] : [`continued from ${sayContinued(row.simulated, props.ranks)}`]),
                     ]
                       .filter((text) => text !== '')
                       .join('; ')}

@@ -1,4 +1,5 @@
 /** @file Curves over the steps of a run: step time, loss, tokens per second, memory, waiting. */
+import { quantity } from '@pipewright/schedule';
 import type { JSX } from 'preact';
 import { useEffect, useRef } from 'preact/hooks';
 import UPlot from 'uplot';
@@ -34,7 +35,7 @@ export function Curve(props: {
         series: [{}, { stroke: mark, width: 1.5, points: { show: false }, spanGaps: true }],
         axes: [
           { ...axis, size: 28, space: 40 },
-          { ...axis, size: 56 },
+          { ...axis, size: 56, space: 16 },
         ],
       },
       [[], []],
@@ -55,5 +56,12 @@ export function Curve(props: {
     plot.current?.setData([[...props.steps], [...props.values]]);
   });
   const last = props.values.findLast((value) => value !== null);
-  return <div class="curve" ref={box} role="img" aria-label={`${props.title}, last value ${last ?? 'unknown'}`} />;
+  return (
+    <div
+      class="curve"
+      ref={box}
+      role="img"
+      aria-label={`${props.title}, last value ${last == null ? 'unknown' : quantity(last)}`}
+    />
+  );
 }

@@ -1,10 +1,8 @@
 /** @file Edit: change a schedule by hand and see at once what the rules and the clock say. */
-import { formatAction, percent, pictureOf, pictureOfRows, ScheduleError } from '@pipewright/schedule';
+import { formatAction, percent, ScheduleError } from '@pipewright/schedule';
 import type { JSX } from 'preact';
 import { useEffect, useMemo, useState } from 'preact/hooks';
 import { type Editor, judge, mostListed, readSchedule, sayViolations } from '../model/edit.ts';
-import { costsOf } from '../model/explore.ts';
-import { lanesOf } from '../model/lanes.ts';
 import { withoutCaller } from '../model/open-files.ts';
 import type { Settings } from '../model/settings.ts';
 import { showMemory, showTime } from '../model/units.ts';
@@ -49,17 +47,11 @@ export function Edit(props: {
       setProblem(withoutCaller(error.message));
     }
   };
-  const judged = useMemo(() => {
-    const { schedule } = editor;
-    return judge(schedule, costsOf(settings.costs, schedule.stages));
-  }, [editor, version, settings.costs]);
+  const judged = useMemo(() => judge(editor.schedule, settings.costs), [editor, version, settings.costs]);
   // A change may have taken away the action, or its rank.
   const isThere = chosen !== null && (judged.schedule.rows[chosen.rank]?.[chosen.slot] ?? 0) !== 0;
   const selected = isThere ? chosen : null;
-  const lanes = useMemo(
-    () => lanesOf(judged.simulation === null ? pictureOfRows(judged.schedule) : pictureOf(judged.simulation)),
-    [judged],
-  );
+  const { lanes } = judged;
   const groups = useMemo(() => [{ key: 'edit', title: judged.schedule.name, lanes }], [lanes]);
   const overlay = useMemo((): Overlay => {
     const marks = judged.violations.flatMap(({ rank, slot, cycle }) => [

@@ -1,23 +1,28 @@
-/** @file The worker that explores schedules beside the page, so that the page never waits for it. */
+/** @file The worker that explores and reads schedules beside the page, so that the page never waits for it. */
 import {
+  answerOpening,
   answerRequest,
   type ExploreAnswer,
   type ExploreJob,
   type ExploreRequest,
+  type OpenAnswer,
+  type OpenRequest,
   requestOf,
 } from '../model/explore-request.ts';
 
 /** The part of a worker's global scope that is used. */
 interface WorkerScope {
-  onmessage: ((event: MessageEvent<ExploreRequest>) => void) | null;
-  postMessage(message: ExploreAnswer, transfer: Transferable[]): void;
+  onmessage: ((event: MessageEvent<ExploreRequest | OpenRequest>) => void) | null;
+  postMessage(message: ExploreAnswer | OpenAnswer, transfer: Transferable[]): void;
 }
+
+const cannotStart = 'The worker of the page could not be started.';
 
 /** Answers requests; called in the worker, which runs the same script as the page. */
 export function serveRequests(): void {
   const scope = globalThis as unknown as WorkerScope;
   scope.onmessage = ({ data }) => {
-    const { answer, buffers } = answerRequest(data);
+    const { answer, buffers } = 'text' in data ? answerOpening(data) : answerRequest(data);
     scope.postMessage(answer, buffers);
   };
 }
@@ -43,7 +48,7 @@ export class ExploreWorker {
     worker.onmessage = ({ data }: MessageEvent<ExploreAnswer>) => take(data);
     worker.onerror = ({ message }) => {
       this.close();
-      while (at < jobs.length) onAnswer({ error: message || 'The worker of the page could not be started.' }, at++);
+      while (at < jobs.length) onAnswer({ error: message || cannotStart }, at++);
     };
     next();
   }
@@ -58,6 +63,16 @@ export class ExploreWorker {
     this.worker = null;
     this.isBusy = false;
   }
+}
+
+/** Reads a large schedule and judges it. */
+export function openInWorker(request: OpenRequest): Promise<OpenAnswer> {
+  const worker = start();
+  return new Promise<OpenAnswer>((resolve) => {
+    worker.onmessage = ({ data }: MessageEvent<OpenAnswer>) => resolve(data);
+    worker.onerror = ({ message }) => resolve({ error: message || cannotStart });
+    worker.postMessage(request);
+  }).finally(() => worker.terminate());
 }
 
 /** Starts a worker with the page's own script: the page is one file, and works without a server. */

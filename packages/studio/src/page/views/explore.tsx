@@ -3,7 +3,15 @@ import { percent, plural, renderSvg, scheduleNames, toChromeTrace } from '@pipew
 import type { JSX } from 'preact';
 import { useMemo, useState } from 'preact/hooks';
 import { mostEdited } from '../model/edit.ts';
-import { bestOf, type Explored, isLimited, namesToCompare, recommend } from '../model/explore.ts';
+import {
+  bestOf,
+  type Explored,
+  isLimited,
+  namesToCompare,
+  recommend,
+  sayContinued,
+  sayPeak,
+} from '../model/explore.ts';
 import type { ExploreJob } from '../model/explore-request.ts';
 import { listedName } from '../model/extent.ts';
 import { sayIdle } from '../model/idle.ts';
@@ -271,6 +279,7 @@ export function Explore(props: {
         missing={table.missing}
         isOld={table.isOld}
         main={mainName}
+        ranks={settings.ranks}
         best={best?.name ?? null}
         limited={isLimited(settings)}
         compared={settings.compare}
@@ -295,20 +304,21 @@ function MainResult(props: {
   readonly plan: OpenedPlan | null;
 }): JSX.Element {
   const { main, settings, plan } = props;
-  const perRank = main.stages / (main.schedule?.ranks ?? settings.ranks);
+  const perRank = main.stages / settings.ranks;
   const origin = useMemo(() => (plan === null ? '' : ` ${sayOrigin(plan, settings)}`), [plan, settings]);
   return (
     <p>
       <strong>{main.name}</strong>: step time {main.simulated === null ? '' : 'about '}
-      {showTime(main.makespan)}, {percent(main.bubble)} idle, peak {showMemory(main.peak)} on rank {main.peakRank},{' '}
-      {main.messages} messages
+      {showTime(main.makespan)}, {percent(main.bubble)} idle, peak {sayPeak(main, settings)}, {main.messages} messages
       {main.stages === settings.ranks * settings.stagesPerRank
         ? ''
         : `, ${plural(perRank, 'stage')} per rank with the same work per rank`}
       {main.fits ? '' : `; does not fit, ${showMemory(main.missing)} short on rank ${main.missingRank}`}.{' '}
       {main.simulated === null
         ? ''
-        : `${main.simulated} of ${settings.microbatches} microbatches were simulated and are drawn; time and memory of the others continue at the same rate. Of the drawn ones: `}
+        : main.simulated.ranks === settings.ranks
+          ? `${main.simulated.microbatches} of ${settings.microbatches} microbatches were simulated and are drawn; time and memory of the others continue at the same rate. Of the drawn ones: `
+          : `A step of ${sayContinued(main.simulated, settings.ranks)} is drawn; time and memory of ${settings.ranks} ranks and ${settings.microbatches} microbatches continue as from half of it to it. Of the drawn one: `}
       {main.simulation === null ? '' : sayIdle(main.simulation)}
       {origin}
     </p>

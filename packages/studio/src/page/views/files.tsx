@@ -47,6 +47,9 @@ export function Files(props: {
             multiple
             accept=".json,.csv,.txt,.gz"
             aria-label="Recordings, traces or schedules to open"
+            onClick={(event) => {
+              event.currentTarget.value = ''; // the same file can be opened again after it was changed
+            }}
             onChange={(event) => props.onFiles([...(event.currentTarget.files ?? [])])}
           />
         </label>

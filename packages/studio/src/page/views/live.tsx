@@ -3,7 +3,16 @@ import { type LiveLine, LiveRunReader, parseLiveLine, quantity } from '@pipewrig
 import type { JSX } from 'preact';
 import { useEffect, useMemo, useRef, useState } from 'preact/hooks';
 import { differencesOf, sayDifferences, sayOne } from '../model/differences.ts';
-import { actionAt, type LiveState, placesOf, sayCalm, sayLastStep, sayLive, sayWritten } from '../model/live.ts';
+import {
+  actionAt,
+  type LiveState,
+  momentOf,
+  placesOf,
+  sayCalm,
+  sayConnection,
+  sayLastStep,
+  sayLive,
+} from '../model/live.ts';
 import type { OpenedPlan } from '../model/plan.ts';
 import { openRecording, type RecordedView } from '../model/recorded.ts';
 import { sayUnfinishedAction, unfinishedStep } from '../model/unfinished.ts';
@@ -33,16 +42,17 @@ export function Live(props: {
   const reader = useRef(new LiveRunReader(2000, timedSteps));
   const [state, setState] = useState<LiveState | null>(null);
   const [paused, setPaused] = useState(false);
-  const [connected, setConnected] = useState(false);
+  const [connection, setConnection] = useState(() => sayConnection(null, props.lines === null ? false : null, 0));
   const [selected, select] = useState<GroupCell | null>(null);
   const [showsWhole, setShowsWhole] = useState(false);
   const changed = useRef(false);
-  const skew = useRef(0);
+  const connected = useRef(false);
+  const heard = useRef(0);
   const take = (text: string): void => {
     const at = text.indexOf(' ');
     const line: LiveLine | null = parseLiveLine(text.slice(at + 1));
     if (line === null) return;
-    if (line.kind === 'status') skew.current = line.time - Date.now();
+    if (line.kind === 'status') heard.current = Date.now();
     reader.current.add(Number(text.slice(0, at)), line);
     changed.current = true;
   };
@@ -52,16 +62,20 @@ export function Live(props: {
     const source = new EventSource(props.events);
     source.onopen = () => {
       reader.current = new LiveRunReader(2000, timedSteps);
-      setConnected(true);
+      connected.current = true;
     };
-    source.onerror = () => setConnected(false);
+    source.onerror = () => {
+      connected.current = false;
+    };
     source.onmessage = ({ data }: MessageEvent<string>) => take(data);
     return () => source.close();
   }, [props.events]);
   useEffect(() => {
     const timer = setInterval(() => {
-      if (paused) return;
       const { schedule, steps, status, tokensPerStep } = reader.current;
+      const heardAgo = Date.now() - heard.current;
+      setConnection(sayConnection(status, props.lines === null ? connected.current : null, heardAgo));
+      if (paused) return;
       const recording = changed.current ? reader.current.recording() : null;
       setState((before) => ({
         schedule,
@@ -70,8 +84,7 @@ export function Live(props: {
         unfinished: before?.status === status ? before.unfinished : unfinishedStep(schedule, status),
         tokensPerStep,
         recording: recording ?? before?.recording ?? null,
-        // What has ended does not wait any longer.
-        now: status && (status.ended || props.lines !== null) ? status.time : Date.now() + skew.current,
+        now: status === null ? 0 : momentOf(status, props.lines === null ? heardAgo : null),
       }));
       changed.current = false;
     }, refreshMs);
@@ -142,10 +155,9 @@ export function Live(props: {
     <div class="view">
       <div class="bar">
         <span role="status">
-          {props.lines !== null ? sayWritten(state) : connected ? 'connected' : 'not connected'},{' '}
-          {steps.at(-1) === undefined ? 'no step yet' : `step ${steps.at(-1)?.step}`}
+          {connection}, {steps.at(-1) === undefined ? 'no step yet' : `step ${steps.at(-1)?.step}`}
         </span>
-        {props.lines !== null ? null : (
+        {props.lines !== null || (state?.status?.ended && !paused) ? null : (
           <Button pressed={paused} onClick={() => setPaused(!paused)} title="Freezes the view, not the run">
             {paused ? 'go on' : 'pause'}
           </Button>
