@@ -18,7 +18,7 @@ function mix(a: number, b: number): number {
 }
 
 /** 32 bits of a list of numbers of up to 53 bits. */
-export function hash(...values: readonly number[]): number {
+function hash(...values: readonly number[]): number {
   let state = 0x2545f491;
   for (const value of values) state = mix(mix(state, value % 4294967296), Math.floor(value / 4294967296));
   return state;

@@ -12,7 +12,6 @@ import type { StageParameters, StepKind } from './step-kind.ts';
 export interface ParallelStage {
   readonly stageIndex: number;
   readonly module: nn.Module;
-  readonly isLast: boolean;
 }
 
 /** What lowering must know of a stage. Plain JSON. */

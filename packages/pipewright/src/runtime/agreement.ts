@@ -157,7 +157,7 @@ function copyText({ dtype, shape, cut }: TiedCopy): string {
 }
 
 /** A schedule in a few words that differ whenever two schedules do. */
-export function fingerprint(schedule: Schedule): string {
+function fingerprint(schedule: Schedule): string {
   let hash = 0x811c9dc5;
   for (const row of schedule.order) {
     for (const cell of row) {

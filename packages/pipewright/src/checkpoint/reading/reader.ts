@@ -234,7 +234,7 @@ function overlaps(tensor: StoredTensor, part: Part): Overlap[] {
 }
 
 /** The error for a file that is not what was written. */
-export function damaged(path: string, why: string): PipelineError {
+function damaged(path: string, why: string): PipelineError {
   return new PipelineError(
     'BAD_CHECKPOINT',
     `${path}: ${why}; load another checkpoint of the folder (pipewright checkpoint show), or verify this one (pipewright checkpoint verify)`,

@@ -74,7 +74,7 @@ export function summarizeCheckpoints(folder: string): CheckpointSummary[] {
 }
 
 /** A manifest in a few words. */
-export function summarize(name: string, manifest: Manifest): CheckpointSummary {
+function summarize(name: string, manifest: Manifest): CheckpointSummary {
   const { step, finite, files, layout, schedule, tensors } = manifest;
   return {
     name,
