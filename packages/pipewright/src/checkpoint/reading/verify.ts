@@ -1,4 +1,4 @@
-/** @file A whole checkpoint looked through, and shown: every byte of every file against the manifest. */
+/** @file Verifies a whole checkpoint, every byte of every file against the manifest, and summarizes checkpoints. */
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { scope } from '@pipewright/torch';
