@@ -104,11 +104,12 @@ export type {
   LiveRun,
   LiveStatus,
   LiveStep,
-  LiveStepSummary,
   LiveSteps,
-} from './recording/live.ts';
-export { LiveRunReader, liveFileOf, liveRankOf, parseLiveLine } from './recording/live.ts';
+} from './recording/live-line.ts';
+export { liveFileOf, liveRankOf, parseLiveLine } from './recording/live-line.ts';
 export type { LiveProgress } from './recording/live-progress.ts';
+export type { LiveStepSummary } from './recording/live-run.ts';
+export { LiveRunReader } from './recording/live-run.ts';
 export { meanCosts } from './recording/mean-costs.ts';
 export type {
   RankRecord,

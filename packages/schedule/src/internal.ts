@@ -12,7 +12,6 @@ export {
   codeOf,
   isCollectiveCode,
   isComposite,
-  isComputeCode,
   isMessage,
   isSendCode,
   kindOf,

@@ -19,7 +19,7 @@ export function checkOptions(where: string, options: object | undefined, known: 
   }
 }
 
-/** The same for options of which some must be given. @example checkRequired('TokenDataset', options, ['length', 'stride']) */
+/** As `checkOptions`, for options of which some are required. @example checkRequired('TokenDataset', options, ['length', 'stride']) */
 export function checkRequired(where: string, options: object, known: readonly string[]): void {
   checkArgument(
     where,

@@ -1,12 +1,12 @@
-/** @file What is remembered of earlier steps, bounded. */
+/** @file Bounds what is remembered of earlier steps. */
 
-/** Takes the first entries out of a set or map that has more than so many; gives the values of a map. */
-export function forgetFirst<T>(of: Set<T> | Map<unknown, T>, most: number): T[] {
+/** Deletes the oldest entries of a set or map until at most `most` are left; returns the deleted values. */
+export function forgetFirst<T>(entries: Set<T> | Map<unknown, T>, most: number): T[] {
   const gone: T[] = [];
-  for (const [key, value] of of.entries()) {
-    if (of.size <= most) break;
+  for (const [key, value] of entries.entries()) {
+    if (entries.size <= most) break;
     gone.push(value);
-    of.delete(key as T);
+    entries.delete(key as T);
   }
   return gone;
 }

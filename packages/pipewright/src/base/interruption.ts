@@ -1,13 +1,13 @@
-/** @file Whether waits of this rank have become useless, because a rank is lost and all connect anew. Waits of the engine end by themselves. */
+/** @file Whether this rank has to give up waiting, because another one was lost and all ranks reconnect. Waits inside the engine end by themselves. */
 
 let ask: () => boolean = () => false;
 
-/** Says how to find out. */
+/** Sets the function that `isInterrupted` asks. */
 export function setInterruption(isOver: () => boolean): void {
   ask = isOver;
 }
 
-/** Whether a rank is lost, and this one shall stop what it does with the others. */
+/** Whether a rank was lost, so that this one has to stop communicating with the others. */
 export function isInterrupted(): boolean {
   return ask();
 }

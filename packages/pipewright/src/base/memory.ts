@@ -6,7 +6,7 @@ export function addressOf(tensor: Tensor): bigint {
   return tensor.layout === 'strided' && tensor.numel() > 0 ? tensor.dataPtr() : 0n;
 }
 
-/** Where the memory of a tensor begins, views or not; 0 as in `addressOf`. */
+/** Address where the storage of a tensor begins, for views too; 0 as in `addressOf`. */
 export function storageOf(tensor: Tensor): bigint {
   const address = addressOf(tensor);
   if (address === 0n) return address;

@@ -20,7 +20,7 @@ import type { FileJob } from './writing/write-job.ts';
 
 /** How a checkpoint is converted. */
 export interface ConvertOptions {
-  /** Into how many files of weights, and of optimizer state; default 1. */
+  /** Number of files of weights, and of optimizer state; default 1. */
   readonly files?: number | undefined;
 }
 
@@ -76,7 +76,7 @@ interface Source {
   readonly count: number;
 }
 
-/** Tensors in so many files of about equal size; memory for one file's chunks at a time. */
+/** Writes tensors to a number of files of about equal size, with memory for one file's chunks at a time. */
 function filesOf(kind: string, tensors: readonly Named[], { reader, count }: Source): FileJob[] {
   const bytesOf = ([, { dtype, shape }]: Named): number => typeOf(dtype).itemSize * elementsOf(shape);
   const parts = divide(tensors, Math.min(count, Math.max(1, tensors.length)), bytesOf).filter(
@@ -124,7 +124,7 @@ function* chunksOf(
   }
 }
 
-/** A whole tensor, its bytes compared with their hashes. */
+/** Reads a whole tensor and compares its bytes with their hashes. */
 function checked(reader: CheckpointReader, key: string, shape: readonly number[]): Tensor {
   const part = { shape, local: shape, offset: null };
   reader.check(key, part);

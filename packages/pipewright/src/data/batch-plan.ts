@@ -1,16 +1,16 @@
 /**
- * @file Which samples a batch has: a function of where a loader stands. A batch of all replicas together is a run of neighbouring
- * positions of an epoch; each replica has a block of it, so that another number of replicas has the same batches.
+ * @file Which samples are in a batch, as a function of the loader's position. The batch of all replicas together is a range of
+ * positions of an epoch, and each replica has a block of it, so that the batches are the same for any number of replicas.
  */
 import { PipelineError } from '../base/errors.ts';
 
-/** Where a loader stands: so many samples of an epoch have been given out, over all replicas. */
+/** The position of a loader: how many samples of an epoch were returned, on all replicas together. */
 export interface Cursor {
   readonly epoch: number;
   readonly position: number;
 }
 
-/** What becomes of the samples at the end of an epoch that do not fill a batch. */
+/** What happens to the samples at the end of an epoch that do not fill a batch. */
 export type LastBatch = 'short' | 'drop' | 'fill';
 
 /** How an epoch is divided. */
@@ -26,11 +26,11 @@ export interface Division {
 export interface PlannedBatch {
   /** The epoch and position of each sample. */
   readonly places: readonly Cursor[];
-  /** Where the loader stands after it. */
+  /** The position of the loader after it. */
   readonly after: Cursor;
 }
 
-/** This replica's share of a batch of so many samples: from one place to before another. */
+/** This replica's block of a batch: from one position to before another. */
 export function shareOf(count: number, { numReplicas, rank }: Division): readonly [from: number, to: number] {
   if (count < numReplicas)
     throw new PipelineError(
@@ -61,7 +61,7 @@ export class BatchPlan {
     return (this.division.last === 'drop' ? Math.floor : Math.ceil)(this.length / this.wholeBatch);
   }
 
-  /** The same place, as the beginning of the next epoch where nothing of this one is left. */
+  /** The same position, as the beginning of the next epoch if nothing of this one is left. */
   settle({ epoch, position }: Cursor): Cursor {
     const { length, wholeBatch } = this;
     const left = length - position;
@@ -72,7 +72,7 @@ export class BatchPlan {
       : { epoch, position };
   }
 
-  /** The batch at a place; null where there is none at all. */
+  /** The batch at a position; null if there is none at all. */
   at(from: Cursor): PlannedBatch | null {
     const { length, wholeBatch, division } = this;
     if (length === 0 || (division.last === 'drop' && length < wholeBatch)) return null;

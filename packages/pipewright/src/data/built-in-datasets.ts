@@ -4,7 +4,7 @@ import { JsonLinesDataset } from './json-lines.ts';
 import { ParquetDataset, type ParquetOptions } from './parquet.ts';
 import { TokenDataset, type TokenDatasetOptions } from './tokens.ts';
 
-/** What a worker is told of a dataset. */
+/** The description of a dataset for a worker. Plain data. */
 type BuiltIn =
   | { readonly kind: 'tokens'; readonly path: string; readonly options: TokenDatasetOptions }
   | { readonly kind: 'lines'; readonly path: string }

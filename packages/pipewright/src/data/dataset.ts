@@ -3,7 +3,7 @@ import { Tensor } from '@pipewright/torch';
 import { checkArgument, show } from '../base/checks.ts';
 import { PipelineError } from '../base/errors.ts';
 
-/** Where worker threads find a dataset: a module that exports `dataset(data)`, and what it is called with. */
+/** How worker threads make a dataset: a module that exports `dataset(data)`, and the data. */
 export interface DatasetModule {
   /** A file: URL. The module may also export `collateFn(samples)`. */
   readonly module: URL | string;
@@ -34,7 +34,7 @@ export abstract class Dataset<Sample = unknown> {
 
 /**
  * Samples one after the other, for data without an index. Every epoch iterates anew; on several replicas each one goes through
- * all of it and takes its share. With `stateDict` and `loadStateDict`, a run that is continued does not read what it has read.
+ * all of it and takes its share. With `stateDict` and `loadStateDict`, a continued run does not read earlier samples again.
  *
  * @example class Lines extends IterableDataset<string> { *[Symbol.iterator]() { yield 'a'; yield 'b'; } }
  */
@@ -42,7 +42,7 @@ export abstract class IterableDataset<Sample = unknown> {
   /** The samples of an epoch. */
   abstract [Symbol.iterator](): Iterator<Sample>;
 
-  /** Where the iterator that was made last stands, as plain data. */
+  /** The position of the iterator that was made last, as plain data. */
   stateDict?(): unknown;
 
   /** The next iterator begins there. */

@@ -1,4 +1,4 @@
-/** @file Lines of JSON by number: where they begin is found once, what they hold is read when it is asked for. */
+/** @file JSON lines by number: the beginnings of lines are found once, their content is read when it is needed. */
 import { closeSync, fstatSync, openSync, readSync } from 'node:fs';
 import { resolve } from 'node:path';
 import { checkPath, show } from '../base/checks.ts';
@@ -79,7 +79,7 @@ export class JsonLinesDataset<Sample = unknown> extends Dataset<Sample> {
 
 type Line = readonly [begin: number, end: number, number: number];
 
-/** The lines of a file that hold more than blanks. */
+/** The lines of a file that are not blank. */
 function findLines(file: number): Line[] {
   const { size } = fstatSync(file);
   const chunk = Buffer.alloc(CHUNK);

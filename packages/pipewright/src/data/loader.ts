@@ -1,6 +1,6 @@
 /**
  * @file The loader: batches of a dataset, read ahead by worker threads, with a state of a few numbers. Iterating goes through the
- * rest of the epoch from where the loader stands; where it stands is what `stateDict` says.
+ * rest of the epoch from the loader's position, which `stateDict` returns.
  */
 import { checkArgument, checkCount, checkOptions, show } from '../base/checks.ts';
 import { PipelineError } from '../base/errors.ts';
@@ -10,13 +10,13 @@ import { type CollateFn, isIterableDataset, isPromise, readBatch, StreamReader }
 import { DistributedSampler, RandomSampler, Sampler, SequentialSampler } from './sampler.ts';
 import { type Answered, WorkerPool } from './worker-pool.ts';
 
-/** How a dataset is made into batches. */
+/** How batches are made of a dataset. */
 export interface DataLoaderOptions {
   /** Samples of a batch, on each replica. Default 1. */
   readonly batchSize?: number | undefined;
   /** A new order every epoch. Default: that of the dataset. */
   readonly shuffle?: boolean | undefined;
-  /** What the order depends on, with `shuffle`. Default 0. */
+  /** The seed of the order, with `shuffle`. Default 0. */
   readonly seed?: number | undefined;
   /** The order, instead of `shuffle`; a `DistributedSampler` also says which replica this is. */
   readonly sampler?: Sampler | undefined;
@@ -33,26 +33,26 @@ export interface DataLoaderOptions {
   readonly numWorkers?: number | undefined;
   /** Batches that each worker reads ahead. Default 2. */
   readonly prefetchFactor?: number | undefined;
-  /** Puts batches into memory that copies to a GPU need not wait for. Needs CUDA. */
+  /** Puts batches into pinned memory, from which copies to a GPU are asynchronous. Needs CUDA. */
   readonly pinMemory?: boolean | undefined;
 }
 
-/** Where a loader stands, as plain data. */
+/** The position of a loader, as plain data. */
 export interface DataLoaderState {
   readonly version: 1;
   readonly epoch: number;
-  /** Samples of the epoch that all replicas together have been given. */
+  /** Samples of the epoch that all replicas together have received. */
   readonly position: number;
   /** The order; null for iterable datasets. */
   readonly order: string | null;
-  /** What an iterable dataset says of its place. */
+  /** The state of an iterable dataset. */
   readonly dataset?: unknown;
 }
 
-/** A batch that was asked for. */
+/** A batch that was requested from a worker. */
 interface Asked {
   readonly id: number;
-  /** Unknown for streams until it is there. */
+  /** Unknown for streams until the batch has arrived. */
   readonly after: Cursor | null;
 }
 
@@ -72,8 +72,8 @@ const optionNames = [
 ];
 
 /**
- * Batches of a dataset. A loop that is left early goes on where it was left, and so does a loader in another process that was
- * given its state: on any number of replicas and workers, no sample is lost and none comes twice.
+ * Batches of a dataset. After a loop that was left early, iterating continues at the same position, and so does a loader in another
+ * process that has loaded its state: on any number of replicas and workers, no sample is lost and none comes twice.
  *
  * @example using loader = new DataLoader(dataset, { batchSize: 8, shuffle: true, seed: 1 }); for (const batch of loader) train(batch)
  */
@@ -154,7 +154,7 @@ export class DataLoader<Batch = unknown> implements Iterable<Batch>, AsyncIterab
     }
   }
 
-  /** The same for datasets that give promises, and where the event loop shall turn meanwhile. */
+  /** The same for datasets that return promises, and for not blocking the event loop. */
   async *[Symbol.asyncIterator](): AsyncIterator<Batch> {
     const { epoch } = this.settled();
     while (this.settled().epoch === epoch) {
@@ -164,7 +164,7 @@ export class DataLoader<Batch = unknown> implements Iterable<Batch>, AsyncIterab
     }
   }
 
-  /** Where the loader stands: behind the last batch that it has given. */
+  /** The position of the loader: after the last batch that it has returned. */
   stateDict(): DataLoaderState {
     const { order } = this.prepare();
     const { epoch, position } = this.settled();
@@ -172,14 +172,14 @@ export class DataLoader<Batch = unknown> implements Iterable<Batch>, AsyncIterab
     return { version: 1, epoch, position, order: order === null ? null : order.describe(), ...dataset };
   }
 
-  /** Goes on where another loader was; batch size, replicas and workers may be others. */
+  /** Continues at the position of another loader; batch size, replicas and workers may differ. */
   loadStateDict(state: DataLoaderState): void {
     this.checkStateDict(state);
     this.goTo({ epoch: state.epoch, position: state.position }, state.dataset);
   }
 
   /**
-   * Refuses what `loadStateDict` would refuse, and leaves the loader where it is: the state of another order, or none at all.
+   * Refuses what `loadStateDict` would refuse, without changing the loader: the state of another order, or no state at all.
    *
    * @example loader.checkStateDict(saved); model.loadStateDict(weights); loader.loadStateDict(saved)
    */
@@ -292,7 +292,7 @@ export class DataLoader<Batch = unknown> implements Iterable<Batch>, AsyncIterab
 
   // --- one batch -------------------------------------------------------------------------------------------------------
 
-  /** The next batch, and the cursor behind it; undefined where an epoch has none left. */
+  /** The next batch, and the position after it; undefined if the epoch has none left. */
   private advance(): unknown {
     if (this.numWorkers > 0) return this.reading((pool, id) => this.arrived(pool.take(id)));
     const batch = this.readHere();
@@ -337,7 +337,7 @@ export class DataLoader<Batch = unknown> implements Iterable<Batch>, AsyncIterab
     return { value: readBatch(this.dataset as Dataset, indices, options), after: batch.after, state: undefined };
   }
 
-  /** Asks workers for the next batches and takes the first of them. */
+  /** Requests the next batches from workers and takes the first of them. */
   private reading(take: (pool: WorkerPool, id: number) => unknown): unknown {
     try {
       const pool = this.workers();
@@ -369,7 +369,7 @@ export class DataLoader<Batch = unknown> implements Iterable<Batch>, AsyncIterab
     return true;
   }
 
-  /** A batch from a worker is there. */
+  /** A batch has arrived from a worker. */
   private arrived(answered: Answered): unknown {
     const { after } = this.asked.shift()!;
     const { collateFn } = this.options;
@@ -384,7 +384,7 @@ export class DataLoader<Batch = unknown> implements Iterable<Batch>, AsyncIterab
     return value;
   }
 
-  /** After an error: what was read ahead is forgotten, so that the next try begins at the same batch. */
+  /** After an error: drops what was read ahead, so that the next attempt begins at the same batch. */
   private failed(error: unknown): void {
     const isLost = error instanceof PipelineError && error.code === 'WORKER_LOST';
     const cannotBegin = this.prepared === null;

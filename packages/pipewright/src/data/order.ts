@@ -1,6 +1,6 @@
 /**
- * @file The order of an epoch as a function of seed, epoch and position: nothing has to be kept to go on in the middle of one.
- * Short epochs are shuffled and the result is kept while the epoch lasts; in long ones each place is computed by itself.
+ * @file The order of an epoch as a function of seed, epoch and position, so that a run can continue in the middle of an epoch.
+ * Short epochs are shuffled as a whole and kept; in long ones each position is computed by itself.
  */
 
 /** Longest epoch that is shuffled as a whole. */
@@ -18,7 +18,7 @@ function mix(a: number, b: number): number {
 }
 
 /** 32 bits of a list of numbers of up to 53 bits. */
-export function hash(...values: readonly number[]): number {
+function hash(...values: readonly number[]): number {
   let state = 0x2545f491;
   for (const value of values) state = mix(mix(state, value % 4294967296), Math.floor(value / 4294967296));
   return state;
@@ -53,7 +53,7 @@ export class Permutation {
     this.seed = seed;
   }
 
-  /** What stands at a position of an epoch. */
+  /** The index at a position of an epoch. */
   at(epoch: number, position: number): number {
     return this.length <= LONGEST_SHUFFLE ? this.shuffle(epoch)[position]! : this.place(epoch, position);
   }

@@ -1,4 +1,4 @@
-/** @file Rows of Parquet files, read with `hyparquet`, which whoever reads such files installs. Row groups are kept as they are read. */
+/** @file Rows of Parquet files, read with the optional package `hyparquet`. Row groups are kept in memory once they are read. */
 import { resolve } from 'node:path';
 import { checkArgument, checkCount, checkOptions, checkPath, show } from '../base/checks.ts';
 import { PipelineError } from '../base/errors.ts';
@@ -8,7 +8,7 @@ import { Dataset, type DatasetModule } from './dataset.ts';
 /** A row: values by column. */
 export type ParquetRow = Readonly<Record<string, unknown>>;
 
-/** What a Parquet dataset takes. */
+/** The options of a Parquet dataset. */
 export interface ParquetOptions {
   /** The columns of a sample. Default: all. */
   readonly columns?: readonly string[] | undefined;
@@ -41,7 +41,7 @@ async function optional(name: string): Promise<unknown> {
   }
 }
 
-/** What a dataset is made of. */
+/** The parts that a dataset is made of. */
 interface Opened {
   readonly path: string;
   readonly options: ParquetOptions;
@@ -75,7 +75,7 @@ export class ParquetDataset extends Dataset<ParquetRow> {
     this.length = rows;
   }
 
-  /** Opens a file and reads what it says of itself. */
+  /** Opens a file and reads its metadata. */
   static async open(path: string, options: ParquetOptions = {}): Promise<ParquetDataset> {
     checkPath('ParquetDataset.open', 'the file', path);
     checkOptions('ParquetDataset.open', options, ['columns', 'keepGroups']);

@@ -16,12 +16,12 @@ export interface ReadOptions {
   readonly pinMemory: boolean;
 }
 
-/** A batch of a stream, and where it ends. */
+/** A batch of a stream, and the position after it. */
 export interface StreamBatch {
   /** Undefined where the stream has no samples. */
   readonly value: unknown;
   readonly after: Cursor;
-  /** What the dataset says of the place behind the batch; undefined where it says nothing. */
+  /** The dataset's own state after the batch; undefined if it has none. */
   readonly state: unknown;
 }
 
@@ -59,7 +59,7 @@ export class StreamReader {
   private epoch: number;
   private position: number;
 
-  /** Begins at a place: by the dataset's own state, or by going through what comes before. */
+  /** Begins at a position: with the dataset's own state, or by skipping what comes before. */
   constructor(
     dataset: IterableDataset,
     division: Division,
@@ -109,7 +109,7 @@ export class StreamReader {
       const [begin, end] = shareOf(samples.length, this.division);
       const value = collated(samples.slice(begin, end), this.options);
       if (this.position === 0) return { value, after: this.cursor, state: undefined };
-      // Whether the epoch goes on is known by the next sample only, which is kept.
+      // Only the next sample shows whether the epoch goes on; it is kept for the next batch.
       const state = this.dataset.stateDict?.();
       this.ahead = keep(this.pull());
       if (this.ahead.done === true) this.beginEpoch();
@@ -189,7 +189,7 @@ function failure(what: string, index: number | undefined, cause: unknown): Pipel
   return new PipelineError('SAMPLE_FAILED', `DataLoader: ${what}: ${message}`, { index }, { cause });
 }
 
-/** A batch as a message between threads: tensors are replaced by what `change` makes of them. */
+/** A batch as a message between threads: `change` replaces its tensors. */
 export function replaceTensors(value: unknown, change: (tensor: Tensor) => unknown): unknown {
   return mapTensors(value, change as (tensor: Tensor) => Tensor);
 }

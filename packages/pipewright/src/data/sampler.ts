@@ -1,18 +1,18 @@
 /**
- * @file Samplers: which samples an epoch has, and in which order. Every one is a function of (seed, epoch, position), so that a
- * run goes on in the middle of an epoch, on any number of replicas, from two numbers.
+ * @file Samplers: which samples an epoch has, and in which order. Each is a function of (seed, epoch, position), so that a run can
+ * continue in the middle of an epoch, on any number of replicas, with two numbers as its state.
  */
 import { checkArgument, checkCount, checkOptions, checkRequired, show } from '../base/checks.ts';
 import { PipelineError } from '../base/errors.ts';
 import { below, digest, Permutation, uniform } from './order.ts';
 
-/** What has a length: a dataset, an array. */
+/** Anything with a length: a dataset, an array. */
 export interface Sized {
   readonly length: number;
 }
 
 /**
- * The base of samplers. Iterating gives the indices of the epoch that `setEpoch` says.
+ * The base of samplers. Iterating returns the indices of the epoch that `setEpoch` has set.
  *
  * @example class Evens extends Sampler { readonly length = 5; indexAt(epoch: number, position: number) { return 2 * position; } describe() { return 'Evens'; } }
  */
@@ -28,7 +28,7 @@ export abstract class Sampler implements Iterable<number> {
   /** The sampler in one line: saved with the state of a loader, and compared when it is loaded. */
   abstract describe(): string;
 
-  /** What `describe` of earlier versions said of the same order: states that were saved with it load too. Default: nothing else. */
+  /** What `describe` of earlier versions returned for the same order: states that were saved with it load too. Default: none. */
   describedBefore(): string | null {
     return null;
   }
@@ -38,7 +38,7 @@ export abstract class Sampler implements Iterable<number> {
     return this.epochValue;
   }
 
-  /** Says which epoch iterating goes through. A loader counts epochs itself. */
+  /** Sets the epoch that iterating goes through. A loader counts epochs itself. */
   setEpoch(epoch: number): void {
     this.epochValue = checkCount(`${this.constructor.name}.setEpoch`, 'epoch', epoch, 0);
   }
@@ -71,9 +71,9 @@ export class SequentialSampler extends Sampler {
   }
 }
 
-/** What random samplers take. */
+/** The options of random samplers. */
 export interface RandomSamplerOptions {
-  /** What the order depends on, besides the epoch. Default 0. */
+  /** The seed of the order, which also depends on the epoch. Default 0. */
   readonly seed?: number | undefined;
 }
 
@@ -201,7 +201,7 @@ export class WeightedRandomSampler extends Sampler {
   }
 }
 
-/** What a distributed sampler takes. */
+/** The options of a distributed sampler. */
 export interface DistributedSamplerOptions extends RandomSamplerOptions {
   /** Number of replicas that share an epoch. */
   readonly numReplicas: number;
@@ -213,7 +213,7 @@ export interface DistributedSamplerOptions extends RandomSamplerOptions {
 
 /**
  * The share of one replica. Where PyTorch repeats samples to make shares equal, here every sample comes exactly once. A loader
- * gives the replicas neighbouring blocks of each batch, so that together they have the batch that one loader would have.
+ * gives the replicas consecutive blocks of each batch, so that together they have the batch that one loader would have.
  *
  * @example new DistributedSampler(dataset, { numReplicas: mesh.size('dp'), rank: mesh.getLocalRank('dp'), seed: 1 })
  */

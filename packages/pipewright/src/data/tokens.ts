@@ -1,4 +1,4 @@
-/** @file Text as tokens in a file that is mapped into memory: samples are neighbouring tokens, and the same moved on by one. */
+/** @file Tokens in a file that is mapped into memory: a sample is a sequence of tokens, with the same sequence one token later as target. */
 import { writeSync } from 'node:fs';
 import { resolve } from 'node:path';
 import { MappedFile, type Tensor, tensor } from '@pipewright/torch';
@@ -16,7 +16,7 @@ import { PipelineError } from '../base/errors.ts';
 import { builtInModule } from './built-in.ts';
 import { Dataset, type DatasetModule } from './dataset.ts';
 
-/** How a token is kept in the file. */
+/** The type of a token in the file. */
 export type TokenType = 'uint8' | 'uint16' | 'int32';
 
 const tokenTypes = {
@@ -25,18 +25,18 @@ const tokenTypes = {
   int32: { bytes: 4, stored: 'int32', most: 0x7fffffff },
 } as const;
 
-/** What a token dataset takes. */
+/** The options of a token dataset. */
 export interface TokenDatasetOptions {
   /** Tokens of a sample. */
   readonly length: number;
   /** How many tokens the next sample begins after this one. Default: `length`. */
   readonly stride?: number | undefined;
-  /** How a token is kept in the file. Default uint16. */
+  /** The type of a token in the file. Default uint16. */
   readonly dtype?: TokenType | undefined;
 }
 
 /**
- * Samples of `length` tokens and the same moved on by one, both int64: what a language model reads and what it shall say.
+ * Samples of `length` tokens and the same one token later, both int64: the input and the target of a language model.
  *
  * @example const [inputs, targets] = new TokenDataset('train.bin', { length: 256 }).getItem(0)
  */
@@ -89,7 +89,7 @@ export class TokenDataset extends Dataset<[inputs: Tensor, targets: Tensor]> {
     return this.cut(this.rows.indexSelect(0, tensor(indices as number[], { dtype: 'int64' })));
   }
 
-  /** Lets go of the file. */
+  /** Closes the file. */
   dispose(): void {
     this.rows.dispose();
   }
@@ -107,7 +107,7 @@ export class TokenDataset extends Dataset<[inputs: Tensor, targets: Tensor]> {
 }
 
 /**
- * Writes tokens to a file that `TokenDataset` reads: numbers one behind the other, without a header.
+ * Writes tokens to a file that `TokenDataset` reads: the numbers one after the other, without a header.
  *
  * @example writeTokens('train.bin', [tokenizer.encode(text)]) // pieces of any length
  */

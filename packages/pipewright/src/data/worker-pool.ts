@@ -12,7 +12,7 @@ import type { DatasetModule } from './dataset.ts';
 import { takeTensors } from './reader.ts';
 import type { SentError, WorkerAnswer, WorkerRequest, WorkerStart } from './worker.ts';
 
-/** How often the end of a worker is looked for while waiting, in milliseconds. */
+/** How often a wait checks whether the worker has ended, in milliseconds. */
 const LOOK_MS = 50;
 /** How long a worker may take to end by itself, in milliseconds. */
 const END_MS = 2000;
@@ -24,15 +24,15 @@ interface PoolWorker {
   readonly worker: Worker;
   readonly port: MessagePort;
   readonly lender: Lender;
-  /** What it was asked and has not answered, in order. */
+  /** Requests that it has not answered, in order. */
   readonly asked: Map<number, string>;
   /** 1 once its end can be seen. */
   readonly started: Int32Array;
-  /** Whether the event loop has told its end. */
+  /** Whether the event loop has reported its end. */
   exited: boolean;
 }
 
-/** What came back. */
+/** The answer of a worker. */
 export interface Answered {
   readonly value: unknown;
   readonly after: Cursor | undefined;
@@ -41,7 +41,7 @@ export interface Answered {
 
 type BatchAnswer = Extract<WorkerAnswer, { kind: 'batch' | 'error' }> & { readonly lender: Lender };
 
-/** What workers are started with. */
+/** The options of a pool. */
 export interface PoolOptions {
   readonly pinMemory: boolean;
   readonly collates: boolean;
@@ -109,7 +109,7 @@ export class WorkerPool {
     return this.wait(() => this.known).length;
   }
 
-  /** Asks a worker; the number is for `take`. `what` names the samples where it does not answer. */
+  /** Sends a request to a worker and returns its number, for `take`. `what` names the samples in errors. */
   ask(at: number, request: { kind: 'batch'; indices: readonly number[] } | { kind: 'next' }, what: string): number {
     const id = ++this.ids;
     const worker = this.workers[at % this.workers.length]!;
@@ -118,7 +118,7 @@ export class WorkerPool {
     return id;
   }
 
-  /** Tells all workers something that has no answer. */
+  /** Sends all workers a message without an answer. */
   tell(request: Extract<WorkerRequest, { kind: 'begin' }>): void {
     for (const { port } of this.workers) port.postMessage(request);
   }
@@ -131,7 +131,7 @@ export class WorkerPool {
     );
   }
 
-  /** The same, while the event loop turns. */
+  /** The same without blocking the event loop. */
   async takeAsync(id: number): Promise<Answered> {
     for (;;) {
       const seen = Atomics.load(this.signal, 0);
@@ -144,7 +144,7 @@ export class WorkerPool {
     }
   }
 
-  /** Nobody will take these answers. */
+  /** Drops these answers. */
   forget(ids: Iterable<number>): void {
     for (const id of ids) this.unwanted.add(id);
     this.drain();
@@ -208,7 +208,7 @@ export class WorkerPool {
     if (this.failed !== null) throw revive(this.failed);
   }
 
-  /** Throws where the worker that shall answer has ended; any of them, while none has its dataset. */
+  /** Throws if the worker that has to answer has ended, or any worker while none has its dataset. */
   private lookForEnd(id?: number): void {
     for (const [i, { lender, asked, started, exited }] of this.workers.entries()) {
       if (id !== undefined && !asked.has(id)) continue;

@@ -1,4 +1,4 @@
-/** @file The start of a worker thread of a loader: it imports the rest, so that a failure to do even that is told. */
+/** @file The start of a worker thread of a loader: it imports the rest, so that a failed import is reported too. */
 import { workerData } from 'node:worker_threads';
 import type { WorkerAnswer, WorkerStart } from './worker.ts';
 

@@ -1,4 +1,4 @@
-/** @file What a worker thread of a loader runs: it makes the dataset, reads batches that it is asked for, and lends their tensors. */
+/** @file A worker thread of a loader: it makes the dataset, reads the batches that are requested, and lends their tensors. */
 import { type MessagePort, workerData } from 'node:worker_threads';
 import { Lender } from '@pipewright/torch';
 import { tensorsIn } from '@pipewright/torch/internal';
@@ -8,7 +8,7 @@ import type { Cursor, Division } from './batch-plan.ts';
 import type { Dataset, IterableDataset } from './dataset.ts';
 import { type CollateFn, isIterableDataset, lentTensor, readBatch, replaceTensors, StreamReader } from './reader.ts';
 
-/** What a worker is started with. */
+/** The data that a worker is started with. */
 export interface WorkerStart {
   readonly module: string;
   readonly data: unknown;
@@ -16,21 +16,21 @@ export interface WorkerStart {
   /** Counts messages to the loader, which waits for it to change. */
   readonly signal: Int32Array;
   readonly lender: number;
-  /** Set once the loader can learn of this thread's end. */
+  /** Set once the loader can notice the end of this thread. */
   readonly started: Int32Array;
   readonly pinMemory: boolean;
   /** Whether samples are collated here, or by a function of the loader's thread. */
   readonly collates: boolean;
 }
 
-/** What a worker is asked. */
+/** The messages to a worker. */
 export type WorkerRequest =
   | { readonly kind: 'batch'; readonly id: number; readonly indices: readonly number[] }
   | { readonly kind: 'begin'; readonly division: Division; readonly from: Cursor & { readonly state?: unknown } }
   | { readonly kind: 'next'; readonly id: number }
   | { readonly kind: 'close' };
 
-/** What it answers. */
+/** The messages of a worker. */
 export type WorkerAnswer =
   | { readonly kind: 'ready'; readonly length: number | null }
   | { readonly kind: 'failed'; readonly error: SentError }

@@ -13,16 +13,9 @@ import {
   sizeOfHandle,
 } from '@pipewright/torch/internal';
 import { PipelineError } from '../base/errors.ts';
+import { isList } from '../base/list.ts';
 import { callCustomFunction, isCustomFunction } from '../graph/custom-functions.ts';
-import type {
-  CallNode,
-  ElementNode,
-  Graph,
-  GraphArgument,
-  GraphNode,
-  ModuleCallNode,
-  ValueMeta,
-} from '../graph/graph.ts';
+import type { CallNode, ElementNode, Graph, GraphArgument, GraphNode, ModuleCallNode } from '../graph/graph.ts';
 import { floatNumber, inputsOf, isReference, outputOf, pipeSplitOp, trainingOp, usersOf } from '../graph/graph.ts';
 import { DrawCount, drawingRun } from './draws.ts';
 import { type HigherOrderValue, higherOrderNames, higherOrderOp, type RawResults } from './higher-order.ts';
@@ -38,7 +31,7 @@ import {
   shareValue,
 } from './program.ts';
 import { fixedKind, kindOf, scalarMetaKind, typeKind } from './register-kind.ts';
-import { isList, storeParts, storeResults, type Target } from './results.ts';
+import { storeParts, storeResults, type Target } from './results.ts';
 import { runScalarOp, scalarOp, scalarOpNames } from './scalar-ops.ts';
 import { callOnTensors, type RawTree } from './tensor-call.ts';
 
@@ -241,7 +234,7 @@ class Compiler {
       return;
     }
     const isOne = returns.length === 1;
-    const metas = Array.isArray(node.meta) ? (node.meta as readonly ValueMeta[]) : [];
+    const metas = isList(node.meta) ? node.meta : [];
     const kinds = returns.map((type, i) => typeKind(type, isOne ? node.meta : metas[i]));
     const target = this.target(node, isOne ? kinds[0]! : kinds);
     this.store(node, target, this.overwriting(node, given, run) ?? run);
@@ -309,8 +302,8 @@ class Compiler {
 
   private higherOrderArgument(value: GraphArgument): (r: Registers) => HigherOrderValue {
     if (typeof value === 'object' && value !== null) {
-      if (Array.isArray(value)) {
-        const items = (value as readonly GraphArgument[]).map((item) => this.higherOrderArgument(item));
+      if (isList(value)) {
+        const items = value.map((item) => this.higherOrderArgument(item));
         return (r) => ({ list: items.map((read) => read(r)) });
       }
       if ('graph' in value) {
@@ -391,7 +384,7 @@ class Compiler {
     const elements = this.elements.get(node.name);
     if (typeof kinds === 'string' && kinds !== 'tensors') return this.place(node.name, kinds);
     if (this.usedWhole.has(node.name) || elements === undefined) return this.place(node.name, 'tensors');
-    const metas = Array.isArray(node.meta) ? (node.meta as readonly ValueMeta[]) : [];
+    const metas = isList(node.meta) ? node.meta : [];
     const parts: Target[] = typeof kinds === 'string' ? [] : kinds.map((kind) => ({ dropped: kind }));
     for (const element of elements) {
       const { index } = element;
@@ -416,7 +409,7 @@ class Compiler {
   // --- arguments -------------------------------------------------------------------------------------------------------
 
   private operand(value: GraphArgument): Operand {
-    if (Array.isArray(value)) return { list: (value as readonly GraphArgument[]).map((item) => this.operand(item)) };
+    if (isList(value)) return { list: value.map((item) => this.operand(item)) };
     if (typeof value === 'object' && value !== null) {
       if ('ref' in value) return { ...this.use(value.ref) };
       if ('graph' in value || 'dict' in value)
@@ -440,8 +433,8 @@ class Compiler {
   /** Reads arguments as trees of raw values, for functions that take tensors. */
   private treeReader(value: GraphArgument): (r: Registers) => RawTree {
     if (typeof value === 'object' && value !== null) {
-      if (Array.isArray(value)) {
-        const items = (value as readonly GraphArgument[]).map((item) => this.treeReader(item));
+      if (isList(value)) {
+        const items = value.map((item) => this.treeReader(item));
         return (r) => ({ list: items.map((read) => read(r)) });
       }
       if ('ref' in value) {
@@ -462,7 +455,7 @@ class Compiler {
   }
 
   private outputPlan(value: GraphArgument): OutputPlan {
-    if (Array.isArray(value)) return { list: (value as readonly GraphArgument[]).map((item) => this.outputPlan(item)) };
+    if (isList(value)) return { list: value.map((item) => this.outputPlan(item)) };
     if (typeof value === 'object' && value !== null) {
       if ('ref' in value) {
         const found = this.places.get(value.ref);

@@ -6,6 +6,7 @@ import { nn, Tensor } from '@pipewright/torch';
 import { recorder } from '@pipewright/torch/internal';
 import { checkArgument, checkOptions } from '../base/checks.ts';
 import { PipelineError } from '../base/errors.ts';
+import { isList } from '../base/list.ts';
 import { ArgumentBinder } from '../graph/call-signature.ts';
 import type { AttributeNode, CallNode, Graph, GraphArgument, TensorMeta } from '../graph/graph.ts';
 import type { GraphState } from '../graph/graph-program.ts';
@@ -290,7 +291,7 @@ function hasDevice(meta: unknown): meta is { readonly device: string } {
 function namesDevice(node: CallNode): boolean {
   const names = (value: GraphArgument): boolean => {
     if (typeof value !== 'object' || value === null) return false;
-    return Array.isArray(value) ? (value as readonly GraphArgument[]).some(names) : 'device' in value;
+    return isList(value) ? value.some(names) : 'device' in value;
   };
   return (
     node.op === 'higher_order::wrap_with_autocast' || [...node.args, ...Object.values(node.kwargs ?? {})].some(names)

@@ -4,6 +4,7 @@
  */
 import { autocast, callOp, checkpoint, enableGrad, float, noGrad, type Tensor } from '@pipewright/torch';
 import { PipelineError } from '../base/errors.ts';
+import { isList } from '../base/list.ts';
 import { callCustomFunction, isCustomFunction } from '../graph/custom-functions.ts';
 import type { CallNode, Graph, GraphArgument, GraphNode } from '../graph/graph.ts';
 import { floatNumber, outputOf, pipeSplitOp, trainingOp } from '../graph/graph.ts';
@@ -120,7 +121,7 @@ class Interpreter {
   /** The value of an argument; floats are marked as such for operators, and plain for everyone else. */
   private value(argument: GraphArgument, isPlain = false): unknown {
     if (typeof argument !== 'object' || argument === null) return argument;
-    if (Array.isArray(argument)) return (argument as readonly GraphArgument[]).map((item) => this.value(item, isPlain));
+    if (isList(argument)) return argument.map((item) => this.value(item, isPlain));
     if ('ref' in argument) return this.values.get(argument.ref);
     if ('float' in argument) return isPlain ? floatNumber(argument.float) : float(floatNumber(argument.float));
     if ('int' in argument) return BigInt(argument.int);

@@ -12,11 +12,6 @@ export type Target =
   | readonly Target[]
   | null;
 
-/** Whether the results go to several places. */
-export function isList(target: Target): target is readonly Target[] {
-  return Array.isArray(target);
-}
-
 /** Puts the results of an operator, whose kinds the schema says, to their places. */
 export function storeParts(node: GraphNode, value: unknown, target: Target, registers: Registers): void {
   if (target === null) freeValue(value, Array.isArray(value) ? 'tensors' : 'tensor');

@@ -1,6 +1,7 @@
 /** @file How the arguments of a call become the inputs of a graph: trees are matched, constants compared. */
 import { Tensor } from '@pipewright/torch';
 import { PipelineError } from '../base/errors.ts';
+import { isList } from '../base/list.ts';
 import type { CallSignature, Graph, GraphArgument } from './graph.ts';
 import { floatNumber, placeholdersOf } from './graph.ts';
 import { formatArgument } from './print.ts';
@@ -49,7 +50,7 @@ export class ArgumentBinder {
 
   private match(pattern: GraphArgument, value: unknown, path: string, inputs: unknown[]): void {
     if (typeof pattern === 'object' && pattern !== null) {
-      if (Array.isArray(pattern)) return this.matchList(pattern as readonly GraphArgument[], value, path, inputs);
+      if (isList(pattern)) return this.matchList(pattern, value, path, inputs);
       if ('ref' in pattern) {
         inputs[this.positions.get(pattern.ref)!] = value;
         return;

@@ -4,6 +4,7 @@
  * `validateGraph` is the rule book, `GraphModule` runs it.
  */
 import { checkArgument } from '../base/checks.ts';
+import { isList } from '../base/list.ts';
 
 /** A size: a number, or the text of an expression in symbols, such as `s0`, `2*s0` or `floordiv(s0 + 1, 2)`. */
 export type Dim = number | string;
@@ -185,7 +186,7 @@ export function mapReferences(
   replace: (reference: NodeReference) => GraphArgument,
 ): GraphArgument {
   if (typeof value !== 'object' || value === null) return value;
-  if (Array.isArray(value)) return (value as readonly GraphArgument[]).map((item) => mapReferences(item, replace));
+  if (isList(value)) return value.map((item) => mapReferences(item, replace));
   if ('ref' in value) return replace(value);
   if ('dict' in value)
     return {
@@ -197,7 +198,7 @@ export function mapReferences(
 /** Calls `visit` with the name of every node that an argument uses, in order, repeats included. @example eachReference(node.args, (name) => used.add(name)) */
 export function eachReference(value: GraphArgument, visit: (name: string) => void): void {
   if (typeof value !== 'object' || value === null) return;
-  if (Array.isArray(value)) for (const item of value as readonly GraphArgument[]) eachReference(item, visit);
+  if (isList(value)) for (const item of value) eachReference(item, visit);
   else if ('ref' in value) visit(value.ref);
   else if ('dict' in value) for (const item of Object.values(value.dict)) eachReference(item, visit);
 }

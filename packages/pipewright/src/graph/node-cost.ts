@@ -3,6 +3,7 @@
  * rest. Only ratios matter for balancing; the rates are those of an ordinary accelerator.
  */
 import { type DTypeName, dtypes } from '@pipewright/torch';
+import { isList } from '../base/list.ts';
 import { isView } from './effects.ts';
 import { evaluate, parseExpression } from './expression.ts';
 import type { CallNode, Dim, GraphNode, TensorMeta, ValueMeta } from './graph.ts';
@@ -47,14 +48,13 @@ function isTensorMeta(meta: ValueMeta | undefined): meta is TensorMeta {
 
 /** Number of elements of a value. @example elementsOf({ dtype: 'float32', shape: [2, 3] }) // 6 */
 export function elementsOf(meta: ValueMeta | undefined, sizes: ExampleSizes = noSizes): number {
-  if (Array.isArray(meta))
-    return (meta as readonly ValueMeta[]).reduce((sum, item) => sum + elementsOf(item, sizes), 0);
+  if (isList(meta)) return meta.reduce<number>((sum, item) => sum + elementsOf(item, sizes), 0);
   return isTensorMeta(meta) ? meta.shape.reduce<number>((product, dim) => product * sizeOf(dim, sizes), 1) : 0;
 }
 
 /** Bytes of a value. @example bytesOf({ dtype: 'float32', shape: [2, 3] }) // 24 */
 export function bytesOf(meta: ValueMeta | undefined, sizes: ExampleSizes = noSizes): number {
-  if (Array.isArray(meta)) return (meta as readonly ValueMeta[]).reduce((sum, item) => sum + bytesOf(item, sizes), 0);
+  if (isList(meta)) return meta.reduce<number>((sum, item) => sum + bytesOf(item, sizes), 0);
   return isTensorMeta(meta) ? elementsOf(meta, sizes) * (dtypes.get(meta.dtype as DTypeName)?.itemSize ?? 1) : 0;
 }
 

@@ -1,5 +1,6 @@
 /** @file A graph as text: one line a node, with what is known of its value and the module it came from. */
 import { checkArgument } from '../base/checks.ts';
+import { isList } from '../base/list.ts';
 import type { Graph, GraphArgument, GraphNode, ValueMeta } from './graph.ts';
 import { placeholdersOf } from './graph.ts';
 
@@ -56,7 +57,7 @@ function formatArguments(node: {
 export function formatArgument(value: GraphArgument): string {
   if (value === null || typeof value === 'boolean' || typeof value === 'number') return String(value);
   if (typeof value === 'string') return JSON.stringify(value);
-  if (Array.isArray(value)) return `[${(value as readonly GraphArgument[]).map(formatArgument).join(', ')}]`;
+  if (isList(value)) return `[${value.map(formatArgument).join(', ')}]`;
   checkArgument('formatArgument', typeof value === 'object', ['the argument', value], 'an argument of a graph');
   if ('ref' in value) return `%${value.ref}`;
   if ('float' in value) return Number.isInteger(value.float) ? (value.float as number).toFixed(1) : String(value.float);
@@ -78,8 +79,7 @@ function typed(meta: ValueMeta | undefined): string {
 /** What is known of a value as text; nothing when nothing is. @example formatMeta({ dtype: 'float32', shape: ['s0', 4] }) // 'float32[s0, 4]' */
 export function formatMeta(meta: ValueMeta | undefined): string {
   if (typeof meta !== 'object' || meta === null) return '';
-  if (Array.isArray(meta))
-    return `(${(meta as readonly ValueMeta[]).map((item) => formatMeta(item) || '?').join(', ')})`;
+  if (isList(meta)) return `(${meta.map((item) => formatMeta(item) || '?').join(', ')})`;
   if ('scalar' in meta) return meta.value === undefined ? meta.scalar : `${meta.scalar} ${meta.value}`;
   return 'dtype' in meta && Array.isArray(meta.shape) ? `${meta.dtype}[${meta.shape.join(', ')}]` : '';
 }

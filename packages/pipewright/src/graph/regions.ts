@@ -3,8 +3,10 @@
  * graph a region is a higher-order call with a sub-graph; to cut anywhere, a graph is laid flat, each node knowing its
  * regions, and put together again afterwards.
  */
+import { isList } from '../base/list.ts';
 import {
   type CallNode,
+  type ElementNode,
   eachReference,
   type Graph,
   type GraphArgument,
@@ -97,11 +99,13 @@ class Flattener {
     const rename = (reference: NodeReference): NodeReference => known.get(reference.ref) ?? reference;
     for (const node of graph.nodes) {
       if (!isTop && (node.kind === 'placeholder' || node.kind === 'output')) continue;
-      const region = node.kind === 'call' ? this.regionOf(node, graph, rename) : null;
-      if (region !== null) {
-        regionCalls.add(node.name);
-        this.open(node as CallNode, region, { known, users: users.get(node.name) ?? [], around });
-        continue;
+      if (node.kind === 'call') {
+        const region = this.regionOf(node, graph, rename);
+        if (region !== null) {
+          regionCalls.add(node.name);
+          this.open(node, region, { known, users: users.get(node.name) ?? [], around });
+          continue;
+        }
       }
       if (node.kind === 'element' && regionCalls.has(node.of.ref)) continue;
       if (!isTop && !known.has(node.name)) known.set(node.name, { ref: this.unique(node.name) });
@@ -117,13 +121,12 @@ class Flattener {
     const { known, users, around } = place;
     const isTop = around.regions.length === 0;
     const inside = new Map<string, NodeReference>();
-    const outer = (value: GraphArgument): NodeReference => {
-      const reference = value as NodeReference;
-      return known.get(reference.ref) ?? reference;
-    };
-    placeholdersOf(inner).forEach((input, i) => inside.set(input.name, outer(operands[i] as GraphArgument)));
+    placeholdersOf(inner).forEach((input, i) => {
+      const operand = operands[i]!;
+      inside.set(input.name, known.get(operand.ref) ?? operand);
+    });
     const { value } = outputOf(inner);
-    const results = isReference(value) ? [value] : ((Array.isArray(value) ? value : []) as GraphArgument[]);
+    const results = isReference(value) ? [value] : isList(value) ? value : [];
     // A value that the region gives out keeps the name it has outside.
     results.forEach((result, i) => {
       if (!isReference(result)) return;
@@ -177,7 +180,7 @@ interface Around {
 interface FoundRegion {
   readonly region: Region;
   readonly inner: Graph;
-  readonly operands: readonly GraphArgument[];
+  readonly operands: readonly NodeReference[];
 }
 
 interface RegionPlace {
@@ -216,47 +219,85 @@ function nest(
     let end = start;
     while (end < flat.length && flat[end]!.regions[level]?.key === region.key) end++;
     const group = flat.slice(start, end);
-    const made = new Set(group.map((each) => each.node.name));
     const outputs = group.map((each) => each.node.name).filter((name) => (lastUse.get(name) ?? -1) >= end);
     const inner = nest(group, level + 1, new Set(outputs));
+    const made = new Set(group.map((each) => each.node.name));
     const inputs = [...new Set(inner.nodes.flatMap(inputsOf))].filter((name) => !made.has(name));
-    const body = unused('body', graphs);
-    const meta = (name: string): { readonly meta?: ValueMeta } => {
-      const known = metas.get(name) ?? null;
-      return known === null ? {} : { meta: known };
-    };
-    graphs[body] = {
-      nodes: [
-        ...inputs.map((name): GraphNode => ({ kind: 'placeholder', name, ...meta(name) })),
-        ...inner.nodes,
-        {
-          kind: 'output',
-          name: unusedName('output', new Set([...inputs, ...made])),
-          value: outputs.length === 1 ? { ref: outputs[0]! } : outputs.map((ref) => ({ ref })),
-        },
-      ],
-      ...(inner.graphs === undefined ? {} : { graphs: inner.graphs }),
-    };
-    const single = outputs.length === 1;
-    const name = single ? outputs[0]! : unusedName(region.op, names);
+    const body = unusedName('body', new Set(Object.keys(graphs)));
+    const values: RegionValues = { inputs, outputs, metas };
+    graphs[body] = bodyOf(inner, values, made);
+    const name = outputs.length === 1 ? outputs[0]! : unusedName(region.op, names);
     names.add(name);
-    const modules = commonModules(group);
-    nodes.push({
-      kind: 'call',
-      name,
-      op: `${prefix}${region.op}`,
-      args: [...region.before, { graph: body }, ...inputs.map((ref) => ({ ref }))],
-      ...(region.kwargs === undefined || Object.keys(region.kwargs).length === 0 ? {} : { kwargs: region.kwargs }),
-      ...(single ? meta(name) : { meta: outputs.map((each) => metas.get(each) ?? null) }),
-      ...(modules === undefined ? {} : { modules }),
-    });
-    if (!single)
-      outputs.forEach((each, index) =>
-        nodes.push({ kind: 'element', name: each, of: { ref: name }, index, ...meta(each) }),
-      );
+    nodes.push(...callOf({ name, region, body, modules: commonModules(group) }, values));
     start = end;
   }
   return Object.keys(graphs).length === 0 ? { nodes } : { nodes, graphs };
+}
+
+/** The values that a region uses and those that are used after it, by name, and what is known of each. */
+interface RegionValues {
+  readonly inputs: readonly string[];
+  readonly outputs: readonly string[];
+  readonly metas: ReadonlyMap<string, ValueMeta>;
+}
+
+/** The sub-graph of a region; `made` are the names of its own nodes. */
+function bodyOf(
+  inner: Pick<Graph, 'nodes' | 'graphs'>,
+  { inputs, outputs, metas }: RegionValues,
+  made: ReadonlySet<string>,
+): Graph {
+  return {
+    nodes: [
+      ...inputs.map((name): GraphNode => ({ kind: 'placeholder', name, ...knownMeta(metas, name) })),
+      ...inner.nodes,
+      {
+        kind: 'output',
+        name: unusedName('output', new Set([...inputs, ...made])),
+        value: outputs.length === 1 ? { ref: outputs[0]! } : outputs.map((ref) => ({ ref })),
+      },
+    ],
+    ...(inner.graphs === undefined ? {} : { graphs: inner.graphs }),
+  };
+}
+
+interface RegionCall {
+  readonly name: string;
+  readonly region: Region;
+  /** The name of the sub-graph. */
+  readonly body: string;
+  readonly modules: readonly ModuleCall[] | undefined;
+}
+
+/** The call of a region's sub-graph, and where it has several outputs a node for each. */
+function callOf(
+  { name, region, body, modules }: RegionCall,
+  { inputs, outputs, metas }: RegionValues,
+): (CallNode | ElementNode)[] {
+  const single = outputs.length === 1;
+  const call: CallNode = {
+    kind: 'call',
+    name,
+    op: `${prefix}${region.op}`,
+    args: [...region.before, { graph: body }, ...inputs.map((ref) => ({ ref }))],
+    ...(region.kwargs === undefined || Object.keys(region.kwargs).length === 0 ? {} : { kwargs: region.kwargs }),
+    ...(single ? knownMeta(metas, name) : { meta: outputs.map((each) => metas.get(each) ?? null) }),
+    ...(modules === undefined ? {} : { modules }),
+  };
+  if (single) return [call];
+  const element = (each: string, index: number): ElementNode => ({
+    kind: 'element',
+    name: each,
+    of: { ref: name },
+    index,
+    ...knownMeta(metas, each),
+  });
+  return [call, ...outputs.map(element)];
+}
+
+function knownMeta(metas: ReadonlyMap<string, ValueMeta>, name: string): { readonly meta?: ValueMeta } {
+  const meta = metas.get(name) ?? null;
+  return meta === null ? {} : { meta };
 }
 
 /** The module calls that all nodes of a region came from. */
@@ -266,8 +307,4 @@ function commonModules(group: readonly FlatNode[]): readonly ModuleCall[] | unde
   const isShared = (call: ModuleCall, i: number): boolean => rest.every((each) => each?.[i]?.path === call.path);
   const end = first.findIndex((call, i) => !isShared(call, i));
   return end < 0 ? first : first.slice(0, end);
-}
-
-function unused(name: string, taken: Readonly<Record<string, unknown>>): string {
-  return unusedName(name, new Set(Object.keys(taken)));
 }

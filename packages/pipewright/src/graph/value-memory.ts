@@ -1,6 +1,7 @@
 /** @file How much memory the values of a graph take, computed from what is known of their shapes: nothing is run. */
 import { type DTypeName, dtypes } from '@pipewright/torch';
 import { checkArgument } from '../base/checks.ts';
+import { isList } from '../base/list.ts';
 import { changedBy, viewedArgument } from './effects.ts';
 import { evaluate, parseExpression } from './expression.ts';
 import type { CallNode, Dim, Graph, GraphNode, TensorMeta, ValueMeta } from './graph.ts';
@@ -64,16 +65,16 @@ function sourceOf(node: CallNode): string | undefined {
 function metaBytes(meta: ValueMeta | undefined, sizes: ReadonlyMap<string, number>): number | undefined {
   if (meta === undefined) return undefined;
   if (meta === null || 'scalar' in meta) return 0;
-  if (Array.isArray(meta)) {
+  if (isList(meta)) {
     let sum = 0;
-    for (const item of meta as readonly ValueMeta[]) {
+    for (const item of meta) {
       const bytes = metaBytes(item, sizes);
       if (bytes === undefined) return undefined;
       sum += bytes;
     }
     return sum;
   }
-  return tensorBytes(meta as TensorMeta, sizes);
+  return tensorBytes(meta, sizes);
 }
 
 /** Bytes of a tensor, or nothing where a size is not known. @example tensorBytes({ dtype: 'float32', shape: ['s0', 4] }, new Map([['s0', 8]])) // 128 */

@@ -4,7 +4,7 @@ import { show } from '../base/checks.ts';
 import { PipelineError } from '../base/errors.ts';
 import { type FlatTree, flatten, formatSpec, isPlainObject, type TreeSpec } from '../base/tree.ts';
 
-/** How the two trees are called in messages. */
+/** The names of the two trees, for messages. */
 export interface Alignment {
   /** The function that was called. */
   readonly where: string;
@@ -12,7 +12,7 @@ export interface Alignment {
   readonly value: string;
   /** The tree laid over it: `argsChunkSpec`, `chunk 1`. */
   readonly other: string;
-  /** The way out. */
+  /** How to repair a difference. */
   readonly hint: string;
 }
 
@@ -36,7 +36,7 @@ export function alignLeaves(flat: FlatTree, other: unknown, alignment: Alignment
   return found;
 }
 
-/** The leaves of `other` as they come, names unseen: PyTorch's habit. */
+/** The leaves of `other` by position, whatever their names, as PyTorch does. */
 export function alignByPosition(flat: FlatTree, other: unknown, alignment: Alignment): unknown[] {
   const given = flatten(other);
   if (topLength(given.spec) === topLength(flat.spec) && given.leaves.length === flat.leaves.length) return given.leaves;

@@ -1,12 +1,12 @@
 /**
  * @file Attention with scores and masks that are functions, computed eagerly: all scores are made, changed and masked.
- * It needs the memory of the whole matrix of scores; what it gives is that models with block masks run, and split.
+ * It needs memory for the whole matrix of scores, but models with block masks run with it and can be split.
  */
 import { arange, Tensor, where } from '@pipewright/torch';
 import { checkArgument, checkCount, checkOptions } from '../base/checks.ts';
 import { BlockMask, type MaskMod } from './block-mask.ts';
 
-/** Where scores are: index tensors that broadcast against each other and against the scores. */
+/** The positions of scores: index tensors that broadcast against each other and against the scores. */
 export interface ScorePlace {
   readonly batch: Tensor;
   readonly head: Tensor;
@@ -70,7 +70,7 @@ export interface BlockMaskSizes {
 }
 
 /**
- * A block mask from the function that says who sees whom.
+ * A block mask from a function that says which queries see which keys.
  *
  * @example createBlockMask((b, h, query, key) => query.ge(key), { queries: 256, keys: 256 })
  */

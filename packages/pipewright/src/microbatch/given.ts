@@ -6,7 +6,7 @@ import { isPlainObject, tensorsIn } from '../base/tree.ts';
 import type { Value } from '../base/value.ts';
 import type { Microbatches } from './split.ts';
 
-/** What each microbatch is given; all lists have one entry for each. */
+/** The inputs of microbatches; every list has one entry for each. */
 export interface GivenMicrobatches<Input = Value, Target = Value> {
   /** Positional inputs. */
   readonly argMbs?: readonly (readonly Input[])[] | undefined;
@@ -15,7 +15,7 @@ export interface GivenMicrobatches<Input = Value, Target = Value> {
   readonly targetMbs?: readonly Target[] | undefined;
 }
 
-/** Whether the microbatches come ready. */
+/** Whether microbatches were given that are cut already. */
 export function isCut({ argMbs, kwargMbs, targetMbs }: GivenMicrobatches): boolean {
   return argMbs !== undefined || kwargMbs !== undefined || targetMbs !== undefined;
 }
@@ -45,7 +45,7 @@ export function takeMicrobatches(where: string, given: GivenMicrobatches, count:
   const kwargs = kwargMbs.map((each, m) =>
     isPlainObject(each) ? { ...each } : refuse(`kwargMbs[${m}]`, each, 'an object of the named inputs'),
   );
-  // The target first: where the loss is, on the rank of the last stage, often nothing else is known.
+  // The target first: on the rank of the last stage it is often all that is given.
   const sizes = Array.from({ length: count }, (_, m) => rowsOf([targetMbs?.[m], args[m], kwargs[m]]));
   return {
     args: argMbs.length > 0 ? args : Array.from({ length: count }, () => []),

@@ -19,7 +19,7 @@ const where = 'mergeChunks';
 /**
  * Merges the results of microbatches. Without a spec, tensors are concatenated along dimension 0, scalars stacked, and
  * other values must be equal. With one, each leaf goes by its own: `TensorChunkSpec` concatenates, a `CustomReducer`
- * folds, `Replicate` and null take what all have in common.
+ * folds, `Replicate` and null take the value that is the same in all.
  *
  * @example mergeChunks([{ y: y0, loss: l0 }, { y: y1, loss: l1 }], { y: new TensorChunkSpec(0), loss: sumReducer })
  */
@@ -122,7 +122,7 @@ function ownRows(tensors: readonly Tensor[], dim: number): Tensor[] {
   });
 }
 
-/** The value all chunks agree on. */
+/** The value that is the same in all chunks. */
 function common(column: readonly unknown[], path: string): unknown {
   const odd = column.findIndex((value) => !same(value, column[0]));
   if (odd < 0) return column[0];

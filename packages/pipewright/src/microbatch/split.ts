@@ -26,7 +26,7 @@ export interface SplitOptions {
   readonly compat?: 'torch' | undefined;
 }
 
-/** A batch: what a training step is given. */
+/** A batch: the inputs and targets of a training step. */
 export interface Batch {
   readonly args?: Args | undefined;
   readonly kwargs?: Kwargs | null | undefined;
@@ -208,7 +208,7 @@ function measure(where: string, value: unknown, path: string, spec: unknown): Le
   );
 }
 
-/** Into how many pieces the leaves can be cut. */
+/** The number of pieces that the leaves can be cut into. */
 function pieceCount(
   where: string,
   leaves: readonly Leaf[],

@@ -1,16 +1,16 @@
-/** @file What all ranks of a group must have alike: compared line by line, and the first difference is named on all of them. */
+/** @file Compares what must be the same on all ranks of a group, line by line; all of them report the first difference. */
 import type { distributed } from '@pipewright/torch';
 import { PipelineError } from '../base/errors.ts';
 
-/** A line: what it is about, and what this rank has of it. */
+/** A line: its subject, and what this rank has. */
 export type Line = readonly [subject: string, has: string];
 
-/** Whose lines are compared, and what to do where they differ. */
+/** Which ranks compare, and what the error says. */
 export interface Comparison {
   /** The function that compares. */
   readonly where: string;
   readonly group: distributed.ProcessGroup;
-  /** The way out. */
+  /** How to repair a difference. */
   readonly remedy: string;
 }
 
@@ -31,12 +31,12 @@ export function compareLines(lines: readonly Line[], { where, group, remedy }: C
   }
 }
 
-/** Until all ranks have compared: one that gives up earlier would end the exchange under the others. */
+/** Waits until all ranks have compared: a rank that fails earlier would close the group while others still receive. */
 function waitForVerdicts(group: distributed.ProcessGroup): void {
   try {
     group.barrier();
   } catch {
-    // Another rank has seen this one here, and has given up already.
+    // Another rank has left the barrier and has failed already.
   }
 }
 
@@ -49,7 +49,7 @@ function difference(there: Line | undefined, here: Line | undefined, rank: numbe
   return `${there[0]} is ${there[1]} on rank ${rank} and ${here[1]} on rank 0`;
 }
 
-/** A text as a number below 2^16: equal for equal texts, and with all but certainty only for those. */
+/** A hash of a text, 16 bits. */
 export function codeOf(text: string): number {
   let hash = 0x811c9dc5;
   for (let i = 0; i < text.length; i++) hash = Math.imul(hash ^ text.charCodeAt(i), 0x01000193) >>> 0;

@@ -8,7 +8,7 @@ export interface Bucket {
   readonly elements: number;
 }
 
-/** Divides parameters into buckets of about so many bytes, in order; one type and device each. */
+/** Divides parameters, in order, into buckets of about `bytes` bytes; one type and device each. */
 export function bucketsOf(parameters: readonly Tensor[], bytes: number): Bucket[] {
   const open = new Map<string, Tensor[]>();
   const found: Bucket[] = [];
@@ -28,12 +28,12 @@ export function bucketsOf(parameters: readonly Tensor[], bytes: number): Bucket[
   return found;
 }
 
-/** The gradients of a bucket on their way. */
+/** The gradients of a bucket as they are reduced. */
 export interface PackedBucket {
   readonly bucket: Bucket;
   /** All gradients, zeros where there are none, and behind them a number for each parameter: 1 where it has a gradient. */
   readonly packed: Tensor;
-  /** Whether this rank has a gradient for each parameter: then nobody need ask whether another replica has one. */
+  /** Whether this rank has a gradient for each parameter: then it does not matter which of them other replicas have. */
   readonly isWhole: boolean;
 }
 

@@ -1,4 +1,4 @@
-/** @file What a runtime asks of the data parallelism beside its pipeline, whether modules are replicated or sharded. */
+/** @file Data parallelism as the runtime uses it: one interface for stages that are replicated and for those that are sharded. */
 import type { distributed, nn, Tensor } from '@pipewright/torch';
 import { PipelineError } from '../base/errors.ts';
 import type { Waited } from '../base/waited.ts';
@@ -8,11 +8,10 @@ import { replicatedInside, replicationOf } from './replicate.ts';
 import { ShardedStages } from './sharded-stages.ts';
 import type { StageParameters, StepKind } from './step-kind.ts';
 
-/** A stage, as far as its parameters go. */
+/** A stage and the module that has its parameters. */
 export interface ParallelStage {
   readonly stageIndex: number;
   readonly module: nn.Module;
-  readonly isLast: boolean;
 }
 
 /** What lowering must know of a stage. Plain JSON. */
@@ -22,7 +21,7 @@ export interface StageSharding {
   readonly bytes: number;
   readonly shards: number;
   readonly replicas: number;
-  /** Whether the stage is to be whole only while no other is needed. */
+  /** Whether the stage is resharded as soon as another one is needed. */
   readonly leaves: boolean;
 }
 
@@ -51,22 +50,22 @@ export interface DataParallel {
   readonly counts: ReadonlyMap<number, number>;
   /** What the reductions of this step took after the row, by stage. */
   readonly lateReductions: ReadonlyMap<number, Waited>;
-  /** The ranks that divide parameters among them; null where nobody does. */
+  /** The ranks that divide parameters among them; null where parameters are whole. */
   readonly shardGroup: distributed.ProcessGroup | null;
   /** How a stage is sharded; null where it is only replicated. */
   sharding(stage: number): StageSharding | null;
   /** Before the first step. */
   prepare(tied: ReadonlySet<Tensor>): void;
-  /** Before a training step: refuses parameters whose gradients would be summed by nobody. */
+  /** Before a training step: refuses parameters whose gradients no reduction would sum. */
   checkLearned(own: readonly StageParameters[]): void;
   /** The groups beside the pipeline: this rank's replicas, and the ranks it shares state with. */
   readonly groups: readonly distributed.ProcessGroup[];
   /**
-   * Before a step: the rows of all replicas, and why one of them refuses the step, if one does. All replicas call it, once.
-   * Where an evaluation has no collectives, nobody is asked.
+   * Before a step: the rows of all replicas, and the reason if one of them refuses the step. All replicas call it, once.
+   * An evaluation without collectives asks no other rank.
    */
   agree(ready: Readiness, training: boolean): Readiness;
-  /** A training step begins: what earlier ones have summed already is not summed again. */
+  /** A training step begins: puts gradients aside that earlier steps have summed, so that they are not summed again. */
   setAside(): void;
   /** A step or an evaluation begins. */
   begin(): void;
@@ -77,7 +76,7 @@ export interface DataParallel {
   reduce(stage: number): void;
   /** After the row: shards are in place, their gradients are those of this step. Before tied parameters are summed. */
   settle(end: StepEnd): void;
-  /** From then on until `finish`: whether a tied parameter has what steps without a sum have learned, even if it is frozen by now. */
+  /** Between `settle` and `finish`: whether a tied parameter has gradients of earlier steps without a sum, even if it is frozen by now. */
   owes(parameter: Tensor): boolean;
   /** After tied parameters were summed. */
   finish(end: StepEnd): void;

@@ -14,13 +14,13 @@ import { compareReplicas, equalize, equalizeBuffers, type Replication, replicati
 import { SharedParameters } from './shared-parameters.ts';
 import type { StageParameters } from './step-kind.ts';
 
-/** A bucket on its way. */
+/** A bucket that is being reduced. */
 interface Reduction extends PackedBucket {
   readonly stage: number;
   readonly work: distributed.Work;
 }
 
-/** Parameters whose gradient is the sum over all replicas already, whichever runtime has summed it. */
+/** Parameters whose gradient is already the sum over all replicas, whichever runtime has summed it. */
 const reduced = new WeakSet<Tensor>();
 /** Such gradients, put aside while others are summed. */
 const aside = new WeakMap<Tensor, Tensor>();
@@ -38,7 +38,7 @@ export class GradientReduction implements DataParallel {
   readonly counts: Map<number, number> = new Map();
   readonly shardGroup = null;
   readonly lateReductions: Map<number, Waited> = new Map();
-  /** What replicas that are threads have in common, where they are asked to. */
+  /** Frozen parameters that replicas on threads share (`shareFrozen`). */
   readonly frozen: SharedParameters = new SharedParameters();
 
   constructor(stages: readonly ParallelStage[]) {
@@ -83,10 +83,9 @@ export class GradientReduction implements DataParallel {
     return training ? agreeOver(this.groups, ready) : ready;
   }
 
-  /** A training step begins: what was summed by an earlier one is not summed again. */
   setAside(): void {
     this.frozen.separate();
-    // Whoever has cleared the gradients since means all of them.
+    // Gradients that were cleared since then: the ones put aside are cleared too.
     for (const [parameter, before] of this.putAside())
       if (parameter.grad === null) {
         aside.delete(parameter);
@@ -106,8 +105,8 @@ export class GradientReduction implements DataParallel {
   }
 
   /**
-   * What was summed by earlier steps is back: beside what this one has summed, or where there is nothing else. Beside what a replica
-   * has learned alone it stays aside.
+   * Adds the sums of earlier steps to the gradients again, unless a parameter has gradients of this replica alone: then they stay
+   * aside.
    */
   private takeBack(): void {
     for (const [parameter, before] of this.putAside()) {
@@ -154,7 +153,7 @@ export class GradientReduction implements DataParallel {
     for (const bucket of this.bucketsOf(stageIndex)) this.start(bucket, stageIndex, found.replication.group);
   }
 
-  /** The end of a step: parameters held by several stages are reduced too, and all gradients are what they should be. */
+  /** The end of a step: reduces parameters held by several stages, and waits for all reductions. */
   finish({ training, sync, refused }: StepEnd): void {
     // An evaluation has put nothing aside: what is aside since an unsummed step may be cleared by now.
     if (!training) return;
@@ -187,7 +186,7 @@ export class GradientReduction implements DataParallel {
     for (const bucket of bucketsOf(own, bucketBytes)) this.start(bucket, stageIndex, group);
   }
 
-  /** After a failure: what earlier steps have left is as it was, and replicas that wait are told. */
+  /** After a failure: restores the gradients of earlier steps, and aborts the groups so that replicas stop waiting. */
   abandon(reason: string): void {
     for (const { packed } of this.underWay.splice(0)) packed.dispose();
     for (const [parameter, before] of this.putAside()) {
@@ -199,7 +198,7 @@ export class GradientReduction implements DataParallel {
     for (const group of this.groups) group.abort(reason);
   }
 
-  /** The buckets of a stage: of what is learned now, or was since the last sum. */
+  /** The buckets of a stage, for parameters that are trainable now or were since the last sum. */
   private bucketsOf(stageIndex: number): readonly Bucket[] {
     const { stage, replication } = this.replications.get(stageIndex) as {
       stage: ParallelStage;

@@ -1,9 +1,9 @@
-/** @file What replicas tell each other before a step: rows, whether one of them refuses it, and whether all do the same. */
+/** @file What replicas agree on before a step: the number of rows, whether one of them refuses it, and that all make the same call. */
 import { type distributed, scope, tensor } from '@pipewright/torch';
 import { compareLines } from './alike.ts';
 import type { Readiness } from './data-parallel.ts';
 
-/** The rows of all ranks of the groups together, and the first reason against the step among them. */
+/** The rows of all ranks of the groups together, and the first refusal among them. */
 export function agreeOver(groups: readonly distributed.ProcessGroup[], ready: Readiness): Readiness {
   return groups.reduce(combine, ready);
 }

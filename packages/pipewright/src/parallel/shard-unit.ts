@@ -63,7 +63,7 @@ export class ShardUnit {
     return this.given;
   }
 
-  /** Goes on with groups that take the place of those before, which are closed; the shards and their values stay. */
+  /** Uses groups that replace the earlier ones, which are closed; the shards and their values stay. */
   follow(settings: UnitSettings, key: string): void {
     const { group, replicas } = settings;
     this.restore();
@@ -72,7 +72,7 @@ export class ShardUnit {
     this.key = key;
     this.generation = 0;
     for (const entry of this.entries) entry.follow(settings);
-    // Threads had one copy of the wholes with a rank that is gone.
+    // Threads shared one copy of the wholes with a rank that is gone.
     if (this.isShared && settings.level !== 'parameters') noGrad(() => scope(() => this.settleAnew()));
   }
 
@@ -134,7 +134,7 @@ export class ShardUnit {
         else this.startGather();
       }),
     );
-    this.swap(true);
+    this.use('whole');
     return true;
   }
 
@@ -156,24 +156,24 @@ export class ShardUnit {
     this.restore();
   }
 
-  /** The same after a failure, whatever state it is in. */
+  /** As `release` after a failure, whatever state it is in. */
   restore(): void {
     this.users = 0;
     this.gathering = null;
-    this.swap(false);
+    this.use('shard');
     if (this.settings.level !== 'parameters') return;
     for (const { whole } of this.entries) freeStorage(whole);
     this.memory?.dispose();
     this.memory = null;
   }
 
-  /** Drops what a failed step has left in the wholes' gradients. */
+  /** Drops the gradients that a failed step has left in the wholes. */
   forget(): void {
     for (const entry of this.entries) entry.whole.grad = null;
     if (this.isShared) forgetCommonTensors(`${this.key} `);
   }
 
-  /** The wholes have no gradients until what this returns is called; then they have those of before. */
+  /** Removes the gradients of the wholes; calling the result restores them. */
   putGradsAside(): () => void {
     const grads = this.entries.map((entry) => {
       const { whole } = entry;
@@ -189,14 +189,14 @@ export class ShardUnit {
     };
   }
 
-  /** Where the memory of the wholes is the same as other ranks': waits until all are through with it. */
+  /** Where ranks share the memory of the wholes: waits until all of them have finished with it. */
   settleShared(): void {
     if (this.isShared && this.settings.level !== 'parameters') this.settings.group.barrier();
   }
 
   // --- gradients -----------------------------------------------------------------------------------------------------
 
-  /** Begins to sum the gradients of the wholes over the group; null where none is learned, and was since the last sum. */
+  /** Begins to sum the gradients of the wholes over the group; null where none is trainable, nor was since the last sum. */
   reduce(): UnitReduction | null {
     const due = this.entries.filter(({ parameter }) => isDue(parameter, this.settings.group));
     if (due.length === 0) return null;
@@ -204,23 +204,23 @@ export class ShardUnit {
     return noGrad(() => scope(() => new UnitReduction(due, this.settings, wholes)));
   }
 
-  /** A step has summed nothing: what it has learned waits in the wholes. */
+  /** A step has summed nothing: its gradients stay in the wholes until one does. */
   owe(): void {
     oweLearned(this.parameters, this.settings.group);
   }
 
-  /** All of it was summed. */
+  /** All gradients were summed. */
   settleOwed(): void {
     settleOwed(this.parameters);
   }
 
   // --- inside --------------------------------------------------------------------------------------------------------
 
-  private swap(toWhole: boolean): void {
-    for (const entry of this.entries) entry.swap(toWhole);
+  private use(form: 'whole' | 'shard'): void {
+    for (const entry of this.entries) entry.use(form);
   }
 
-  /** Gives the wholes memory that stays; shards become part of it. */
+  /** Gives the wholes memory that they keep; shards become part of it. */
   private settle(): void {
     const { rank } = this.settings.group;
     this.allocate();
@@ -246,7 +246,7 @@ export class ShardUnit {
     }
   }
 
-  /** Puts other memory under the wholes, and under the shards that are part of them, which optimizers know. */
+  /** Gives the wholes new memory, with the shards that are part of them: optimizers hold these, so the tensors stay the same. */
   private settleAnew(): void {
     const values = this.entries.map(({ parameter, inPlace }) => (inPlace ? parameter.detach().clone() : null));
     this.memory?.dispose();
@@ -258,7 +258,7 @@ export class ShardUnit {
     });
   }
 
-  /** Puts memory under the wholes. */
+  /** Gives the wholes memory. */
   private allocate(): void {
     if (this.memory !== null) return;
     const sizes = this.entries.map((entry) => total(entry.sizes));
@@ -279,7 +279,7 @@ export class ShardUnit {
     });
   }
 
-  /** Threads: every rank writes its shard into the memory that all of them see. */
+  /** Between threads: every rank writes its shard into the shared memory. */
   private writeShared(): void {
     const { group } = this.settings;
     this.allocate();
@@ -287,7 +287,7 @@ export class ShardUnit {
     if (copied.length > 0)
       callOp('aten::_foreach_copy_', [
         copied.map(({ parts }) => parts[group.rank]!),
-        copied.map((entry) => flatIf(entry.own.detach(), entry.shard.dim === 0)),
+        copied.map(({ own, shard }) => (shard.dim === 0 ? own.detach().reshape([-1]) : own.detach())),
       ]);
     this.gathering = group.barrier({ asyncOp: true });
   }
@@ -322,8 +322,4 @@ export class ShardUnit {
     });
     if (targets.length > 0) callOp('aten::_foreach_copy_', [targets, sources]);
   }
-}
-
-function flatIf(value: Tensor, isFlat: boolean): Tensor {
-  return isFlat ? value.reshape([-1]) : value;
 }

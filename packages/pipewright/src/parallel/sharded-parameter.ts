@@ -1,7 +1,7 @@
 /**
  * @file A parameter that is sharded. It is two tensors: this rank's shard, which is what the module and its optimizer have between
- * steps, and the whole, which takes its place while the stage computes. They exchange places in one and the same Parameter, so that
- * whoever holds it (modules, graphs, optimizers) sees the right one.
+ * steps, and the whole, which takes its place while the stage computes. The Parameter object stays the same, so that modules,
+ * graphs and optimizers that hold it always see the right one.
  */
 import { empty, freeStorage, nn, type Tensor, unscoped } from '@pipewright/torch';
 import { partOf, type Shard, setShard } from './shard.ts';
@@ -18,7 +18,7 @@ export class ShardedParameter {
   readonly sizes: readonly number[];
   /** Whether the shard is the part of the whole itself. */
   readonly inPlace: boolean;
-  /** What the module does not have at the moment. */
+  /** The one that the module does not have at the moment. */
   private readonly other: nn.Parameter;
   private cut: Shard;
   private isSwapped = false;
@@ -71,16 +71,16 @@ export class ShardedParameter {
     return this.isSwapped ? this.other : this.parameter;
   }
 
-  /** Goes on with groups that take the place of those before. */
+  /** Uses groups that replace the earlier ones. */
   follow({ group, replicas }: UnitSettings): void {
     this.cut = { ...this.cut, group, replicas };
     setShard(this.parameter, this.cut);
   }
 
-  /** The module has the whole from now on, or the shard. */
-  swap(toWhole: boolean): void {
-    if (this.isSwapped === toWhole) return;
-    this.isSwapped = toWhole;
+  /** Puts the whole or the shard into the module. */
+  use(form: 'whole' | 'shard'): void {
+    if (this.isSwapped === (form === 'whole')) return;
+    this.isSwapped = form === 'whole';
     this.other.requiresGrad = this.parameter.requiresGrad;
     this.parameter.swap(this.other);
   }

@@ -1,20 +1,20 @@
 /**
- * @file Frozen parameters of replicas that are threads: where nobody writes to them one copy is enough for all of them, which
- * `shareFrozen` says. One that is learned again gets memory of its own before the next step.
+ * @file Frozen parameters of replicas that are threads: with `shareFrozen` all replicas use one copy, which nothing may write to. A
+ * parameter that is trainable again gets memory of its own before the next step.
  */
 import { commonTensor, type distributed, type nn, noGrad, scope, type Tensor } from '@pipewright/torch';
 
-/** The frozen parameters of a rank that are one copy with those of other replicas. */
+/** The frozen parameters of a rank that share their memory with other replicas. */
 export class SharedParameters {
   private readonly shared = new Set<Tensor>();
   private saved = 0;
 
-  /** Bytes that this rank has no copy of its own of. */
+  /** Bytes that this rank saves by sharing. */
   get savedBytes(): number {
     return this.saved;
   }
 
-  /** Puts the frozen parameters of a module, equal on all ranks of the group, into memory of all of them. */
+  /** Moves the frozen parameters of a module, which are equal on all ranks of the group, to memory that these share. */
   share(module: nn.Module, group: distributed.ProcessGroup): void {
     if (group.backend !== 'thread') return;
     noGrad(() =>
@@ -33,7 +33,7 @@ export class SharedParameters {
     );
   }
 
-  /** Gives those that are learned by now memory of their own. */
+  /** Gives shared parameters that are trainable again memory of their own. */
   separate(): void {
     for (const parameter of this.shared) {
       if (!parameter.requiresGrad) continue;

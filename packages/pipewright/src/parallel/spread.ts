@@ -1,7 +1,7 @@
-/** @file Values of one rank, given to all. */
+/** @file Copies the values of the first rank of a group to all its ranks. */
 import type { distributed, Tensor } from '@pipewright/torch';
 
-/** Gives all ranks of a group the tensors of the first one. */
+/** Overwrites the tensors of all ranks of a group with those of its first rank. */
 export function spread(tensors: Iterable<Tensor>, group: distributed.ProcessGroup): void {
   for (const tensor of new Set(tensors)) {
     if (tensor.numel() === 0) continue;

@@ -1,24 +1,24 @@
-/** @file What the replicas or shards of a stage must do alike in a step: else their collectives do not fit together, or they drift apart. */
+/** @file What replicas and shards must do the same in a step: otherwise their collectives do not match, or their parameters diverge. */
 import type { nn } from '@pipewright/torch';
 import { codeOf, type Line } from './alike.ts';
 
 /** What a rank is about to do. */
 export interface StepKind {
-  /** A small number: different where what is done is, with all but certainty. */
+  /** A hash of what is done: ranks with different codes do different things. */
   readonly code: number;
   /** The same in words. */
   lines(): Line[];
 }
 
-/** The parameters of a stage as a step finds them: its module is walked through once for all that looks at them. */
+/** The parameters of a stage at the beginning of a step, collected once for all checks. */
 export interface StageParameters {
   readonly stageIndex: number;
   readonly module: nn.Module;
   readonly parameters: readonly nn.Parameter[];
 }
 
-/** How a step is made. */
-interface Making {
+/** What a step or an evaluation does. */
+interface StepFacts {
   readonly training: boolean;
   /** Whether gradients are summed. */
   readonly sync: boolean;
@@ -29,7 +29,7 @@ interface Making {
 }
 
 /** What a rank is about to do with its stages. */
-export function stepKind(own: readonly StageParameters[], { training, sync, divisor, clips }: Making): StepKind {
+export function stepKind(own: readonly StageParameters[], { training, sync, divisor, clips }: StepFacts): StepKind {
   const options = [...(sync ? [] : ['sync: false']), ...(divisor === undefined ? [] : [`divisor: ${divisor}`])];
   const call = training ? ['a step', ...options].join(', ') : 'an evaluation';
   const clipped = clips.length === 0 ? 'nothing' : clips.join(' and ');

@@ -8,11 +8,11 @@ export interface UnitSettings {
   /** The ranks that hold the same part; null where there are none. */
   readonly replicas: distributed.ProcessGroup | null;
   readonly level: ShardLevel;
-  /** What is computed with; null: the parameters' own type. */
+  /** The type to compute in; null: the parameters' own. */
   readonly paramDtype: DType | null;
-  /** What gradients are summed in; null: that of the whole. */
+  /** The type to sum gradients in; null: that of the whole parameters. */
   readonly reduceDtype: DType | null;
-  /** Whether a stage is given up as soon as another one is needed. */
+  /** Whether the whole parameters of a stage are freed as soon as another stage is needed. */
   readonly reshardAfterForward: boolean;
 }
 

@@ -2,6 +2,7 @@
 import { backward, isGradEnabled, type nn, Tensor } from '@pipewright/torch';
 import { checkArgument } from '../base/checks.ts';
 import { PipelineError } from '../base/errors.ts';
+import { isList } from '../base/list.ts';
 import { mapTensors } from '../base/tree.ts';
 import { ArgumentBinder } from '../graph/call-signature.ts';
 import type { CallNode, Graph, GraphArgument, GraphNode } from '../graph/graph.ts';
@@ -71,7 +72,7 @@ export class PipeExecutor {
 
   private value(argument: GraphArgument): unknown {
     if (typeof argument !== 'object' || argument === null) return argument;
-    if (Array.isArray(argument)) return (argument as readonly GraphArgument[]).map((item) => this.value(item));
+    if (isList(argument)) return argument.map((item) => this.value(item));
     if ('ref' in argument) return this.values.get(argument.ref);
     if ('dict' in argument)
       return Object.fromEntries(Object.entries(argument.dict).map(([key, item]) => [key, this.value(item)]));

@@ -5,6 +5,7 @@
 import { nn, type Tensor } from '@pipewright/torch';
 import { checkArgument } from '../base/checks.ts';
 import { PipelineError } from '../base/errors.ts';
+import { isList } from '../base/list.ts';
 import {
   type CallNode,
   type ElementNode,
@@ -76,17 +77,10 @@ export function findLossOutput(root: Graph, spec?: LossSpec): string | null {
 function findLossBySpec(value: GraphArgument, spec: LossSpec, path: string): string | null {
   if (spec === false) return null;
   if (spec === true) return lossNode(value);
-  if (Array.isArray(spec)) {
-    const items = value as readonly GraphArgument[];
-    if (!Array.isArray(value) || items.length !== spec.length)
-      throw mismatch(
-        path,
-        `a list of ${spec.length}`,
-        Array.isArray(value) ? `a list of ${items.length}` : 'something else',
-      );
-    return firstFound(
-      spec.map((part, i) => findLossBySpec(items[i] as GraphArgument, part as LossSpec, `${path}[${i}]`)),
-    );
+  if (isList(spec)) {
+    if (!isList(value) || value.length !== spec.length)
+      throw mismatch(path, `a list of ${spec.length}`, isList(value) ? `a list of ${value.length}` : 'something else');
+    return firstFound(spec.map((part, i) => findLossBySpec(value[i]!, part, `${path}[${i}]`)));
   }
   if (typeof spec !== 'object' || spec === null)
     throw new PipelineError(

@@ -2,6 +2,7 @@
 import { nn, Tensor } from '@pipewright/torch';
 import { checkArgument, checkOptions, show } from '../base/checks.ts';
 import { PipelineError } from '../base/errors.ts';
+import { isList } from '../base/list.ts';
 import { isPlainObject } from '../base/tree.ts';
 import { GraphModule } from '../execute/graph-module.ts';
 import type { Graph } from '../graph/graph.ts';
@@ -82,10 +83,6 @@ export function pipeline(
   const shared = options.shared ?? (stages === undefined ? 'send' : 'auto');
   const recompute = options.recompute ?? plan?.recompute;
   return Pipe.fromTraced({ ...program, graph }, { multiUse: options.multiUse, shared, lossSpec, recompute });
-}
-
-function isList(value: PipelineOptions | readonly unknown[]): value is readonly unknown[] {
-  return Array.isArray(value);
 }
 
 /** The graph with its borders; those that modules were named for are in a traced one already. */

@@ -2,6 +2,7 @@
 import { TorchError } from '@pipewright/torch';
 import { bindOp } from '@pipewright/torch/internal';
 import { PipelineError } from '../base/errors.ts';
+import { isList } from '../base/list.ts';
 import { GraphBuilder } from '../graph/builder.ts';
 import type { Graph, GraphArgument, NodeReference, ValueMeta } from '../graph/graph.ts';
 import type { JsonCursor } from './json-cursor.ts';
@@ -178,10 +179,6 @@ export class GraphReader {
 }
 
 type Result = string | null | readonly Result[];
-
-function isList(result: Result | undefined): result is readonly Result[] {
-  return Array.isArray(result);
-}
 
 /** The names of an operator's positional arguments, or nothing where it is not one of libtorch's. */
 function schemaOf(op: string): readonly string[] | undefined {

@@ -1,15 +1,15 @@
 /**
- * @file What a processor works for each action: the time of a rank's thread without its waiting, for messages, for other ranks,
- * and for a core that another rank has. Taking a message is work of the action that needs it. What the runtime does between two
- * actions belongs to the second one, what it does after the last one to that.
+ * @file The processor time of each action: the time of a rank's thread without waits for messages, for other ranks, and for a core
+ * that another rank uses. Taking a message counts for the action that needs it. What the runtime does between two actions counts for
+ * the second one, what it does after the last one for that one.
  */
 import type { distributed } from '@pipewright/torch';
 import { threadTime } from '@pipewright/torch/internal';
 import { COLUMNS, Column, thisMachine } from './parts.ts';
 
-/** Adds up one step after the other. */
+/** The processor times of one step after the other. */
 export class BusyTimes {
-  /** Null where work and time are the same: every rank has a core and waits for messages only. */
+  /** Null where processor time and time are the same: every rank has a core and waits for messages only. */
   static of(runtime: {
     readonly group: distributed.ProcessGroup | null;
     readonly isParallel?: boolean;
@@ -46,7 +46,7 @@ export class BusyTimes {
     while (this.under.length > 0 && this.under.pop() !== index);
   }
 
-  /** An action that ended earlier has worked so much more, since the last time that was read: nothing else has. */
+  /** Adds the processor time since it was last read to an action that ended earlier. */
   prolong(index: number, busy: number): void {
     this.data[index * COLUMNS + Column.Busy]! += busy;
     this.last += busy;

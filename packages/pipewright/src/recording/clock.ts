@@ -1,4 +1,4 @@
-/** @file One clock for all ranks: threads share one, and of processes messages there and back tell how far apart theirs are. */
+/** @file One clock for all ranks: threads share one; between processes round trips of messages measure the difference of the clocks. */
 import { formatAction, type RankRecord, type Recording, recordedActions, Schedule } from '@pipewright/schedule';
 import type { distributed } from '@pipewright/torch';
 
@@ -21,7 +21,7 @@ export function clockOrigin(): number {
   return best.origin;
 }
 
-/** What must be added to this rank's times to have those of the other end of the channel, in milliseconds. */
+/** What must be added to this rank's times for times on the clock at the other end of the channel, in milliseconds. */
 export function clockOffset(channel: distributed.Channel, tag: number): number {
   let best = { trip: Number.POSITIVE_INFINITY, offset: 0 };
   for (let i = 0; i < ROUNDS; i++) {
@@ -29,7 +29,7 @@ export function clockOffset(channel: distributed.Channel, tag: number): number {
     channel.sendObject(i, tag);
     const there = channel.recvObject<number>(tag);
     const back = performance.now();
-    // The shortest trip says most: half of it is the most that the estimate can be wrong.
+    // The shortest trip is the best estimate: its error is at most half of the trip.
     if (back - left < best.trip) best = { trip: back - left, offset: there - (left + back) / 2 };
   }
   return best.offset;
@@ -44,8 +44,8 @@ export function serveClock(channel: distributed.Channel, tag: number): void {
 }
 
 /**
- * Moves the times of ranks by as little as it takes for every message to be received after it was sent: what is left of the
- * clocks' differences after the estimate.
+ * Moves the times of ranks by as little as it takes for every message to be received after it was sent: it removes what the
+ * estimate has left of the clocks' differences.
  */
 export function settleClocks(recording: Recording): Recording {
   const ways = tightestWays(recording);

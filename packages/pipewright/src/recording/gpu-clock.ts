@@ -16,7 +16,7 @@ export class GpuClock {
     this.events = new Array<cuda.Event | undefined>(marks);
   }
 
-  /** The clock of a device; null where it is no GPU, or where the CUDA addon was not built. */
+  /** The clock of a device; null if it is no GPU, or the CUDA addon was not built. */
   static on(device: string, marks: number): GpuClock | null {
     if (!device.startsWith('cuda')) return null;
     try {

@@ -1,7 +1,7 @@
 /**
- * @file What a rank holds for the backwards of microbatches under way, counted: the memory that its forwards take and its
- * backwards give back, with what arrives in messages and without what leaves in them for good. Gradients of parameters do not
- * count, also where backwards make them because the optimizer had given them up.
+ * @file Counts the bytes that a rank holds for the backwards of microbatches under way: the memory that forwards allocate and
+ * backwards free, plus what arrives in messages, minus what is sent and not needed any more. Gradients of parameters do not count,
+ * not even where a backward allocates them anew.
  */
 import type { Action } from '@pipewright/schedule';
 import { type distributed, keep, liveBytes, scope, type Tensor } from '@pipewright/torch';
@@ -13,14 +13,14 @@ export interface CountedStage {
   readonly module: { parameters(): readonly Tensor[] };
 }
 
-/** What is known of the rank that is counted. */
+/** The rank that is counted. */
 interface CountedRank {
   readonly device: string;
   readonly group: distributed.ProcessGroup | null;
   readonly stages?: readonly CountedStage[];
 }
 
-/** Counts one step after the other. */
+/** The bytes held in one step after the other. */
 export class HeldBytes {
   /** The most that was held at the end of an action of the step. */
   peak = 0;
@@ -28,14 +28,14 @@ export class HeldBytes {
   private entered = 0;
   /** Actions under way, the innermost last. */
   private readonly under: number[] = [];
-  /** What was sent while a backward still needed it: a message may hold it for longer than that, which does not count. */
+  /** What was sent while a backward still needed it: a message may hold it longer than the backward, which does not count. */
   private readonly sent: StandIn[] = [];
   /** Whether an entry of the row computes. */
   private readonly computes: Uint8Array;
   /** The stage whose parameters an entry of the row may give gradients; -1 for others. */
   private readonly learns: Int32Array;
   private readonly stages: readonly CountedStage[];
-  /** What is learned in a stage: known since it was asked for first. */
+  /** The trainable parameters of a stage; collected when they are first needed. */
   private readonly learned = new Map<number, readonly Tensor[]>();
   /** Parameters that had no gradient when last looked at. */
   private readonly absent = new Set<Tensor>();
@@ -122,8 +122,8 @@ export class HeldBytes {
   }
 
   /**
-   * Values or gradients are about to be sent: they are gone, except those that a backward still needs. Gives what to send in
-   * their place.
+   * Values or gradients are about to be sent: they do not count any more, except those that a backward still needs. Returns what to
+   * send in their place.
    */
   leaving(tensors: readonly (Tensor | null)[]): readonly (Tensor | null)[] {
     return tensors.map((tensor) => {
@@ -138,7 +138,7 @@ export class HeldBytes {
     });
   }
 
-  /** What was sent and is now held by nobody but messages is gone. */
+  /** Stops counting what was sent and is now held only by messages. */
   private giveUp(): void {
     const { sent } = this;
     if (sent.length === 0) return;

@@ -1,7 +1,7 @@
 /**
- * @file What a rank tells while it runs: lines appended to a file of its own, which the studio follows. Written at once, not by
- * the event loop: a rank computes from step to step without turning to it. Where steps are short, several of them are written
- * together, and fewer of them with the times of their actions, so that being watched takes a small share of the run's time.
+ * @file What a rank reports while it runs: lines appended to a file of its own, which the studio follows. They are written
+ * synchronously, because a rank in a training loop never returns to the event loop. Where steps are short, several of them share a
+ * line and fewer come with the times of their actions, so that reporting takes a small share of the run's time.
  */
 import { closeSync, ftruncateSync, mkdirSync, openSync, writeSync } from 'node:fs';
 import { join } from 'node:path';
@@ -10,7 +10,7 @@ import { type LiveRun, type LiveStep, type LiveSteps, liveFileOf } from '@pipewr
 /** The variable that names the folder of a live run. */
 export const LIVE_FOLDER = 'PIPEWRIGHT_LIVE';
 
-/** Whether somebody wants to watch this run. */
+/** Whether this run is watched. */
 export function isWatched(): boolean {
   return (process.env[LIVE_FOLDER] ?? '') !== '';
 }
@@ -18,7 +18,7 @@ export function isWatched(): boolean {
 /** What is known of every step that has ended. */
 export type EndedStep = Pick<LiveStep, 'step' | 'training' | 'begin' | 'end' | 'loss'>;
 
-/** What is found out about a step only where it is written by itself. */
+/** What is measured only for a step with a line of its own. */
 export type StepDetails = Pick<LiveStep, 'processBytes' | 'deviceBytes' | 'heldBytes' | 'actions'>;
 
 /** Steps are written this often at most, in milliseconds, and with the times of their actions this often. */
@@ -26,10 +26,10 @@ const writeMs = 50;
 const detailMs = 200;
 /** Share of the time that writing may take, and as much again for the times of actions. */
 const share = 0.004;
-/** However long a line takes, there is one after so many milliseconds or steps. */
+/** However long a line takes to write, there is one after so many milliseconds or steps. */
 const mostApartMs = 1000;
 const mostWaiting = 10_000;
-/** What it takes to time an action, in milliseconds, on the safe side. */
+/** An upper bound of the time that timing an action takes, in milliseconds. */
 const timingMs = 0.004;
 /** So many steps at the beginning always come with times: a short run is to be compared with its plan too. */
 const firstSteps = 8;
@@ -38,7 +38,7 @@ const newest = 0.2;
 /** A file that has grown this large begins again. */
 const mostBytes = 64 * 1024 * 1024;
 
-/** Files that may still have steps to write. */
+/** Feeds that may still have steps to write. */
 const open = new Set<LiveFeed>();
 let listens = false;
 
@@ -112,7 +112,7 @@ export class LiveFeed {
     (hasActions ? this.detailedMs : this.lineMs).add(this.now() - begin);
   }
 
-  /** Writes the steps that wait: nobody knows whether there will be another one. */
+  /** Writes the steps that wait to be written: there may be no further step. */
   flush(): void {
     if (this.waiting.length > 0) this.write(this.takeWaiting());
   }
@@ -152,7 +152,7 @@ export class LiveFeed {
       }
       this.written += writeSync(this.handle, text, this.written);
     } catch (error) {
-      // Training matters more than being watched.
+      // A failure to report must not end the training.
       this.giveUp();
       console.error(`pipewright: the run goes on unwatched: ${(error as Error).message}`);
     }
@@ -164,7 +164,7 @@ function micro(milliseconds: number): number {
   return Math.round(milliseconds * 1000) / 1000;
 }
 
-/** A mean in which old values count less and less. */
+/** A moving mean: old values count less and less. */
 class Mean {
   value = 0;
   private count = 0;

@@ -33,12 +33,12 @@ export interface RankPart {
   readonly steps: readonly StepPart[];
 }
 
-/** This process, different from all others of the run. */
+/** A name for this process that no other process of the run has. */
 export function processName(): string {
   return `${hostname()}:${process.pid}`;
 }
 
-/** This machine; `ranks` are those of the run where nothing says how many of them are here. */
+/** This machine; it has all `ranks` of the run if the launcher does not say how many are here. */
 export function thisMachine(ranks: number): RecordedMachine {
   const here = Number(process.env['LOCAL_WORLD_SIZE'] ?? ranks);
   return {
@@ -142,7 +142,7 @@ function recordOf(part: StepPart, zero: number): RankRecord {
   };
 }
 
-/** To whole nanoseconds; nothing is before the beginning. */
+/** Rounds to whole nanoseconds; times before 0 become 0. */
 function round(milliseconds: number): number {
   return Math.max(0, Math.round(milliseconds * 1e6) / 1e6);
 }

@@ -1,6 +1,6 @@
 /**
  * @file The recorder: when every action of a rank began and ended, how long it waited for its message, what it sent and
- * received, and what memory was in use. A few stores into an array made beforehand per action, nothing else.
+ * received, and what memory was in use. For each action it only stores a few numbers into an array that was made beforehand.
  */
 import { resolve } from 'node:path';
 import {
@@ -42,11 +42,11 @@ export interface RecordedRuntime {
   readonly device: string;
   /** Number of entries: actions, and parts of overlapped ones. */
   readonly actions: number;
-  /** The stages of this rank, whose gradients are no activations; left out: none are told from these. */
+  /** The stages of this rank, whose gradients do not count as activations; if left out, they do. */
   readonly stages?: readonly CountedStage[];
   /** Whether there are replicas or shards beside the pipeline. */
   readonly isParallel?: boolean;
-  /** Whether others follow this rank while it runs: of several replicas, the first. Default true. */
+  /** Whether this rank reports while it runs: of several replicas only the first does. Default true. */
   readonly isFollowed?: boolean;
 }
 
@@ -90,9 +90,9 @@ export class Recorder {
   private progress: StepProgress | null = null;
   private held: HeldBytes | null = null;
   private busy: BusyTimes | null = null;
-  /** Whether steps are recorded only where whoever watches the run wants them. */
+  /** Whether only the steps are recorded that the live view shows. */
   private onlyWatched = false;
-  /** Whether the actions of the step under way are recorded, and whether they are told to whoever watches. */
+  /** Whether the actions of the step under way are recorded, and whether they are reported to the live view. */
   private isOn = true;
   private tells = false;
   private training = false;
@@ -103,7 +103,7 @@ export class Recorder {
   private record: StepRecord | null = null;
   private data: Float64Array = new Float64Array(0);
   private current = 0;
-  /** Bytes of this process when whoever watches was last told, and when that was. */
+  /** Bytes of this process when they were last reported, and when that was. */
   private bytes = 0;
   private bytesAt = Number.NEGATIVE_INFINITY;
   private gathered: { readonly steps: number; readonly recording: Recording | null } | null = null;
@@ -115,7 +115,7 @@ export class Recorder {
       options.tokensPerStep === undefined ? null : checkCount('Recorder', 'tokensPerStep', options.tokensPerStep);
   }
 
-  /** The recorder of a run that is watched and otherwise not recorded: it leaves out what nobody would see. */
+  /** The recorder of a run that is watched but not recorded: it records only the steps that the live view shows. */
   static forWatching(): Recorder {
     const recorder = new Recorder({ steps: 2 });
     recorder.onlyWatched = true;
@@ -153,7 +153,7 @@ export class Recorder {
     const step = this.steps++;
     this.training = training;
     this.tells = this.live?.wantsActions(step, actions) ?? false;
-    // A GPU runs behind its host: only what is marked in its stream tells when a step has ended.
+    // A GPU runs behind its host: only a mark in its stream says when a step has ended.
     this.isOn = !this.onlyWatched || this.tells || (this.gpu !== null && this.live !== null);
     const record = this.isOn ? this.openRecord(step) : null;
     this.begun = performance.now();
@@ -205,7 +205,7 @@ export class Recorder {
     this.data[this.current * COLUMNS + Column.Bytes]! += bytesOf(values);
   }
 
-  /** The action under way is about to send tensors; gives what to send in their place. */
+  /** The action under way is about to send tensors; returns what to send in their place. */
   leaving(tensors: readonly (Tensor | null)[]): readonly (Tensor | null)[] {
     return this.isOn && this.held !== null ? this.held.leaving(tensors) : tensors;
   }
@@ -220,14 +220,14 @@ export class Recorder {
     this.held?.end(index);
   }
 
-  /** A collective that was begun earlier took so much more: a reduction after the row, a gathering before its stage computed. */
+  /** Adds the end of a collective to the action that began it: a reduction after the row, a gathering before its stage computed. */
   prolong(index: number, { time, busy }: Waited): void {
     if (!this.isOn || this.gpu !== null) return;
     this.data[index * COLUMNS + Column.Stop]! += time;
     this.busy?.prolong(index, busy);
   }
 
-  /** The step ends; `loss` is asked for where somebody watches. */
+  /** The step ends; `loss` is called only in a run that is watched. */
   endStep(loss: () => number | null = () => null): void {
     if (this.isOn) this.closeRecord(this.record!);
     const { live } = this;
@@ -240,7 +240,7 @@ export class Recorder {
     );
   }
 
-  /** The step under way has failed: steps that have ended before it are told now; how far it came is told by the launcher. */
+  /** The step under way has failed: reports the steps that have ended before it. The launcher reports how far the failed one came. */
   failStep(): void {
     this.progress?.failStep();
     this.live?.flush();
@@ -255,7 +255,7 @@ export class Recorder {
     record.heldBytes = this.held?.peak ?? null;
   }
 
-  /** What whoever watches is told of a recorded step, beyond its time. */
+  /** What is reported of a recorded step, besides its time. */
   private detailsOf({ processBytes, deviceBytes, heldBytes, data }: StepRecord): StepDetails {
     const column = (which: number): number[] =>
       Array.from({ length: data.length / COLUMNS }, (_, i) => Math.round(data[i * COLUMNS + which]! * 1000) / 1000);
@@ -271,7 +271,7 @@ export class Recorder {
     return { processBytes, deviceBytes, heldBytes, actions };
   }
 
-  /** Bytes of this process, asked for now and then: asking takes as long as many actions. */
+  /** Bytes of this process, read only now and then: reading them takes as long as many actions. */
   private processBytes(now: number): number {
     if (now - this.bytesAt > bytesMs) {
       this.bytesAt = now;
@@ -376,10 +376,10 @@ export class Recorder {
   }
 }
 
-/** How often a process that is watched is asked for its bytes, in milliseconds, besides in steps that are recorded. */
+/** How often the bytes of a watched process are read, in milliseconds, besides in steps that are recorded. */
 const bytesMs = 500;
 
-/** What is known of a step that was not recorded. */
+/** What is reported of a step that was not recorded. */
 const nothingKnown = { deviceBytes: null, heldBytes: null, actions: null };
 
 /** Bytes of the tensors among values. */

@@ -1,7 +1,7 @@
 /**
- * @file How far this rank is in its step, in a file that is mapped into memory: whoever watches the run can see it while the rank
- * is blocked, and after it was killed. It takes one look at the clock for each action, in every step; where actions are so short that
- * this would be a share of them, one for several: they are told in their order, with times that are a little old.
+ * @file How far this rank is in its step, in a file that is mapped into memory: it can be read while the rank is blocked, and after
+ * it was killed. The clock is read once for each action; where actions are so short that this would slow them down, once for
+ * several of them, whose times are then a little old.
  */
 import { renameSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -14,7 +14,7 @@ import {
 } from '@pipewright/schedule/internal';
 import { callOp, type Tensor, unscoped } from '@pipewright/torch';
 
-/** Whose progress it is. */
+/** The rank whose progress it is. */
 export interface ProgressOf {
   readonly rank: number;
   /** What has to be added to this rank's times, for the clock that all ranks of a machine share. */
@@ -23,7 +23,7 @@ export interface ProgressOf {
   readonly actions: number;
 }
 
-/** What a look at the clock and its place in memory take, in milliseconds, on the safe side, and the share of a step that looking may take. */
+/** An upper bound of the time that reading the clock and storing it takes, in milliseconds, and the share of a step that it may take. */
 const lookMs = 0.0003;
 const share = 0.003;
 
@@ -32,11 +32,11 @@ export class StepProgress {
   /** Keeps the memory mapped. */
   readonly mapped: Tensor;
   private readonly numbers: Float64Array;
-  /** The entry under way, those around it while it is performed inside of another, and the last look at the clock. */
+  /** The entry under way, those around it while it is performed inside of another, and the time when the clock was last read. */
   private current = -1;
   private readonly outer: number[] = [];
   private last = 0;
-  /** Actions that end between two looks at the clock, how many are left until the next one, and how many have ended in this step. */
+  /** Number of actions between two readings of the clock, how many are left until the next one, and how many have ended in this step. */
   private apart = 1;
   private left = 1;
   private ended = 0;
@@ -46,7 +46,7 @@ export class StepProgress {
     const file = join(folder, progressFileOf(of.rank));
     const count = PROGRESS_HEAD + of.actions * PROGRESS_ENTRY;
     try {
-      // A new file each time, and all of it written: a mapped file that is cut off or finds no room would end the process.
+      // A new file each time, written as a whole: a mapped file that is shortened or whose disk is full would end the process.
       writeFileSync(`${file}.new`, new Uint8Array(count * 8), { mode: 0o600 });
       renameSync(`${file}.new`, file);
       const mapped = unscoped(() => callOp('aten::from_file', [file, true, count], { dtype: 'float64' }) as Tensor);
@@ -87,7 +87,7 @@ export class StepProgress {
     this.numbers[PROGRESS_HEAD + index * PROGRESS_ENTRY] = this.last;
   }
 
-  /** What the action under way has waited for is there. */
+  /** The message that the action under way has waited for has arrived. */
   received(): void {
     if (this.current >= 0)
       this.numbers[PROGRESS_HEAD + this.current * PROGRESS_ENTRY + 1] = this.last = performance.now();

@@ -1,6 +1,6 @@
 /**
- * @file Copies of states on other ranks. At the beginning of a step every rank takes a snapshot and gives a copy to the ranks that
- * keep one; after a loss, all ranks say what they have, come to the same plan, and whoever is new gets its state from them.
+ * @file Copies of states on other ranks. At the beginning of a step every rank takes a snapshot and sends a copy to the ranks that
+ * keep one. After a loss all ranks exchange what they have and derive the same plan, and a new rank gets its state from the others.
  */
 import type { distributed, Tensor } from '@pipewright/torch';
 import { PipelineError } from '../base/errors.ts';
@@ -22,21 +22,21 @@ interface Holdings {
 /** Where a rank's state comes from. */
 interface Source {
   readonly rank: number;
-  /** Who has what the rank alone had. */
+  /** The rank that has the part of its state that the lost rank alone had. */
   readonly own: number;
-  /** Who has what its replicas have too; `isReplica` where that is one of them. */
+  /** The rank that has the part that its replicas share; `isReplica`: it is one of them. */
   readonly shared: number;
   readonly isReplica: boolean;
 }
 
-/** What all ranks have come to. */
+/** How all ranks recover; the same on all of them. */
 export interface RecoveryPlan {
-  /** The step from which all go on; undefined where nobody has a state. */
+  /** The step from which all continue; undefined if no rank has a state. */
   readonly step: number | undefined;
   readonly sources: readonly Source[];
-  /** How many steps any rank has begun: so many are repeated. */
+  /** The most steps that any rank has begun; those after `step` are repeated. */
   readonly begun: number;
-  /** Ranks of which no copy is left, where there is no such step though some have states. */
+  /** Ranks without any copy left, if there is no such step although some ranks have states. */
   readonly missing: readonly number[];
 }
 
@@ -55,14 +55,14 @@ export class Copies {
     this.count = count;
   }
 
-  /** Takes a snapshot of now, gives copies to the ranks that keep them, and returns when all ranks have done so. */
+  /** Takes a snapshot, sends copies to the ranks that keep them, and returns when all ranks have done so. */
   commit(group: distributed.ProcessGroup, step: number): void {
     const snapshot = this.state.take(step);
     this.spread(group, snapshot);
     this.own.add(snapshot);
   }
 
-  /** Compares with all ranks what is there. */
+  /** Exchanges with all ranks what each has, and plans the recovery. */
   plan(group: distributed.ProcessGroup, begun: number): RecoveryPlan {
     const mine: Holdings = {
       own: this.own.steps,
@@ -80,13 +80,13 @@ export class Copies {
     return planRecovery(all);
   }
 
-  /** Puts this rank's state, and with the help of others that of the lost ranks, to what the plan says. Returns where it came from. */
+  /** Restores the state of this rank as planned, and sends lost ranks theirs. Returns where the state came from. */
   restore(group: distributed.ProcessGroup, { step = 0, sources }: RecoveryPlan): string {
     const from = (what: 'own' | 'shared', rank: number): Part =>
       (rank === group.rank ? this.own : this.kept.get(rank)!).at(step)![what]!;
     for (const { rank, own, shared } of sources) {
       if (own === group.rank) sendPart(group, rank, STATE_TAG, from('own', rank));
-      // A replica sends what is its own; one that keeps a copy sends that.
+      // A replica sends its own state; a rank that keeps a copy sends the copy.
       if (shared === group.rank)
         sendPart(group, rank, SHARED_TAG, (this.kept.get(rank)?.at(step)?.shared ?? this.own.at(step)?.shared)!);
     }
@@ -114,11 +114,11 @@ export class Copies {
     this.kept.clear();
   }
 
-  /** Gives copies to those who keep them and takes those of others; the barrier says that all have theirs. */
+  /** Sends copies to the ranks that keep them and receives those of others; the barrier waits until all have theirs. */
   private spread(group: distributed.ProcessGroup, { step, own, shared }: Snapshot): void {
     const { rank, size } = group;
     const keepers = keepersOf(rank, size, this.count);
-    // Other replicas count as copies; but before the first step they need not be alike yet.
+    // Other replicas count as copies, but only after the first step: before it they may differ.
     const whole = step === 0 || this.replicas < this.count;
     const tensors = [...toTensors(own), ...(whole ? toTensors(shared) : [])];
     const header = { step, own: own.tensors.length + 1, whole };
@@ -164,7 +164,7 @@ function keepersOf(rank: number, size: number, count: number): number[] {
   return keepers;
 }
 
-/** The newest step of which the state of every rank can be had. The same on all ranks. */
+/** Plans from the newest step of which the state of every rank is available. The same on all ranks. */
 export function planRecovery(ranks: readonly Holdings[]): RecoveryPlan {
   const begun = Math.max(...ranks.map((one) => one.begun));
   const steps = [...new Set(ranks.flatMap(({ own, kept }) => [...own, ...kept.map(({ step }) => step)]))];

@@ -1,4 +1,4 @@
-/** @file How a rank talks with its launcher: that it is ready, and which generation begins. */
+/** @file The messages between a rank and its launcher: that the rank is ready, and which generation begins. */
 import { openSync, readSync } from 'node:fs';
 import { getEnvironmentData, parentPort } from 'node:worker_threads';
 import { distributed } from '@pipewright/torch';
@@ -12,7 +12,7 @@ export class LauncherLink {
   private wake: (() => void) | undefined;
   private readonly word: (() => number) | undefined;
 
-  /** The connection; null where nobody starts lost ranks again: under another launcher, or without `--max-restarts`. */
+  /** The connection; null if lost ranks are not started again: under another launcher, or without `--max-restarts`. */
   static open(): LauncherLink | null {
     const { [REPLACES]: replaces, PIPEWRIGHT_THREAD_GROUP: threads } = process.env;
     if (replaces !== '1' || (threads === undefined && process.send === undefined)) return null;
@@ -50,13 +50,13 @@ export class LauncherLink {
     return this.word?.() ?? 0;
   }
 
-  /** Says how far this rank is. */
+  /** Reports how far this rank is. */
   tell(notice: RankNotice): void {
     if (isThread()) parentPort?.postMessage(marked(notice));
     else process.send?.(marked(notice));
   }
 
-  /** Says that this rank is ready, and resolves to what it shall do. */
+  /** Reports that this rank is ready; resolves to the launcher's order. */
   async ready(notice: Omit<Extract<RankNotice, { kind: 'ready' }>, 'kind' | 'atMs'>): Promise<LauncherOrder> {
     this.tell({ kind: 'ready', ...notice, atMs: steadyMs() });
     this.hold(true);
@@ -65,7 +65,7 @@ export class LauncherLink {
     return this.orders.shift()!;
   }
 
-  /** Whether the launcher keeps this rank alive: while it waits for an order it shall not end for want of work. */
+  /** Whether the connection keeps this rank alive: while it waits for an order it must not end because its event loop is empty. */
   private hold(on: boolean): void {
     const channel = isThread() ? parentPort : process.channel;
     if (on) channel?.ref();

@@ -1,7 +1,7 @@
 /** @file Copies of a rank's state at the beginning of a step: of this rank, and of others for which it keeps them. */
 import { Tensor, tensor, unscoped } from '@pipewright/torch';
 
-/** A part of a state: tensors, and a description with all that is no tensor. */
+/** A part of a state: tensors, and a description with everything else. */
 export interface Part {
   readonly bytes: Uint8Array;
   readonly tensors: readonly Tensor[];
@@ -10,13 +10,13 @@ export interface Part {
 /** The state of a rank at the beginning of a step. */
 export interface Snapshot {
   readonly step: number;
-  /** What all replicas of the rank have alike. */
+  /** The part that is the same on all replicas of the rank. */
   readonly shared: Part;
-  /** What it alone has. */
+  /** The part that only this rank has. */
   readonly own: Part;
 }
 
-/** What another rank keeps: without `shared` where a replica has that. */
+/** The copy that another rank keeps; without `shared` if a replica has that part. */
 export interface Copy {
   readonly step: number;
   readonly shared: Part | null;
@@ -33,7 +33,7 @@ export function toTensors({ bytes, tensors }: Part): Tensor[] {
   return [unscoped(() => tensor(new Uint8Array(bytes), { dtype: 'uint8' })), ...tensors];
 }
 
-/** The reverse. */
+/** The reverse of `toTensors`. */
 export function fromTensors([bytes, ...tensors]: readonly (Tensor | null)[]): Part {
   const description = Uint8Array.from(Buffer.from(bytes!.toTypedArray() as Uint8Array));
   return { bytes: description, tensors: tensors as Tensor[] };
@@ -58,7 +58,7 @@ export class Newest<One extends Copy> {
     this.list = [...rest, one];
   }
 
-  /** Keeps that of one step only. */
+  /** Keeps only the snapshot of one step. */
   only(step: number): void {
     for (const one of this.list) if (one.step !== step) release(one);
     this.list = this.list.filter((one) => one.step === step);

@@ -1,4 +1,4 @@
-/** @file The objects that make up the state of a rank: taken as a snapshot, and put back to one. */
+/** @file The objects that make up the state of a rank: takes snapshots of them and restores them. */
 import { deserialize, serialize } from 'node:v8';
 import { Generator, getRngState, nn, noGrad, optim, scope, setRngState, Tensor, unscoped } from '@pipewright/torch';
 import { show } from '../base/checks.ts';
@@ -8,28 +8,28 @@ import { isSharded } from '../parallel/fully-shard.ts';
 import { replicationOf } from '../parallel/replicate.ts';
 import { type Part, partOf, type Snapshot } from './snapshot.ts';
 
-/** Whatever has a state of PyTorch's kind: schedules, loaders, scalers. */
+/** Anything with a state dict: learning rate schedules, loaders, scalers. */
 export interface Stateful {
   stateDict(): unknown;
   loadStateDict(state: never): unknown;
 }
 
-/** One object of the state: a module, an optimizer, a generator, whatever has `stateDict`, a plain object of numbers and texts, or a list of such. */
+/** One object of the state: a module, an optimizer, a generator, anything with `stateDict`, a plain object of numbers and texts, or a list of these. */
 export type StateObject = nn.Module | Generator | Stateful | { [key: string]: unknown } | readonly StateObject[];
 
 /** All objects of a rank's state, by names that all ranks of one stage share. */
 export type TrainState = Readonly<Record<string, StateObject>>;
 
-/** A part of one object's state, and how to put it back. */
+/** A part of one object's state, and how to restore it. */
 interface Entry {
   readonly name: string;
-  /** Whether all replicas of this rank have the same. */
+  /** Whether it is the same on all replicas of this rank. */
   readonly shared: boolean;
   take(): unknown;
   put(value: unknown): void;
 }
 
-/** What a rank has to remember. */
+/** The state of a rank. */
 export class RankState {
   private readonly objects: readonly (readonly [string, StateObject])[];
 
@@ -51,7 +51,7 @@ export class RankState {
     return { step, shared: part(true), own: part(false) };
   }
 
-  /** Puts the state back to a snapshot; gradients are dropped. */
+  /** Restores the state from a snapshot; gradients are dropped. */
   put({ shared, own }: Snapshot): void {
     const values = new Map([...unpacked(shared), ...unpacked(own)]);
     for (const { name, put } of this.entries()) {
@@ -73,7 +73,7 @@ export class RankState {
     return keys.length === 0 ? null : keys.join(' ');
   }
 
-  /** Whether any parameter is sharded: then this rank has only its part of the values that all began with. */
+  /** Whether any parameter is sharded: then this rank has only its part of the initial values. */
   hasShards(): boolean {
     return this.modules().some(isSharded);
   }

@@ -1,6 +1,6 @@
 /**
  * @file A training loop that survives the loss of ranks. Every step is all or nothing: when a rank is lost, the others keep their
- * processes and memory, the lost one is started again alone, all go back to the newest state that everybody has, and go on from there.
+ * processes and memory, only the lost one is started again, and all continue from the newest state that is available for every rank.
  */
 import { distributed } from '@pipewright/torch';
 import { checkArgument, checkCount, checkOptions, show } from '../base/checks.ts';
@@ -14,7 +14,7 @@ import { Copies } from './copies.ts';
 import { LauncherLink } from './launcher-link.ts';
 import { RankState, type TrainState } from './state.ts';
 
-/** Checkpoints on disk: where states come from when all ranks are started again, or no copy in memory is left. */
+/** Checkpoints on disk, for when all ranks are started again or no copy in memory is left. */
 export interface LoopCheckpoints<Connected> {
   /** Saves after this many steps. */
   readonly every: number;
@@ -80,7 +80,7 @@ export async function trainLoop<Connected>(options: TrainLoopOptions<Connected>)
   }
 }
 
-/** The ranks were interrupted, and not by a mistake of this one. */
+/** The ranks were interrupted because another one was lost. */
 const consequences = new Set<PassedErrorCode>([
   'PEER_LOST',
   'ABORTED',
@@ -110,7 +110,7 @@ class Loop<Connected> {
     this.copyEvery = options.copyEvery ?? 1;
   }
 
-  /** Without anybody who would start lost ranks again: from the last checkpoint to the end. */
+  /** Where lost ranks are not started again: trains from the last checkpoint to the end. */
   async run(): Promise<void> {
     const group = distributed.initProcessGroup();
     const connected = this.options.connect(group);
@@ -120,7 +120,7 @@ class Loop<Connected> {
     this.leave();
   }
 
-  /** Generation after generation, until all ranks have done all steps. */
+  /** Runs one generation after the other, until all ranks have done all steps. */
   async survive(link: LauncherLink): Promise<void> {
     let why = '';
     for (;;) {
@@ -151,14 +151,14 @@ class Loop<Connected> {
     this.copies.dispose();
   }
 
-  /** One generation: connect, come to the newest common state, train. */
+  /** One generation: connects, restores the newest common state, trains. */
   private async live(order: Extract<LauncherOrder, { kind: 'generation' }>, link: LauncherLink): Promise<void> {
     const { number: generation, masterPort, secret, group: name } = order;
     this.generation = generation;
     if (name === undefined) distributed.setGeneration(generation);
     setInterruption(() => link.calledGeneration() > generation);
     const group = distributed.initProcessGroup({ masterPort, secret, name });
-    // Where a rank is lost before the first copies are made, its shard of the first values is lost with it.
+    // If a rank is lost before the first copies are made, its shard of the initial values is lost with it.
     const wasSharded = this.state.hasShards();
     const connected = this.options.connect(group);
     this.connected = { value: connected };
@@ -180,7 +180,7 @@ class Loop<Connected> {
     }
   }
 
-  /** The step from which to go on, with the state of its beginning, and where that came from. */
+  /** Restores the state; returns the step from which to continue, and where the state came from. */
   private async restore(
     group: distributed.ProcessGroup,
     plan: ReturnType<Copies['plan']>,
@@ -202,11 +202,11 @@ class Loop<Connected> {
   private async step(connected: Connected, step: number): Promise<void> {
     await this.options.step(connected, step);
     const { checkpoint } = this.options;
-    // Before the step counts as done: a save that is interrupted is made again, with the step.
+    // The save comes before the step counts as done: if it is interrupted, it is repeated with the step.
     if (checkpoint !== undefined && (step + 1) % checkpoint.every === 0) await checkpoint.save(connected, step + 1);
   }
 
-  /** Leaves the groups of a generation, and what was made from them. */
+  /** Closes the groups of a generation, and everything that was made from them. */
   private leave(): void {
     const value = this.connected?.value;
     this.connected = undefined;

@@ -3,11 +3,11 @@ import type { Schedule } from '@pipewright/schedule';
 import type { distributed } from '@pipewright/torch';
 import { PipelineError } from '../base/errors.ts';
 import type { StageDescription } from '../stage/wiring.ts';
-import { frozenText, type TiedCopy } from './ties.ts';
+import { frozenText, type TiedCopy } from './gradients/ties.ts';
 
 /** A stage, as its rank describes it to the others. Plain JSON. */
 export interface AgreedStage extends StageDescription {
-  /** What of its parameters is tied. */
+  /** Its copies of tied parameters. */
   readonly tied: readonly TiedCopy[];
   /** Whether its rank has a `lossFn`, so that its steps have backwards. */
   readonly learns: boolean;
@@ -16,7 +16,7 @@ export interface AgreedStage extends StageDescription {
 /** One rank's part. Plain JSON. */
 interface RankDescription<Stage extends AgreedStage = AgreedStage> {
   readonly schedule: string;
-  /** How its messages go. */
+  /** The transport of its messages. */
   readonly way: string;
   readonly stages: readonly Stage[];
 }
@@ -115,7 +115,7 @@ interface PlacedCopy extends TiedCopy {
   readonly learns: boolean;
 }
 
-/** All copies of a tied parameter are alike, so that their gradients can be summed, and no tensor is in two ties. */
+/** All copies of a tied parameter have the same shape, type and shards, so that their gradients can be summed, and no tensor is in two ties. */
 function compareTies(ranks: readonly RankDescription[]): string[] {
   const byName = new Map<string, PlacedCopy[]>();
   const problems: string[] = [];
@@ -156,8 +156,8 @@ function copyText({ dtype, shape, cut }: TiedCopy): string {
   return `${dtype}[${shape.join(', ')}]${part}`;
 }
 
-/** A schedule in a few words that differ whenever two schedules do. */
-export function fingerprint(schedule: Schedule): string {
+/** A short text that is different for different schedules. */
+function fingerprint(schedule: Schedule): string {
   let hash = 0x811c9dc5;
   for (const row of schedule.order) {
     for (const cell of row) {

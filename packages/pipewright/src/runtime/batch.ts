@@ -8,7 +8,7 @@ import type { StepInput } from './capture.ts';
 import { type AnyRuntimeOptions, isDivisor, type LossCaller } from './options.ts';
 import type { LossWeights, StepWork } from './row/step-state.ts';
 
-/** Who prepares a step. */
+/** The rank that prepares a step, and its runtime's options. */
 export interface Preparing {
   readonly where: 'step' | 'eval';
   readonly rank: number;
@@ -23,7 +23,7 @@ export interface Preparing {
   readonly replicas: number;
 }
 
-/** Cuts and checks what a step was given, before anything runs. What this rank's stages do not use is left alone. */
+/** Checks the arguments of a step and cuts them into microbatches. Those that this rank's stages do not use are ignored. */
 export function prepareWork({ args, options }: StepInput, preparing: Preparing): StepWork {
   const { where, rank, stages, training, loss } = preparing;
   const { divisor } = options;
@@ -90,6 +90,6 @@ function weightsOf(
   if (divisor !== undefined) return all(() => 1 / divisor, 'options');
   if (options.scaleGrads === false) return all(() => 1, 'options');
   const rows = training ? totalRows(own) : own;
-  // Without rows to count, all microbatches of all replicas weigh the same, unless an earlier stage tells otherwise.
+  // Without rows to count, all microbatches of all replicas weigh the same, unless an earlier stage sends their rows.
   return own === 0 ? all(() => equal, 'nothing') : all((m) => sizes[m]! / rows, 'rows');
 }

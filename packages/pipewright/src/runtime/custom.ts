@@ -1,4 +1,4 @@
-/** @file Functions of the user's in place of what the runtime does for a kind of action. */
+/** @file Custom functions: they replace what the runtime does for a kind of action. */
 import { type Action, formatAction } from '@pipewright/schedule';
 import { scope, Tensor } from '@pipewright/torch';
 import { show } from '../base/checks.ts';
@@ -11,10 +11,10 @@ import { perform } from './row/perform.ts';
 import type { Executor, PlannedAction } from './row/planned-action.ts';
 import type { StepState } from './row/step-state.ts';
 
-/** What must be called for a kind, where `run` is not. */
+/** The method that a custom function for a kind has to call, unless it calls `run`. */
 const duties: Readonly<Record<string, string>> = { F: 'setOutput', B: 'setInputGrads', I: 'setInputGrads' };
 
-/** What performs a kind of action with a user's function; `builtIn` is what `context.run()` does. */
+/** An executor that calls a custom function; `builtIn` is what `context.run()` does. */
 export function customExecutor(runtime: AnyRuntime, custom: CustomFunction, builtIn: Executor | undefined): Executor {
   return (planned, step) => {
     const context = new ActionContext(runtime, planned, { step, builtIn });
@@ -23,7 +23,7 @@ export function customExecutor(runtime: AnyRuntime, custom: CustomFunction, buil
   };
 }
 
-/** What a custom function works with. */
+/** What a custom function is called with. */
 class ActionContext implements PipelineContext {
   readonly runtime: AnyRuntime;
   readonly args: PipelineContext['args'];
@@ -126,11 +126,11 @@ class ActionContext implements PipelineContext {
     perform(planned, this.step);
   }
 
-  /** After the function: whatever had to be done was done, and is not yet to come. */
+  /** After the function: checks that the action was performed, and not asynchronously. */
   end(returned: unknown): void {
     const { kind, parts } = this.planned;
     if (returned instanceof Promise) {
-      returned.catch(() => undefined); // told here
+      returned.catch(() => undefined); // the error below reports it
       throw this.wrong('CUSTOM_FUNCTION', 'it is asynchronous; what it does must be done when it returns');
     }
     const left = this.done ? undefined : parts.find((part) => !this.performed.includes(part));

@@ -1,4 +1,4 @@
-/** @file What went wrong in a step: which rank, which slot, which action, and why. */
+/** @file The error of a step: which rank, which slot, which action, and why. */
 import { type Action, formatAction } from '@pipewright/schedule';
 import { distributed } from '@pipewright/torch';
 import { firstCause, packThrown } from '@pipewright/torch/environment';
@@ -24,7 +24,7 @@ export class StepError extends PipelineError {
   ) {
     const text = formatAction(action);
     const why = packThrown(cause).message;
-    // A collective of shards that failed names its parameter; why it did is its cause.
+    // A collective of shards that failed names its parameter; its cause is the reason.
     const reason = cause instanceof PipelineError && cause.code === 'COLLECTIVE_FAILED' ? cause.cause : cause;
     const disagreed = cause instanceof PipelineError && cause.code === 'NO_AGREEMENT';
     const isPassedOn = reason instanceof distributed.DistributedError;
@@ -39,7 +39,7 @@ export class StepError extends PipelineError {
     this.rank = rank;
     this.slot = slot;
     this.action = text;
-    // Whoever reads only the stack wants to see where it happened: in the model, in the loss, in a wait.
+    // The stack shows where it happened: in the model, in the loss, in a wait.
     const frames = framesOf(cause);
     if (frames !== undefined) this.stack = `${this.name}: ${this.message}\n${frames}`;
   }

@@ -1,6 +1,6 @@
 /**
- * @file The table from kinds of actions to what performs them. Whatever is to be executed in a row is an entry here, or put
- * beside these by the runtime; a kind of its own needs nothing else.
+ * @file The table of executors: the function that performs each kind of action in a row. A new kind of action needs an entry here
+ * and nothing else.
  */
 
 import type { DataParallel } from '../parallel/data-parallel.ts';

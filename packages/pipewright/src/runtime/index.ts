@@ -3,8 +3,8 @@
 export type { Value } from '../base/value.ts';
 export { Recorder, type RecorderOptions, type StepTimes } from '../recording/recorder.ts';
 export { StepError } from './errors.ts';
-export type { ClipOptions } from './grad-norm.ts';
-export type { AnyOptimizer, OptimizerStep, OptimizerStepOptions } from './optimizer-step.ts';
+export type { ClipOptions } from './gradients/grad-norm.ts';
+export type { AnyOptimizer, OptimizerStep, OptimizerStepOptions } from './gradients/optimizer-step.ts';
 export {
   type ActionHook,
   type AnyRuntime,

@@ -1,4 +1,4 @@
-/** @file From the schedule that a user names to the order that ranks walk. */
+/** @file From the schedule that a user gives to the lowered one that ranks walk. */
 import {
   buildSchedule,
   type DataParallelRules,
@@ -72,7 +72,7 @@ function rulesOf(descriptions: readonly ParallelDescription[]): DataParallelRule
   return { level: first.level, shards: first.shards, parameters };
 }
 
-/** What is beside a stage; its losses are weighted by the rows of all of them. */
+/** The replicas and shards of a stage in words; its losses are weighted by the rows of all of them. */
 function besideText({ sharding = null, pipelines = 1 }: ParallelDescription): string {
   if (sharding === null) return pipelines === 1 ? 'neither replicated nor sharded' : `replicated on ${pipelines} ranks`;
   const { level, shards, replicas } = sharding;
@@ -100,7 +100,7 @@ function withoutReductions(schedule: Schedule): Schedule {
   return Schedule.from({ name, ranks, stages, microbatches, stageToRank, order });
 }
 
-/** What a schedule is made for. */
+/** The ranks and stages that a schedule is built for. */
 interface Frame {
   readonly ranks: number;
   readonly stages: number;

@@ -1,4 +1,4 @@
-/** @file What a runtime and a step are given, and the checks of it. */
+/** @file The options of a runtime and of a step, and their checks. */
 import type { Action, Costs, DataParallelPlan, LowerOptions } from '@pipewright/schedule';
 import { type AutocastOptions, type distributed, GradScaler, nn, type Tensor } from '@pipewright/torch';
 import { checkOptions, didYouMean, isGroup, show } from '../base/checks.ts';
@@ -53,7 +53,7 @@ export interface RuntimeOptions<Target = Tensor, Output = Tensor, LossOptions = 
   readonly autocast?: AutocastOptions | undefined;
   /** Scales the losses; the optimizer's gradients must be unscaled by the same scaler. */
   readonly scaler?: GradScaler | undefined;
-  /** On CUDA: record a whole step once for each shape and replay it. Where that cannot be, `captureProblem` says why. */
+  /** On CUDA: capture a whole step once for each shape and replay it. `captureProblem` says why steps are not captured. */
   readonly capture?: boolean | undefined;
   /**
    * Sends the gradients of a stage's inputs as soon as a backward has them, before it computes those of the weights, unless hooks or
@@ -71,7 +71,7 @@ export interface RuntimeOptions<Target = Tensor, Output = Tensor, LossOptions = 
   readonly record?: boolean | Recorder | undefined;
   /**
    * Random numbers of forwards by name: they depend on its seed, on the step, on the number of the microbatch in the whole batch
-   * and on the layer's name in the whole model, not on stages, replicas or the schedule. Every step that ends well counts.
+   * and on the layer's name in the whole model, not on stages, replicas or the schedule. Only steps that succeed are counted.
    */
   readonly random?: nn.NamedRandom | undefined;
   /** Costs of actions, for schedules that depend on them. */
@@ -87,9 +87,9 @@ export interface RuntimeOptions<Target = Tensor, Output = Tensor, LossOptions = 
   readonly lengths?: 'any' | undefined;
 }
 
-/** The types of a runtime that are not known: what all runtimes have in common. */
+/** A runtime of any types. */
 export type AnyRuntime = PipelineRuntime<readonly Value[], Value, Value, object | undefined>;
-/** The options of a runtime whose types are not known. */
+/** The options of a runtime of any types. */
 export type AnyRuntimeOptions = Omit<RuntimeOptions, 'lossFn'> & { readonly lossFn?: Loss | undefined };
 /** A loss of unknown types, as the runtime calls it. */
 export type Loss = LossCall<never, never, never> | (nn.Module & { forward(...inputs: never[]): Tensor });
@@ -108,14 +108,14 @@ export type StepArguments<Inputs extends readonly Value[], Target, Output, LossO
   | readonly [options: StepOptions<Inputs, Target, Output, LossOptions>]
   | readonly [];
 
-/** What one step is given besides the positional inputs, which microbatches that are cut already replace. */
+/** The options of a step; its positional inputs may also be given here, as microbatches that are cut already. */
 export interface StepOptions<
   Inputs extends readonly Value[] = readonly Value[],
   Target = Value,
   Output = Value,
   LossOptions = object | undefined,
 > extends GivenMicrobatches<Inputs[number], Target> {
-  /** What the loss compares with; used on the rank that holds the last stage. */
+  /** The target of the loss; used on the rank that holds the last stage. */
   readonly target?: Target | undefined;
   /** Named inputs of the stages of this rank, cut like the positional ones. */
   readonly kwargs?: Readonly<Record<string, Value>> | undefined;
@@ -128,47 +128,47 @@ export interface StepOptions<
   readonly returnOutputs?: boolean | 'everywhere' | undefined;
   /** Called with each microbatch's output as soon as it is there, on the rank that holds the last stage. It is freed afterwards. */
   readonly onOutput?: ((output: Output, microbatch: number) => void) | undefined;
-  /** Divides the losses, whose sum it makes a mean: for example the number of tokens of the batch. */
+  /** The sum of the losses is divided by it, for a mean: for example the number of tokens of the batch. */
   readonly divisor?: number | undefined;
-  /** What `lossFn` gets as its third argument. */
+  /** The third argument of `lossFn`. */
   readonly lossKwargs?: LossOptions | undefined;
-  /** Whether gradients are summed over replicas in this step (default), or a later one sums them: all replicas say the same. */
+  /** Whether gradients are summed over replicas in this step (default), or in a later one; the same on all replicas. */
   readonly sync?: boolean | undefined;
 }
 
-/** What a custom function is given besides the action. */
+/** The second argument of a custom function. */
 export interface PipelineContext {
   readonly runtime: AnyRuntime;
   readonly args: readonly (readonly unknown[])[];
   readonly kwargs: readonly Record<string, unknown>[];
   readonly target: readonly unknown[] | undefined;
-  /** The array that the step was given; what is added to it stays there, before the losses of the runtime. */
+  /** The array of the step's option `losses`; losses added to it come before those of the runtime. */
   readonly losses: Tensor[] | undefined;
   /** The stage of the action; of an overlapped one the stage of its first part. */
   readonly stage: PipelineStage;
   readonly microbatch: number;
-  /** Whether there will be a backward. */
+  /** Whether a backward will follow. */
   readonly training: boolean;
   /** Does what the runtime would have done. */
   run(): void;
-  /** For F: what the module is called with; waits for what other ranks send. */
+  /** For F: the inputs of the module; waits until they have arrived. */
   inputs<Inputs extends readonly unknown[] = readonly Tensor[]>(): Inputs;
-  /** For F: what the stage gives to others. On the last stage the loss is computed from it, unless `setLoss` was called. */
+  /** For F: sets the output of the stage. On the last stage the loss is computed from it, unless `setLoss` was called. */
   setOutput(output: Value): void;
-  /** For F on the last stage: the loss of the microbatch. */
+  /** For F on the last stage: sets the loss of the microbatch. */
   setLoss(loss: Tensor): void;
-  /** For B and I: what the backward begins with, its gradients, and the tensors whose gradients are wanted. */
+  /** For B and I: the tensors that the backward starts from, their gradients, and the tensors whose gradients are needed. */
   backward(): BackwardStart;
-  /** For B and I: the gradients of `backward().inputs`; for I also what computes the weight half, at W. */
+  /** For B and I: sets the gradients of `backward().inputs`; for I also the function that computes the weight half, called at W. */
   setInputGrads(grads: readonly (Tensor | null)[], weights?: () => void): void;
   /** For OVERLAP_F_B: performs one of its parts. */
   perform(part: Action): void;
 }
 
-/** What replaces the runtime's own way of doing a kind of action. */
+/** A function that replaces what the runtime does for a kind of action. */
 export type CustomFunction = (action: Action, context: PipelineContext) => void;
 
-/** What is called around every action, and around every step and evaluation. */
+/** Functions that are called around every action, and around every step and evaluation. */
 export interface ActionHook {
   before?(action: Action, slot: number): void;
   after?(action: Action, slot: number): void;
@@ -255,7 +255,7 @@ export function checkRuntimeOptions(options: AnyRuntimeOptions): void {
 
 const hookNames = ['before', 'after', 'beforeStep', 'afterStep'];
 
-/** Refuses what cannot replace a kind of action. */
+/** Refuses what is no custom function, and kinds that cannot have one. */
 export function checkCustomFunction(kind: Action['kind'], custom: CustomFunction): void {
   if (!customKinds.includes(kind))
     throw new PipelineError(
@@ -301,7 +301,7 @@ export function checkStages(stages: PipelineStage | readonly PipelineStage[]): r
   return list;
 }
 
-/** Whether losses can be divided by it: a number above 0, or nothing. */
+/** Whether a divisor is valid: a number above 0, or none. */
 export function isDivisor(value: unknown): value is number | undefined {
   return value === undefined || (typeof value === 'number' && value > 0 && Number.isFinite(value));
 }
@@ -340,13 +340,13 @@ export function splitInput(where: string, input: readonly Value[]): [readonly Va
   return [args, options];
 }
 
-/** What of wrong options decides which messages there are: the other ranks, whose options are right, expect them. */
+/** The options that decide which messages a step sends, as far as wrong options allow: the other ranks expect these messages. */
 export function callOptions(given: unknown): StepOptions {
   const { returnOutputs, sync } = isPlainObject(given) ? (given as StepOptions) : {};
   return { ...(returnOutputs === 'everywhere' && { returnOutputs }), ...(sync === false && { sync }) };
 }
 
-/** Where stages compute: the GPU of their parameters, if they are on one. */
+/** The device of stages: the GPU of their parameters, if they are on one. */
 export function deviceOf(stages: readonly PipelineStage[]): string {
   return stages.map(({ device }) => device).find((device) => device.startsWith('cuda')) ?? 'cpu';
 }

@@ -1,4 +1,4 @@
-/** @file The outputs of a step: merged, and on every rank, to which the rank of the last stage sends them. */
+/** @file The outputs of a step: merged, and with `returnOutputs: 'everywhere'` sent to all ranks. */
 import type { Schedule } from '@pipewright/schedule';
 import { noGrad } from '@pipewright/torch';
 import { PipelineError } from '../base/errors.ts';
@@ -12,15 +12,15 @@ import type { StepState } from './row/step-state.ts';
 import type { Payload, Transport } from './transport/transport.ts';
 import { packValues, unpackValues } from './transport/values.ts';
 
-/** Where the outputs of a step go, and what is done when it was refused or they cannot be sent. */
+/** Where the outputs of a step go, and what happens if it was refused or they cannot be sent. */
 interface Destination {
   readonly schedule: Schedule;
   readonly rank: number;
   readonly transport: Transport | null;
   readonly spec: RuntimeOptions['outputMergeSpec'];
-  /** Why the step was refused, and what other ranks are told of it; null where it was not. */
+  /** Why the step was refused, as an error and as the reason for other ranks; null if it was not. */
   readonly refused: { readonly error: Error; readonly reason: string } | null;
-  /** The other ranks wait for outputs that will not come. */
+  /** Called on a failure: the other ranks wait for outputs that will not come. */
   readonly giveUp: (error: unknown) => void;
 }
 
@@ -44,7 +44,7 @@ export function stepOutputs(where: string, step: StepState, to: Destination): un
   }
 }
 
-/** What the rank of the last stage gives, on all ranks; throws where it refused the step. */
+/** The outputs of the rank of the last stage, on all ranks; throws if that rank refused the step. */
 function checkedSpread(payload: Payload, schedule: Schedule, rank: number, transport: Transport): Payload {
   const got = spreadOutputs(payload, schedule, rank, transport);
   const refused = refusalIn(got);
@@ -52,7 +52,7 @@ function checkedSpread(payload: Payload, schedule: Schedule, rank: number, trans
   return got;
 }
 
-/** What the rank of the last stage gives, on all ranks. All of them call it. */
+/** Sends the outputs of the rank of the last stage to all ranks. All of them call it. */
 function spreadOutputs(payload: Payload, schedule: Schedule, rank: number, transport: Transport): Payload {
   const last = schedule.stages - 1;
   const holder = schedule.stageToRank[last]!;

@@ -1,9 +1,9 @@
-/** @file Whether stages are what a plan says: as many pipelines beside each other, which divide what the plan divides. */
+/** @file Checks that stages are what a plan says: the number of replicas, and the sharding level. */
 import { isPlan, type PipelinePlan } from '@pipewright/schedule';
 import { PipelineError } from '../base/errors.ts';
 import type { DataParallel, ParallelStage } from '../parallel/data-parallel.ts';
 
-/** What is beside the pipeline; refuses stages that are replicated or sharded in another way than the plan, if it is a plan that is run. */
+/** The data parallelism of the stages; where a plan is run, refuses stages that are replicated or sharded otherwise than it says. */
 export function checkPlanned(
   schedule: unknown,
   parallel: DataParallel | null,
@@ -24,13 +24,13 @@ export function checkPlanned(
   );
 }
 
-/** What a recorder must know of a rank: whether there are others beside its pipeline, and whether it is of the first one. */
+/** What a recorder must know of a rank: whether there are replicas or shards, and whether it belongs to the first replica. */
 export function placeOf(parallel: DataParallel | null): { readonly isParallel: boolean; readonly isFollowed: boolean } {
   const isFollowed = parallel?.groups.every(({ rank }) => rank === 0) ?? true;
   return { isParallel: parallel !== null, isFollowed };
 }
 
-/** The way out where a plan is run on a group of another size. */
+/** What to do where a plan is run on a group of another size. */
 export function meshHint(schedule: unknown): string {
   const wanted = wantedBy(schedule);
   return wanted === null

@@ -6,7 +6,7 @@ import type { DataParallel } from '../parallel/data-parallel.ts';
 import type { PipelineStage } from '../stage/pipeline-stage.ts';
 import type { RankContext } from './row/step-state.ts';
 
-/** What forwards of these stages draw by; null where nothing was asked for. */
+/** The named random numbers of these stages' forwards; null without the option. */
 export function namedRandom(
   source: nn.NamedRandom | undefined,
   stages: readonly PipelineStage[],

@@ -3,12 +3,11 @@
  * dozen kinds, and all that differs between schedules is the row.
  */
 import type { Action, PipelinePlan, Schedule, ScheduleAlias, ScheduleData, ScheduleName } from '@pipewright/schedule';
-import { distributed, isGradEnabled, type nn, noGrad, scope, type Tensor } from '@pipewright/torch';
+import { distributed, isGradEnabled, noGrad, scope, type Tensor } from '@pipewright/torch';
 import { show } from '../base/checks.ts';
 import { PipelineError } from '../base/errors.ts';
 import type { Value } from '../base/value.ts';
 import { type DataParallel, dataParallelOf } from '../parallel/data-parallel.ts';
-import { shardOf } from '../parallel/shard.ts';
 import type { ShardLevel } from '../parallel/unit-settings.ts';
 import { isWatched } from '../recording/live-feed.ts';
 import { Recorder } from '../recording/recorder.ts';
@@ -16,16 +15,11 @@ import type { PipelineStage } from '../stage/pipeline-stage.ts';
 import { rankStatus } from '../status/rank-status.ts';
 import { captureObstacle, inputKey, StepCapture, type StepInput, type StepResult } from './capture.ts';
 import { debugHook } from './debug.ts';
-import { type ClipOptions, clipGradNorm, clippingText, type RankGradients } from './grad-norm.ts';
-import { type FoundGradients, HeldGradients } from './held-gradients.ts';
+import type { ClipOptions } from './gradients/grad-norm.ts';
+import type { AnyOptimizer, OptimizerStep, OptimizerStepOptions } from './gradients/optimizer-step.ts';
+import { PipelineGradients } from './gradients/pipeline-gradients.ts';
+import { Ties } from './gradients/ties.ts';
 import { checkBackwards, resolveSchedule } from './lowering.ts';
-import {
-  type AnyOptimizer,
-  LossLog,
-  type OptimizerStep,
-  type OptimizerStepOptions,
-  stepOptimizers,
-} from './optimizer-step.ts';
 import {
   type ActionHook,
   type AnyRuntimeOptions,
@@ -56,7 +50,6 @@ import { type RankRows, RankSchedule } from './row/rank-schedule.ts';
 import { refuseRow } from './row/refusal.ts';
 import { type RankContext, StepState } from './row/step-state.ts';
 import { refusalReason, startWork } from './start-work.ts';
-import { Ties } from './ties.ts';
 import { callKind } from './transport/call.ts';
 import { openTransport } from './transport/open.ts';
 import type { Agreement, Transport } from './transport/transport.ts';
@@ -75,7 +68,7 @@ export class PipelineRuntime<
   readonly stages: readonly PipelineStage[];
   readonly group: distributed.ProcessGroup | null;
   readonly lossFn: Loss | undefined;
-  /** What records the steps, where `record` was asked for. */
+  /** The recorder of the steps; null without `record`. */
   readonly recorder: Recorder | null;
   private readonly options: AnyRuntimeOptions;
   private readonly given: Schedule;
@@ -87,24 +80,17 @@ export class PipelineRuntime<
   private readonly context: RankContext;
   private readonly loss: LossCaller | null;
   private readonly parallel: DataParallel | null;
-  /** Known once all ranks have agreed on it. */
+  /** Null until all ranks have agreed on the schedule. */
   private prepared: RankSchedule | null = null;
-  /** What steps and evaluations walk; compiled again when hooks or custom functions change. */
+  /** The rows of steps and evaluations; compiled again when hooks or custom functions change. */
   private rows: RankRows | null = null;
   private ties: Ties | null = null;
   private broken: Error | null = null;
-  /** Whether the schedule is known to have what training needs. */
+  /** Whether the schedule was found to have a backward for every forward. */
   private hasBackwards = false;
   private capture: StepCapture | null = null;
   private steps = 0;
-  /** Losses of the steps since the last one of an optimizer, or since gradients were cleared. */
-  private readonly lossLog = new LossLog();
-  private readonly held: HeldGradients;
-  /** Whether gradients wait in shards to be summed, where nobody sees them. */
-  private isUnsummed = false;
-  private skipped = 0;
-  /** How gradients were clipped since the last step. */
-  private readonly clips: string[] = [];
+  private readonly gradients: PipelineGradients;
 
   constructor(
     stages: PipelineStage | readonly PipelineStage[],
@@ -113,7 +99,6 @@ export class PipelineRuntime<
   ) {
     checkRuntimeOptions(options);
     this.stages = checkStages(stages);
-    this.held = new HeldGradients(this.stages);
     this.options = options;
     this.lossFn = options.lossFn;
     this.loss = lossCaller(options.lossFn);
@@ -129,6 +114,12 @@ export class PipelineRuntime<
       capture: options.capture === true,
     });
     this.parallel = checkPlanned(schedule, dataParallelOf(this.stages), this.stages);
+    this.gradients = new PipelineGradients({
+      stages: this.stages,
+      group: this.group,
+      parallel: this.parallel,
+      scaler: options.scaler,
+    });
     const { loss, transport, parallel, recorder, hooks, overlap } = this;
     const received = (): void => overlap.received?.();
     const mayRefuse =
@@ -155,8 +146,8 @@ export class PipelineRuntime<
     return this.group?.rank ?? 0;
   }
 
-  /** The rank as others are told: beside replicas, that among all ranks. */
-  private get toldRank(): number {
+  /** The rank for messages: among all ranks where there are replicas or shards. */
+  private get globalRank(): number {
     return this.parallel === null ? this.rank : distributed.getRank();
   }
 
@@ -175,7 +166,7 @@ export class PipelineRuntime<
     return this.options.capture === true ? this.captureSteps().problem : null;
   }
 
-  /** What of the stages is sharded; null where nothing is. */
+  /** The sharding level of the stages; null where they are whole. */
   private get level(): ShardLevel | null {
     const [first] = this.stages as readonly [PipelineStage];
     return this.parallel?.sharding(first.stageIndex)?.level ?? null;
@@ -217,7 +208,7 @@ export class PipelineRuntime<
     this.rows = null;
   }
 
-  /** Calls something before and after every action, parts of overlapped ones included; the result removes it again. */
+  /** Adds a hook that is called before and after every action, also the parts of overlapped ones; the result removes it. */
   addHook(hook: ActionHook): () => void {
     checkHook(hook);
     this.hooks.push(hook);
@@ -237,10 +228,8 @@ export class PipelineRuntime<
    * @example runtime.step(x, { target }); runtime.clipGradNorm_(1); optimizer.step()
    */
   clipGradNorm_(maxNorm: number, options?: ClipOptions): number {
-    const norm = clipGradNorm(this.gradients(), maxNorm, options);
-    if (maxNorm < Number.POSITIVE_INFINITY)
-      this.clips.push(clippingText({ where: 'clipGradNorm_', maxNorm, normType: options?.normType }));
-    return norm;
+    this.prepare();
+    return this.gradients.clipNorm(this.ties, maxNorm, options);
   }
 
   /**
@@ -253,38 +242,20 @@ export class PipelineRuntime<
    * @example const { skipped, reason } = runtime.stepOptimizer(optimizer, { maxNorm: 1 })
    */
   stepOptimizer(optimizers: AnyOptimizer | readonly AnyOptimizer[], options?: OptimizerStepOptions): OptimizerStep {
-    const gradients = this.gradients();
-    const groups = [...(this.parallel?.groups ?? []), ...(this.group === null ? [] : [this.group])];
-    const result = stepOptimizers(
-      { gradients, groups, losses: this.lossLog, scaler: this.options.scaler },
-      optimizers,
-      options,
-    );
-    if (result.skipped) this.skipped++;
-    return result;
-  }
-
-  /** Number of optimizer steps that all ranks have skipped, because something was not finite. */
-  get skippedSteps(): number {
-    return this.skipped;
-  }
-
-  private gradients(): RankGradients {
     this.prepare();
-    return {
-      parameters: [...new Set<Tensor>(this.stages.flatMap((stage) => stage.module.parameters()))],
-      duplicates: this.ties?.duplicates() ?? new Set(),
-      isSharded: (parameter) => shardOf(parameter as nn.Parameter) !== null,
-      shards: this.parallel?.shardGroup ?? null,
-      group: this.group,
-    };
+    return this.gradients.stepOptimizers(this.ties, optimizers, options);
+  }
+
+  /** Number of optimizer steps that all ranks have skipped, because a loss or the norm of the gradients was not finite. */
+  get skippedSteps(): number {
+    return this.gradients.skipped;
   }
 
   /** Frees the runtime's own tensors and forgets what a failed step has left. */
   dispose(): void {
     for (const stage of this.stages) stage.clearRuntimeStates();
     this.lossGrads.dispose();
-    this.lossLog.dispose();
+    this.gradients.dispose();
     this.transport?.dispose?.();
     this.capture?.dispose();
   }
@@ -314,7 +285,7 @@ export class PipelineRuntime<
     return prepared;
   }
 
-  /** The rows of this rank, with the executors of now. */
+  /** The rows of this rank for the current hooks and custom functions. */
   private compiledRows(): RankRows {
     if (this.rows !== null) return this.rows;
     const { overlap, customFunctions, hooks } = this;
@@ -325,72 +296,31 @@ export class PipelineRuntime<
   // --- one step ------------------------------------------------------------------------------------------------------
 
   private execute(where: 'step' | 'eval', input: readonly Value[], training: boolean): Output | undefined {
-    if (this.broken !== null)
-      throw new PipelineError(
-        'BROKEN',
-        `${where}: an earlier step failed in the middle (${this.broken.message}), and the other ranks wait for what it would have sent; start the ranks again`,
-        {},
-        { cause: this.broken },
-      );
+    this.checkWorking(where);
     const rows = this.compiledRows();
     if (training && !this.hasBackwards) checkBackwards(this.given);
     if (training) this.hasBackwards = true;
-    const row = training ? rows.training : rows.forward;
     rankStatus.set({ action: `${where} begins`, step: this.steps });
     const { args, options, wrong } = this.read(where, input);
     options.losses?.splice(0, options.losses.length);
-    const call = callKind(training, options, this.level !== null);
-    const run = (input: StepInput): StepResult =>
-      scope(() => {
-        const { step, refused: mine } = this.begin(where, input, { training, wrong });
-        let refused = mine;
-        try {
-          this.recorder?.beginStep(training);
-          for (const hook of this.hooks) hook.beforeStep?.(where, this.steps);
-          this.transport?.beginStep?.({ number: this.steps, kind: call });
-          const sync = training && step.options.sync !== false;
-          // Gradients of shards are known once they are summed over the group.
-          const ties = training && (sync || this.level === null) ? this.ties : null;
-          if (training) this.parallel?.setAside();
-          ties?.begin();
-          // Elsewhere a step that fails is the last one.
-          if (training && this.group === null && this.parallel === null) this.held.begin();
-          this.parallel?.begin();
-          if (refused === null) refused = walk(row, step);
-          else refuseRow(row, 0, step, this.reasonOf(refused));
-          const end = { training, sync: sync && refused === null, refused: refused !== null };
-          this.parallel?.settle(end);
-          ties?.reduce((parameter) => this.parallel?.owes(parameter) === true);
-          this.parallel?.finish(end);
-          if (sync && this.recorder !== null) this.recordReductions(row, this.recorder);
-          this.transport?.endStep?.(false);
-          for (const hook of this.hooks) hook.afterStep?.(where, this.steps);
-          this.recorder?.endStep(() => step.meanLoss());
-          this.held.end();
-        } catch (error) {
-          this.recorder?.failStep();
-          this.giveUp(error);
-          throw error;
-        }
-        return this.finish(where, step, refused);
-      });
-    const state = training && this.options.capture === true ? this.captureSteps().stateKey() : '';
-    const agreement = this.agree({ args, options }, { training, call, state });
-    if (training) this.lossLog.begin(this.foundGradients());
+    const kind = callKind(training, options, this.level !== null);
+    const call: RowCall = { where, training, row: training ? rows.training : rows.forward, kind, wrong };
+    const run = (given: StepInput): StepResult => scope(() => this.runRow(call, given));
+    const capture = training && this.options.capture === true ? this.captureSteps() : null;
+    const state = capture?.stateKey() ?? '';
+    const agreement = this.agree({ args, options }, call, state);
+    if (training) this.gradients.beginStep();
     try {
       const { outputs, losses, lossValues, failure } =
-        training && this.options.capture === true && options.onOutput === undefined
-          ? this.captureSteps().run({ args, options }, run, { state, agreement })
+        capture !== null && options.onOutput === undefined
+          ? capture.run({ args, options }, run, { state, agreement })
           : run({ args, options });
-      // Not in the step itself, which may be recorded: every replay has losses of its own.
-      if (training) {
-        this.lossLog.add(losses, lossValues);
-        this.isUnsummed = options.sync === false && this.level !== null && (this.isUnsummed || this.held.isLearning());
-      }
+      // Outside of the row, which may be captured: every replay has its own losses.
+      if (training) this.gradients.endStep({ losses, lossValues }, options.sync !== false || this.level === null);
       options.losses?.splice(0, options.losses.length, ...losses);
       for (const loss of options.losses === undefined ? losses : []) loss.dispose();
       if (training && this.options.random !== undefined) this.options.random.step++;
-      // All but the outputs is done, as on the ranks that have none: they go on with the next step.
+      // Only the outputs are missing. Ranks without outputs have ended the step too and go on with the next one.
       if (failure !== null) throw failure;
       return outputs as Output | undefined;
     } finally {
@@ -399,14 +329,53 @@ export class PipelineRuntime<
     }
   }
 
-  /** Which gradients a training step finds: losses of earlier ones do not count once theirs were cleared. */
-  private foundGradients(): FoundGradients {
-    const isAlone = this.group === null && this.parallel === null;
-    if (this.isUnsummed || (isAlone && !this.lossLog.mayBeNotFinite)) return 'held';
-    return this.held.find();
+  private checkWorking(where: string): void {
+    if (this.broken === null) return;
+    throw new PipelineError(
+      'BROKEN',
+      `${where}: an earlier step failed in the middle (${this.broken.message}), and the other ranks wait for what it would have sent; start the ranks again`,
+      {},
+      { cause: this.broken },
+    );
   }
 
-  /** What reductions took after the row belongs to their actions. */
+  /** Walks the row of a step or an evaluation, or refuses it where this rank cannot begin. */
+  private runRow(call: RowCall, input: StepInput): StepResult {
+    const { where, training, row, kind } = call;
+    const { step, refused: mine } = this.begin(input, call);
+    let refused = mine;
+    try {
+      this.recorder?.beginStep(training);
+      for (const hook of this.hooks) hook.beforeStep?.(where, this.steps);
+      this.transport?.beginStep?.({ number: this.steps, kind });
+      const sync = training && step.options.sync !== false;
+      // The gradients of shards are known only once they are summed over the group.
+      const ties = training && (sync || this.level === null) ? this.ties : null;
+      if (training) this.parallel?.setAside();
+      ties?.begin();
+      // With other ranks a step that fails is the last one, so that nothing has to be undone.
+      if (training && this.group === null && this.parallel === null) this.gradients.held.begin();
+      this.parallel?.begin();
+      if (refused === null) refused = walk(row, step);
+      else refuseRow(row, 0, step, this.reasonOf(refused));
+      const end = { training, sync: sync && refused === null, refused: refused !== null };
+      this.parallel?.settle(end);
+      ties?.reduce((parameter) => this.parallel?.owes(parameter) === true);
+      this.parallel?.finish(end);
+      if (sync && this.recorder !== null) this.recordReductions(row, this.recorder);
+      this.transport?.endStep?.(false);
+      for (const hook of this.hooks) hook.afterStep?.(where, this.steps);
+      this.recorder?.endStep(() => step.meanLoss());
+      this.gradients.held.end();
+    } catch (error) {
+      this.recorder?.failStep();
+      this.giveUp(error);
+      throw error;
+    }
+    return this.finish(where, step, refused);
+  }
+
+  /** Adds the time of reductions that ended after the row to their actions in the recording. */
   private recordReductions(row: readonly PlannedAction[], recorder: Recorder): void {
     for (const { kind, index, links } of row) {
       const late = kind === 'REDUCE_GRAD' ? this.parallel?.lateReductions.get(links.stage.stageIndex) : undefined;
@@ -414,7 +383,7 @@ export class PipelineRuntime<
     }
   }
 
-  /** What a step was called with; in a group a wrong call is kept for later, because the other ranks must learn of it. */
+  /** The arguments of a call. In a group a wrong call does not throw here, because the other ranks must learn of it. */
   private read(where: string, input: readonly Value[]): StepInput & { readonly wrong: Error | null } {
     try {
       const [args, options] = splitInput(where, input);
@@ -425,19 +394,16 @@ export class PipelineRuntime<
     }
   }
 
-  /** Compares with the other ranks what the step is given, where the transport remembers what earlier ones were given. */
-  private agree(
-    input: StepInput,
-    { training, call, state }: { training: boolean; call: number; state: string },
-  ): Agreement | null {
+  /** Compares the inputs of the step with those of the other ranks, where the transport remembers earlier inputs. */
+  private agree(input: StepInput, { training, kind: call }: RowCall, state: string): Agreement | null {
     const { transport } = this;
     if (transport?.agree === undefined) return null;
     const kind = JSON.stringify([
       training,
-      input.options.sync !== false, // gradients of shards are summed over ties only then
+      input.options.sync !== false, // decides whether tied gradients of shards are summed
       this.stages.map(({ module }) => [
         module.training,
-        // Copies of tied parameters are summed where one of these is so.
+        // Decides whether copies of tied parameters are summed.
         module.parameters().map((parameter) => [parameter.requiresGrad, this.parallel?.owes(parameter) === true]),
       ]),
     ]);
@@ -451,7 +417,7 @@ export class PipelineRuntime<
     }
   }
 
-  /** Why this rank would not capture a step; empty where it would. */
+  /** Why this rank cannot capture a step; empty if it can. */
   private captureProblemOf({ options }: StepInput): string {
     if (options.onOutput !== undefined) return 'onOutput looks at outputs in every step';
     if (options.returnOutputs === 'everywhere') return 'outputs are sent to all ranks';
@@ -469,15 +435,15 @@ export class PipelineRuntime<
   }
 
   private begin(
-    where: 'step' | 'eval',
     input: StepInput,
-    { training, wrong }: { training: boolean; wrong: Error | null },
-  ): { step: StepState; refused: Error | null } {
+    { where, training, wrong }: RowCall,
+  ): { readonly step: StepState; readonly refused: Error | null } {
     for (const stage of this.stages) stage.clearRuntimeStates();
     this.overlap.reset?.();
-    const { rank, toldRank, stages, microbatches, options, loss, parallel, clips, ties } = this;
+    const { rank, globalRank, stages, microbatches, options, loss, parallel, ties } = this;
+    const { clips } = this.gradients;
     const { work, refused } = startWork(input, {
-      ...{ where, rank, toldRank, stages, microbatches, options, loss, parallel, clips, ties, training, wrong },
+      ...{ where, rank, globalRank, stages, microbatches, options, loss, parallel, clips, ties, training, wrong },
       mayRefuse: (error) => {
         if (this.transport?.carriesRefusals === false) this.giveUp(error);
         return this.broken === null && this.context.mayRefuse;
@@ -488,27 +454,27 @@ export class PipelineRuntime<
     return { step: new StepState(this.context, work, lossGrads), refused };
   }
 
-  /** Why this rank refuses a step, as other ranks are told. */
+  /** The reason of a refusal, for the other ranks. */
   private reasonOf(error: Error): string {
-    return refusalReason(this.toldRank, error);
+    return refusalReason(this.globalRank, error);
   }
 
-  /** After a failure in a step: forgets what is held, and tells the ranks that wait for what will not come. */
+  /** After a failure in a step: frees what is held, and aborts the group so that no rank waits for this one. */
   private giveUp(error: unknown): void {
     const cause = error instanceof Error ? error : new Error(String(error));
     this.parallel?.abandon(cause.message);
     this.abandon();
-    // A recording that fails is no step that fails: nothing of it was on its way.
+    // The failed capture of a step has sent nothing, so that the other ranks are not affected.
     if (this.capture?.isRecording === true) return;
     if (this.group === null && this.parallel === null) return;
     this.broken = cause;
     this.group?.abort(cause.message);
   }
 
-  /** Forgets what a step that failed has left. */
+  /** Frees what a failed step has left. */
   private abandon(): void {
     for (const stage of this.stages) stage.clearRuntimeStates();
-    this.held.undo();
+    this.gradients.held.undo();
     this.ties?.giveBack();
     this.transport?.endStep?.(true);
   }
@@ -530,6 +496,17 @@ export class PipelineRuntime<
       return { outputs: undefined, losses, lossValues, failure };
     }
   }
+}
+
+/** A call of `step` or `eval` on this rank. */
+interface RowCall {
+  readonly where: 'step' | 'eval';
+  readonly training: boolean;
+  readonly row: readonly PlannedAction[];
+  /** Its kind in the tags of messages. */
+  readonly kind: number;
+  /** Why its arguments are refused; the other ranks learn of it in the row. */
+  readonly wrong: Error | null;
 }
 
 /** The recorder that a user asked for. */

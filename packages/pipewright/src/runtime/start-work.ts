@@ -1,35 +1,35 @@
-/** @file The start of a step: what it was given is checked and cut, and replicas agree on it before anybody computes. */
+/** @file The start of a step: its arguments are checked and cut into microbatches, and replicas agree on it before anything is computed. */
 import type { DataParallel, Readiness } from '../parallel/data-parallel.ts';
 import { stepKind } from '../parallel/step-kind.ts';
 import { noWork, type Preparing, prepareWork } from './batch.ts';
 import type { StepInput } from './capture.ts';
+import type { Ties } from './gradients/ties.ts';
 import { StepRefused } from './row/refusal.ts';
 import type { StepWork } from './row/step-state.ts';
-import type { Ties } from './ties.ts';
 
-/** Who starts a step, and how it ends where that cannot be. */
+/** The rank that starts a step, and what it does when it cannot. */
 export interface Starting extends Omit<Preparing, 'totalRows' | 'replicas'> {
-  /** The rank as others are told. */
-  readonly toldRank: number;
+  /** The rank for messages: among all ranks where there are replicas or shards. */
+  readonly globalRank: number;
   readonly parallel: DataParallel | null;
   /** How gradients were clipped since the last step; empty once replicas have agreed on it. */
   readonly clips: string[];
-  /** What is summed over the stages after a training step. */
+  /** Tied parameters, whose gradients are summed over the stages after a training step. */
   readonly ties: Ties | null;
-  /** What was wrong with the call itself, where other ranks must learn of it. */
+  /** Why the call itself is refused, where other ranks must learn of it. */
   readonly wrong: Error | null;
   /** Whether the ranks can go on when this one refuses the step. */
   readonly mayRefuse: (error: unknown) => boolean;
-  /** Nothing fits together any more. */
+  /** Called when the ranks have failed to agree, so that no step can follow. */
   readonly giveUp: (error: unknown) => void;
 }
 
-/** The work of a step, and why this rank refuses it; null where it does not. */
+/** The work of a step, and the error if this rank refuses it. */
 export function startWork(
   input: StepInput,
   starting: Starting,
 ): { readonly work: StepWork; readonly refused: Error | null } {
-  const { stages, parallel, training, clips, toldRank, ties } = starting;
+  const { stages, parallel, training, clips, globalRank, ties } = starting;
   let hasAgreed = parallel === null;
   const holdsLast = stages.some((stage) => stage.isLast);
   const sync = input.options.sync !== false;
@@ -51,10 +51,9 @@ export function startWork(
       if (training) clips.length = 0;
     }
   };
-  // Replicas that cannot begin are known before anybody computes.
   const totalRows = (rows: number): number => {
     const { refusal: reason, rows: total } = agree({ refusal: null, rows });
-    if (reason !== null) throw new StepRefused(toldRank, reason);
+    if (reason !== null) throw new StepRefused(globalRank, reason);
     return total;
   };
   const replicas = training ? (parallel?.groups ?? []).reduce((product, { size }) => product * size, 1) : 1;
@@ -70,11 +69,11 @@ export function startWork(
     if (!starting.mayRefuse(error) || !(error instanceof Error)) throw error;
     refused = error;
   }
-  if (!hasAgreed) agree({ refusal: refused === null ? null : refusalReason(toldRank, refused), rows: 0 });
+  if (!hasAgreed) agree({ refusal: refused === null ? null : refusalReason(globalRank, refused), rows: 0 });
   return { work, refused };
 }
 
-/** Why a rank refuses a step, as other ranks are told. */
+/** The reason of a refusal, for the other ranks. */
 export function refusalReason(rank: number, error: Error): string {
   return `rank ${rank}: ${error.message}`;
 }

@@ -42,20 +42,47 @@ export function chooseBorders(problem: BalanceProblem): number[] {
     if (held[to]! - held[from]! > memoryLimit) return Infinity;
     return passes * (cost[to]! - cost[from]!) + send(from) + send(to);
   };
+  const { longest, borders } = bestDivision(ends, stages, { stageCost, send });
+  if (longest === Infinity)
+    throw new PipelineError(
+      'MEMORY_LIMIT',
+      `cutBalanced: no division into ${stages} stages keeps every stage within ${memoryLimit} bytes of parameters and optimizer state; give more stages or a higher limit`,
+      { stages, memoryLimit },
+    );
+  return borders;
+}
+
+/** What a division is judged by, in seconds: the longest stage, then all that is sent. */
+interface Judged {
+  readonly longest: number;
+  readonly sent: number;
+}
+
+interface DivisionCosts {
+  stageCost(from: number, to: number): number;
+  send(place: number): number;
+}
+
+/** The best division into stages that end at some of the places `ends`, by dynamic programming over the number of stages. */
+function bestDivision(
+  ends: readonly number[],
+  stages: number,
+  { stageCost, send }: DivisionCosts,
+): { readonly longest: number; readonly borders: number[] } {
   const last = ends.length - 1;
-  // best[j]: the longest stage and the sum of what is sent, when the first k stages end at place j.
-  let best = ends.map((end, j) => ({ longest: j === 0 ? 0 : stageCost(0, end), sent: send(end) }));
-  const from: number[][] = [];
+  // best[j]: when the first k stages end at place j.
+  let best: Judged[] = ends.map((end, j) => ({ longest: j === 0 ? 0 : stageCost(0, end), sent: send(end) }));
+  /** For 2, 3, ... stages: the place before the last of them, by the place where it ends. */
+  const before: number[][] = [];
   for (let k = 2; k <= stages; k++) {
-    const next = ends.map(() => ({ longest: Infinity, sent: Infinity }));
+    const next: Judged[] = ends.map(() => ({ longest: Infinity, sent: Infinity }));
     const chosen = new Array<number>(ends.length).fill(-1);
     for (let j = k; j <= last; j++) {
       if (j === last && k < stages) continue;
       for (let i = k - 1; i < j; i++) {
-        const before = best[i] as { longest: number; sent: number };
-        const longest = Math.max(before.longest, stageCost(ends[i]!, ends[j]!));
-        const sent = before.sent + send(ends[j]!);
-        const found = next[j] as { longest: number; sent: number };
+        const longest = Math.max(best[i]!.longest, stageCost(ends[i]!, ends[j]!));
+        const sent = best[i]!.sent + send(ends[j]!);
+        const found = next[j]!;
         if (longest < found.longest || (longest === found.longest && sent < found.sent)) {
           next[j] = { longest, sent };
           chosen[j] = i;
@@ -63,20 +90,14 @@ export function chooseBorders(problem: BalanceProblem): number[] {
       }
     }
     best = next;
-    from.push(chosen);
+    before.push(chosen);
   }
-  if ((best[last] as { longest: number }).longest === Infinity)
-    throw new PipelineError(
-      'MEMORY_LIMIT',
-      `cutBalanced: no division into ${stages} stages keeps every stage within ${memoryLimit} bytes of parameters and optimizer state; give more stages or a higher limit`,
-      { stages, memoryLimit },
-    );
   const borders: number[] = [];
-  for (let k = from.length - 1, j = last; k >= 0; k--) {
-    j = from[k]![j]!;
+  for (let k = before.length - 1, j = last; k >= 0; k--) {
+    j = before[k]![j]!;
     borders.unshift(ends[j]!);
   }
-  return borders;
+  return { longest: best[last]!.longest, borders };
 }
 
 function candidatePlaces({ allowed, crossing, stages }: BalanceProblem): number[] {

@@ -3,6 +3,7 @@
  * comes after it. Inside one stage the order of nodes is enough; between stages only references count. Traced graphs are
  * so already; those that were exported elsewhere are not.
  */
+import { isList } from '../base/list.ts';
 import { changedBy, mayCopy, viewedArgument } from '../graph/effects.ts';
 import {
   type CallNode,
@@ -154,9 +155,7 @@ class Versions {
     const made = this.emit({ ...view.list, args }, tensor.regions);
     if (view.index === null) tensor.current = made;
     else {
-      const meta = Array.isArray(view.list.meta)
-        ? ((view.list.meta as readonly ValueMeta[])[view.index] ?? null)
-        : null;
+      const meta = isList(view.list.meta) ? (view.list.meta[view.index] ?? null) : null;
       tensor.current = this.emit(
         {
           kind: 'element',

@@ -11,11 +11,11 @@ import { type Chunk, disposeAll } from './chunk.ts';
 
 /** How a backward is computed. */
 export interface BackwardOptions {
-  /** Both halves at once, or only what the stages before wait for. */
+  /** Both halves at once, or only the input half, which the stages before wait for. */
   readonly full: boolean;
   /** Called as soon as the gradients of the inputs are there. */
   readonly inputsReady: Once | null;
-  /** Gives what computes the weight half, where a module does that itself. */
+  /** Makes the function that computes the weight half, if the module computes it itself. */
   readonly dwBuilder: (() => () => void) | undefined;
 }
 
@@ -53,7 +53,7 @@ export function computeBackward(chunk: Chunk, { full, inputsReady, dwBuilder }: 
       runner();
     } else chunk.weights = runner;
   } else if (leaves.length === 0) {
-    // Nobody waits for anything: the weight half will be the whole backward.
+    // No stage waits for gradients: the weight half will be the whole backward.
     keep(rootGrads);
     chunk.weights = () => {
       backward(roots, { gradTensors: rootGrads });
@@ -70,7 +70,7 @@ export function computeBackward(chunk: Chunk, { full, inputsReady, dwBuilder }: 
   inputsReady?.call();
 }
 
-/** Computes the gradients of what arrived; gives the other half. */
+/** Computes the gradients of what arrived; returns the weight half. */
 function inputHalf(chunk: Chunk, leaves: readonly Tensor[]): WeightBackward {
   const { roots, rootGrads } = chunk;
   const { inputGrads, weights } = inputBackward({ outputs: roots, gradOutputs: rootGrads, inputs: leaves });
@@ -80,7 +80,7 @@ function inputHalf(chunk: Chunk, leaves: readonly Tensor[]): WeightBackward {
   return weights;
 }
 
-/** A callback that is called once; its error is told apart from those of what it is called in. */
+/** A callback that is called once; its error can be told from those of the backward that calls it. */
 export class Once {
   hasFailed = false;
   error: unknown;

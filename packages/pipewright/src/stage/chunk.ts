@@ -13,18 +13,18 @@ import type { MicrobatchRuns } from './statistics.ts';
 /** What arrived from one source for one microbatch. */
 interface Arrived {
   readonly source: number;
-  /** Empty once nothing needs them any more. */
+  /** Empty once they are not needed any more. */
   values: readonly unknown[];
   /** The tensors whose gradients the source waits for. */
   leaves: readonly Tensor[];
-  /** Their gradients, between the backward and the way back. */
+  /** Their gradients, from the backward until they are sent. */
   grads: readonly (Tensor | null)[] | null;
 }
 
 /** What was sent to one destination for one microbatch. */
 interface Sent {
   readonly destination: number;
-  /** The tensors whose gradients will come back; once they have gone on their way, where those gradients go. */
+  /** The tensors whose gradients will come back; once they are sent, the edges of the graph that those gradients go to. */
   tensors: readonly GradientTarget[];
   /** Whether the gradients have come back. */
   isAnswered: boolean;
@@ -84,7 +84,7 @@ export class Chunk {
     for (const item of this.arrived) item.grads = keep(item.leaves.map((leaf) => leaf.grad));
   }
 
-  /** Frees the values of what was sent to a destination: the backward needs the place of their gradients only. */
+  /** Frees the values of what was sent to a destination: the backward needs only the edges that their gradients go to. */
   releaseSent(destination: number): void {
     for (const item of this.outgoing)
       if (item.destination === destination) item.tensors = keep(item.tensors.map(withoutValues));
@@ -112,7 +112,7 @@ export class Chunk {
     try {
       this.run?.finish();
     } catch {
-      // another error is on its way
+      // another error is being thrown
     }
     this.dropActivations();
     for (const { grads } of this.arrived) if (grads !== null) disposeAll(grads);

@@ -3,7 +3,7 @@ import { show } from '../base/checks.ts';
 import { PipelineError } from '../base/errors.ts';
 import { isPlainObject } from '../base/tree.ts';
 
-/** How names in a stage's module become names of the whole model: by their beginnings, or by a function. */
+/** How names in a stage's module become names of the whole model: a table of prefixes, or a function. */
 export type StageNames = Readonly<Record<string, string>> | ((name: string) => string);
 
 /** Refuses what is neither a table nor a function. */

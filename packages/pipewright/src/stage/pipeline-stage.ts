@@ -18,6 +18,14 @@ import { tensorsIn } from '../base/tree.ts';
 import { Chunk } from './chunk.ts';
 import { computeBackward, Once } from './chunk-backward.ts';
 import { type StageNames, wholeName } from './names.ts';
+import {
+  checkDeclared,
+  checkInputGrad,
+  computationFailed,
+  outOfOrder,
+  repeated,
+  type StagePlace,
+} from './stage-errors.ts';
 import { checkStageOptions, type PipelineStageOptions, stageOptionNames } from './stage-options.ts';
 import { MicrobatchRuns, Statistics } from './statistics.ts';
 import { assemble, checkInputs, defaultInputs, type StageDescription, type StageInput, sourcesOf } from './wiring.ts';
@@ -25,19 +33,19 @@ import { assemble, checkInputs, defaultInputs, type StageDescription, type Stage
 /** The named inputs of `passStageAndMicrobatchIndices`. */
 const indexNames = ['pipelineStageIndex', 'pipelineMicrobatchIndex'] as const;
 
-/** What `backwardOneChunk` takes. */
+/** The options of `backwardOneChunk`. */
 export interface StageBackwardOptions {
-  /** Both halves at once (default), or only what the stages before wait for. */
+  /** Both halves at once (default), or only the input half, which the stages before wait for. */
   readonly full?: boolean | undefined;
   /** The gradient of the loss: its share in the whole. Default 1. */
   readonly lossGrad?: Tensor | undefined;
-  /** Called once, as soon as the gradients of the inputs are there; where that can be, before those of the weights are computed. */
+  /** Called once, as soon as the gradients of the inputs are there: before those of the weights are computed, if that is possible. */
   readonly inputsReady?: (() => void) | undefined;
 }
 
-/** What a backward computes with. */
+/** What a backward starts from. */
 export interface BackwardStart {
-  /** What it begins with: the loss, and for what was sent to other stages the edges of the graph that its gradients go to. */
+  /** The loss, and the edges of the graph that gradients from other stages go to. */
   readonly outputs: readonly GradientTarget[];
   /** Their gradients. */
   readonly outputGrads: readonly (Tensor | null)[];
@@ -45,7 +53,7 @@ export interface BackwardStart {
   readonly inputs: readonly Tensor[];
 }
 
-/** What `startBackward` takes. */
+/** The options of `startBackward`. */
 export interface StartOptions {
   readonly lossGrad?: Tensor | undefined;
   /** Cores for its operators. */
@@ -122,7 +130,7 @@ export class PipelineStage {
     this.givenDevice = device === undefined ? null : scope(() => String(empty([0], { device }).device));
   }
 
-  /** Where it computes: on the GPU of its parameters and buffers; without any where it was told to, else on the CPU. */
+  /** The device it computes on: the GPU of its parameters and buffers, else the one that was given, else the CPU. */
   get device(): string {
     const devices = [...this.module.parameters(), ...this.module.buffers()].map(({ device }) => String(device));
     return devices.find((device) => device.startsWith('cuda')) ?? this.givenDevice ?? 'cpu';
@@ -148,7 +156,7 @@ export class PipelineStage {
     return wholeName(this.names, name);
   }
 
-  /** What the other ranks must know. */
+  /** The description of the stage for other ranks. */
   describe(): StageDescription {
     const { stageIndex: stage, inputs, ties, inputArgs, outputArgs } = this;
     return { stage, inputs: inputs.map((input) => ({ ...input })), ties, inputArgs, outputArgs };
@@ -163,9 +171,9 @@ export class PipelineStage {
       throw new PipelineError(
         'BAD_WIRING',
         `stage ${this.stageIndex} takes nothing from stage ${show(source)}; its inputs come from ${this.sources.join(', ') || 'the step itself'}`,
-        { stage: this.stageIndex, microbatch },
+        this.at(microbatch),
       );
-    if (chunk.from(source) !== undefined) throw this.twice('the input', microbatch, ` from stage ${source}`);
+    if (chunk.from(source) !== undefined) throw repeated(this.at(microbatch), 'the input', ` from stage ${source}`);
     chunk.arrived.push({ source, values, leaves, grads: null });
   }
 
@@ -182,15 +190,10 @@ export class PipelineStage {
         ? this.checkpointed(chunk, inputs)
         : (this.module.forward as Forward).apply(this.module, inputs as unknown[]);
     } catch (cause) {
-      throw new PipelineError(
-        'STAGE_FAILED',
-        `stage ${this.stageIndex}, forward of microbatch ${microbatch}: ${messageOf(cause)} (inputs: ${debugInfo(inputs)})`,
-        { stage: this.stageIndex, microbatch },
-        { cause },
-      );
+      throw computationFailed(this.at(microbatch), 'forward', cause, `inputs: ${debugInfo(inputs)}`);
     }
     chunk.hasRun = true;
-    if (this.outputArgs !== null) this.compare('outputs', this.outputArgs, [output]);
+    if (this.outputArgs !== null) checkDeclared(this.stageIndex, 'outputs', this.outputArgs, [output]);
     return output;
   }
 
@@ -209,10 +212,10 @@ export class PipelineStage {
     const chunk = this.chunkOf(microbatch);
     checkArgument('forwardOneChunk', Array.isArray(args), ['args', args], 'an array of inputs');
     checkArgument('forwardOneChunk', typeof kwargs === 'object' && kwargs !== null, ['kwargs', kwargs], 'named inputs');
-    if (chunk.hasRun) throw this.twice('the forward', microbatch);
+    if (chunk.hasRun) throw repeated(this.at(microbatch), 'the forward');
     const positional =
       this.sources.length === 0 ? args : assemble(this.inputs, (source) => this.arrivedFrom(chunk, microbatch, source));
-    if (this.inputArgs !== null) this.compare('inputs', this.inputArgs, positional);
+    if (this.inputArgs !== null) checkDeclared(this.stageIndex, 'inputs', this.inputArgs, positional);
     const named = this.withIndices(this.pickKwargs(kwargs), microbatch);
     return named === undefined ? positional : [...positional, named];
   }
@@ -229,14 +232,15 @@ export class PipelineStage {
       throw new PipelineError(
         'BAD_WIRING',
         `stage ${this.stageIndex} sends nothing to stage ${show(destination)}; outputs go to later ones of ${this.numStages} stages`,
-        { stage: this.stageIndex, microbatch },
+        this.at(microbatch),
       );
-    if (!chunk.hasRun) throw this.outOfOrder('sending outputs', microbatch, 'its forward');
-    if (chunk.to(destination) !== undefined) throw this.twice('the output', microbatch, ` for stage ${destination}`);
+    if (!chunk.hasRun) throw outOfOrder(this.at(microbatch), 'sending outputs', 'its forward');
+    if (chunk.to(destination) !== undefined)
+      throw repeated(this.at(microbatch), 'the output', ` for stage ${destination}`);
     chunk.outgoing.push({ destination, tensors, isAnswered: false });
   }
 
-  /** Frees the values of what was sent to another stage; to be called when they have gone on their way. */
+  /** Frees the values of what was sent to another stage; to be called when they are sent. */
   releaseOutgoing(microbatch: number, destination: number): void {
     this.chunks.get(microbatch)?.releaseSent(destination);
   }
@@ -244,13 +248,13 @@ export class PipelineStage {
   /** Remembers the loss of a microbatch, on the last stage. */
   setLoss(microbatch: number, loss: Tensor): void {
     const chunk = this.chunkOf(microbatch);
-    if (chunk.loss !== null) throw this.twice('the loss', microbatch);
+    if (chunk.loss !== null) throw repeated(this.at(microbatch), 'the loss');
     chunk.loss = loss;
   }
 
   // --- backward ------------------------------------------------------------------------------------------------------
 
-  /** What was sent to a stage for a microbatch and gradients will come back for. */
+  /** What was sent to a stage for a microbatch and will get gradients back. */
   sentTo(microbatch: number, destination: number): readonly GradientTarget[] {
     return this.chunks.get(microbatch)?.sentTo(destination) ?? [];
   }
@@ -264,11 +268,11 @@ export class PipelineStage {
       throw new PipelineError(
         'GRADIENT_MISMATCH',
         `stage ${this.stageIndex}, microbatch ${microbatch}: stage ${destination} sent back ${grads.length} gradients for ${sent.length} outputs`,
-        { stage: this.stageIndex, microbatch },
+        this.at(microbatch),
       );
     const to = chunk.to(destination);
     if (to !== undefined) {
-      if (to.isAnswered) throw this.twice('the gradients', microbatch, ` from stage ${destination}`);
+      if (to.isAnswered) throw repeated(this.at(microbatch), 'the gradients', ` from stage ${destination}`);
       to.isAnswered = true;
     }
     for (let i = 0; i < sent.length; i++) {
@@ -284,7 +288,7 @@ export class PipelineStage {
     checkOptions('startBackward', options, ['lossGrad', 'threads']);
     const { lossGrad, threads } = options;
     const chunk = this.beforeBackward(microbatch);
-    if (chunk.started) throw this.twice('the backward', microbatch);
+    if (chunk.started) throw repeated(this.at(microbatch), 'the backward');
     this.addLoss(microbatch, chunk, lossGrad);
     chunk.started = true;
     if (chunk.roots.length === 0) return;
@@ -296,7 +300,7 @@ export class PipelineStage {
     }
   }
 
-  /** The backward of a microbatch, in full or only what the stages before wait for. */
+  /** The backward of a microbatch, in full or only its input half. */
   backwardOneChunk(microbatch: number, options: StageBackwardOptions = {}): void {
     checkOptions('backwardOneChunk', options, ['full', 'lossGrad', 'inputsReady']);
     const chunk = this.beforeBackward(microbatch);
@@ -312,31 +316,27 @@ export class PipelineStage {
     if (full) this.retire(microbatch, chunk);
   }
 
-  /** The other half of a split backward. */
+  /** The weight half of a split backward. */
   backwardWeightOneChunk(microbatch: number): void {
     const chunk = this.chunks.get(microbatch);
     const weights = chunk?.weights ?? null;
     if (chunk === undefined || weights === null)
-      throw this.outOfOrder('weight backward', microbatch, 'the input half of its backward');
+      throw outOfOrder(this.at(microbatch), 'weight backward', 'the input half of its backward');
     chunk.weights = null;
     try {
       if (typeof weights === 'function') weights();
       else weights.run();
     } catch (cause) {
-      throw new PipelineError(
-        'STAGE_FAILED',
-        `stage ${this.stageIndex}, weight backward of microbatch ${microbatch}: ${messageOf(cause)}`,
-        { stage: this.stageIndex, microbatch },
-        { cause },
-      );
+      throw computationFailed(this.at(microbatch), 'weight backward', cause);
     }
     this.retire(microbatch, chunk);
   }
 
-  /** Checks what a step gives this stage for a microbatch, before anything runs. */
+  /** Checks a step's inputs of this stage for a microbatch, before anything runs. */
   checkGiven(args: readonly unknown[] | undefined, kwargs: Record<string, unknown> | undefined): void {
     this.pickKwargs(kwargs ?? {});
-    if (this.sources.length === 0 && this.inputArgs !== null) this.compare('inputs', this.inputArgs, args ?? []);
+    if (this.sources.length === 0 && this.inputArgs !== null)
+      checkDeclared(this.stageIndex, 'inputs', this.inputArgs, args ?? []);
   }
 
   /** Whether a source waits for gradients of a microbatch that it has sent. */
@@ -354,7 +354,7 @@ export class PipelineStage {
 
   /**
    * Ends a backward that was computed elsewhere: takes the gradients of the inputs, in the order of `backwardStart`, and, where
-   * it was only the input half, what computes the weight half.
+   * it was only the input half, the function that computes the weight half.
    */
   endBackward(microbatch: number, inputGrads: readonly (Tensor | null)[], weights?: () => void): void {
     const chunk = this.beforeBackward(microbatch);
@@ -363,9 +363,9 @@ export class PipelineStage {
       throw new PipelineError(
         'GRADIENT_MISMATCH',
         `stage ${this.stageIndex}, microbatch ${microbatch}: ${Array.isArray(inputGrads) ? inputGrads.length : show(inputGrads)} gradients for ${leaves.length} inputs; give an array with one for each, null where there is none`,
-        { stage: this.stageIndex, microbatch },
+        this.at(microbatch),
       );
-    for (const [i, grad] of inputGrads.entries()) this.checkInputGrad(microbatch, leaves[i]!, grad);
+    for (const [i, grad] of inputGrads.entries()) checkInputGrad(this.at(microbatch), leaves[i]!, grad);
     let next = 0;
     for (const item of chunk.arrived)
       item.grads = keep(
@@ -376,7 +376,7 @@ export class PipelineStage {
     this.retire(microbatch, chunk);
   }
 
-  /** Forgets the weight half of a microbatch: somebody else has computed it. */
+  /** Drops the weight half of a microbatch, which was computed elsewhere. */
   skipWeights(microbatch: number): void {
     const chunk = this.chunks.get(microbatch);
     if (chunk === undefined) return;
@@ -391,13 +391,13 @@ export class PipelineStage {
     const item = chunk?.from(source);
     const grads = item?.grads ?? null;
     if (chunk === undefined || item === undefined || grads === null)
-      throw this.outOfOrder('sending gradients', microbatch, 'its backward');
+      throw outOfOrder(this.at(microbatch), 'sending gradients', 'its backward');
     item.grads = null;
     this.retire(microbatch, chunk);
     return grads;
   }
 
-  /** Frees what arrived for a microbatch and needs no gradient; to be called when the forward is through. */
+  /** Frees what arrived for a microbatch and needs no gradient; to be called after the forward. */
   releaseInputs(microbatch: number): void {
     for (const { values, leaves } of this.chunks.get(microbatch)?.arrived ?? [])
       if (values.length > leaves.length || !(values[0] instanceof Tensor))
@@ -435,7 +435,7 @@ export class PipelineStage {
 
   private arrivedFrom(chunk: Chunk, microbatch: number, source: number): readonly unknown[] {
     const arrived = chunk.from(source);
-    if (arrived === undefined) throw this.outOfOrder('forward', microbatch, `its input from stage ${source}`);
+    if (arrived === undefined) throw outOfOrder(this.at(microbatch), 'forward', `its input from stage ${source}`);
     return arrived.values;
   }
 
@@ -456,20 +456,9 @@ export class PipelineStage {
   /** What is held for a microbatch whose forward has run and whose backward has not. */
   private beforeBackward(microbatch: number): Chunk {
     const chunk = this.chunks.get(microbatch);
-    if (chunk?.hasRun !== true) throw this.outOfOrder('backward', microbatch, 'its forward');
-    if (!chunk.active) throw this.twice('the backward', microbatch);
+    if (chunk?.hasRun !== true) throw outOfOrder(this.at(microbatch), 'backward', 'its forward');
+    if (!chunk.active) throw repeated(this.at(microbatch), 'the backward');
     return chunk;
-  }
-
-  /** Refuses what cannot be the gradient of an input. */
-  private checkInputGrad(microbatch: number, input: Tensor, grad: unknown): void {
-    if (grad === null || grad === undefined) return;
-    if (grad instanceof Tensor && grad.shape.join() === input.shape.join()) return;
-    throw new PipelineError(
-      'GRADIENT_MISMATCH',
-      `stage ${this.stageIndex}, microbatch ${microbatch}: the gradient of an input ${describeTensor(input)} is ${grad instanceof Tensor ? describeTensor(grad) : show(grad)}; give a tensor of its shape, or null`,
-      { stage: this.stageIndex, microbatch },
-    );
   }
 
   /** The named inputs with those of `passStageAndMicrobatchIndices`, where that was asked for. */
@@ -480,7 +469,7 @@ export class PipelineStage {
       throw new PipelineError(
         'BAD_INPUT',
         `stage ${this.stageIndex} gets '${taken}' from the runtime (passStageAndMicrobatchIndices), and the step gave it too; leave it out of kwargs`,
-        { stage: this.stageIndex, microbatch },
+        this.at(microbatch),
       );
     return { ...named, pipelineStageIndex: this.stageIndex, pipelineMicrobatchIndex: microbatch };
   }
@@ -496,53 +485,24 @@ export class PipelineStage {
     throw new PipelineError(
       'BAD_LOSS',
       `stage ${stage}, backward of microbatch ${microbatch}: the loss needs no gradient, but the stage has parameters to learn (${learned}) and inputs whose gradients earlier stages wait for (${waiting}); compute the loss from the output itself, without detach(), noGrad() and item(), or freeze what shall not learn: requiresGrad_(false)`,
-      { stage, microbatch },
+      this.at(microbatch),
     );
   }
 
-  private twice(what: string, microbatch: number, which = ''): PipelineError {
-    return new PipelineError(
-      'OUT_OF_ORDER',
-      `stage ${this.stageIndex}: ${what} of microbatch ${microbatch}${which} for the second time; each comes once in a step (clearRuntimeStates begins anew)`,
-      { stage: this.stageIndex, microbatch },
-    );
+  private backwardFailed(microbatch: number, chunk: Chunk, cause: unknown): PipelineError {
+    const tensors = `outputs: ${debugInfo(chunk.roots)}; gradients: ${debugInfo(chunk.rootGrads)}; inputs: ${debugInfo(chunk.leaves())}`;
+    return computationFailed(this.at(microbatch), 'backward', cause, tensors);
+  }
+
+  /** A microbatch at this stage, for messages. */
+  private at(microbatch: number): StagePlace {
+    return { stage: this.stageIndex, microbatch };
   }
 
   private retire(microbatch: number, chunk: Chunk): void {
     if (!chunk.isDone) return;
     chunk.runs?.dispose();
     this.chunks.delete(microbatch);
-  }
-
-  private backwardFailed(microbatch: number, chunk: Chunk, cause: unknown): PipelineError {
-    const { stageIndex: stage } = this;
-    const what = `outputs: ${debugInfo(chunk.roots)}; gradients: ${debugInfo(chunk.rootGrads)}; inputs: ${debugInfo(chunk.leaves())}`;
-    return new PipelineError(
-      'STAGE_FAILED',
-      `stage ${stage}, backward of microbatch ${microbatch}: ${messageOf(cause)} (${what})`,
-      { stage, microbatch },
-      { cause },
-    );
-  }
-
-  private compare(what: 'inputs' | 'outputs', expected: readonly string[], given: unknown): void {
-    const tensors = tensorsIn(given).map(describeTensor);
-    if (tensors.join() === expected.join()) return;
-    const different = expected.findIndex((text, i) => text !== tensors[i]);
-    const place = tensors.length === expected.length ? `tensor ${different}` : 'the number of tensors';
-    throw new PipelineError(
-      'SHAPE_MISMATCH',
-      `stage ${this.stageIndex}: ${place} of its ${what} differs from ${what === 'inputs' ? 'inputArgs' : 'outputArgs'}: declared ${expected.join(', ')}; got ${tensors.join(', ')}. Declare what the stage really gets, or leave both out: shapes travel with every message`,
-      { stage: this.stageIndex, expected, got: tensors },
-    );
-  }
-
-  private outOfOrder(what: string, microbatch: number, missing: string): PipelineError {
-    return new PipelineError(
-      'OUT_OF_ORDER',
-      `stage ${this.stageIndex}: ${what} of microbatch ${show(microbatch)} without ${missing}; the schedule must have it before (validate() says where)`,
-      { stage: this.stageIndex, microbatch },
-    );
   }
 }
 
@@ -551,8 +511,4 @@ type Forward = (...inputs: unknown[]) => unknown;
 function declared(args: Tensor | readonly Tensor[] | undefined): readonly string[] | null {
   if (args === undefined) return null;
   return (args instanceof Tensor ? [args] : args).map(describeTensor);
-}
-
-function messageOf(cause: unknown): string {
-  return cause instanceof Error ? cause.message : String(cause);
 }

@@ -1,6 +1,7 @@
 /** @file Where the inputs of stages come from: the stage before, or any earlier ones (skip connections). */
 import type { StageEdge } from '@pipewright/schedule';
 import { PipelineError } from '../base/errors.ts';
+import { isList } from '../base/list.ts';
 
 /**
  * One source of a stage's positional inputs: the output of an earlier stage, or one element of it.
@@ -68,9 +69,9 @@ export function isChain(edges: readonly StageEdge[], stages: number): boolean {
 /** What one stage sends another: the elements that the other takes, in the order of its inputs. */
 export function pick(output: unknown, wanted: readonly StageInput[], from: number, to: number): readonly unknown[] {
   const [only] = wanted;
-  if (wanted.length === 1 && only?.spread === true) return Array.isArray(output) ? (output as unknown[]) : [output];
-  return wanted.flatMap(({ output: key, spread }): unknown[] => {
-    if (spread === true) return Array.isArray(output) ? (output as unknown[]) : [output];
+  if (wanted.length === 1 && only?.spread === true) return isList(output) ? output : [output];
+  return wanted.flatMap(({ output: key, spread }): readonly unknown[] => {
+    if (spread === true) return isList(output) ? output : [output];
     if (key === undefined) return [output];
     const container = typeof output === 'object' && output !== null ? output : {};
     const value: unknown = container instanceof Map ? container.get(key) : Reflect.get(container, key);

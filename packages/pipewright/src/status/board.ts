@@ -5,15 +5,15 @@ import { join } from 'node:path';
 import { generationWord, RECORD_WORDS, statusBytes } from './layout.ts';
 import { type RankPlace, readPlace } from './place.ts';
 
-/** Where the ranks of this machine write where they are. */
+/** The memory in which the ranks of this machine report where they are. */
 export interface StatusBoard {
   /** The memory that threads share, or the file that processes map. */
   readonly shared: SharedArrayBuffer | string;
   /** Where every rank is now. */
   places(): RankPlace[];
-  /** Says that a new generation of the ranks begins: waits of earlier ones end. */
+  /** Announces a new generation of the ranks: waits of earlier ones end. */
   setGeneration(number: number): void;
-  /** Gives the memory back. */
+  /** Frees the memory. */
   close(): void;
 }
 

@@ -27,7 +27,7 @@ export const TEXT_LENGTH: number = (RECORD_WORDS - Word.Text) * 4;
 /** What a rank does. */
 export const State = { Silent: 0, Working: 1, Waiting: 2 } as const;
 
-/** Stands for a number that was not given. */
+/** Stands for a number that is not known. */
 export const NONE = -1;
 export const NOBODY = -1;
 export const EVERYBODY = -2;
@@ -37,7 +37,7 @@ export const STATUS_FILE = 'PIPEWRIGHT_STATUS_FILE';
 /** The key under which threads find their records. */
 export const STATUS_KEY = 'pipewright.status';
 
-/** Bytes of the records of `ranks` ranks, and of one more for what the launcher says to all of them. */
+/** Bytes of the records of `ranks` ranks, and of one more that the launcher writes for all of them. */
 export function statusBytes(ranks: number): number {
   return (ranks + 1) * RECORD_WORDS * 4;
 }

@@ -2,10 +2,10 @@
 import { checkArgument } from '../base/checks.ts';
 import { EVERYBODY, NONE, State, TEXT_LENGTH, Word } from './layout.ts';
 
-/** Where a rank was when somebody looked. */
+/** Where a rank was when its record was read. */
 export interface RankPlace {
   readonly rank: number;
-  /** `silent`: it has said nothing yet. `stopped`, `failed` and `done` are what the launcher knows of it. */
+  /** `silent`: it has reported nothing yet. `stopped`, `failed` and `done` come from the launcher. */
   readonly state: 'silent' | 'working' | 'waiting' | 'stopped' | 'failed' | 'done';
   readonly step: number | undefined;
   readonly slot: number | undefined;
@@ -21,7 +21,7 @@ export function readPlace(rank: number, load: () => Int32Array): RankPlace {
     const words = load();
     const before = words[Word.Sequence]!;
     const place = decode(rank, words);
-    // A rank that died while writing leaves an odd number; what it wrote is good enough then.
+    // A rank that died while writing leaves an odd number; then the record is used as it is.
     if ((before % 2 === 0 && before === load()[Word.Sequence]) || attempt === 100) return place;
   }
 }

@@ -1,4 +1,4 @@
-/** @file A rank says where it is: a few stores into shared memory, formatted only when somebody asks. */
+/** @file How a rank reports where it is: a few stores into shared memory, formatted only when they are read. */
 import { statSync } from 'node:fs';
 import { getEnvironmentData } from 'node:worker_threads';
 import { callOp, type Tensor, unscoped } from '@pipewright/torch';
@@ -20,7 +20,7 @@ export const rankStatus: Pick<RankStatus, 'rank' | 'set' | 'get' | 'describe'> =
 };
 
 /**
- * Says in words what this rank does, outside of a schedule.
+ * Reports in words what this rank does, outside of a schedule.
  *
  * @example reportPlace('reading data')
  */
@@ -33,7 +33,7 @@ function mine(): RankStatus {
   return own;
 }
 
-/** The record that the launcher prepared: of a thread, of a process, or one that nobody else sees. */
+/** The record that the launcher prepared for this thread or process, or a private one without a launcher. */
 function open(): RankStatus {
   const rank = number(process.env['RANK']);
   const local = number(process.env['LOCAL_RANK']);

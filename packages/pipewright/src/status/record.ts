@@ -1,4 +1,4 @@
-/** @file The record of one rank: what it says, written to memory that others may read at any time. */
+/** @file The record of one rank: where it is, written to memory that other threads and processes may read at any time. */
 import { checkArgument } from '../base/checks.ts';
 import { EVERYBODY, NOBODY, NONE, State, TEXT_LENGTH, Word } from './layout.ts';
 import { formatPlace, type RankPlace, readPlace } from './place.ts';
@@ -35,7 +35,7 @@ export class RankStatus {
     this.text = new Uint8Array(buffer, byteOffset + Word.Text * 4, TEXT_LENGTH);
   }
 
-  /** Says what this rank does from now on. */
+  /** Sets what this rank does from now on. */
   set(place: Place): void {
     if (typeof place?.action !== 'string')
       checkArgument('rankStatus.set', false, ['the place', place], 'an object with an action');
@@ -52,7 +52,7 @@ export class RankStatus {
     words[Word.Sequence] = words[Word.Sequence]! + 1;
   }
 
-  /** What was said last. */
+  /** The place that was set last. */
   get(): RankPlace {
     return readPlace(this.rank, () => this.words);
   }

@@ -2,6 +2,7 @@
 import { DType, Generator, Tensor } from '@pipewright/torch';
 import { type BoundArgument, type BoundOp, withRecorder } from '@pipewright/torch/internal';
 import { PipelineError } from '../base/errors.ts';
+import { isList } from '../base/list.ts';
 import { isPlainObject } from '../base/tree.ts';
 import type { GraphArgument, NodeReference } from '../graph/graph.ts';
 import { here } from './source-line.ts';
@@ -61,7 +62,7 @@ export class ArgumentEncoder {
     const type = arg.type.replace(/\?$/, '').replace(/\??\[\d*\]$/, '');
     if (value === null) return null;
     if (ArrayBuffer.isView(value)) return Array.from(value as unknown as ArrayLike<number>, encodeNumber);
-    if (Array.isArray(value)) return (value as unknown[]).map((item) => this.typed(item, type, op));
+    if (isList(value)) return value.map((item) => this.typed(item, type, op));
     return this.typed(value, type, op);
   }
 

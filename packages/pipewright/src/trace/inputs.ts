@@ -5,7 +5,8 @@ import { PipelineError } from '../base/errors.ts';
 import { flatten, leafPaths, type TreeSpec, unflatten } from '../base/tree.ts';
 import type { CallSignature, GraphArgument } from '../graph/graph.ts';
 import type { Sizes } from './sizes.ts';
-import { encodePlain, metaTwin } from './values.ts';
+import { metaTwin } from './twins.ts';
+import { encodePlain } from './values.ts';
 
 /** Names of the free dimensions of one tensor, by dimension: `{ 0: 'batch', 1: 'time' }`. */
 export type FreeDims = Readonly<Record<number, string>>;

@@ -17,46 +17,20 @@ import {
 } from '@pipewright/torch';
 import { type BoundOp, callGiven, type Recorder, sharesStorage, withRecorder } from '@pipewright/torch/internal';
 import { PipelineError } from '../base/errors.ts';
+import { isList } from '../base/list.ts';
 import { registerCustomFunction } from '../graph/custom-functions.ts';
 import type { CallNode, ElementNode, GraphArgument, NodeReference, TensorMeta, ValueMeta } from '../graph/graph.ts';
 import { pipeSplitOp } from '../graph/graph.ts';
-import { type FlatNode, isWithoutGradients, type Region, regionsOfAlias } from '../graph/regions.ts';
+import { type FlatNode, type Region, regionsOfAlias } from '../graph/regions.ts';
 import { ArgumentEncoder } from './arguments.ts';
 import { autocastKey, autocastRegions, gradRegion } from './grad-modes.ts';
 import { ModuleStack } from './modules.ts';
 import { refuseUntraceable } from './refusals.ts';
 import { here } from './source-line.ts';
 import type { ModuleState } from './state.ts';
-import { metaOf, metaTwin } from './values.ts';
-
-/** How a view was made, so that it can be made again. */
-interface View {
-  readonly parent: Value;
-  readonly op: string;
-  readonly args: readonly GraphArgument[];
-  readonly kwargs: Readonly<Record<string, GraphArgument>>;
-  /** Which argument the parent is. */
-  readonly at: number;
-  /** Which of several results it is. */
-  readonly index: number | null;
-}
-
-/** A tensor of the run as a node of the graph. */
-interface Value {
-  /** The node that is this value now; in-place changes move it on. */
-  ref: string;
-  readonly device: Device;
-  readonly meta: ValueMeta;
-  /** The modes that it was made under. */
-  readonly regions: readonly Region[];
-  readonly view: View | null;
-  /** Number of in-place changes of its memory that `ref` has seen. */
-  seen: number;
-  /** In-place changes of the memory; counted at the value that is no view. */
-  changes: number;
-  /** Whether a view through which no gradients flow was given gradients of its own by a change in place. */
-  hasOwnGradient: boolean;
-}
+import { isDetached, newValue, noRegions, rootOf, type TracedValue, type View } from './traced-value.ts';
+import { disposedError, MetaTwins } from './twins.ts';
+import { metaOf } from './values.ts';
 
 /** A tensor of the owner that the graph reads. */
 export interface RecordedAttribute {
@@ -75,16 +49,16 @@ export class TraceRecorder implements Recorder {
   readonly nodes: FlatNode[] = [];
   readonly attributes: RecordedAttribute[] = [];
   readonly modules: ModuleStack = new ModuleStack();
-  private readonly onMeta: boolean;
   private readonly scope: Scope;
   private readonly encoder = new ArgumentEncoder(
     (tensor) => this.referenceTo(tensor),
     (tensor, what) => this.beforeAccess(tensor, what),
   );
   private readonly state: ModuleState;
-  private readonly values = new Map<Tensor, Value>();
-  private readonly byTarget = new Map<string, Value>();
-  private readonly twins = new Map<Tensor, Tensor>();
+  private readonly values = new Map<Tensor, TracedValue>();
+  private readonly byTarget = new Map<string, TracedValue>();
+  /** Null where the run computes. */
+  private readonly twins: MetaTwins | null;
   private readonly names = new Map<string, number>();
   private readonly gradAtStart = isGradEnabled();
   private readonly autocastAtStart = autocastKey();
@@ -97,7 +71,7 @@ export class TraceRecorder implements Recorder {
   constructor(state: ModuleState, scope: Scope, onMeta: boolean) {
     this.state = state;
     this.scope = scope;
-    this.onMeta = onMeta;
+    this.twins = onMeta ? new MetaTwins() : null;
   }
 
   /** Makes a tensor an input of the graph; returns its name. */
@@ -140,10 +114,10 @@ export class TraceRecorder implements Recorder {
   operator(op: BoundOp, given: readonly unknown[]): unknown {
     refuseUntraceable(op, given, (tensor, what) => this.beforeAccess(tensor, what));
     const { args, kwargs } = this.encoder.call(op, given);
-    const result = withRecorder(null, () => callGiven(op, this.onMeta ? this.onTwins(op, given) : given));
+    const result = withRecorder(null, () => callGiven(op, this.twins?.arguments(op, given) ?? given));
     const written = op.args.flatMap((arg, i) => (arg.written ? [i] : []));
     const returned = op.inPlace ? [0] : op.outs;
-    const tensors = Array.isArray(result) ? (result as unknown[]) : [result];
+    const tensors = isList(result) ? result : [result];
     if (returned.length === 0 && !tensors.some((item) => item instanceof Tensor) && op.returns.length > 0)
       return result;
     const meta = withRecorder(null, () => (Array.isArray(result) ? tensors.map(metaOf) : metaOf(result)));
@@ -177,7 +151,10 @@ export class TraceRecorder implements Recorder {
     const op = registerCustomFunction(type);
     const encoded = args.map((value) => this.encoder.value(value, type.name));
     const result = withRecorder(null, () =>
-      FunctionContext.run(type, this.onMeta ? args.map((value) => this.twinsIn(value)) : args),
+      FunctionContext.run(
+        type,
+        args.map((value) => this.twins?.in(value) ?? value),
+      ),
     );
     const list = result instanceof Tensor ? [result] : result;
     const metas = withRecorder(null, () => list.map(metaOf));
@@ -204,7 +181,7 @@ export class TraceRecorder implements Recorder {
 
   alias(tensor: Tensor): Tensor {
     const value = this.valueOf(tensor);
-    const made = withRecorder(null, () => (this.onMeta ? this.twinOf(tensor) : tensor).alias());
+    const made = withRecorder(null, () => this.computed(tensor).alias());
     this.values.set(made, value);
     return made;
   }
@@ -320,26 +297,22 @@ export class TraceRecorder implements Recorder {
   private viewedArgument(result: Tensor, { given, aliased }: Source): number {
     if (aliased >= 0 && sharesStorage(result)) return aliased; // a reshape may be a view or a copy
     // Or the argument itself, as that of contiguous. Storage says nothing of other operators: backward may keep their results.
-    return given.findIndex(
-      (value) => value instanceof Tensor && result.isSame(this.onMeta ? this.twinOf(value) : value),
-    );
+    return given.findIndex((value) => value instanceof Tensor && result.isSame(this.computed(value)));
   }
 
   /** An operator changed some of its arguments: from here on they are other nodes. */
   private changed(op: BoundOp, given: readonly unknown[], call: Change): unknown {
     const { name, written, returned, result } = call;
-    const resultAt = (i: number, { meta }: Value): string =>
+    const resultAt = (i: number, { meta }: TracedValue): string =>
       op.returns.length > 1 ? this.element(name, i, meta) : name;
     for (const at of written) {
       const target = given[at];
-      const list = Array.isArray(target) ? (target as unknown[]) : [target];
-      for (const tensor of list) {
+      for (const tensor of isList(target) ? target : [target]) {
         if (!(tensor instanceof Tensor)) continue;
         const value = this.valueOf(tensor);
         const place = returned.indexOf(at);
         this.move(value, place >= 0 ? resultAt(place, value) : this.again(value));
-        if (isDetached(value))
-          value.hasOwnGradient = withRecorder(null, () => (this.onMeta ? this.twinOf(tensor) : tensor).requiresGrad);
+        if (isDetached(value)) value.hasOwnGradient = withRecorder(null, () => this.computed(tensor).requiresGrad);
       }
     }
     if (op.inPlace) return given[0];
@@ -347,7 +320,7 @@ export class TraceRecorder implements Recorder {
     return returned.length === 1 ? given[returned[0]!] : returned.map((at) => given[at]);
   }
 
-  private move(value: Value, ref: string): void {
+  private move(value: TracedValue, ref: string): void {
     const root = rootOf(value);
     root.changes++;
     // The memory that a changed view belongs to has changed as well: whoever reads it later depends on this place.
@@ -358,12 +331,12 @@ export class TraceRecorder implements Recorder {
   }
 
   /** The same tensor as a node made here: what reads it comes after this place. */
-  private again({ ref, meta, regions }: Value): string {
+  private again({ ref, meta, regions }: TracedValue): string {
     return this.under(regionsOfAlias(regions), () => this.emit('aten::alias', [{ ref }], {}, meta));
   }
 
   /** The node of a value now; a view whose memory was changed since is made again. */
-  private refOf(value: Value): string {
+  private refOf(value: TracedValue): string {
     const { view } = value;
     if (view === null || value.seen === rootOf(value).changes) return value.ref;
     if (value.hasOwnGradient)
@@ -381,10 +354,10 @@ export class TraceRecorder implements Recorder {
     return value.ref;
   }
 
-  private valueOf(tensor: Tensor): Value {
+  private valueOf(tensor: Tensor): TracedValue {
     const known = this.values.get(tensor);
     if (known !== undefined) return known;
-    if (tensor.isDisposed) throw disposed();
+    if (tensor.isDisposed) throw disposedError();
     const found = this.state.nameOf(tensor, this.modules.current.at(-1)?.path.replace(/@\d+/g, '') ?? '');
     const target = found ?? `lifted_tensor_${this.numConstants++}`;
     const value = this.byTarget.get(target) ?? this.addAttribute(tensor, target, found !== null);
@@ -392,12 +365,12 @@ export class TraceRecorder implements Recorder {
     return value;
   }
 
-  private addAttribute(tensor: Tensor, target: string, isOwned: boolean): Value {
+  private addAttribute(tensor: Tensor, target: string, isOwned: boolean): TracedValue {
     const { device, meta } = withRecorder(null, () => {
       const known = tensor.device;
       return { device: known, meta: { ...(metaOf(tensor) as TensorMeta), device: known } };
     });
-    if (this.onMeta && device === 'meta' && !isOwned)
+    if (this.twins !== null && device === 'meta' && !isOwned)
       throw new PipelineError(
         'TRACE_UNTRACEABLE',
         `trace: a tensor${here()} was made in a way that tracing does not see; make it with operators or with tensor(...)`,
@@ -408,7 +381,7 @@ export class TraceRecorder implements Recorder {
     const isMember = isOwned || tensor instanceof nn.Parameter || tensor instanceof nn.Buffer;
     const isMadeAnew = !isMember && this.scope.has(tensor);
     // Its scope may end, and a run that computes may change it.
-    const copied = (): Tensor => (isMadeAnew && !this.onMeta ? noGrad(() => tensor.clone()) : tensor.alias());
+    const copied = (): Tensor => (isMadeAnew && this.twins === null ? noGrad(() => tensor.clone()) : tensor.alias());
     const own = isMember ? tensor : withRecorder(null, () => unscoped(copied));
     this.attributes.push({ name, target, tensor: own, role, persistent, meta, isMadeAnew });
     const value = newValue(name, device, meta);
@@ -416,9 +389,14 @@ export class TraceRecorder implements Recorder {
     return value;
   }
 
+  /** The tensor that operators compute with. */
+  private computed(tensor: Tensor): Tensor {
+    return this.twins?.of(tensor) ?? tensor;
+  }
+
   private commonDevice(given: readonly unknown[]): Device {
     for (const value of given) {
-      const first: unknown = Array.isArray(value) ? value[0] : value;
+      const first = isList(value) ? value[0] : value;
       if (first instanceof Tensor) return this.deviceOf(first);
     }
     return 'cpu';
@@ -428,34 +406,6 @@ export class TraceRecorder implements Recorder {
     const at = op.positions.get('device');
     const asked = at === undefined ? undefined : given[at];
     return typeof asked === 'string' ? asked : this.commonDevice(given);
-  }
-
-  // --- twins without memory ------------------------------------------------------------------------------------------
-
-  private twinOf(tensor: Tensor): Tensor {
-    if (tensor.isDisposed) throw disposed();
-    let twin = this.twins.get(tensor);
-    if (twin !== undefined) return twin;
-    if (withRecorder(null, () => tensor.isMeta)) return tensor;
-    twin = metaTwin(tensor);
-    this.twins.set(tensor, twin);
-    return twin;
-  }
-
-  private twinsIn(value: unknown): unknown {
-    if (value instanceof Tensor) return this.twinOf(value);
-    return Array.isArray(value) ? value.map((item) => this.twinsIn(item)) : value;
-  }
-
-  private onTwins(op: BoundOp, given: readonly unknown[]): unknown[] {
-    const values = given.map((value) => this.twinsIn(value));
-    const device = op.positions.get('device');
-    const isFactory = device !== undefined && !values.flat().some((value) => value instanceof Tensor);
-    if (device !== undefined && (isFactory || (values[device] !== undefined && values[device] !== null)))
-      values[device] = 'meta';
-    const pin = op.positions.get('pinMemory');
-    if (pin !== undefined) values[pin] = undefined;
-    return values;
   }
 }
 
@@ -482,27 +432,4 @@ interface Change {
   readonly written: readonly number[];
   readonly returned: readonly number[];
   readonly result: unknown;
-}
-
-const noRegions: readonly Region[] = [];
-function newValue(ref: string, device: Device, meta: ValueMeta, regions: readonly Region[] = noRegions): Value {
-  return { ref, device, meta, regions, view: null, seen: 0, changes: 0, hasOwnGradient: false };
-}
-
-function rootOf(value: Value): Value {
-  let root = value;
-  while (root.view !== null) root = root.view.parent;
-  return root;
-}
-
-/** Whether a value is a view through which no gradients flow. */
-function isDetached({ view, regions }: Value): boolean {
-  return view !== null && (view.op === 'aten::detach' || regions.some(isWithoutGradients));
-}
-
-function disposed(): PipelineError {
-  return new PipelineError(
-    'TRACE_DISPOSED',
-    `trace: a tensor${here()} is used after it was disposed of; keep() it, or return it from the scope`,
-  );
 }

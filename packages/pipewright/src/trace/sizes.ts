@@ -171,12 +171,3 @@ export function formatSize(expression: SizeExpression, inProduct = false): strin
   if (op === 'mul') return of.map((part) => formatSize(part, true)).join('*');
   return `${op}(${of.map((part) => formatSize(part)).join(', ')})`;
 }
-
-/** The symbols of an expression. */
-export function symbolsOf(expression: SizeExpression, found: Set<string> = new Set()): Set<string> {
-  if (typeof expression === 'object') {
-    if ('symbol' in expression) found.add(expression.symbol);
-    else for (const part of expression.of) symbolsOf(part, found);
-  }
-  return found;
-}

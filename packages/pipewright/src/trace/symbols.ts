@@ -11,7 +11,7 @@ import type { Recording } from './run.ts';
 import { formatSize, type SizeExpression, type Sizes, solveSize } from './sizes.ts';
 
 /** The operator that reads a size of a tensor, and the namespace of arithmetic on sizes. */
-export const sizeOp = 'aten::sym_size.int';
+const sizeOp = 'aten::sym_size.int';
 const scalarOps: Readonly<Record<string, string>> = {
   add: 'scalar::add',
   mul: 'scalar::mul',

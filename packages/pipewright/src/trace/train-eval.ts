@@ -4,6 +4,7 @@
  * batch normalisation) are made in that mode. Where they differ in what runs without gradients or in other types, there is
  * no such graph.
  */
+import { isList } from '../base/list.ts';
 import { changedBy, memoryOf } from '../graph/effects.ts';
 import {
   type CallNode,
@@ -209,10 +210,6 @@ function put(into: GraphArgument, at: Path, value: GraphArgument): GraphArgument
   if (isList(into)) return into.map((item, i) => (i === first ? put(item, rest, value) : item));
   if (!isDict(into)) return into;
   return { dict: { ...into.dict, [first]: put(into.dict[first] as GraphArgument, rest, value) } };
-}
-
-function isList(value: GraphArgument): value is readonly GraphArgument[] {
-  return Array.isArray(value);
 }
 
 function isDict(value: GraphArgument): value is { readonly dict: Readonly<Record<string, GraphArgument>> } {

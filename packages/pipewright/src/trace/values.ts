@@ -1,17 +1,6 @@
-/** @file Values of a trace: what is known of tensors, twins of them without memory, and plain values as arguments of nodes. */
+/** @file Values of a trace: what is known of tensors, and plain values as arguments of nodes. */
 import { DType, FloatScalar, Tensor } from '@pipewright/torch';
-import { bindOp, callGiven, withRecorder } from '@pipewright/torch/internal';
 import type { GraphArgument, ValueMeta } from '../graph/graph.ts';
-
-/** A tensor of the same shape and strides on the meta device. */
-export function metaTwin(tensor: Tensor): Tensor {
-  return withRecorder(null, () => {
-    const given = [tensor.shape, tensor.stride(), tensor.dtype, undefined, 'meta'];
-    const twin = callGiven(bindOp('aten::empty_strided'), given) as Tensor;
-    if (tensor.requiresGrad) twin.requiresGrad_();
-    return twin;
-  });
-}
 
 /** What is known of a value. */
 export function metaOf(value: unknown): ValueMeta {

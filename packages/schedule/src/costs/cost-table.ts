@@ -78,21 +78,10 @@ export function resolveCosts(caller: string, costs: Costs, stages: number): Cost
   const half = costs.B === undefined ? null : spread('B', costs.B, 0).map((b) => b / 2);
   const I = costs.I === undefined && half !== null ? half : spread('I', costs.I, 1);
   const W = costs.W === undefined && half !== null ? half : spread('W', costs.W, 1);
-  const retained = spread('retained', costs.retained, 0.5);
-  retained.forEach((share, stage) => {
-    if (share > 1)
-      throw new ScheduleError(
-        'BAD_OPTION',
-        `${caller}: retained is a share from 0 to 1, got ${share} for stage ${stage}`,
-      );
-  });
+  const retained = retainedOf(caller, costs.retained, stages);
   const overlap = overlapOf(caller, costs.overlap);
   const message = messageOf(caller, costs.comm);
-  const shards = costs.shards ?? 1;
-  if (typeof shards !== 'number' || !(shards >= 1))
-    throw new ScheduleError('BAD_OPTION', `${caller}: shards must be at least 1, got ${show(shards)}`);
-  checkChoice(caller, 'sharding', costs.sharding, ['optimizer', 'gradients', 'parameters']);
-  const sharding = costs.sharding ?? 'parameters';
+  const { shards, sharding } = shardingOf(caller, costs);
   const collectives = collectiveTimes(caller, costs, { stages, shards, sharding });
   const B = costs.B === undefined ? I.map((i, s) => i + W[s]!) : spread('B', costs.B, 0);
   const overhead = costs.overhead ?? {};
@@ -124,6 +113,27 @@ export function resolveCosts(caller: string, costs: Costs, stages: number): Cost
     sharding,
     blocking: costs.communication === 'blocking',
   };
+}
+
+/** The share of its activations that each stage keeps between the halves of a backward. */
+function retainedOf(caller: string, value: PerStage | undefined, stages: number): Float64Array {
+  const shares = spreadOver({ caller, name: 'retained', value, fallback: 0.5, stages });
+  shares.forEach((share, stage) => {
+    if (share > 1)
+      throw new ScheduleError(
+        'BAD_OPTION',
+        `${caller}: retained is a share from 0 to 1, got ${share} for stage ${stage}`,
+      );
+  });
+  return shares;
+}
+
+function shardingOf(caller: string, costs: Costs): { readonly shards: number; readonly sharding: Sharding } {
+  const shards = costs.shards ?? 1;
+  if (typeof shards !== 'number' || !(shards >= 1))
+    throw new ScheduleError('BAD_OPTION', `${caller}: shards must be at least 1, got ${show(shards)}`);
+  checkChoice(caller, 'sharding', costs.sharding, ['optimizer', 'gradients', 'parameters']);
+  return { shards, sharding: costs.sharding ?? 'parameters' };
 }
 
 /** When the gradient of the input of each stage is there in a full backward: not after its end. */

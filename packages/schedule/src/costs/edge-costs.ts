@@ -2,6 +2,7 @@
 
 import type { StageEdge } from '../model/schedule.ts';
 import type { CostTable } from './cost-table.ts';
+import type { PerStage } from './costs.ts';
 import { spreadOver } from './spread.ts';
 
 /** Messages over the edges of the stage graph; forward along the edge, backward against it. */
@@ -18,6 +19,13 @@ export interface EdgeCosts {
   readonly links: number;
 }
 
+/** The messages of one direction, by edge. */
+interface Way {
+  readonly occupancy: Float64Array;
+  readonly latency: Float64Array;
+  readonly link: Int32Array;
+}
+
 /** Spreads communication over edges; edges inside one rank cost nothing. */
 export function edgeCosts(
   caller: string,
@@ -25,48 +33,37 @@ export function edgeCosts(
   graph: { readonly edges: readonly StageEdge[]; readonly stageToRank: readonly number[] },
 ): EdgeCosts {
   const { edges, stageToRank } = graph;
-  const stages = stageToRank.length;
   const { message } = table;
-  const bytes =
-    message === null ? null : spreadOver({ caller, name: 'comm.bytes', value: message.bytes, fallback: 0, stages });
-  const gradientBytes =
-    message === null
-      ? null
-      : spreadOver({
-          caller,
-          name: 'comm.gradientBytes',
-          value: message.gradientBytes ?? message.bytes,
-          fallback: 0,
-          stages,
-        });
+  const bytesOf = (name: string, value: PerStage | undefined): Float64Array | null =>
+    message === null ? null : spreadOver({ caller, name, value, fallback: 0, stages: stageToRank.length });
+  const bytes = bytesOf('comm.bytes', message?.bytes);
+  const gradientBytes = bytesOf('comm.gradientBytes', message?.gradientBytes ?? message?.bytes);
   const special = new Map((message?.links ?? []).map((link) => [`${link.from}>${link.to}`, link]));
   const linkNumbers = new Map<string, number>();
-  const direction = (): { occupancy: Float64Array; latency: Float64Array; link: Int32Array } => ({
+  const way = (): Way => ({
     occupancy: new Float64Array(edges.length),
     latency: new Float64Array(edges.length),
     link: new Int32Array(edges.length),
   });
-  const forward = direction();
-  const backward = direction();
-  edges.forEach(([from, to], e) => {
+  const [forward, backward] = [way(), way()];
+  edges.forEach(([from, to], edge) => {
     const a = stageToRank[from]!;
     const b = stageToRank[to]!;
     if (a === b) return;
-    for (const [way, source, target, size, sender] of [
+    for (const [{ occupancy, latency, link }, source, target, size, sender] of [
       [forward, a, b, bytes?.[from], from],
       [backward, b, a, gradientBytes?.[from], to],
     ] as const) {
       const key = `${source}>${target}`;
       if (!linkNumbers.has(key)) linkNumbers.set(key, linkNumbers.size);
-      way.link[e] = linkNumbers.get(key)!;
+      link[edge] = linkNumbers.get(key)!;
       if (message === null || size === undefined) {
-        way.latency[e] = table.comm[sender]!;
+        latency[edge] = table.comm[sender]!;
         continue;
       }
-      const link = special.get(key);
-      const bandwidth = link?.bandwidth ?? message.bandwidth;
-      way.occupancy[e] = bandwidth === undefined ? 0 : size / bandwidth;
-      way.latency[e] = link?.latency ?? message.latency ?? 0;
+      const bandwidth = special.get(key)?.bandwidth ?? message.bandwidth;
+      occupancy[edge] = bandwidth === undefined ? 0 : size / bandwidth;
+      latency[edge] = special.get(key)?.latency ?? message.latency ?? 0;
     }
   });
   return {

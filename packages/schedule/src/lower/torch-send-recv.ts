@@ -107,31 +107,22 @@ class SendRecvPass {
         const slot = cursor[rank]!;
         const word = row[slot]!;
         const code = wordCode(word);
-        if (code === Code.F) {
+        if (code === Code.F || code === Code.B || code === Code.I) {
+          const forward = code === Code.F;
+          const mark = forward ? forwardDone : gradientDone;
           const stage = stageIn(word, stageShift);
           const key = stage * width + fieldIn(word, microbatchMask);
-          if (stage > 0 && (done[key - width]! & forwardDone) === 0) continue;
-          done[key]! |= forwardDone;
+          const isFirst = stage === (forward ? 0 : lastStage);
+          if (!isFirst && (done[forward ? key - width : key + width]! & mark) === 0) continue;
+          done[key]! |= mark;
           const own = out[rank]!;
           own[length[rank]!++] = word;
-          const peer = next[stage]!;
+          const peer = (forward ? next : previous)[stage]!;
           if (peer >= 0) {
-            own[length[rank]!++] = withCode(word, Code.SendF);
+            own[length[rank]!++] = withCode(word, forward ? Code.SendF : Code.SendB);
             const there = rankOf[peer]!;
-            out[there]![length[there]!++] = movedIn(withCode(word, Code.RecvF), 1, stageShift);
-          }
-        } else if (code === Code.B || code === Code.I) {
-          const stage = stageIn(word, stageShift);
-          const key = stage * width + fieldIn(word, microbatchMask);
-          if (stage !== lastStage && (done[key + width]! & gradientDone) === 0) continue;
-          done[key]! |= gradientDone;
-          const own = out[rank]!;
-          own[length[rank]!++] = word;
-          const peer = previous[stage]!;
-          if (peer >= 0) {
-            own[length[rank]!++] = withCode(word, Code.SendB);
-            const there = rankOf[peer]!;
-            out[there]![length[there]!++] = movedIn(withCode(word, Code.RecvB), -1, stageShift);
+            const receive = withCode(word, forward ? Code.RecvF : Code.RecvB);
+            out[there]![length[there]!++] = movedIn(receive, forward ? 1 : -1, stageShift);
           }
         } else if (code === Code.Composite) {
           if (!this.runComposite(rank, word)) continue;

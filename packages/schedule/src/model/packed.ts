@@ -70,11 +70,6 @@ export function hasMessages(rows: readonly Int32Array[]): boolean {
   return false;
 }
 
-/** Whether a code is of a compute action: F, I, W or B. */
-export function isComputeCode(code: number): boolean {
-  return code >= Code.F && code <= Code.B;
-}
-
 /** Whether a code is of an action of a stage as a whole: UNSHARD, RESHARD or REDUCE_GRAD. */
 export function isCollectiveCode(code: number): boolean {
   return code >= Code.Unshard && code <= Code.ReduceGrad;
@@ -86,7 +81,7 @@ export function isSendCode(code: number): boolean {
 }
 
 /** The receive that a send becomes, and the other way round, at the same stage: the codes differ in the lowest bit. */
-export function otherEnd(word: number): number {
+function otherEnd(word: number): number {
   return word ^ 1;
 }
 
@@ -101,17 +96,17 @@ export function samePair(a: number, b: number): boolean {
 }
 
 /** The stage of a plain word; `shift` is the layout's `stageShift`. */
-export function stageIn(word: number, shift: number): number {
+function stageIn(word: number, shift: number): number {
   return word >>> shift;
 }
 
 /** The microbatch of a plain word counted from 1, 0 for none; `mask` is the layout's `microbatchMask`. */
-export function fieldIn(word: number, mask: number): number {
+function fieldIn(word: number, mask: number): number {
   return (word >>> codeBits) & mask;
 }
 
 /** A plain word moved by a number of stages; `shift` is the layout's `stageShift`. */
-export function movedIn(word: number, stages: number, shift: number): number {
+function movedIn(word: number, stages: number, shift: number): number {
   return (word + (stages << shift)) | 0;
 }
 
@@ -235,10 +230,6 @@ export class CompositeTable {
   readonly leaves: number[] = [];
   /** Direct parts of the composites that hold composites. */
   private readonly nested: Map<number, readonly number[]> = new Map();
-
-  get count(): number {
-    return this.codes.length;
-  }
 
   /** The code of a composite word's own kind. */
   codeOf(word: number): number {

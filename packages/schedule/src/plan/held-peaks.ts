@@ -19,14 +19,14 @@ export function heldPeaks(schedule: Schedule, stages: readonly StageMemory[]): n
   return ledger.peaks;
 }
 
-/** Where an action stands. */
+/** The place of an action. */
 interface Place {
   readonly rank: number;
   readonly stage: number;
   readonly microbatch: number;
 }
 
-/** Memory that several may hold: it is there as long as one of them does, as much as that one holds. */
+/** Memory that several stages and messages may hold: it counts once, as the most that one of them holds. */
 class Shared {
   private readonly holders = new Map<string, number>();
 
@@ -42,15 +42,16 @@ class Shared {
   }
 }
 
+/** The bytes that every rank holds while its row is performed. */
 class Ledger {
   readonly peaks: number[];
   private readonly stages: readonly StageMemory[];
   private readonly stageToRank: readonly number[];
-  /** What stages hold alone, by rank. */
+  /** Bytes that stages hold alone, by rank. */
   private readonly own: number[];
   /** Values and gradients, by rank. */
   private readonly shared: Map<string, Shared>[];
-  /** Messages that leave before the next action, by rank. */
+  /** Called before the next action of a rank, when its messages have left. */
   private readonly leaving: (() => void)[][];
   private readonly takers: readonly (readonly { readonly taker: number; readonly input: StageInputMemory }[])[];
 
@@ -73,70 +74,91 @@ class Ledger {
 
   perform(code: number, place: Place): void {
     const { rank, stage } = place;
-    for (const leave of (this.leaving[rank] as (() => void)[]).splice(0)) leave();
+    for (const leave of this.leaving[rank]!.splice(0)) leave();
     const memory = this.stages[stage]!;
-    const { inputs, output } = memory;
-    const held = (of: (values: HeldValues) => number, out: number): number =>
-      inputs.reduce((total, input) => total + of(input), out);
-    const gradients = (): number => inputs.reduce((total, { gradient }) => total + gradient.kept, output.gradient.kept);
-    const bodies: Readonly<Record<number, number>> = {
-      [Code.F]: memory.forward - held(({ bytes }) => bytes, output.saved),
-      [Code.I]: memory.inputHalf - held(({ kept }) => kept, output.kept) - gradients(),
-      [Code.W]: memory.end,
-      [Code.B]: memory.end,
-    };
-    const before = code === Code.F ? 0 : code === Code.W ? bodies[Code.I]! : bodies[Code.F]!;
-    this.own[rank] = this.own[rank]! + bodies[code]! - before;
-    const holds = (values: HeldValues, first: number): number =>
-      code === Code.F ? first : code === Code.I ? values.kept : 0;
-    // Inputs, which another stage of this rank may hold as its outputs.
-    for (const input of inputs) {
-      this.tokenOf(place, input.stage, stage, 'value').hold(`${stage}`, holds(input, input.bytes));
-      if (code !== Code.F) this.giveBack(code, place, input);
-    }
-    // Outputs: held under the name of every taker on this rank; those for others leave in messages.
-    const takers = this.takers[stage] ?? [];
-    const targets = takers.length === 0 ? [-1] : takers.map(({ taker }) => taker);
-    for (const taker of targets) {
-      const token = this.tokenOf(place, stage, taker, 'value');
-      token.hold(`${stage}`, holds(output, output.saved));
-      if (code === Code.F && taker < 0) this.leave(rank, token, output.bytes);
-      if (code !== Code.F) this.tokenOf(place, stage, taker, 'gradient').hold(`${stage}`, holds(output.gradient, 0));
-    }
-    if (code === Code.F)
-      for (const { taker, input } of takers) this.tokenOf(place, stage, taker, 'value').hold(`${taker}`, input.bytes);
-    let all = this.own[rank] as number;
-    for (const token of this.shared[rank]!.values()) all += token.bytes;
+    const before = code === Code.F ? 0 : ownBytes(code === Code.W ? Code.I : Code.F, memory);
+    this.own[rank]! += ownBytes(code, memory) - before;
+    this.holdInputs(code, place, memory);
+    this.holdOutputs(code, place, memory);
+    let all = this.own[rank]!;
+    for (const values of this.shared[rank]!.values()) all += values.bytes;
     if (all > this.peaks[rank]!) this.peaks[rank] = all;
     if (code === Code.W || code === Code.B) this.forgetEmpty(rank);
   }
 
-  /** The gradients of an input: to the stage of this rank that gave it, or away in a message. */
+  /** Inputs, which another stage of this rank may hold as its outputs. */
+  private holdInputs(code: number, place: Place, { inputs }: StageMemory): void {
+    const { stage } = place;
+    for (const input of inputs) {
+      this.valuesOf(place, input.stage, stage).hold(`${stage}`, bytesAfter(code, input, input.bytes));
+      if (code !== Code.F) this.giveBack(code, place, input);
+    }
+  }
+
+  /** Outputs: held once for every stage of this rank that takes them, or else until their message has left. */
+  private holdOutputs(code: number, place: Place, { output }: StageMemory): void {
+    const { rank, stage } = place;
+    const takers = this.takers[stage] ?? [];
+    const targets = takers.length === 0 ? [-1] : takers.map(({ taker }) => taker);
+    for (const taker of targets) {
+      const values = this.valuesOf(place, stage, taker);
+      values.hold(`${stage}`, bytesAfter(code, output, output.saved));
+      if (code === Code.F && taker < 0) this.leave(rank, values, output.bytes);
+      if (code !== Code.F) this.gradientsOf(place, stage, taker).hold(`${stage}`, bytesAfter(code, output.gradient, 0));
+    }
+    if (code === Code.F)
+      for (const { taker, input } of takers) this.valuesOf(place, stage, taker).hold(`${taker}`, input.bytes);
+  }
+
+  /** The gradients of an input go back to a stage of this rank, or leave in a message. */
   private giveBack(code: number, place: Place, { stage: source, gradient }: StageInputMemory): void {
     const { rank, stage } = place;
-    const token = this.tokenOf(place, source, stage, 'gradient');
-    token.hold(`${stage}`, code === Code.I ? gradient.kept : 0);
+    const gradients = this.gradientsOf(place, source, stage);
+    gradients.hold(`${stage}`, code === Code.I ? gradient.kept : 0);
     if (code === Code.W) return;
-    if (this.stageToRank[source] === rank) token.hold(`${source}`, gradient.bytes);
-    else if (code === Code.I) this.leave(rank, token, gradient.bytes);
+    if (this.stageToRank[source] === rank) gradients.hold(`${source}`, gradient.bytes);
+    else if (code === Code.I) this.leave(rank, gradients, gradient.bytes);
   }
 
-  /** Values or gradients go in a message, before the next action. */
-  private leave(rank: number, token: Shared, bytes: number): void {
-    token.hold('message', bytes);
-    (this.leaving[rank] as (() => void)[]).push(() => token.hold('message', 0));
+  /** Values or gradients leave in a message, before the next action. */
+  private leave(rank: number, values: Shared, bytes: number): void {
+    values.hold('message', bytes);
+    this.leaving[rank]!.push(() => values.hold('message', 0));
   }
 
-  private tokenOf({ rank, microbatch }: Place, from: number, to: number, what: 'value' | 'gradient'): Shared {
-    const key = `${what} ${from} ${to} ${microbatch}`;
+  /** What stage `from` has sent to stage `to`. */
+  private valuesOf(place: Place, from: number, to: number): Shared {
+    return this.sharedAs(place, `value ${from} ${to}`);
+  }
+
+  /** The gradients that come back for it. */
+  private gradientsOf(place: Place, from: number, to: number): Shared {
+    return this.sharedAs(place, `gradient ${from} ${to}`);
+  }
+
+  private sharedAs({ rank, microbatch }: Place, name: string): Shared {
+    const key = `${name} ${microbatch}`;
     const all = this.shared[rank]!;
-    let token = all.get(key);
-    if (token === undefined) all.set(key, (token = new Shared()));
-    return token;
+    let values = all.get(key);
+    if (values === undefined) all.set(key, (values = new Shared()));
+    return values;
   }
 
   private forgetEmpty(rank: number): void {
     const all = this.shared[rank]!;
-    for (const [key, token] of all) if (token.bytes === 0) all.delete(key);
+    for (const [key, values] of all) if (values.bytes === 0) all.delete(key);
   }
+}
+
+/** Bytes that a stage alone holds for a microbatch after an action, without what it shares with other stages. */
+function ownBytes(code: number, { forward, inputHalf, end, inputs, output }: StageMemory): number {
+  const total = (of: (input: StageInputMemory) => number): number => inputs.reduce((sum, input) => sum + of(input), 0);
+  if (code === Code.F) return forward - output.saved - total(({ bytes }) => bytes);
+  if (code !== Code.I) return end;
+  return inputHalf - output.kept - output.gradient.kept - total(({ kept, gradient }) => kept + gradient.kept);
+}
+
+/** Bytes of values that a stage holds after an action; `first` after the forward. */
+function bytesAfter(code: number, { kept }: HeldValues, first: number): number {
+  return code === Code.F ? first : code === Code.I ? kept : 0;
 }

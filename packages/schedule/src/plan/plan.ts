@@ -161,7 +161,7 @@ export function readPlan(text: string | object): PipelinePlan {
 /** Refuses what is not a plan. @example checkPlan('comparePlan', plan) */
 export function checkPlan(where: string, plan: unknown): asserts plan is PipelinePlan {
   checkUnpredicted(where, plan);
-  const problem = predictionProblemOf(plan as unknown as Record<string, unknown>);
+  const problem = predictionProblemOf(plan);
   if (problem !== null) throw new ScheduleError('BAD_PLAN', `${where}: ${problem}; give what pipewright plan wrote`);
 }
 
@@ -174,26 +174,41 @@ export function checkUnpredicted(
   if (problem !== null) throw new ScheduleError('BAD_PLAN', `${where}: ${problem}; give what pipewright plan wrote`);
 }
 
-/** Whether something looks like a plan, so that whoever is given one of several things can tell. */
+/** Whether a value looks like a plan rather than a schedule or a recording; `readPlan` checks it. */
 export function isPlan(value: unknown): value is PipelinePlan {
-  return (
-    typeof value === 'object' && value !== null && 'version' in value && 'cutBefore' in value && 'predicted' in value
-  );
+  return isObject(value) && 'version' in value && 'cutBefore' in value && 'predicted' in value;
 }
 
-function problemOf(data: unknown): string | null {
-  if (typeof data !== 'object' || data === null || Array.isArray(data)) return `a plan is an object, not ${show(data)}`;
-  const plan = data as Record<string, unknown>;
+type Fields = Readonly<Record<string, unknown>>;
+
+function isObject(value: unknown): value is Fields {
+  return typeof value === 'object' && value !== null;
+}
+
+function problemOf(plan: unknown): string | null {
+  if (!isObject(plan) || Array.isArray(plan)) return `a plan is an object, not ${show(plan)}`;
   if (plan['version'] !== 1) return `version is ${show(plan['version'])}, and 1 is known here`;
-  for (const name of ['ranks', 'stages', 'microbatches', 'rows'] as const) {
-    const value = plan[name];
-    if (!(typeof value === 'number' && Number.isInteger(value) && value >= 1 && value <= most))
-      return `${name} is ${show(value)}, not a whole number from 1 on`;
-  }
-  const stages = plan['stages'] as number;
+  const { ranks, stages, microbatches, rows } = plan;
+  for (const [name, value] of Object.entries({ ranks, stages, microbatches, rows }))
+    if (!isSize(value)) return `${name} is ${show(value)}, not a whole number from 1 on`;
   if (typeof plan['schedule'] !== 'string') return `schedule is ${show(plan['schedule'])}, not a name`;
+  const problem = listProblemOf(plan, Number(ranks), Number(stages)) ?? machineProblemOf(plan['machine']);
+  if (problem !== null) return problem;
+  const { memory, dataParallel: parallel, stateFactor } = plan;
+  if (memory !== undefined) {
+    if (!Array.isArray(memory) || memory.length !== stages) return `memory has not ${String(stages)} entries`;
+    const wrong = memory.findIndex((value) => !isStageMemory(value));
+    if (wrong >= 0) return `memory[${wrong}] is ${show(memory[wrong])}, not what a stage holds`;
+  }
+  if (parallel !== undefined && !isParallel(parallel))
+    return `dataParallel is ${show(parallel)}, not { replicas, level } with a level of ${shardingLevels.join(', ')}`;
+  return isAmount(stateFactor) ? null : `stateFactor is ${show(stateFactor)}, not a number`;
+}
+
+/** Checks the lists with an entry for each stage or border. */
+function listProblemOf(plan: Fields, ranks: number, stages: number): string | null {
   const lists: [string, number, (value: unknown) => boolean][] = [
-    ['stageToRank', stages, (value) => isCount(value) && value < (plan['ranks'] as number)],
+    ['stageToRank', stages, (value) => isCount(value) && value < ranks],
     ['cutBefore', stages - 1, (value) => typeof value === 'string'],
     ['recompute', stages, (value) => typeof value === 'boolean'],
     ['units', stages, (value) => Array.isArray(value) && value.every((name) => typeof name === 'string')],
@@ -205,45 +220,39 @@ function problemOf(data: unknown): string | null {
     const wrong = list.findIndex((value) => !isFine(value));
     if (wrong >= 0) return `${name}[${wrong}] is ${show(list[wrong])}`;
   }
-  if (typeof plan['machine'] !== 'object' || plan['machine'] === null) return 'machine is missing';
-  const { memory: limit } = plan['machine'] as Record<string, unknown>;
-  if (limit !== undefined && ![limit].flat().every((bytes) => typeof bytes === 'number'))
-    return `machine.memory is ${show(limit)}, not a number of bytes for all ranks or for each`;
-  for (const name of ['slowness', 'links'] as const) {
-    const list = (plan['machine'] as Record<string, unknown>)[name];
-    if (list !== undefined && !Array.isArray(list)) return `machine.${name} is ${show(list)}, not an array`;
-  }
-  const { memory } = plan;
-  if (memory !== undefined) {
-    if (!Array.isArray(memory) || memory.length !== stages) return `memory has not ${stages} entries`;
-    const wrong = memory.findIndex((value) => !isStageMemory(value));
-    if (wrong >= 0) return `memory[${wrong}] is ${show(memory[wrong])}, not what a stage holds`;
-  }
-  const parallel = plan['dataParallel'];
-  if (parallel !== undefined && !isParallel(parallel))
-    return `dataParallel is ${show(parallel)}, not { replicas, level } with a level of ${shardingLevels.join(', ')}`;
-  if (!isAmount(plan['stateFactor'])) return `stateFactor is ${show(plan['stateFactor'])}, not a number`;
   return null;
 }
 
-function predictionProblemOf(plan: Record<string, unknown>): string | null {
-  if (!hasNumbers(plan['predicted'], ['step', 'rowsPerSecond', 'bubble', 'messages', 'messageBytes']))
+function machineProblemOf(machine: unknown): string | null {
+  if (!isObject(machine)) return 'machine is missing';
+  const { memory: limit, slowness, links } = machine;
+  if (limit !== undefined && ![limit].flat().every((bytes) => typeof bytes === 'number'))
+    return `machine.memory is ${show(limit)}, not a number of bytes for all ranks or for each`;
+  for (const [name, list] of Object.entries({ slowness, links }))
+    if (list !== undefined && !Array.isArray(list)) return `machine.${name} is ${show(list)}, not an array`;
+  return null;
+}
+
+function predictionProblemOf(plan: {
+  readonly ranks: number;
+  readonly predicted?: unknown;
+  readonly why?: unknown;
+}): string | null {
+  const { ranks, predicted, why } = plan;
+  if (!hasNumbers(predicted, ['step', 'rowsPerSecond', 'bubble', 'messages', 'messageBytes']))
     return 'predicted lacks a number';
-  const { peak, held } = plan['predicted'] as Record<string, unknown>;
+  const { peak, held } = predicted;
   for (const [name, list] of [
     ['peak', peak],
     ['held', held],
   ] as const)
-    if (!Array.isArray(list) || list.length !== plan['ranks'] || !list.every(isAmount))
-      return `predicted.${name} has not a number for each of the ${String(plan['ranks'])} ranks`;
-  if (typeof plan['why'] !== 'string') return 'why is not a text';
-  return null;
+    if (!Array.isArray(list) || list.length !== ranks || !list.every(isAmount))
+      return `predicted.${name} has not a number for each of the ${ranks} ranks`;
+  return typeof why === 'string' ? null : 'why is not a text';
 }
 
 function isParallel(value: unknown): boolean {
-  if (typeof value !== 'object' || value === null) return false;
-  const { replicas, level } = value as Record<string, unknown>;
-  return isCount(replicas) && replicas >= 1 && replicas <= most && shardingLevels.includes(level as ShardingLevel);
+  return isObject(value) && isSize(value['replicas']) && shardingLevels.some((level) => level === value['level']);
 }
 
 function isAmount(value: unknown): value is number {
@@ -254,11 +263,16 @@ function isCount(value: unknown): value is number {
   return isAmount(value) && Number.isInteger(value);
 }
 
+/** Whether a value counts ranks, stages or rows: a whole number from 1 on. */
+function isSize(value: unknown): value is number {
+  return isCount(value) && value >= 1 && value <= most;
+}
+
 function isStageMemory(value: unknown): boolean {
   if (!hasNumbers(value, ['forward', 'inputHalf', 'end'])) return false;
-  const { inputs, output } = value as Record<string, unknown>;
+  const { inputs, output } = value;
   const isExchanged = (one: unknown, names: readonly string[]): boolean =>
-    hasNumbers(one, names) && hasNumbers((one as Record<string, unknown>)['gradient'], ['bytes', 'kept']);
+    hasNumbers(one, names) && hasNumbers(one['gradient'], ['bytes', 'kept']);
   return (
     Array.isArray(inputs) &&
     inputs.every((input) => isExchanged(input, ['stage', 'bytes', 'kept'])) &&
@@ -266,10 +280,6 @@ function isStageMemory(value: unknown): boolean {
   );
 }
 
-function hasNumbers(value: unknown, names: readonly string[]): boolean {
-  return (
-    typeof value === 'object' &&
-    value !== null &&
-    names.every((name) => isAmount((value as Record<string, unknown>)[name]))
-  );
+function hasNumbers(value: unknown, names: readonly string[]): value is Fields {
+  return isObject(value) && names.every((name) => isAmount(value[name]));
 }

@@ -1,6 +1,6 @@
 /** @file The numbers of a rank's progress: what is of another step does not count, and nonsense is refused. */
 import { describe, expect, test } from 'vitest';
-import { parseLiveLine } from './live.ts';
+import { parseLiveLine } from './live-line.ts';
 import { checkProgress, progressFileOf, progressRankOf, readProgress } from './live-progress.ts';
 
 const head = [1, 5, 1, 900, 100, 90, 0, 12]; // step 5 began at 100; the one before ended at 90 and took 12

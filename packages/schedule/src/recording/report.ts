@@ -3,6 +3,7 @@
 import { percent, plural, quantity } from '../draw/quantity.ts';
 import { renderTimeline } from '../draw/timeline.ts';
 import { isComputeOp } from '../model/action.ts';
+import type { Schedule } from '../model/schedule.ts';
 import { simulate } from '../simulate/simulate.ts';
 import type { Simulation } from '../simulate/simulation.ts';
 import { meanCosts } from './mean-costs.ts';
@@ -51,42 +52,25 @@ export interface RecordingSummary {
  */
 export function recordingSummary(recording: Recording): RecordingSummary {
   const schedule = recordedSchedule(recording);
-  const places = schedule.order.map((row) => recordedPlaces(row));
   const steps = steadySteps(recording);
   const planned = simulate(schedule, meanCosts(recording));
   const recorded = steps.map((step) => recordedSimulation(recording, recording.steps.indexOf(step)));
-  const events = steps.map((step) => {
-    const ofRanks = step.ranks.map((record, rank) => actionsOfRank(places[rank]!, record, rank));
-    const begin = workBegin(ofRanks.flat()) ?? Number.NEGATIVE_INFINITY;
-    // What a rank waited before the step began, while another was busy with the one before, is no part of it.
-    const later = (event: RecordedAction): RecordedAction =>
-      event.start < begin ? { ...event, start: begin, end: Math.max(begin, event.end) } : event;
-    return ofRanks.map((ofRank) => ofRank.map(later));
-  });
-  const perStep = 1 / Math.max(1, steps.length);
-  const total = (which: (event: RecordedAction) => boolean, of: (event: RecordedAction) => number): number =>
-    events
-      .flat(2)
-      .filter(which)
-      .reduce((sum, event) => sum + of(event), 0) * perStep;
-  const duration = ({ start, end }: RecordedAction): number => end - start;
+  const span = mean(recorded.map((step) => step.makespan));
+  const work = new MeanStep(schedule, steps);
   const stages = Array.from({ length: schedule.stages }, (_, stage) => {
     const of = (...kinds: string[]): number =>
-      total(({ action }) => action.stage === stage && kinds.includes(action.kind), duration);
+      work.time(({ action }) => action.stage === stage && kinds.includes(action.kind));
     const [forward, backward] = [of('F'), of('B', 'I', 'W')];
     return { forward, backward, busy: forward + backward };
   });
-  const span = mean(recorded.map((step) => step.makespan));
-  const within = schedule.order.map((_, rank) =>
-    events.reduce((sum, ofRanks) => sum + sentWithinBackwards(ofRanks[rank]!), 0),
-  );
   const ranks = recording.ranks.map(({ peakProcessBytes, peakDeviceBytes }, rank) => {
-    const share = (which: (event: RecordedAction) => boolean): number =>
-      span > 0 ? total((event) => event.rank === rank && which(event), duration) / span : 0;
+    const share = (time: number): number => (span > 0 ? time / span : 0);
+    const shareOf = (which: (event: RecordedAction) => boolean): number =>
+      share(work.time((event) => event.rank === rank && which(event)));
     return {
-      busy: share(({ action }) => isComputeOp(action.kind)) - (span > 0 ? (within[rank]! * perStep) / span : 0),
-      waiting: share(({ action }) => action.kind.startsWith('RECV')),
-      sending: share(({ action }) => action.kind.startsWith('SEND')),
+      busy: shareOf(({ action }) => isComputeOp(action.kind)) - share(work.sentWithinBackwards(rank)),
+      waiting: shareOf(isReceive),
+      sending: shareOf(({ action }) => action.kind.startsWith('SEND')),
       peakTensors: Math.max(0, ...recording.steps.flatMap((step) => [...step.ranks[rank]!.tensors])),
       peakProcessBytes,
       peakDeviceBytes,
@@ -102,17 +86,48 @@ export function recordingSummary(recording: Recording): RecordingSummary {
     stages,
     slowestStage: stages.reduce((slowest, { busy }, stage) => (busy > stages[slowest]!.busy ? stage : slowest), 0),
     ranks,
-    messages: {
-      count: total(
-        ({ action }) => action.kind.startsWith('RECV'),
-        () => 1,
-      ),
-      bytes: total(
-        ({ action }) => action.kind.startsWith('RECV'),
-        ({ bytes }) => bytes,
-      ),
-    },
+    messages: { count: work.total(isReceive, () => 1), bytes: work.total(isReceive, ({ bytes }) => bytes) },
   };
+}
+
+/** The actions of several recorded steps, added up over the mean step. */
+class MeanStep {
+  /** By step and rank. */
+  private readonly events: readonly (readonly (readonly RecordedAction[])[])[];
+  private readonly perStep: number;
+
+  constructor(schedule: Schedule, steps: readonly RecordedStep[]) {
+    const places = schedule.order.map((row) => recordedPlaces(row));
+    this.perStep = 1 / Math.max(1, steps.length);
+    this.events = steps.map((step) => {
+      const ofRanks = step.ranks.map((record, rank) => actionsOfRank(places[rank]!, record, rank));
+      const begin = workBegin(ofRanks.flat()) ?? Number.NEGATIVE_INFINITY;
+      // A wait that began before the step, for a rank that was still busy with the step before, counts from the step's begin.
+      const later = (event: RecordedAction): RecordedAction =>
+        event.start < begin ? { ...event, start: begin, end: Math.max(begin, event.end) } : event;
+      return ofRanks.map((ofRank) => ofRank.map(later));
+    });
+  }
+
+  /** A sum over the actions chosen. */
+  total(which: (event: RecordedAction) => boolean, of: (event: RecordedAction) => number): number {
+    const chosen = this.events.flat(2).filter(which);
+    return chosen.reduce((sum, event) => sum + of(event), 0) * this.perStep;
+  }
+
+  /** The time of the actions chosen. */
+  time(which: (event: RecordedAction) => boolean): number {
+    return this.total(which, ({ start, end }) => end - start);
+  }
+
+  /** The time that a rank sent gradients in while their backwards went on. */
+  sentWithinBackwards(rank: number): number {
+    return this.events.reduce((sum, ofRanks) => sum + sentWithinBackwards(ofRanks[rank]!), 0) * this.perStep;
+  }
+}
+
+function isReceive({ action }: RecordedAction): boolean {
+  return action.kind.startsWith('RECV');
 }
 
 /** Steps by the time from the first one's beginning to the last one's end; evaluations between them are not counted. */

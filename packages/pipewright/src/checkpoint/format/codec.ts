@@ -1,11 +1,11 @@
-/** @file States of schedulers, loaders and the like as JSON: numbers that JSON does not know and tensors included. */
+/** @file States of schedulers, loaders and the like as JSON, including tensors and numbers that JSON does not have. */
 import { dtypes, fromTypedArray, scope, Tensor } from '@pipewright/torch';
 import { viewBytes } from '@pipewright/torch/internal';
 import { show } from '../../base/checks.ts';
 import { PipelineError } from '../../base/errors.ts';
 import { isPlainObject } from '../../base/tree.ts';
 
-/** What JSON holds. */
+/** Any JSON value. */
 export type Json = null | boolean | number | string | readonly Json[] | { readonly [key: string]: Json };
 
 const MARK = '$pipewright';
@@ -37,7 +37,7 @@ export function encode(value: unknown, place: string): Json {
   return Object.fromEntries(Object.entries(value).map(([key, item]) => [key, encode(item, `${place}.${key}`)]));
 }
 
-/** The value of what `encode` gave. */
+/** The value that `encode` was called with. */
 export function decode(json: Json): unknown {
   if (typeof json !== 'object' || json === null) return json;
   if (Array.isArray(json)) return json.map(decode);

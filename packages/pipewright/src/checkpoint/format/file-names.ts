@@ -1,10 +1,10 @@
 /** @file Names of files in a checkpoint. */
 
-/** What the checkpoint consists of. */
+/** The manifest. */
 export const MANIFEST = 'manifest.json';
-/** The file that names the checkpoint to go on from. */
+/** The file with the name of the checkpoint to continue from. */
 export const LATEST = 'latest';
-/** The index that says in which file each tensor is. */
+/** The index: which file each tensor is in. */
 export const INDEX = 'model.safetensors.index.json';
 
 /** A name of a file in the folder itself. */

@@ -1,4 +1,4 @@
-/** @file A folder of checkpoints: which there are, and which one is to be loaded. */
+/** @file A folder of checkpoints: finds those that are complete, and the one to load. */
 import { createHash } from 'node:crypto';
 import { existsSync, readdirSync, readFileSync, statSync } from 'node:fs';
 import { join } from 'node:path';

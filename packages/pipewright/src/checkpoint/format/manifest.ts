@@ -8,7 +8,7 @@ import { isFileName } from './file-names.ts';
 
 /** Version of the format; 2 has another hash of blocks than 1. */
 export const VERSION = 2;
-/** Tensors are hashed in blocks of so many bytes, so that a part can be checked without the rest. */
+/** Tensors are hashed in blocks of this many bytes, so that a part can be checked without the rest. */
 export const BLOCK: number = 4 * 2 ** 20;
 
 /** A box of a tensor, stored in a file under the tensor's key. */
@@ -123,7 +123,7 @@ const isShape = (value: unknown): value is number[] =>
   value.every(isCount) &&
   Number.isSafeInteger(value.reduce((product: number, size) => product * Math.max(1, size as number), 16));
 
-/** Everything is what it should be; programs behind it need no more checks. */
+/** Checks the type of every field, so that no later code has to. */
 function checkManifest(json: Record<string, unknown>, refuse: Refuse): void {
   const need = (isRight: boolean, what: string): void => {
     if (!isRight) throw refuse(`${what} is not what it should be`);

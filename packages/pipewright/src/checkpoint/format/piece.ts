@@ -1,4 +1,4 @@
-/** @file Parts of tensors: which box of the whole one is held here or stored there, and what two boxes have in common. */
+/** @file Parts of tensors: the box of the whole tensor that a rank holds or a file stores, and the intersection of two boxes. */
 import { nn, type Tensor } from '@pipewright/torch';
 import { shardOf } from '../../parallel/shard.ts';
 
@@ -31,7 +31,7 @@ export function beginOf({ offset, shape }: Part): readonly number[] {
   return offset ?? shape.map(() => 0);
 }
 
-/** A box that two parts of one tensor have in common. */
+/** The intersection of two parts of one tensor. */
 export interface Common {
   /** Where it begins in the first. */
   readonly inFirst: readonly number[];
@@ -40,7 +40,7 @@ export interface Common {
   readonly shape: readonly number[];
 }
 
-/** What two parts have in common; null where it is nothing. */
+/** The intersection of two parts; null if it is empty. */
 export function commonOf(first: Part, second: Part): Common | null {
   const [a, b] = [beginOf(first), beginOf(second)];
   const begin = a.map((at, dim) => Math.max(at, b[dim]!));

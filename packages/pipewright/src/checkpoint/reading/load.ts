@@ -1,4 +1,4 @@
-/** @file Loading a checkpoint at any layout: every rank reads what its stages need, whoever wrote it. */
+/** @file Loads a checkpoint at any layout: every rank reads what its stages need, whichever rank wrote it. */
 import { distributed, scope } from '@pipewright/torch';
 import { checkRequired } from '../../base/checks.ts';
 import { PipelineError } from '../../base/errors.ts';
@@ -19,7 +19,7 @@ import { CheckpointReader } from './reader.ts';
 export interface LoadOptions extends Omit<TrainingState, 'user'> {
   /** All ranks of the run; default: the default group. */
   readonly group?: distributed.ProcessGroup | undefined;
-  /** Weights in the checkpoint that no rank wants are an error; default true. */
+  /** Weights in the checkpoint that no rank needs are an error; default true. */
   readonly strict?: boolean | undefined;
 }
 
@@ -34,14 +34,14 @@ export interface LoadedCheckpoint {
   /** What was saved as `user`. */
   readonly user: unknown;
   readonly manifest: Manifest;
-  /** Bytes of tensors that this rank wanted. */
+  /** Bytes of the tensors that this rank has loaded. */
   readonly bytes: number;
 }
 
 /**
- * Loads a checkpoint into the stages, optimizers and the rest of a run, on all ranks; their numbers, the schedule and the sharding
- * may be others than those that saved it. A folder of checkpoints gives the one that `latest` names. After an error nothing of
- * this rank's tensors has changed.
+ * Loads a checkpoint into the stages, optimizers and the rest of a run, on all ranks; the number of ranks and stages, the schedule and
+ * the sharding may differ from those of the run that saved it. Of a folder of checkpoints it loads the one that `latest` names. After
+ * an error no tensor of this rank has changed.
  *
  * @example const { step } = loadCheckpoint('runs/gpt', { stages: runtime.stages, optimizer, loader })
  */
@@ -60,7 +60,7 @@ export function loadCheckpoint(folder: string, options: LoadOptions): LoadedChec
     if (options.strict !== false) checkUnwanted(where, { reader, run, group });
     reader.checkTexts();
     const restoreStates = planStates(where, options, (name) => stateFor(where, { name, stored, rank, ranks }));
-    // What else a state may refuse, it refuses when it is loaded: before any weight changes.
+    // States refuse what they cannot load here, before any weight changes.
     restoreTensors(where, run, sourceOf(reader), restoreStates);
   });
   const user = stored.states['user'];
@@ -97,7 +97,7 @@ function chooseTogether(folder: string, group: distributed.ProcessGroup | null):
   return own ?? readCheckpoint(said.path);
 }
 
-/** Refuses a checkpoint with weights that nobody wants. */
+/** Refuses a checkpoint with weights that no rank needs. */
 function checkUnwanted(
   where: string,
   {
@@ -168,7 +168,7 @@ function stateFor(where: string, { name, stored, rank, ranks }: StateQuery): Jso
     { name },
   );
 
-  /** The default generator belongs to the number of ranks; at another one it is left as it is. */
+  /** The default generator's state is only for the same number of ranks; otherwise it stays as it is. */
   function ofSameRanks(): Json | undefined {
     return stored.layout.ranks === ranks ? value : undefined;
   }

@@ -1,4 +1,4 @@
-/** @file Reading a checkpoint: of each file only the bytes that are needed, checked before anything is changed. */
+/** @file Reads a checkpoint: of each file only the bytes that are needed, checked before anything is changed. */
 import { statSync } from 'node:fs';
 import { join } from 'node:path';
 import {
@@ -23,7 +23,7 @@ interface OpenFile {
   readonly header: SafetensorsHeader;
   /** Blocks that are to be checked, by `key/number`. */
   readonly wanted: Map<string, WantedBlock>;
-  /** Blocks that have been found right. */
+  /** Blocks whose hash was found correct. */
   readonly checked: Set<string>;
 }
 
@@ -39,7 +39,7 @@ interface WantedBlock {
 export class CheckpointReader {
   readonly path: string;
   readonly manifest: Manifest;
-  /** Bytes of tensors that were wanted. */
+  /** Bytes of the tensors that were requested. */
   bytes = 0;
   private readonly open = new Map<string, OpenFile>();
 
@@ -58,12 +58,12 @@ export class CheckpointReader {
     return undefined;
   }
 
-  /** What is known of a stored tensor. */
+  /** The manifest's entry of a stored tensor. */
   stored(key: string): StoredTensor {
     return this.manifest.tensors[key]!;
   }
 
-  /** Checks files that hold no tensors: the index and what the user has added. */
+  /** Checks files without tensors: the index and the user's files. */
   checkTexts(): void {
     for (const name of Object.keys(this.manifest.files)) if (!name.endsWith('.safetensors')) this.checkText(name);
   }
@@ -223,7 +223,7 @@ interface Overlap {
   readonly common: Common;
 }
 
-/** The stored pieces that have something of a part. */
+/** The stored pieces that intersect a part. */
 function overlaps(tensor: StoredTensor, part: Part): Overlap[] {
   return tensor.pieces.flatMap((piece) => {
     const box = { shape: tensor.shape, local: piece.shape ?? tensor.shape, offset: piece.offset ?? null };
@@ -233,8 +233,8 @@ function overlaps(tensor: StoredTensor, part: Part): Overlap[] {
   });
 }
 
-/** The error for a file that is not what was written. */
-export function damaged(path: string, why: string): PipelineError {
+/** The error for a file that differs from what was written. */
+function damaged(path: string, why: string): PipelineError {
   return new PipelineError(
     'BAD_CHECKPOINT',
     `${path}: ${why}; load another checkpoint of the folder (pipewright checkpoint show), or verify this one (pipewright checkpoint verify)`,

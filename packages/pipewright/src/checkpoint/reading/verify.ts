@@ -1,4 +1,4 @@
-/** @file A whole checkpoint looked through, and shown: every byte of every file against the manifest. */
+/** @file Verifies a whole checkpoint, every byte of every file against the manifest, and summarizes checkpoints. */
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { scope } from '@pipewright/torch';
@@ -74,7 +74,7 @@ export function summarizeCheckpoints(folder: string): CheckpointSummary[] {
 }
 
 /** A manifest in a few words. */
-export function summarize(name: string, manifest: Manifest): CheckpointSummary {
+function summarize(name: string, manifest: Manifest): CheckpointSummary {
   const { step, finite, files, layout, schedule, tensors } = manifest;
   return {
     name,

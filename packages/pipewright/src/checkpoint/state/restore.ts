@@ -1,4 +1,4 @@
-/** @file Putting a run's state back, from a checkpoint or from a copy in memory. */
+/** @file Restores a run's state, from a checkpoint or from a copy in memory. */
 import { type DTypeName, empty, noGrad, type optim, scope, Tensor } from '@pipewright/torch';
 import { copyTensors } from '@pipewright/torch/internal';
 import { PipelineError } from '../../base/errors.ts';
@@ -7,16 +7,16 @@ import type { Part } from '../format/piece.ts';
 import { type SavedOptimizer, type StateTensor, slotPart } from './state-tensors.ts';
 import type { CollectedState } from './training-state.ts';
 
-/** Where stored tensors come from. */
+/** A source of stored tensors. */
 export interface TensorSource {
   /** The key of the first name that is stored; undefined where none is. */
   keyOf(names: readonly string[]): string | undefined;
   /** Shape of the whole. */
   shapeOf(key: string): readonly number[];
-  /** Names of what is stored beside a parameter: its slots in optimizers. */
+  /** Names of the optimizer state that is stored for a parameter: its slots. */
   slotsOf(key: string): readonly string[];
   dtypeOf(key: string): string;
-  /** Makes sure that parts can be read. */
+  /** Checks that parts can be read. */
   check(parts: readonly Wanted[]): void;
   /** What to copy from where, so that a tensor holds a part; to be used before the source is gone. */
   copies(key: string, part: Part, target: Tensor): Iterable<readonly [to: Tensor, from: Tensor]>;
@@ -30,7 +30,7 @@ export interface Wanted {
   readonly part: Part;
 }
 
-/** What an optimizer is to remember: by parameter and slot. */
+/** The tensors of an optimizer's state, by parameter and slot. */
 interface OptimizerPlan {
   readonly optimizer: SavedOptimizer;
   readonly slots: readonly ReadonlyMap<string, Wanted>[];
@@ -38,8 +38,8 @@ interface OptimizerPlan {
 }
 
 /**
- * Finds everything that a run wants, checks that it is there and sound, and only then changes anything. `first` runs after the
- * checks and before the first change: where it throws, no tensor has changed.
+ * Finds everything that a run needs, checks that it is there and undamaged, and only then changes anything. `first` runs after the
+ * checks and before the first change: if it throws, no tensor has changed.
  */
 export function restoreTensors(where: string, run: CollectedState, source: TensorSource, first: () => void): void {
   const weights = run.weights.map((weight) => ({ weight, wanted: findWeight(where, weight, source) }));
@@ -141,7 +141,7 @@ function slotsFor(where: string, owner: StateTensor, source: TensorSource): Map<
   );
 }
 
-/** What an optimizer is to remember: tensors that it has already, where they fit, because new memory costs more than copying. */
+/** The tensors for an optimizer's state: those that it has already, where they fit, because new memory costs more than copying. */
 function stateFor(
   { optimizer, slots }: OptimizerPlan,
   source: TensorSource,
@@ -164,7 +164,7 @@ function stateFor(
 
 type OptimizerTensors = Record<number, Record<string, Tensor>>;
 
-/** Refuses state that an optimizer would refuse, while nothing is changed. */
+/** Refuses state that an optimizer would refuse, before anything is changed. */
 function checkOptimizer(where: string, at: number, plan: OptimizerPlan, state: OptimizerTensors): void {
   try {
     plan.optimizer.checkStateDict?.(stateDictOf(plan, state, (_, options) => ({ ...options })));
@@ -182,7 +182,7 @@ function loadOptimizer(plan: OptimizerPlan, state: OptimizerTensors): void {
   plan.optimizer.loadStateDict(stateDictOf(plan, state, keepTensors), { copy: false });
 }
 
-/** What an optimizer is given: its state, and the options of its groups. */
+/** The state dict for an optimizer: its state, and the options of its groups. */
 function stateDictOf(
   { optimizer, options }: OptimizerPlan,
   state: OptimizerTensors,

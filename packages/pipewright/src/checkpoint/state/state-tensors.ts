@@ -1,11 +1,11 @@
-/** @file The tensors of a training run under the names of the whole model: parameters, buffers, what optimizers remember. */
+/** @file The tensors of a training run under the names of the whole model: parameters, buffers and the state of optimizers. */
 import type { optim, Tensor } from '@pipewright/torch';
 import { show } from '../../base/checks.ts';
 import { PipelineError } from '../../base/errors.ts';
 import { PipelineStage } from '../../stage/pipeline-stage.ts';
 import { type Part, pieceOf } from '../format/piece.ts';
 
-/** An optimizer, as far as its state goes. */
+/** An optimizer whose state can be saved. */
 export interface SavedOptimizer {
   readonly paramGroups: readonly { readonly params: readonly Tensor[] }[];
   stateDict(): optim.OptimizerState;
@@ -21,10 +21,10 @@ export interface StateTensor {
   readonly key: string;
   readonly kind: 'parameter' | 'buffer' | 'optimizer';
   readonly tensor: Tensor;
-  /** Which part of the whole it is. */
+  /** The part of the whole that it is. */
   readonly part: Part;
   readonly stage: number;
-  /** The name that copies in several stages have in common; null where there is one. */
+  /** The name that copies in several stages share; null where there is only one. */
   readonly tie: string | null;
   /** More names of the same tensor. */
   readonly aliases: readonly string[];
@@ -117,7 +117,7 @@ export function clash(name: string, [first, second]: readonly [number, number]):
   );
 }
 
-/** The error for a parameter that two optimizers move. */
+/** The error for a parameter in two optimizers. */
 function inTwo(name: string, [first, second]: readonly [number, number]): PipelineError {
   return new PipelineError(
     'CHECKPOINT_STATE',
@@ -126,7 +126,7 @@ function inTwo(name: string, [first, second]: readonly [number, number]): Pipeli
   );
 }
 
-/** What optimizers remember, by parameter name; `weights` says the names. */
+/** The state of optimizers by parameter name; the names come from `weights`. */
 export function optimizerTensors(
   optimizers: readonly SavedOptimizer[],
   weights: readonly StateTensor[],
@@ -172,7 +172,7 @@ export interface NamedGroup {
   readonly params: readonly string[];
 }
 
-/** The part of what is remembered of a parameter of which this rank holds a part. */
+/** The part of an optimizer's tensor for a parameter of which this rank holds a part. */
 export function slotPart(owner: StateTensor, slot: string, { shape }: { readonly shape: readonly number[] }): Part {
   const { part } = owner;
   if (part.offset === null || shape.length === 0) return { shape, local: shape, offset: null };

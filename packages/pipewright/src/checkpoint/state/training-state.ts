@@ -1,4 +1,4 @@
-/** @file What a checkpoint holds: the parts of a training run that have a state, collected and put back. */
+/** @file What a checkpoint holds: collects and restores the parts of a training run that have a state. */
 import { Generator, getRngState, scope, setRngState, Tensor } from '@pipewright/torch';
 import { show } from '../../base/checks.ts';
 import { PipelineError } from '../../base/errors.ts';
@@ -14,7 +14,7 @@ import {
   weightsOf,
 } from './state-tensors.ts';
 
-/** Anything that says what it must remember, and takes it back: schedulers, scalers, loaders. */
+/** Anything with a state dict: schedulers, scalers, loaders. */
 export interface Stateful {
   stateDict(): unknown;
   // Each kind takes what its own stateDict gave.
@@ -78,12 +78,12 @@ export function collect(where: string, state: TrainingState): CollectedState {
   return { stages, optimizers, weights, tensors: [...weights, ...tensors], groups, states };
 }
 
-/** The default generator of a rank: its state belongs to the number of ranks. */
+/** The default generator of a rank: its state is only for the same number of ranks. */
 export const DEFAULT_GENERATOR = 'generator of the rank';
 
 /**
- * Finds small states and checks them as far as that changes nothing; `find` gives what was stored under a name, or undefined. What
- * comes out puts them back, in the scope that this was called in.
+ * Finds small states and checks them without changing anything; `find` returns what was stored under a name, or undefined. Calling
+ * the result restores them, in the scope that this was called in.
  */
 export function planStates(where: string, state: TrainingState, find: (name: string) => Json | undefined): () => void {
   const plans = statefulParts(where, state).map(([name, part]) => planState(where, name, part, find(name)));

@@ -1,19 +1,19 @@
-/** @file Names in files of others: how a parameter is called there, and whether it lies transposed. */
+/** @file Names in weight files of other programs: what a parameter is called there, and whether it is stored transposed. */
 import { show } from '../../base/checks.ts';
 import { PipelineError } from '../../base/errors.ts';
 import { isPlainObject } from '../../base/tree.ts';
 import { wholeName } from '../../stage/names.ts';
 
-/** A parameter in a file of others. */
+/** A parameter in a weight file of another program. */
 export interface RenamedTensor {
   readonly name: string;
-  /** Whether it lies there with its two dimensions exchanged. */
+  /** Whether it is stored transposed. */
   readonly transpose?: boolean | undefined;
 }
 
 /**
- * From names of the model to names in the files: a table of beginnings, or a function; null means that the files do not have it and
- * the value stays.
+ * From names of the model to names in the files: a table of prefixes, or a function. Null means that the files do not have the
+ * parameter and its value stays.
  */
 export type Rename = Readonly<Record<string, string>> | ((name: string) => string | RenamedTensor | null);
 

@@ -1,4 +1,4 @@
-/** @file Weights as others store them: one safetensors file, or several with an index. */
+/** @file A folder of weights as Hugging Face stores them: one safetensors file, or several with an index. */
 import { existsSync, readFileSync, statSync } from 'node:fs';
 import { basename, dirname, join } from 'node:path';
 import {
@@ -15,7 +15,7 @@ import { INDEX, isFileName } from '../format/file-names.ts';
 /** The only file where there is no index. */
 const SINGLE = 'model.safetensors';
 
-/** A folder of weights, or one file of them; files are opened when something of them is wanted. */
+/** A folder of weights, or one file of them; files are opened when a tensor of them is needed. */
 export class WeightsFolder {
   readonly path: string;
   private readonly folder: string;
@@ -43,7 +43,7 @@ export class WeightsFolder {
     return [...this.fileOf.keys()];
   }
 
-  /** What the file says of a tensor; undefined where there is none of that name. */
+  /** The file's entry of a tensor; undefined if there is none of that name. */
   entry(name: string): SafetensorsEntry | undefined {
     const file = this.fileOf.get(name);
     if (file === undefined) return undefined;

@@ -1,4 +1,4 @@
-/** @file Weights of others, such as those of Hugging Face: every stage loads its own, and they are written back. */
+/** @file Weights in the format of Hugging Face: every stage loads its own, and all ranks write theirs. */
 import { mkdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { distributed, noGrad, saveSafetensors, scope, type Tensor } from '@pipewright/torch';
@@ -13,7 +13,7 @@ import { holdingsOf, planWrites, type RankHoldings } from '../writing/plan.ts';
 import { type Rename, type RenamedTensor, renamed } from './rename.ts';
 import { WeightsFolder } from './weights-folder.ts';
 
-/** What weights are loaded into or written from. */
+/** The stages whose weights are loaded or written, and their names in files. */
 export interface WeightsOptions {
   /** The stages of this rank. */
   readonly stages: PipelineStage | readonly PipelineStage[];
@@ -76,7 +76,7 @@ export function loadWeights(path: string, options: LoadWeightsOptions): LoadedWe
   return { bytes, missing };
 }
 
-/** Where a weight lies; undefined where it is missing, null where it is meant to stay. */
+/** Where a weight is stored; undefined if it is missing, null if it is to keep its value. */
 function findSource(
   where: string,
   { weight, folder, options }: { weight: StateTensor; folder: WeightsFolder; options: WeightsOptions },

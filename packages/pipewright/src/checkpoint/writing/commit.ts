@@ -1,5 +1,5 @@
 /**
- * @file Writing a checkpoint so that a crash at any moment leaves the old one or the new one, never a mixture. Every rank writes and
+ * @file Writes a checkpoint so that a crash at any moment leaves the old one or the new one, never a mixture. Every rank writes and
  * syncs its files; the first one then waits for the others, writes the manifest under another name, syncs and renames it, and only
  * then names the checkpoint in `latest` and removes old ones.
  */
@@ -33,18 +33,18 @@ interface RankPart {
   readonly states: Readonly<Record<string, Json>>;
 }
 
-/** What a rank says that could not write its files. */
+/** The note of a rank that could not write its part. */
 interface FailedPart {
   readonly attempt: string;
   readonly failed: string;
 }
 
-/** Says to the other ranks that the first one gave it up. */
+/** The file that tells the other ranks that the first one has given up. */
 const GIVEN_UP = '.given-up';
-/** Bytes written at once. */
+/** Bytes per write. */
 const STRETCH = 2 * BLOCK;
 
-/** Writes what this rank adds, and completes the checkpoint where this is the first rank; else waits until it is complete. */
+/** Writes this rank's part. The first rank then completes the checkpoint; the others wait until it is complete. */
 export function writeCheckpoint(job: WriteJob, fs: FileSystem): WriteResult {
   const path = join(job.folder, job.name);
   const start = performance.now();
@@ -155,7 +155,7 @@ function complete(job: WriteJob, fs: FileSystem, own: RankPart): boolean {
   }
 }
 
-/** The first rank removes what it wrote; where others still write, they learn of it and the rest is removed by the next save. */
+/** The first rank removes what it wrote. Others that still write find its note, and the next save removes the rest. */
 function giveUp(job: WriteJob, fs: FileSystem, error: unknown): void {
   const path = join(job.folder, job.name);
   for (const { name } of job.files) tryTo(() => fs.unlinkSync(join(path, name)));
@@ -186,7 +186,7 @@ function waitForParts(job: WriteJob, fs: FileSystem): RankPart[] {
   return Array.from({ length: job.ranks - 1 }, (_, i) => found.get(i + 1)!);
 }
 
-/** The other ranks: until the first one has completed it. */
+/** The other ranks: wait until the first one has completed the checkpoint. */
 function waitUntilComplete(job: WriteJob, fs: FileSystem, own: RankPart): boolean {
   const path = join(job.folder, job.name);
   const deadline = performance.now() + job.timeoutMs;
@@ -258,7 +258,7 @@ function mergeStates(parts: readonly RankPart[]): Record<string, StoredState> {
   return merged;
 }
 
-/** Writes the index of the weights and what the user adds; where parts of weights lie in several files there is no index. */
+/** Writes the user's files and the index of the weights; there is no index if a weight is divided among several files. */
 function addTexts(manifest: Manifest, job: WriteJob, fs: FileSystem): Manifest {
   const texts: Record<string, string> = { ...job.texts };
   const weights = Object.entries(manifest.tensors).filter(([, { kind }]) => kind !== 'optimizer');
@@ -287,7 +287,7 @@ function sizeOf(dtype: string): number {
   return dtype === 'bool' ? 1 : Number(bits ?? 8) / 8;
 }
 
-/** Removes what is neither needed nor complete. Checkpoints that are not finite do not count, and only the newest is kept. */
+/** Removes old and incomplete checkpoints. Of those with numbers that are not finite, only the newest is kept, and it does not count. */
 function cleanUp(job: WriteJob, fs: FileSystem, finite: boolean): void {
   const named = fs.readFileSync(join(job.folder, LATEST), 'utf8').split(' ')[0];
   const others = namesIn(fs.readdirSync(job.folder)).filter((name) => name !== job.name && name !== named);
@@ -314,7 +314,7 @@ function healthOf(fs: FileSystem, path: string, step: number): 'healthy' | 'sick
   }
 }
 
-/** Makes room and says to the first rank that nothing will come. */
+/** Removes this rank's files and leaves a note for the first rank that its part will not come. */
 function tellFailure(job: WriteJob, fs: FileSystem, error: unknown): void {
   const path = join(job.folder, job.name);
   if (job.rank === 0) {

@@ -1,4 +1,4 @@
-/** @file The calls of the file system that a save is made of; tests put others in their place. */
+/** @file The file system calls of a save; tests replace them. */
 import {
   closeSync,
   existsSync,
@@ -19,7 +19,7 @@ import { startWriting } from '@pipewright/torch/internal';
 export interface FileSystem {
   openSync(path: string, flags: string): number;
   writeSync(file: number, bytes: Uint8Array, offset: number, length: number): number;
-  /** Lets the disk begin with part of a file, without waiting; absent where there is no such thing. */
+  /** Starts writing part of a file to the disk, without waiting; absent where the system has no such call. */
   startWriting?(file: number, offset: number, length: number): void;
   fsyncSync(file: number): void;
   closeSync(file: number): void;
@@ -53,7 +53,7 @@ export function writeAll(fs: FileSystem, file: number, bytes: Uint8Array): void 
   for (let at = 0; at < bytes.length; ) at += fs.writeSync(file, bytes, at, bytes.length - at);
 }
 
-/** Makes a new file with this content, on the disk when it returns. */
+/** Makes a new file with this content, which is on the disk when it returns. */
 export function writeSynced(fs: FileSystem, path: string, body: (file: number) => void): void {
   const file = fs.openSync(path, 'w');
   try {
@@ -64,7 +64,7 @@ export function writeSynced(fs: FileSystem, path: string, body: (file: number) =
   }
 }
 
-/** Puts a small file in its place as a whole: whoever reads sees the old one or the new one, also after a crash. */
+/** Replaces a small file as a whole: a reader sees the old one or the new one, also after a crash. */
 export function replaceFile(fs: FileSystem, path: string, text: string): void {
   const temporary = join(dirname(path), `.${basename(path)}.tmp`);
   writeSynced(fs, temporary, (file) => writeAll(fs, file, new TextEncoder().encode(text)));
@@ -72,7 +72,7 @@ export function replaceFile(fs: FileSystem, path: string, text: string): void {
   syncFolder(fs, dirname(path));
 }
 
-/** Makes what was created, renamed or removed in a folder last; some file systems refuse it, and nothing can be done there. */
+/** Syncs a folder, so that what was created, renamed or removed in it lasts; file systems that cannot are left as they are. */
 export function syncFolder(fs: FileSystem, path: string): void {
   const folder = fs.openSync(path, 'r');
   try {

@@ -4,7 +4,7 @@ import { PipelineError } from '../../base/errors.ts';
 import { elementsOf, type Part } from '../format/piece.ts';
 import { clash, type StateTensor } from '../state/state-tensors.ts';
 
-/** A tensor that a rank holds, in words. */
+/** The description of a tensor that a rank holds. Plain JSON. */
 export interface HeldTensor {
   readonly key: string;
   readonly kind: StateTensor['kind'];
@@ -16,14 +16,14 @@ export interface HeldTensor {
   readonly aliases: readonly string[];
 }
 
-/** What every rank says of itself. */
+/** What a rank holds. Plain JSON. */
 export interface RankHoldings {
   readonly stages: readonly number[];
   readonly numStages: number;
   readonly tensors: readonly HeldTensor[];
 }
 
-/** Files of a checkpoint: whole weights, parts of weights, what optimizers remember. */
+/** Kinds of files in a checkpoint: whole weights, parts of weights, the state of optimizers. */
 export type FileKind = 'model' | 'model-parts' | 'optimizer';
 
 /** The kind of file that a tensor lies in. */
@@ -40,7 +40,7 @@ export interface PlannedWrite {
   readonly key: string;
 }
 
-/** What is written by whom; the same on all ranks. */
+/** Which rank writes what; the same on all ranks. */
 export interface WritePlan {
   /** What each rank writes. */
   readonly writes: readonly (readonly PlannedWrite[])[];
@@ -52,7 +52,7 @@ export interface WritePlan {
   readonly isWhole: boolean;
 }
 
-/** What this rank holds, in words. */
+/** Describes what this rank holds. */
 export function holdingsOf(
   stages: readonly { readonly stageIndex: number; readonly numStages: number }[],
   tensors: readonly StateTensor[],
@@ -73,7 +73,7 @@ export function holdingsOf(
   };
 }
 
-/** A short text that changes with what a rank holds. */
+/** A hash of what a rank holds. */
 export function digestOf(holdings: RankHoldings): string {
   return createHash('sha256').update(JSON.stringify(holdings)).digest('base64');
 }

@@ -1,4 +1,4 @@
-/** @file Saving a run: a copy in memory, made while training waits, and a thread that writes it while training goes on. */
+/** @file Saves a run: copies its state in memory while training waits, and writes it in a thread while training continues. */
 import { randomUUID } from 'node:crypto';
 import { type DType, distributed, noGrad, scope } from '@pipewright/torch';
 import { layoutSafetensors } from '@pipewright/torch/internal';
@@ -29,7 +29,7 @@ import { ownWriter, saveError, type Writer } from './writer.ts';
 export interface SaveOptions extends TrainingState {
   /** The number of the step that has just ended. */
   readonly step: number;
-  /** The name of the schedule, or what has one; for the manifest. */
+  /** The schedule or its name, for the manifest. */
   readonly schedule?: string | { readonly name: string } | undefined;
   /** How many healthy checkpoints stay in the folder; default 3. `null` keeps all. */
   readonly keep?: number | null | undefined;
@@ -136,7 +136,7 @@ export class CheckpointSave {
     return this;
   }
 
-  /** The writer has ended it. */
+  /** The writer has ended the save. */
   end(result: WriteResult): void {
     this.result = result;
     const { error, finite } = result;
@@ -163,7 +163,7 @@ export class CheckpointSave {
   }
 }
 
-/** What all ranks know of a save. */
+/** What all ranks have agreed on for a save. */
 interface Agreed {
   readonly rank: number;
   readonly ranks: number;
@@ -173,7 +173,7 @@ interface Agreed {
   readonly attempt: string;
 }
 
-/** Plans by what ranks hold; it changes only when optimizers begin to remember things. */
+/** Plans by what ranks hold, which changes only when optimizers get their first state. */
 interface Planned {
   readonly digests: string;
   readonly plan: WritePlan;

@@ -9,7 +9,7 @@ import { BLOCK } from '../format/manifest.ts';
 /** Tensors that are larger lie in several chunks. */
 const LARGEST = 256 * BLOCK;
 
-/** A stretch of the data of a file, in memory. */
+/** Part of the data of a file, in memory. */
 export interface Chunk {
   readonly memory: SharedArrayBuffer;
   /** Bytes used. */
@@ -70,7 +70,7 @@ export class SnapshotMemory {
     this.free.push(...this.used.splice(0));
   }
 
-  /** Gives all memory back. */
+  /** Frees all memory. */
   dispose(): void {
     this.release();
     for (const { tensor } of this.free.splice(0)) tensor.dispose();

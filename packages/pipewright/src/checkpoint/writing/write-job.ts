@@ -1,4 +1,4 @@
-/** @file What the writing thread is told, and what it answers. */
+/** @file The messages between a rank and its writing thread: jobs and their results. */
 import type { PipelineErrorCode } from '../../base/errors.ts';
 import type { Json } from '../format/codec.ts';
 import type { SavedLayout, StoredState, StoredTensor } from '../format/manifest.ts';

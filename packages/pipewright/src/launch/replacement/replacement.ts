@@ -227,5 +227,5 @@ export class Replacement {
   }
 }
 
-/** The code of a rank that found no copy of a lost rank's state: all ranks begin again. */
-export const STATE_LOST = 'STATE_LOST';
+/** The error code of a rank that found no copy of a lost rank's state: all ranks start again. */
+const STATE_LOST = 'STATE_LOST';

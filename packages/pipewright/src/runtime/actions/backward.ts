@@ -24,7 +24,7 @@ export function backwardAndSend(planned: PlannedAction, step: StepState): void {
   });
 }
 
-/** `I`: only what the stages before wait for. */
+/** `I`: the input half of a backward, which the stages before wait for. */
 export function inputBackward(planned: PlannedAction, step: StepState): void {
   scope(() => {
     takeOutputGrads(planned, step);
@@ -32,7 +32,7 @@ export function inputBackward(planned: PlannedAction, step: StepState): void {
   });
 }
 
-/** `W`: the other half. */
+/** `W`: the weight half. */
 export function weightBackward({ links: { stage }, microbatch }: PlannedAction): void {
   scope(() => stage.backwardWeightOneChunk(microbatch));
 }
@@ -46,7 +46,7 @@ export function startBackward(planned: PlannedAction, step: StepState, threads: 
   });
 }
 
-/** Waits for a backward that was started, and gives its gradients away. */
+/** Waits for a backward that was started, and hands its gradients on. */
 export function finishBackward(planned: PlannedAction, step: StepState): void {
   scope(() => finish(planned, step, true));
 }

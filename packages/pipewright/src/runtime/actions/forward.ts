@@ -72,14 +72,14 @@ export function giveOutputs(
   else if (!step.keepsInputs) stage.releaseInputs(m);
 }
 
-/** The same values, each as `make` gives it. */
+/** The values with every tensor replaced by `make`. */
 function ownValues(values: readonly unknown[], make: (tensor: Tensor) => Tensor): unknown[] {
   const [only] = values;
   if (values.length === 1 && only instanceof Tensor) return [make(only)];
   return mapTensors(values, make) as unknown[];
 }
 
-/** Whose value is given away, and what was given to other stages before it; null where only one stage gets something. */
+/** The stage whose output is handed on, and the tensors that other stages have got already; null where only one stage gets the output. */
 interface Giving {
   readonly stage: PipelineStage;
   readonly step: StepState;

@@ -1,13 +1,13 @@
 /**
- * @file Values that a stage gives away although its module may change them later, in the forward of another microbatch: its
- * buffers, tensors in its fields, and views of them. Who gets one needs a copy.
+ * @file Outputs of a stage that its module may change later, in the forward of another microbatch: its buffers, tensors in its
+ * fields, and views of them. Other stages get copies of these.
  */
 import { nn, Tensor } from '@pipewright/torch';
 import { storageOf } from '../../base/memory.ts';
 import type { PipelineStage } from '../../stage/pipeline-stage.ts';
 import type { StepState } from '../row/step-state.ts';
 
-/** Whether a value of a stage may change after it was given away. What needs a gradient cannot: backward would refuse it. */
+/** Whether an output of a stage may change later. A tensor with a gradient cannot: its backward would refuse the change. */
 export function mayChange(tensor: Tensor, stage: PipelineStage, step: StepState): boolean {
   if (tensor.requiresGrad) return false;
   if (tensor instanceof nn.Buffer) return true;
@@ -15,7 +15,7 @@ export function mayChange(tensor: Tensor, stage: PipelineStage, step: StepState)
   return held.size > 0 && held.has(storageOf(tensor));
 }
 
-/** Where the memory begins that a stage's module holds; found once in a step, after the first forward that needs it. */
+/** Addresses of the memory that a stage's module holds; collected once in a step, after the first forward that needs them. */
 function heldMemory(stage: PipelineStage, { heldMemory: known }: StepState): ReadonlySet<bigint> {
   let memory = known.get(stage);
   if (memory === undefined) {

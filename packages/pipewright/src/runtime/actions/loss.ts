@@ -1,4 +1,4 @@
-/** @file The loss of a microbatch, on the last stage, and what users see of its output. */
+/** @file The loss of a microbatch on the last stage, and the output that the user gets. */
 import { keep, Tensor } from '@pipewright/torch';
 import { show } from '../../base/checks.ts';
 import { debugInfo } from '../../base/describe.ts';
@@ -51,7 +51,7 @@ export function lossGradOf(stage: PipelineStage, m: number, step: StepState): Te
   return options.scaler === undefined ? grad : options.scaler.scale(grad);
 }
 
-/** Calls the loss; where it throws, the error says on what. */
+/** Calls the loss; if it throws, the error names its arguments. */
 function lossOf(
   caller: LossCaller,
   of: { stage: number; microbatch: number; output: unknown; target: unknown; options: unknown },

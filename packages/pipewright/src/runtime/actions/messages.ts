@@ -15,7 +15,7 @@ export function postValues({ links, microbatch: m }: PlannedAction, step: StepSt
   for (const { local, values } of links.from) if (local === null) post(values[m]!, step);
 }
 
-/** `RECV_B`: posts the receives of the gradients of what a stage has sent. Nothing comes back for what needs no gradient. */
+/** `RECV_B`: posts the receives of the gradients of what a stage has sent. There is none for a tensor without gradient. */
 export function postGrads({ links: { stage, to }, microbatch: m }: PlannedAction, step: StepState): void {
   for (const { local, grads, stage: destination } of to) {
     if (local !== null) continue;
@@ -60,7 +60,7 @@ export function sendGrads({ links: { stage, from }, microbatch: m }: PlannedActi
   }
 }
 
-/** What a posted receive brings; waits for it. */
+/** Waits for a posted receive and returns its payload. */
 export function take(message: RowMessage, link: Link, place: Place, step: StepState): Payload {
   const posted = step.posted[message.index];
   if (posted === undefined)
@@ -79,7 +79,7 @@ export function take(message: RowMessage, link: Link, place: Place, step: StepSt
   return payload;
 }
 
-/** Frees values that have gone on their way, except those that the backward begins with, which the stage frees. */
+/** Frees values that were sent, except those that the backward begins with, which the stage frees. */
 export function release(values: readonly unknown[], training: boolean): void {
   for (const tensor of tensorsIn(values)) if (!training || !tensor.requiresGrad) tensor.dispose();
 }

@@ -6,8 +6,8 @@ import type { StepState } from '../row/step-state.ts';
 export interface Overlap {
   /** Performs all parts. */
   run(parts: readonly PlannedAction[], step: StepState): void;
-  /** Something has come from another rank. */
+  /** Called when a message has arrived from another rank. */
   received?(): void;
-  /** A step begins. */
+  /** Called when a step begins. */
   reset?(): void;
 }

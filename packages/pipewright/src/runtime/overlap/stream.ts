@@ -4,7 +4,7 @@
  * which the backward beside it is not.
  *
  * Memory is safe without marks on every tensor: the side stream begins each overlap by waiting for the main one and ends it
- * by being waited for, and the forward is issued first, so what the backward frees is not written by the forward. The inputs of a
+ * with the main one waiting for it, and the forward is issued first, so what the backward frees is not written by the forward. The inputs of a
  * forward in the side stream, which are memory of the main one, are freed when the streams have met.
  */
 import { cuda } from '@pipewright/torch';

@@ -1,4 +1,4 @@
-/** @file The ways between the stages of a rank and all others: on the same rank, or by messages to another. */
+/** @file The connections of a rank's stages with other stages: on the same rank, or by messages. */
 import { type Schedule, StageGraph } from '@pipewright/schedule';
 import { edgeTag, messageTag } from '../../base/tags.ts';
 import type { PipelineStage } from '../../stage/pipeline-stage.ts';
@@ -7,11 +7,11 @@ import type { Envelope } from '../transport/transport.ts';
 
 /** A message of the row. */
 export interface RowMessage extends Envelope {
-  /** Position among all messages of this rank's row: where a step keeps what is under way. */
+  /** Position among all messages of this rank's row: the index under which a step keeps it. */
   readonly index: number;
 }
 
-/** The way from one stage to another, seen from one of them. */
+/** The connection of two stages, seen from one of them. */
 export interface Link {
   /** The stage at the other end. */
   readonly stage: number;
@@ -27,14 +27,14 @@ export interface Link {
   readonly grads: readonly RowMessage[];
 }
 
-/** A stage of this rank with its ways to the others. */
+/** A stage of this rank with its connections. */
 export interface StageLinks {
   readonly stage: PipelineStage;
   readonly from: readonly Link[];
   readonly to: readonly Link[];
 }
 
-/** The ways of all stages of a rank, by stage. */
+/** The connections of all stages of a rank, by stage. */
 export function linksOf(
   schedule: Schedule,
   stages: readonly PipelineStage[],

@@ -10,7 +10,7 @@ interface LossGrad {
   readonly ndim: number;
 }
 
-/** What a step takes these gradients from. */
+/** The source of these gradients. */
 export interface LossGradSource {
   /** A tensor like a microbatch's loss, filled with its weight. */
   of(microbatch: number, loss: Tensor, weight: number): Tensor;
@@ -30,7 +30,7 @@ export class LossGrads implements LossGradSource {
     return grad;
   }
 
-  /** Tensors like those of the last step, for a step that is recorded as a graph: they belong to the recording. */
+  /** Tensors like those of the last step, for a step that is captured as a graph: they belong to the graph. */
   forRecording(): RecordedLossGrads {
     const own = this.known.map(
       (known) => known && { ...known, grad: unscoped(() => noGrad(() => known.grad.clone())), weight: Number.NaN },
@@ -45,12 +45,12 @@ export class LossGrads implements LossGradSource {
 }
 
 /**
- * The gradients of the losses of a recorded step. The graph reads their memory in every replay: it lies outside of the graph, is
- * nobody else's, and is filled before a replay where the weights are others than before.
+ * The gradients of the losses of a captured step. The graph reads their memory in every replay: it lies outside of the graph, is used
+ * for nothing else, and is filled before a replay if the weights have changed.
  */
 export class RecordedLossGrads implements LossGradSource {
   private readonly own: readonly (LossGrad | undefined)[];
-  /** By microbatch: the weight that was recorded, and the one that its tensor has now. */
+  /** By microbatch: the weight when it was captured, and the one that its tensor has now. */
   private readonly recorded: number[] = [];
   private readonly filled: number[] = [];
 
@@ -58,7 +58,7 @@ export class RecordedLossGrads implements LossGradSource {
     this.own = own;
   }
 
-  /** The tensor; what it is filled with comes after the recording, which would repeat it. */
+  /** The tensor. It is filled after the capture: a fill inside of it would be repeated by every replay. */
   of(microbatch: number, loss: Tensor, weight: number): Tensor {
     const own = this.own[microbatch];
     if (own === undefined || !isLike(own, loss))

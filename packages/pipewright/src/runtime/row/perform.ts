@@ -1,4 +1,4 @@
-/** @file How a row is walked: every action, and every part of one, is announced, performed and recorded here. */
+/** @file Walks a row: announces, performs and records every action and every part of one. */
 import { PipelineError } from '../../base/errors.ts';
 import { rankStatus } from '../../status/rank-status.ts';
 import { StepError } from '../errors.ts';
@@ -7,8 +7,8 @@ import { refuseRow, StepRefused } from './refusal.ts';
 import type { StepState } from './step-state.ts';
 
 /**
- * Performs all actions of a row; what goes wrong is told as the error of the action that was under way. Returns the error of a
- * step that was refused, here or elsewhere, once its row is through.
+ * Performs all actions of a row; a failure is reported as the error of the action that was under way. Returns the error of a step
+ * that was refused, on this rank or another, after its row has ended.
  */
 export function walk(row: readonly PlannedAction[], step: StepState): Error | null {
   let at = 0;
@@ -24,7 +24,7 @@ export function walk(row: readonly PlannedAction[], step: StepState): Error | nu
     const error = new StepError(step.context.rank, step.current, cause, step.waitingFor);
     const isAlone = step.context.parallel === null; // replicas have begun, and would wait
     if (!isAlone || !step.context.mayRefuse || step.hasExchanged || !isWrongInput(cause)) throw error;
-    // Nobody has heard of what was computed before.
+    // No other rank has received anything that was computed before.
     for (const { links } of row) links.stage.clearRuntimeStates();
     step.outgoing.length = 0;
     refuseRow(row, at, step, error.message);
@@ -32,7 +32,7 @@ export function walk(row: readonly PlannedAction[], step: StepState): Error | nu
   }
 }
 
-/** Whether an error comes from what the first stage was given. */
+/** Whether an error comes from the inputs of the first stage. */
 function isWrongInput(cause: unknown): boolean {
   return cause instanceof PipelineError && cause.code === 'STAGE_FAILED';
 }
@@ -66,7 +66,7 @@ export function enter(planned: PlannedAction, step: StepState): void {
 /** Kinds that compute with the parameters of a stage. */
 const computing: readonly string[] = ['F', 'B', 'B_SEND_B', 'I', 'W'];
 
-/** An action goes on after something was performed inside of it. */
+/** An action goes on after another one was performed inside of it. */
 export function resume(planned: PlannedAction, step: StepState): void {
   step.current = planned;
   rankStatus.set(planned.place);

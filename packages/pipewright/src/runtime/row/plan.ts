@@ -12,15 +12,15 @@ import type { Executor, Executors, PlannedAction } from './planned-action.ts';
 const optional: readonly string[] = ['UNSHARD', 'RESHARD', 'REDUCE_GRAD'];
 const forwardKinds: readonly string[] = ['F', 'SEND_F', 'RECV_F', 'UNSHARD', 'RESHARD'];
 
-/** Which row is wanted. */
+/** What a row is compiled for. */
 export interface RowOptions {
-  /** What performs each kind of action. */
+  /** The function that performs each kind of action. */
   readonly executors: Executors;
   /** Gradients leave in the middle of a full backward where its send follows it. */
   readonly earlyGradients: boolean;
 }
 
-/** Everything a rank needs to compile its rows: made once. */
+/** Everything that a rank needs to compile its rows; made once. */
 export class Plan {
   readonly stages: readonly StageLinks[];
   /** Number of actions, parts of overlapped ones counted too. */

@@ -88,3 +88,14 @@ export function refuseShape(shape: ScheduleShape, rule: string, wayOut: string):
     },
   );
 }
+
+/** Refuses fewer microbatches than stages where the reference is to be matched, which does not take them. */
+export function checkTorchMicrobatches(shape: ScheduleShape): void {
+  const { stages, microbatches, compat } = shape;
+  if (compat !== 'torch' || microbatches >= stages) return;
+  refuseShape(
+    shape,
+    `the reference needs at least as many microbatches as stages (${stages})`,
+    `use ${stages} microbatches or leave compat out`,
+  );
+}

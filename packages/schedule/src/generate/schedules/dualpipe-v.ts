@@ -3,7 +3,7 @@
 import { Code } from '../../model/packed.ts';
 import { stageToRank } from '../../model/placement.ts';
 import { ScheduleBuilder } from '../../model/schedule-builder.ts';
-import { refuseShape, type ScheduleDefinition, type ScheduleShape } from './definition.ts';
+import { checkTorchMicrobatches, type ScheduleDefinition, type ScheduleShape } from './definition.ts';
 
 /** Planned for at least 2P microbatches; those beyond the real number are left out. */
 export const dualPipeV: ScheduleDefinition = {
@@ -17,14 +17,8 @@ export const dualPipeV: ScheduleDefinition = {
   usesMemoryLimit: false,
   hasBackward: true,
   generate(shape) {
-    const { ranks, stages, microbatches, compat } = shape;
-    if (compat === 'torch' && microbatches < stages) {
-      refuseShape(
-        shape,
-        `the reference needs at least as many microbatches as stages (${stages})`,
-        `use ${stages} microbatches or leave compat out`,
-      );
-    }
+    const { ranks, stages, microbatches } = shape;
+    checkTorchMicrobatches(shape);
     const placement = stageToRank({ ranks, stages, style: 'v' });
     const builder = new ScheduleBuilder({
       ...shape,

@@ -3,7 +3,7 @@
 import { Code } from '../../model/packed.ts';
 import { stageToRank } from '../../model/placement.ts';
 import { ScheduleBuilder } from '../../model/schedule-builder.ts';
-import { refuseShape, type ScheduleDefinition } from './definition.ts';
+import { checkTorchMicrobatches, type ScheduleDefinition } from './definition.ts';
 
 /** Stage = rank; the reference numbers the last rank's forwards from 1 and refuses fewer microbatches than stages. */
 export const oneFOneB: ScheduleDefinition = {
@@ -18,13 +18,7 @@ export const oneFOneB: ScheduleDefinition = {
   hasBackward: true,
   generate(shape) {
     const { ranks, stages, microbatches, compat } = shape;
-    if (compat === 'torch' && microbatches < stages) {
-      refuseShape(
-        shape,
-        `the reference needs at least as many microbatches as stages (${stages})`,
-        `use ${stages} microbatches or leave compat out`,
-      );
-    }
+    checkTorchMicrobatches(shape);
     const builder = new ScheduleBuilder({
       ...shape,
       stageToRank: stageToRank({ ranks, stages }),

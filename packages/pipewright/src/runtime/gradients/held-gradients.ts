@@ -1,14 +1,14 @@
-/** @file Which parameters of a rank have gradients when a step begins: what of it is new is known when it fails. */
+/** @file Which parameters of a rank have gradients when a step begins, so that a failed step can be undone. */
 import { scope, type Tensor } from '@pipewright/torch';
-import type { PipelineStage } from '../stage/pipeline-stage.ts';
+import type { PipelineStage } from '../../stage/pipeline-stage.ts';
 
-/** What a rank finds when a step begins: gradients, none though something is learned, or none and nothing that is learned. */
+/** What a rank finds when a step begins: gradients; none, although it has trainable parameters; or nothing to train. */
 export type FoundGradients = 'held' | 'cleared' | 'nothing';
 
-/** The gradients of a rank's stages, as far as they are there. */
+/** The gradients of a rank's stages. */
 export class HeldGradients {
   private readonly stages: readonly PipelineStage[];
-  /** Known since the first step: to walk through all modules in every step would cost more than all the rest. */
+  /** Collected in the first step: walking through all modules in every step would cost more than the rest of this class. */
   private known: readonly Tensor[] | null = null;
   private without: readonly Tensor[] = [];
 
@@ -22,22 +22,22 @@ export class HeldGradients {
     return this.isLearning() ? 'cleared' : 'nothing';
   }
 
-  /** Whether something is learned here. */
+  /** Whether any parameter is trainable. */
   isLearning(): boolean {
     return this.parameters.some(({ requiresGrad }) => requiresGrad);
   }
 
-  /** A step begins. */
+  /** A step begins: remembers which parameters have no gradient. */
   begin(): void {
     this.without = this.empty();
   }
 
-  /** The step has ended well: all that it has added stays. */
+  /** The step has succeeded: its gradients stay. */
   end(): void {
     this.without = [];
   }
 
-  /** The step has failed: what had no gradient has none. Gradients that the step was to be added to have parts of it. */
+  /** The step has failed: removes the gradients that it has made. Those that it was added to keep what was added. */
   undo(): void {
     for (const parameter of this.without) parameter.grad = null;
     this.end();

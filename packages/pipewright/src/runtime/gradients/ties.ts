@@ -5,14 +5,14 @@
  */
 import type { Schedule } from '@pipewright/schedule';
 import { type nn, noGrad, scope, type Tensor, unscoped } from '@pipewright/torch';
-import { PipelineError } from '../base/errors.ts';
-import { tieTags } from '../base/tags.ts';
-import { shardOf } from '../parallel/shard.ts';
-import type { PipelineStage } from '../stage/pipeline-stage.ts';
-import type { StageDescription } from '../stage/wiring.ts';
-import { rankStatus } from '../status/rank-status.ts';
-import { refusal, refusalIn } from './row/refusal.ts';
-import type { Payload, Transport } from './transport/transport.ts';
+import { PipelineError } from '../../base/errors.ts';
+import { tieTags } from '../../base/tags.ts';
+import { shardOf } from '../../parallel/shard.ts';
+import type { PipelineStage } from '../../stage/pipeline-stage.ts';
+import type { StageDescription } from '../../stage/wiring.ts';
+import { rankStatus } from '../../status/rank-status.ts';
+import { refusal, refusalIn } from '../row/refusal.ts';
+import type { Payload, Transport } from '../transport/transport.ts';
 
 /** One copy of a tied parameter on some rank. */
 interface Holder {
@@ -49,9 +49,9 @@ export interface TiedCopy {
   readonly tensor: number;
 }
 
-/** What became of the gradients of a tie. */
+/** The sum of the gradients of a tie. */
 interface Summed {
-  /** Null where no copy got a gradient. */
+  /** Null if no copy got a gradient. */
   readonly sum: Tensor | null;
   /** Why no copy may get it; null where all do. The same on all ranks that hold one. */
   readonly refused: string | null;
@@ -67,7 +67,7 @@ export interface TiedPipeline {
   readonly transport: Transport | null;
 }
 
-/** Whether a copy brings to this step what earlier ones have learned, and may be frozen by now. */
+/** Whether a copy has gradients of earlier steps that are not summed yet; it may be frozen by now. */
 type Owes = (parameter: Tensor) => boolean;
 
 /** The tied parameters of a pipeline, seen from one rank. */
@@ -100,7 +100,7 @@ export class Ties {
     for (const tie of this.groups) this.unify(tie);
   }
 
-  /** The copies of this rank that another one counts for: left out of the norm of all gradients. */
+  /** The copies of this rank that are left out of the norm of all gradients, because another copy is in it. */
   duplicates(): Set<Tensor> {
     const found = new Set<Tensor>();
     for (const { holders } of this.groups) {
@@ -115,7 +115,7 @@ export class Ties {
     return this.copies();
   }
 
-  /** Before a training step: refuses copies of this rank that would become unlike, replaced ones and those that are frozen alone. */
+  /** Before a training step: refuses copies of this rank that would diverge, because they were replaced or only some are frozen. */
   check(): void {
     for (const { name, holders } of this.groups) {
       const own = holders.filter(({ parameter }) => parameter !== null);
@@ -202,7 +202,7 @@ export class Ties {
       const value = byRank.get(rank)!.values.shift() ?? null;
       if (value !== null) sum = sum === null ? value : sum.add(value);
     }
-    // What nobody has a gradient for stays as it is, frozen or not.
+    // A tie without any gradient stays as it is, frozen or not.
     const refused = sum === null ? null : frozenAlone(tie, (rank) => byRank.get(rank)!.state);
     for (const rank of others) this.send(rank, tags.spread, refused === null ? { tensors: [sum] } : refusal(refused));
     return { sum, refused };
@@ -264,12 +264,12 @@ export function tiedCopies(stages: readonly PipelineStage[]): TiedCopy[][] {
   );
 }
 
-/** Says that copies of a tied parameter are not learned alike. */
+/** The text that only some copies of a tied parameter are frozen. */
 export function frozenText(tie: string, stage: number, elsewhere: string): string {
   return `the tied parameter '${tie}' is frozen on stage ${stage} and learned on ${elsewhere}, so that its copies would not stay equal; freeze it on all stages that hold it (requiresGrad_(false)), or on none`;
 }
 
-/** Whether the copies of a rank are learned, frozen, or frozen since a step that has left its gradients to this one. */
+/** Whether the copies of a rank are trainable, frozen, or frozen with gradients of earlier steps that are not summed yet. */
 type CopyState = 'learned' | 'frozen' | 'owed';
 
 /** The state of this rank's copies. */
@@ -279,7 +279,7 @@ function stateOf({ holders }: TieGroup, owes: Owes): CopyState {
   return owes(frozen) ? 'owed' : 'frozen';
 }
 
-/** Why copies cannot all get the sum: some are frozen, others learned or were; null where they are alike. */
+/** Why copies cannot all get the sum: some are frozen and others are not; null if they are alike. */
 function frozenAlone({ name, holders }: TieGroup, stateOn: (rank: number) => CopyState): string | null {
   const states: readonly CopyState[] = ['frozen', 'owed', 'learned'];
   const [first, ...others] = states.flatMap((state) => holders.find(({ rank }) => stateOn(rank) === state) ?? []);

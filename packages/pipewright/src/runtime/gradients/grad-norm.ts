@@ -1,15 +1,15 @@
 /** @file The norm of all gradients of a pipeline, over its ranks, and clipping by it. */
 import { callOp, type distributed, noGrad, scope, Tensor, tensor } from '@pipewright/torch';
-import { checkOptions, show } from '../base/checks.ts';
-import { PipelineError } from '../base/errors.ts';
-import { codeOf } from '../parallel/alike.ts';
-import { rankStatus } from '../status/rank-status.ts';
+import { checkOptions, show } from '../../base/checks.ts';
+import { PipelineError } from '../../base/errors.ts';
+import { codeOf } from '../../parallel/alike.ts';
+import { rankStatus } from '../../status/rank-status.ts';
 
 /** How gradients are clipped. */
 export interface ClipOptions {
   /** The kind of norm; Infinity is the largest element. Default 2. */
   readonly normType?: number | undefined;
-  /** Throw where the norm is infinite or NaN, instead of making all gradients so. */
+  /** Throw if the norm is infinite or NaN, instead of scaling all gradients by it. */
   readonly errorIfNonfinite?: boolean | undefined;
 }
 
@@ -20,7 +20,7 @@ export interface RankGradients {
   readonly duplicates: ReadonlySet<Tensor>;
   /** Whether this rank has only a part of a parameter. */
   readonly isSharded: (parameter: Tensor) => boolean;
-  /** Those whose gradients are so many times what they count as. */
+  /** Parameters whose gradients still have the factor of a gradient scaler, and that factor. */
   readonly scaled?: { readonly parameters: ReadonlySet<Tensor>; readonly scale: number } | undefined;
   /** The ranks that have the other parts. */
   readonly shards: distributed.ProcessGroup | null;
@@ -36,12 +36,12 @@ export interface Clipping {
   readonly normType: number | undefined;
 }
 
-/** A clipping in words; all ranks have the same. */
+/** A clipping in words, which must be the same on all ranks. */
 export function clippingText({ where, maxNorm, normType = 2 }: Clipping): string {
   return `${where} with maxNorm ${String(maxNorm)}, normType ${normType}`;
 }
 
-/** What a rank says where another one clips otherwise. */
+/** The error of ranks that clip differently. */
 export function differentClipping(clipping: Clipping): PipelineError {
   return new PipelineError(
     'NO_AGREEMENT',
@@ -123,7 +123,7 @@ function combine(group: distributed.ProcessGroup | null, mine: number, clipping:
   const isLargest = clipping.normType === Number.POSITIVE_INFINITY;
   const code = codeOf(clippingText(clipping));
   const isNaNHere = Number.isNaN(mine);
-  // Max hides NaN, so that it is asked for by itself.
+  // The maximum hides NaN, so that it is checked by itself.
   const all = tensor([isNaNHere ? 0 : mine, isNaNHere ? 1 : 0, code, isLargest ? -code : code * code], {
     dtype: 'float64',
     device: group.backend === 'nccl' ? 'cuda' : 'cpu',
@@ -149,7 +149,7 @@ function numbersOf(tensors: readonly Tensor[]): number[] {
   return (callOp('aten::stack', [tensors, 0]) as Tensor).toArray() as number[];
 }
 
-/** Parameters whose gradients have elements, and these: the largest of none is no number. */
+/** Parameters whose gradients have elements, with these gradients: an empty one has no largest element. */
 function withGrads(parameters: readonly Tensor[]): (readonly [parameter: Tensor, grad: Tensor])[] {
   return parameters.flatMap((parameter) => {
     const { grad } = parameter;

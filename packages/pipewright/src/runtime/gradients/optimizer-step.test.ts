@@ -1,7 +1,7 @@
 /** @file Steps of optimizers that are skipped where a loss is not finite: only losses whose gradients are still there count. */
 import { GradScaler, nn, noGrad, optim, type Tensor, tensor } from '@pipewright/torch';
 import { describe, expect, test } from 'vitest';
-import { batch, expectClose, type Layer, layers, make, mse } from '../../testing/layers.ts';
+import { batch, expectClose, type Layer, layers, make, mse } from '../../../testing/layers.ts';
 import { LossLog } from './optimizer-step.ts';
 
 describe('a loss that is not finite', () => {

@@ -1,7 +1,8 @@
 /** @file The lines of a live run give the same steps, in whatever order the files of its ranks are read. */
 import { describe, expect, test } from 'vitest';
 import { buildSchedule } from '../generate/build-schedule.ts';
-import { type LiveLine, LiveRunReader } from './live.ts';
+import type { LiveLine } from './live-line.ts';
+import { LiveRunReader } from './live-run.ts';
 
 const schedule = buildSchedule('1F1B', { ranks: 2, microbatches: 3 });
 

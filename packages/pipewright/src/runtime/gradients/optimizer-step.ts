@@ -1,9 +1,9 @@
 /** @file Steps of optimizers that all ranks make, or none: where a loss or the norm of the gradients is not finite, none does. */
 import { callOp, distributed, type GradScaler, noGrad, scope, Tensor, tensor, unscoped } from '@pipewright/torch';
-import { checkOptions, show } from '../base/checks.ts';
-import { PipelineError } from '../base/errors.ts';
-import { codeOf } from '../parallel/alike.ts';
-import { rankStatus } from '../status/rank-status.ts';
+import { checkOptions, show } from '../../base/checks.ts';
+import { PipelineError } from '../../base/errors.ts';
+import { codeOf } from '../../parallel/alike.ts';
+import { rankStatus } from '../../status/rank-status.ts';
 import {
   type Clipping,
   checkMaxNorm,
@@ -22,7 +22,7 @@ export interface AnyOptimizer {
   step(): unknown;
 }
 
-/** How gradients are treated before the step. */
+/** How gradients are clipped before the step. */
 export interface OptimizerStepOptions {
   /** Gradients are scaled so that their norm is at most this; default: they are not. */
   readonly maxNorm?: number | undefined;
@@ -30,32 +30,32 @@ export interface OptimizerStepOptions {
   readonly normType?: number | undefined;
 }
 
-/** What became of a step; the same on all ranks. */
+/** The result of a step; the same on all ranks. */
 export interface OptimizerStep {
   /** Norm of all gradients, before they were clipped. */
   readonly norm: number;
   /** Whether parameters and optimizers were left as they are. */
   readonly skipped: boolean;
-  /** Why, in words; null where the step was made. */
+  /** The reason, in words; null if the step was made. */
   readonly reason: string | null;
 }
 
-/** When a loss was not finite last, by the number of its step; of losses on a GPU it is asked only where it is needed, because asking waits for it. */
+/** The last step with a loss that was not finite. Losses on a GPU are read only when the answer is needed, because reading waits for the GPU. */
 export class LossLog {
-  /** Training steps since the last question. */
+  /** Training steps since the log was last read. */
   private steps = 0;
   /** The last of them with a loss that is not finite; 0 where there was none. */
   private bad = 0;
-  /** The same of losses on a GPU, as a number there. */
+  /** The same for losses on a GPU, as a tensor there. */
   private later: Tensor | null = null;
   /** The last one that began without gradients on this rank. */
   private clear = 0;
-  /** Whether this rank had nothing to learn in the last one, and no gradient: its gradients tell nothing. */
+  /** Whether this rank had nothing to train in the last one, and no gradient: then its gradients say nothing about other ranks. */
   private isSilent = true;
-  /** Whether the question was asked: optimizers that follow each other without a step between get the same answer. */
+  /** Whether the log was read: several optimizers without a training step between them get the same answer. */
   private isAsked = false;
 
-  /** False where nothing of earlier steps is to be forgotten. */
+  /** Whether a loss since the last answer may have been not finite. */
   get mayBeNotFinite(): boolean {
     return !this.isAsked && (this.bad > 0 || this.later !== null);
   }
@@ -68,7 +68,7 @@ export class LossLog {
     if (found !== 'held') this.clear = this.steps;
   }
 
-  /** Takes the losses of that step; `values` are the same as numbers, where somebody has read them. */
+  /** Takes the losses of that step; `values` are the same as numbers, if they were read already. */
   add(losses: readonly Tensor[], values: readonly number[] | null = null): void {
     const elsewhere: Tensor[] = [];
     losses.forEach((loss, i) => {
@@ -90,7 +90,7 @@ export class LossLog {
     );
   }
 
-  /** The last step with a loss that is not finite, and the last one that began without gradients: Infinity where this rank has nothing to learn. */
+  /** The last step with a loss that is not finite, and the last one that began without gradients: Infinity if this rank has nothing to train. */
   ask(): { readonly bad: number; readonly clear: number } {
     this.isAsked = true;
     const bad = Math.max(this.bad, this.later === null ? 0 : Number(this.later.item()));
@@ -105,13 +105,13 @@ export class LossLog {
   }
 }
 
-/** More than there are ranks: the number of a step and a rank are compared as one number. */
+/** More than there are ranks: a step and a rank are compared as one number, `step * RANKS + rank`. */
 const RANKS = 2 ** 20;
 
-/** What a rank brings to the decision. */
+/** What a rank contributes to the decision. */
 interface Rank {
   readonly gradients: RankGradients;
-  /** All groups of this rank; asked one after the other, they connect all ranks. */
+  /** All groups of this rank: a reduction over one after the other reaches all ranks. */
   readonly groups: readonly distributed.ProcessGroup[];
   readonly losses: LossLog;
   /** What has scaled the losses. */
@@ -147,7 +147,7 @@ export function stepOptimizers(
     ...[code, -code],
   ]) as [number, number, number, number, number];
   if (codes !== -negative) throw differentClipping(clipping);
-  // The gradients of a loss are gone where all ranks that learn something began a later step without any.
+  // A loss does not count any more if all ranks with trainable parameters have begun a later step without gradients.
   const counts = lastBad >= RANKS && (leastClear === Number.NEGATIVE_INFINITY || lastBad >= -leastClear * RANKS);
   const reason = reasonOf(counts ? lastBad % RANKS : -1, notFinite);
   if (reason === null) {
@@ -158,7 +158,7 @@ export function stepOptimizers(
   return { norm, skipped: reason !== null, reason };
 }
 
-/** Gradients that count as what they are without the scale: those of optimizers whose turn is later. */
+/** Parameters whose gradients still have the scale: those of optimizers that step later. */
 function stillScaled(parameters: readonly Tensor[], scaler: GradScaler | undefined): RankGradients['scaled'] {
   if (scaler?.enabled !== true) return undefined;
   const unscaled = new Set<Tensor>();

@@ -2,9 +2,9 @@
 import { buildSchedule } from '@pipewright/schedule';
 import { nn, ones } from '@pipewright/torch';
 import { describe, expect, test } from 'vitest';
-import { casesOnThreads } from '../../testing/launch.ts';
-import { batch, layers, make } from '../../testing/layers.ts';
-import { type AgreedStage, agree } from './agreement.ts';
+import { casesOnThreads } from '../../../testing/launch.ts';
+import { batch, layers, make } from '../../../testing/layers.ts';
+import { type AgreedStage, agree } from '../agreement.ts';
 import type { TiedCopy } from './ties.ts';
 
 interface Step {
@@ -14,7 +14,7 @@ interface Step {
   readonly weight: number[][];
 }
 
-const program = new URL('../../testing/ranks/tied.mjs', import.meta.url);
+const program = new URL('../../../testing/ranks/tied.mjs', import.meta.url);
 const tied = (): object => ({ ties: { 'fc.weight': 'w' } });
 
 test('a copy that was replaced is refused on all ranks, and a new runtime goes on with it', async () => {

@@ -1,7 +1,7 @@
 /** @file A step that fails in the middle, on one rank: the next one does not start from what it has left. */
 import { liveTensors, scope, type Tensor } from '@pipewright/torch';
 import { expect, test } from 'vitest';
-import { batch, expectClose, gradsOf, layers, type Made, make, mse, plainGrads } from '../../testing/layers.ts';
+import { batch, expectClose, gradsOf, layers, type Made, make, mse, plainGrads } from '../../../testing/layers.ts';
 
 /** Two stages with a loss that fails in the call with this number. */
 function makeFailing(
