@@ -21,6 +21,7 @@ export * as nn from './nn/index.ts';
 export { callOp, listOps, type OpSchema } from './op/call.ts';
 
 import './functions/convert.ts';
+import './functions/where.ts';
 
 export { FloatScalar, float } from './base/float-scalar.ts';
 export {

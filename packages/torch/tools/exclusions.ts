@@ -19,7 +19,7 @@ const families: readonly (readonly [RegExp, string])[] = [
     'internal to libtorch',
   ],
   [/_overrideable$|_functional$|^is_vulkan_available$|^is_distributed$/, 'internal to libtorch'],
-  [/_copy$/, 'the copying twin of a view, for functionalization'],
+  [/^(?!index_).*_copy$/, 'the copying twin of a view, for functionalization'],
   [
     /^batch_norm_(elemt|gather_stats|gather_stats_with_counts|stats|update_stats)$/,
     'a part of synchronized batch norm on CUDA',

@@ -244,12 +244,21 @@ void run_backward(Env& env, const edge_list& roots, const variable_list& gradien
   run_engine(env, [&] { run_backward_here(roots, gradients, keep_graph); });
 }
 
+Edge root_edge(const at::Tensor& root, size_t index) {
+  Edge edge = torch::autograd::impl::gradient_edge(root);
+  if (edge.function) return edge;
+  throw CodedError(
+      "NO_GRAD", "tensor " + std::to_string(index) +
+                     " is a view that was made inside noGrad(): its base requires a gradient, but nothing was recorded "
+                     "from there to the view; make the view outside of noGrad()");
+}
+
 edge_list edges_of(const std::vector<at::Tensor>& roots, std::vector<at::Tensor>& gradients) {
   edge_list edges;
   edges.reserve(roots.size());
   gradients.resize(roots.size());
   for (size_t i = 0; i < roots.size(); ++i) {
-    edges.push_back(torch::autograd::impl::gradient_edge(roots[i]));
+    edges.push_back(root_edge(roots[i], i));
     if (!gradients[i].defined()) gradients[i] = at::ones_like(roots[i], at::MemoryFormat::Preserve);
   }
   return edges;

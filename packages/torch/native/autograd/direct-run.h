@@ -73,6 +73,10 @@ void run_backward_here(
 void run_backward(Env& env, const torch::autograd::edge_list& roots, const torch::autograd::variable_list& gradients,
     bool keep_graph);
 
+// Where a backward of a tensor that requires gradients begins. A view made without recording may require them and have no
+// node, because its base does: an error, with the tensor's number.
+torch::autograd::Edge root_edge(const at::Tensor& root, size_t index);
+
 // Where a backward of these tensors begins; gradients that were not given are ones.
 torch::autograd::edge_list edges_of(const std::vector<at::Tensor>& roots, std::vector<at::Tensor>& gradients);
 

@@ -271,7 +271,7 @@ PW_ENTRY(input_backward, 3) {
   variable_list gradients;
   for (size_t i = 0; i < outputs.size(); ++i) {
     if (!outputs[i].defined() || !outputs[i].requires_grad()) continue;
-    roots.push_back(torch::autograd::impl::gradient_edge(outputs[i]));
+    roots.push_back(root_edge(outputs[i], i));
     gradients.push_back(given[i].defined() ? given[i] : at::ones_like(outputs[i], at::MemoryFormat::Preserve));
   }
 
@@ -280,6 +280,7 @@ PW_ENTRY(input_backward, 3) {
   for (size_t i = 0; i < inputs.size(); ++i) {
     if (!inputs[i].defined() || !inputs[i].requires_grad()) continue;
     Edge edge = torch::autograd::impl::gradient_edge(inputs[i]);
+    if (!edge.function) continue;  // a view made without recording: nothing leads to it
     for (size_t t = 0; t < targets.size(); ++t) {
       if (targets[t].edge.function == edge.function && targets[t].edge.input_nr == edge.input_nr)
         target_of[i] = static_cast<int>(t);

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
 import { gradOf, leakFree } from '../../testing/gradients.ts';
-import { type AutogradNode, float64, scope, type Tensor, tensor } from '../index.ts';
+import { type AutogradNode, float64, noGrad, scope, type Tensor, tensor, zeros } from '../index.ts';
 
 const leaf = (values: number[]): Tensor => tensor(values, { dtype: float64, requiresGrad: true });
 
@@ -56,4 +56,28 @@ test('hooks around a node', () =>
     x.grad = null;
     y.sum().backward();
     expect(gradOf(x)).toEqual([3, 3]);
+  }));
+
+test('a view whose base was changed in place since is no leaf any more, and has a node', () =>
+  leakFree(() => {
+    const [base, x] = [zeros([2], { dtype: float64 }).add(3), leaf([2, 4])];
+    const [read, asked, printed] = [base.at(0), base.at(1), base.at(1)];
+    expect([read.isLeaf, read.requiresGrad]).toEqual([true, false]);
+    base.mul_(x);
+    expect([read.isLeaf, read.requiresGrad]).toEqual([false, true]);
+    expect(asked.gradFn?.name).toBe('AsStridedBackward0');
+    expect(`${printed}`).toBe('tensor(12., dtype=torch.float64, grad_fn=<AsStridedBackward0>)');
+    read.backward();
+    expect(gradOf(x)).toEqual([3, 0]);
+  }));
+
+test('a view made without recording has no node once its base was changed: asking is an error, printing is not', () =>
+  leakFree(() => {
+    const [base, x] = [zeros([2]), leaf([2, 4])];
+    const view = noGrad(() => base.at(0));
+    base.add_(x);
+    for (const use of [() => view.isLeaf, () => view.gradFn, () => view.mul(2)])
+      expect(use).toThrow(/^(mul: )?A view was created in no_grad mode/);
+    expect(view.shape).toEqual([]);
+    expect(`${view}`).toBe('tensor(2., grad_fn=<Invalid>)');
   }));

@@ -2,17 +2,20 @@ import { describe, expect, test } from 'vitest';
 import { gradOf, leakFree } from '../../testing/gradients.ts';
 import {
   backward,
+  backwardInputsFirst,
   enableGrad,
   float32,
   float64,
   grad,
   inferenceMode,
+  inputBackward,
   isGradEnabled,
   noGrad,
   ones,
   randn,
   scope,
   setGradEnabled,
+  startBackward,
   type Tensor,
   TorchError,
   tensor,
@@ -213,4 +216,22 @@ test('float32 gradients keep the type and shape of their leaf', () =>
     const w = randn([3, 4]).requiresGrad_();
     ones([2, 3]).matmul(w).to(float64).sum().backward();
     expect([w.grad?.dtype, w.grad?.shape]).toEqual([float32, [3, 4]]);
+  }));
+
+test('a view made inside noGrad() whose base requires a gradient has none of its own: an error of every backward', () =>
+  leakFree(() => {
+    const x = leaf([1, 2]);
+    const [view] = noGrad(() => x.unbind(0)) as [Tensor];
+    expect([view.requiresGrad, view.isLeaf, view.gradFn]).toEqual([true, true, null]);
+    for (const run of [
+      () => view.backward(),
+      () => startBackward(view),
+      () => backwardInputsFirst(view, { inputs: [x], ready: () => undefined }),
+      () => inputBackward({ outputs: [view], inputs: [x] }),
+    ])
+      expect(run).toThrow(expect.objectContaining({ code: 'NO_GRAD' }));
+    expect(() => grad([view], [x])).toThrow(/does not require grad/);
+    const y = x.mul(2).sum();
+    inputBackward({ outputs: [y], inputs: [view] }).weights.run();
+    expect([gradOf(x), gradOf(view)]).toEqual([[2, 2], null]);
   }));

@@ -117,9 +117,12 @@ export function didYouMean(word: string, names: Iterable<string>): string {
   return best === '' ? '' : ` (did you mean '${best}'?)`;
 }
 
-/** Whether a value may have values by name: no list, map or promise, whose own names say nothing of what is in them. */
+/** What a value may not have to be options: its own names say nothing of what is in a list, a map, a promise or a tensor. */
+const notOptions = [Symbol.iterator, Symbol.dispose, 'then'];
+
+/** Whether a value may have values by name. */
 function isRecord(value: unknown): value is object {
-  return typeof value === 'object' && value !== null && !(Symbol.iterator in value) && !(value instanceof Promise);
+  return typeof value === 'object' && value !== null && !notOptions.some((key) => key in value);
 }
 
 function kindOf(value: unknown): string {

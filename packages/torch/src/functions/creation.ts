@@ -2,7 +2,7 @@
 
 import { types } from 'node:util';
 import { native } from '../addon/addon.ts';
-import { checkGiven } from '../base/checks.ts';
+import { checkGiven, show } from '../base/checks.ts';
 import { checkOptions, TorchError } from '../base/errors.ts';
 import { FloatScalar } from '../base/float-scalar.ts';
 import { bindOp, callBound } from '../op/bind.ts';
@@ -75,9 +75,10 @@ export function fromTypedArray(
   const dtype = reinterpret ? wanted : natural;
   const share = options?.share === true;
   if (share) checkShareable(data.buffer);
-  const made = Tensor.adopt(native.fromData(data, dtype.code, shape, share, false));
+  const isBool = dtype === bool && !share; // by value: a byte of a boolean is 0 or 1
+  const made = Tensor.adopt(native.fromData(data, (isBool ? natural : dtype).code, shape, share, false));
   if (share) fixInPlace(data.buffer); // not before: a refused buffer stays as it was
-  return finish(made, options);
+  return finish(made, isBool ? { ...options, dtype } : options);
 }
 
 function reinterprets(natural: DType, wanted: DType): boolean {
@@ -142,7 +143,26 @@ function fromNested(data: TensorValues, wanted: DType | DTypeName | undefined): 
           ? bool
           : int64;
   const dtype = wanted === undefined ? natural : toDType(wanted);
+  checkFits(flat, dtype);
   return Tensor.adopt(native.fromData(fill(flat, kind, dtype), carrier(kind, dtype).code, shape, false, false));
+}
+
+/** Refuses values that the type would turn into others: whole numbers beyond its range, NaN as an integer, complex ones as real. */
+function checkFits(flat: readonly (Element | FloatScalar)[], dtype: DType): void {
+  if (dtype.isComplex || dtype === bool) return;
+  const isSigned = dtype.name.startsWith('int');
+  const limit = 2 ** (dtype.itemSize * 8 - (isSigned ? 1 : 0));
+  for (const value of flat) {
+    const number = typeof value === 'bigint' ? value : plainNumber(value);
+    if (dtype.isFloatingPoint) continue;
+    const whole = typeof number === 'bigint' ? number : Math.trunc(number);
+    // Negative numbers wrap around in unsigned types, as in PyTorch.
+    if (whole < limit && (isSigned ? whole >= -limit : whole > -limit)) continue;
+    throw new TorchError(
+      'DTYPE',
+      `tensor: ${number} does not fit into ${dtype.name}; use a wider type, or bring the values into its range`,
+    );
+  }
 }
 
 /** The type in which values travel: wide enough that converting to the wanted type loses nothing twice. */
@@ -193,7 +213,7 @@ function kindOf(value: Element | FloatScalar): Kind {
   if (typeof value === 'object' && value !== null && 're' in (value as Complex)) return 'complex';
   throw new TorchError(
     'BAD_ARGUMENT',
-    `tensor: ${value === null ? 'null' : `a ${typeof value}`} is not a number; give numbers, booleans, BigInts or nested arrays of them`,
+    `tensor: ${show(value)} is not a number; give numbers, booleans, BigInts or nested arrays of them`,
   );
 }
 

@@ -234,3 +234,27 @@ test('a value for a mask may have leading dimensions of one', () => {
   x.set_([tensor([[true, false, true], [false, false, true]])], tensor([[1.5, 2, 3]])); // biome-ignore format: rows
   expect(x.toArray()).toEqual([[1.5, 0, 2], [0, 0, 3]]); // biome-ignore format: rows
 });
+
+test('a mask is given to the kernel as it is: a single value of another type is taken, and dimensions after it keep their place', () => {
+  const half = zeros([4], { dtype: 'float16' });
+  half.set_([tensor([true, false, true, true])], tensor([1.5]));
+  expect(half.toArray()).toEqual([1.5, 0, 1.5, 1.5]);
+  const x = count([2, 2, 3]);
+  const mask = tensor([
+    [true, false],
+    [false, true],
+  ]);
+  expect(x.at(mask, '1:').toArray()).toEqual([[1, 2], [10, 11]]); // biome-ignore format: rows
+  expect(x.at(mask.to('uint8'), tensor([0, 2])).toArray()).toEqual([0, 11]);
+  expect(x.at(null, mask, -1).toArray()).toEqual([[2, 11]]);
+});
+
+test('an index that names everything is a view, as any other', () => {
+  const x = zeros([2], { requiresGrad: true });
+  for (const items of [[], ['...'], [':']] as Index[][]) {
+    const all = x.at(...items);
+    expect([all.isLeaf, all.requiresGrad, all.gradFn?.name]).toEqual([false, true, 'AliasBackward0']);
+  }
+  x.detach().at().fill_(3);
+  expect(x.toArray()).toEqual([3, 3]);
+});

@@ -64,8 +64,8 @@ const slice = bindOp('aten::slice.Tensor');
 const unsqueeze = bindOp('aten::unsqueeze');
 const index = bindOp('aten::index.Tensor');
 const indexPut = bindOp('aten::index_put_');
-const nonzero = bindOp('aten::nonzero');
-const unbind = bindOp('aten::unbind.int');
+const notEqual = bindOp('aten::ne.Scalar');
+const alias = bindOp('aten::alias');
 const copy = bindOp('aten::copy_');
 const fill = bindOp('aten::fill_.Scalar');
 const viewOp = bindOp('aten::view');
@@ -74,7 +74,7 @@ const viewOp = bindOp('aten::view');
 function getAt(source: Tensor, items: readonly Index[]): Tensor {
   const { view, picks } = locate(source, items);
   if (picks !== null) return callBound(index, [view, picks]) as Tensor;
-  return view === source ? source.alias() : view;
+  return view === source ? (callBound(alias, [source]) as Tensor) : view;
 }
 
 /** Writes `value` into the part of `target` that `items` name. */
@@ -110,10 +110,13 @@ function locate(source: Tensor, given: readonly Index[]): Located {
   let view = source;
   let dim = 0;
   let picks: (Tensor | null)[] | null = null;
-  const pick = (position: Tensor): void => {
+  let inMasks = 0; // dimensions that masks take beyond their one place in the list
+  const pick = (position: Tensor, dims = 1): void => {
     picks ??= [];
-    while (picks.length < dim) picks.push(null);
-    picks[dim++] = onDevice(position, source);
+    while (picks.length < dim - inMasks) picks.push(null);
+    picks.push(onDevice(position, source));
+    inMasks += dims - 1;
+    dim += dims;
   };
   for (const [place, item] of items.entries()) {
     if (typeof item === 'number') {
@@ -134,8 +137,7 @@ function locate(source: Tensor, given: readonly Index[]): Located {
         view = callBound(unsqueeze, [view, dim]) as Tensor;
         pick(makeTensor(item.itemValue() ? [0] : [], { dtype: int64 }));
       } else {
-        const positions = callBound(nonzero, [item]) as Tensor;
-        for (const column of callBound(unbind, [positions, 1]) as Tensor[]) pick(column);
+        pick(item.dtype === bool ? item : (callBound(notEqual, [item, 0]) as Tensor), item.dim());
       }
     } else if (item.isFloatingPoint() || item.isComplex()) {
       throw new TorchError(

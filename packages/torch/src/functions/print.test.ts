@@ -1,6 +1,6 @@
 import { readFileSync } from 'node:fs';
 import { expect, test } from 'vitest';
-import { callOp, type DTypeName, fromTypedArray, Tensor, tensor, zeros } from '../index.ts';
+import { callOp, type DTypeName, fromTypedArray, setPrintOptions, Tensor, tensor, zeros } from '../index.ts';
 
 interface Case {
   dtype: DTypeName;
@@ -79,4 +79,31 @@ test('is text in templates, and no number: comparing with operators of JavaScrip
       /^Tensor: JavaScript's operators .* do not work on tensors, got one of shape \[\]; use methods \(x\.gt\(0\).*x\.item\(\) > 0$/,
     );
   expect(() => one > 0).toThrow(expect.objectContaining({ code: 'BAD_ARGUMENT' }));
+});
+
+test('a line holds as many elements as fit by the width of those that are neither zero nor infinite', () => {
+  const wide = tensor([0.25, -0, 1000.5, Number.POSITIVE_INFINITY, 0.5, 0.00005, -0], { dtype: 'float32' });
+  expect(String(wide)).toBe(
+    'tensor([2.5000e-01, -0.0000e+00, 1.0005e+03,        inf, 5.0000e-01, 5.0000e-05,\n        -0.0000e+00])',
+  );
+  const complex = tensor([
+    { re: -6.5633e8, im: 4.8432e8 },
+    { re: -3.4189e8, im: 1.9904e8 },
+    { re: 2.3086e8, im: 5.9157e8 },
+  ]);
+  expect(String(complex)).toBe('tensor([-6.5633e+08+4.8432e+08j, -3.4189e+08+1.9904e+08j,  2.3086e+08+5.9157e+08j])');
+});
+
+test('numbers from 1e21 on are written out where scientific notation is switched off', () => {
+  setPrintOptions({ sciMode: false });
+  try {
+    expect(String(tensor([1e21, 2.5], { dtype: 'float64' }))).toBe(
+      'tensor([1000000000000000000000.0000,                      2.5000],\n       dtype=torch.float64)',
+    );
+    expect(String(tensor([-3e22], { dtype: 'float64' }))).toBe(
+      'tensor([-30000000000000000000000.], dtype=torch.float64)',
+    );
+  } finally {
+    setPrintOptions({ sciMode: null });
+  }
 });

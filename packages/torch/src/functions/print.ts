@@ -42,7 +42,11 @@ export function setPrintOptions(options: PrintOptions): void {
   if (options.sciMode !== undefined) settings.sciMode = options.sciMode;
 }
 
-type Format = (value: Element) => string;
+/** How elements are written, and how wide a column is for those that are neither zero, infinite nor NaN. */
+interface Format {
+  text(value: Element): string;
+  readonly width: number;
+}
 
 /** `tensor([1., 2.])` with type, device and gradient where they are not the usual ones. */
 function formatTensor(source: Tensor): string {
@@ -84,15 +88,20 @@ function describe(source: Tensor): string {
     if (!usual) suffixes.push(`dtype=${dtype}`);
     body = bodyOf(source, prefix.length);
   }
-  const made = source.isLeaf ? '' : nodeName(source);
+  const made = nodeName(source);
   if (made !== '') suffixes.push(`grad_fn=<${made}>`);
   else if (source.requiresGrad) suffixes.push('requires_grad=True');
   return joinSuffixes(prefix + body, suffixes, prefix.length);
 }
 
+/** The node that made a tensor; '' for a leaf, `Invalid` for a view whose base was changed in a way that leaves it without one. */
 function nodeName(source: Tensor): string {
+  try {
+    if (source.isLeaf) return '';
+  } catch {
+    return 'Invalid';
+  }
   const node = native.gradFn(source.handle);
-  if (node === 0) return '';
   const name = native.nodeName(node);
   native.releaseNode(node);
   return name;
@@ -149,7 +158,7 @@ interface Layout {
 }
 
 function lay(values: NestedArray, shape: readonly number[], indent: number, layout: Layout): string {
-  if (!Array.isArray(values)) return layout.format(values as Element);
+  if (!Array.isArray(values)) return layout.format.text(values as Element);
   const items = values as readonly NestedArray[];
   const cut = layout.shorten && shape[0]! > 2 * settings.edgeItems;
   if (shape.length === 1) return layRow(items as readonly Element[], indent, { ...layout, shorten: cut });
@@ -159,10 +168,10 @@ function lay(values: NestedArray, shape: readonly number[], indent: number, layo
 }
 
 function layRow(items: readonly Element[], indent: number, layout: Layout): string {
-  const cells = items.map(layout.format);
-  const width = cells.reduce((most, cell) => Math.max(most, cell.length), 0) + 2;
+  const { format } = layout;
+  const cells = items.map((item) => format.text(item));
   if (layout.shorten) cells.splice(settings.edgeItems, 0, ' ...');
-  const perLine = Math.max(1, Math.floor((settings.lineWidth - indent) / width));
+  const perLine = Math.max(1, Math.floor((settings.lineWidth - indent) / (format.width + 2)));
   const lines: string[] = [];
   for (let i = 0; i < cells.length; i += perLine) lines.push(cells.slice(i, i + perLine).join(', '));
   return `[${lines.join(`,\n${' '.repeat(indent + 1)}`)}]`;
@@ -172,12 +181,12 @@ function realFormat(values: readonly Element[], floating: boolean): Format {
   if (!floating) {
     const texts = values.map(plainText);
     const width = Math.max(1, ...texts.map((text) => text.length));
-    return (value) => plainText(value).padStart(width);
+    return { text: (value) => plainText(value).padStart(width), width };
   }
-  const format = floatText(values as readonly number[]);
+  const text = floatText(values as readonly number[]);
   const finite = (values as readonly number[]).filter((value) => Number.isFinite(value) && value !== 0);
-  const width = finite.length === 0 ? 1 : Math.max(1, ...finite.map((value) => format(value).length));
-  return (value) => format(value as number).padStart(width);
+  const width = finite.length === 0 ? 1 : Math.max(1, ...finite.map((value) => text(value).length));
+  return { text: (value) => text(value as number).padStart(width), width };
 }
 
 function plainText(value: Element): string {
@@ -193,11 +202,12 @@ function complexFormat(values: readonly Complex[]): Format {
     values.map((value) => value.im),
     true,
   );
-  return (value) => {
+  const text = (value: Element): string => {
     const { re: a, im: b } = value as Complex;
-    const imaginary = im(b).trim();
-    return `${re(a)}${imaginary.startsWith('-') ? '' : '+'}${imaginary}j`;
+    const imaginary = im.text(b).trim();
+    return `${re.text(a)}${imaginary.startsWith('-') ? '' : '+'}${imaginary}j`;
   };
+  return { text, width: re.width + im.width + 1 };
 }
 
 /** Chooses between whole, fixed and scientific notation by the values shown. */
@@ -214,9 +224,15 @@ function floatText(values: readonly number[]): (value: number) => string {
     if (!Number.isFinite(value)) return value < 0 ? '-inf' : 'inf';
     if (scientific && sizes.length > 0) return exponent(value, precision);
     const negativeZero = Object.is(value, -0) ? '-' : '';
-    if (whole) return `${negativeZero}${value.toFixed(0)}.`;
-    return negativeZero + rounded(precision, (places) => value.toFixed(places));
+    if (whole) return `${negativeZero}${fixed(value, 0)}.`;
+    return negativeZero + rounded(precision, (places) => fixed(value, places));
   };
+}
+
+/** `toFixed` for numbers of any size: from 1e21 on, where all are whole, JavaScript's own changes to an exponent. */
+function fixed(value: number, places: number): string {
+  if (Math.abs(value) < 1e21) return value.toFixed(places);
+  return places === 0 ? String(BigInt(value)) : `${BigInt(value)}.${'0'.repeat(places)}`;
 }
 
 /** Digits behind the point that tell whether a number is exactly between two shorter ones. */

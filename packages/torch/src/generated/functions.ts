@@ -1590,6 +1590,10 @@ export const indexAdd_: {
   /** index_add_(Tensor self, int dim, Tensor index, Tensor source, *, Scalar alpha=1) -> Tensor */
   (self: Tensor, dim: Int, index: Tensor, source: Tensor, options?: { alpha?: Scalar | undefined }): Tensor;
 } = opFunction('indexAdd_');
+export const indexCopy: {
+  /** index_copy(Tensor self, int dim, Tensor index, Tensor source) -> Tensor */
+  (self: Tensor, dim: Int, index: Tensor, source: Tensor): Tensor;
+} = opFunction('indexCopy');
 export const indexCopy_: {
   /** index_copy_(Tensor self, int dim, Tensor index, Tensor source) -> Tensor */
   (self: Tensor, dim: Int, index: Tensor, source: Tensor): Tensor;

@@ -704,6 +704,8 @@ declare module '../tensor/tensor.ts' {
     indexAdd(dim: Int, index: Tensor, source: Tensor, options?: { alpha?: Scalar | undefined }): Tensor;
     /** index_add_(Tensor self, int dim, Tensor index, Tensor source, *, Scalar alpha=1) -> Tensor */
     indexAdd_(dim: Int, index: Tensor, source: Tensor, options?: { alpha?: Scalar | undefined }): this;
+    /** index_copy(Tensor self, int dim, Tensor index, Tensor source) -> Tensor */
+    indexCopy(dim: Int, index: Tensor, source: Tensor): Tensor;
     /** index_copy_(Tensor self, int dim, Tensor index, Tensor source) -> Tensor */
     indexCopy_(dim: Int, index: Tensor, source: Tensor): this;
     /** index_fill.int_Tensor(Tensor self, int dim, Tensor index, Tensor value) -> Tensor; index_fill.int_Scalar */

@@ -200,6 +200,10 @@ export class Tensor implements Owned {
   /** Whether it was made by the user rather than by an operator that records gradients. */
   get isLeaf(): boolean {
     native.meta(this.handle);
+    if (meta[META_IS_LEAF] !== 1 || meta[META_REQUIRES_GRAD] !== 1) return meta[META_IS_LEAF] === 1;
+    // A view whose base was changed in place since gets its node when somebody asks for it.
+    native.releaseNode(native.gradFn(this.handle));
+    native.meta(this.handle);
     return meta[META_IS_LEAF] === 1;
   }
 

@@ -343,6 +343,7 @@ export const overloads: Readonly<Record<string, string>> = {
   index: "index.Tensor(Tensor self, Tensor?[] indices)",
   indexAdd: "index_add(Tensor self, int dim, Tensor index, Tensor source, *, Scalar alpha=1)",
   indexAdd_: "index_add_(Tensor self, int dim, Tensor index, Tensor source, *, Scalar alpha=1)",
+  indexCopy: "index_copy(Tensor self, int dim, Tensor index, Tensor source)",
   indexCopy_: "index_copy_(Tensor self, int dim, Tensor index, Tensor source)",
   indexFill: "index_fill.int_Scalar(Tensor self, int dim, Tensor index, Scalar value)\nindex_fill.int_Tensor(Tensor self, int dim, Tensor index, Tensor value)",
   indexFill_: "index_fill_.int_Scalar(Tensor self, int dim, Tensor index, Scalar value)\nindex_fill_.int_Tensor(Tensor self, int dim, Tensor index, Tensor value)",

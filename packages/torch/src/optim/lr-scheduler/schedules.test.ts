@@ -221,3 +221,22 @@ test('a cycle after another schedule leaves it the rate that the optimizer began
   const wanted = [0.025, 0.04375, 0.0625, 0.01, 0.055, 0.1, 0.055, 0.01, 0.055];
   rates.forEach((rate, i) => expect(rate).toBeCloseTo(wanted[i]!, 12));
 });
+
+test('a sequence inside of another begins with its first schedule when its turn comes', () => {
+  const optimizer = new optim.SGD([ones([1])], { lr: 0.8 });
+  const { ExponentialLR, LinearLR, SequentialLR, StepLR } = optim;
+  const inner = new SequentialLR(
+    optimizer,
+    [new LinearLR(optimizer, { startFactor: 0.25, totalIters: 2 }), new StepLR(optimizer, 1, { gamma: 0.5 })],
+    [2],
+  );
+  const schedule = new SequentialLR(optimizer, [new ExponentialLR(optimizer, 0.5), inner], [2]);
+  const rates = Array.from({ length: 7 }, () => {
+    const rate = optimizer.paramGroups[0]!.lr;
+    optimizer.step();
+    schedule.step();
+    return rate;
+  });
+  const wanted = [0.8, 0.4, 0.2, 0.5, 0.8, 0.4, 0.2];
+  rates.forEach((rate, i) => expect(rate).toBeCloseTo(wanted[i]!, 12));
+});

@@ -65,6 +65,15 @@ export class SequentialLR extends LRScheduler {
     this.lastLr = schedule.getLastLr();
   }
 
+  /** Goes to a step directly; one inside of another sequence begins anew with its first schedule. */
+  override restart(epoch: number): void {
+    checkWhole('SequentialLR.restart: the epoch', epoch);
+    this.lastEpoch = epoch;
+    const schedule = this.current(epoch);
+    schedule.restart(epoch - (this.milestones.findLast((milestone) => milestone <= epoch) ?? 0));
+    this.lastLr = schedule.getLastLr();
+  }
+
   override stateDict(): ScheduleState {
     return { ...super.stateDict(), schedules: this.schedules.map((schedule) => schedule.stateDict()) };
   }
