@@ -14,7 +14,7 @@ import { isWatched } from '../recording/live-feed.ts';
 import { Recorder } from '../recording/recorder.ts';
 import type { PipelineStage } from '../stage/pipeline-stage.ts';
 import { rankStatus } from '../status/rank-status.ts';
-import { captureObstacle, inputKey, StepCapture, type StepInput, type StepResult } from './capture.ts';
+import { captureObstacle, inputKey, inputObstacle, StepCapture, type StepInput, type StepResult } from './capture.ts';
 import { debugHook } from './debug.ts';
 import { type ClipOptions, clipGradNorm, clippingText, type RankGradients } from './grad-norm.ts';
 import { type FoundGradients, HeldGradients } from './held-gradients.ts';
@@ -379,7 +379,7 @@ export class PipelineRuntime<
     if (training) this.lossLog.begin(this.foundGradients());
     try {
       const { outputs, losses, lossValues, failure } =
-        training && this.options.capture === true && options.onOutput === undefined
+        training && this.options.capture === true
           ? this.captureSteps().run({ args, options }, run, { state, agreement })
           : run({ args, options });
       // Not in the step itself, which may be recorded: every replay has losses of its own.
@@ -441,9 +441,9 @@ export class PipelineRuntime<
         module.parameters().map((parameter) => [parameter.requiresGrad, this.parallel?.owes(parameter) === true]),
       ]),
     ]);
-    const capture = training && this.options.capture === true ? this.captureProblemOf(input) : undefined;
     rankStatus.set({ action: 'comparing inputs', waitingFor: 'all' });
     try {
+      const capture = training && this.options.capture === true ? this.captureProblemOf(input) : undefined;
       return transport.agree({ kind, call, inputs: `${inputKey(input)} ${state}`, capture });
     } catch (error) {
       this.giveUp(error);
@@ -452,19 +452,18 @@ export class PipelineRuntime<
   }
 
   /** Why this rank would not capture a step; empty where it would. */
-  private captureProblemOf({ options }: StepInput): string {
-    if (options.onOutput !== undefined) return 'onOutput looks at outputs in every step';
-    if (options.returnOutputs === 'everywhere') return 'outputs are sent to all ranks';
-    return this.captureSteps().problem ?? '';
+  private captureProblemOf(input: StepInput): string {
+    if (input.options.returnOutputs === 'everywhere') return 'outputs are sent to all ranks';
+    return inputObstacle(input) ?? this.captureSteps().problem ?? '';
   }
 
   private captureSteps(): StepCapture {
     const { stages, group, transport, options, hooks, customFunctions, parallel, recorder, lossGrads } = this;
     const hasHooks = hooks.length > 0 || customFunctions.size > 0;
-    this.capture ??= new StepCapture(
-      { stages, transport, lossGrads },
-      captureObstacle({ group, transport, options, hasHooks, isParallel: parallel !== null, recorder }),
-    );
+    const isParallel = parallel !== null;
+    const obstacle = captureObstacle({ group, transport, options, hasHooks, isParallel, recorder });
+    this.capture ??= new StepCapture({ stages, transport, lossGrads }, obstacle);
+    this.capture.problem ??= obstacle; // hooks may come later
     return this.capture;
   }
 
