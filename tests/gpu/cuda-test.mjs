@@ -32,6 +32,11 @@ function net(seed) {
 
 await check('device', () => `${cuda.deviceCount()} x ${cuda.getDeviceProperties().name}`);
 
+await check('memory statistics before the first tensor', () => {
+  cuda.resetPeakMemoryStats();
+  assert.equal(cuda.memoryAllocated(), 0);
+});
+
 await check('operators agree with the CPU', () => {
   const a = randn([16, 16], { dtype: torch.float64 });
   const b = a.to(device);
@@ -199,6 +204,34 @@ await check('what cannot be captured says so, and the GPU goes on', () => {
   const graph = new cuda.CudaGraph();
   assert.throws(() => graph.capture(() => x.sum().item(), { warmup: 0 }), /cannot be captured/);
   assert.ok(Number.isFinite(x.sum().item()));
+});
+
+await check('a capture that fails keeps no memory, and its graph can capture something else', () => {
+  const x = randn([4], { device });
+  const graph = new cuda.CudaGraph();
+  const reserved = () => {
+    cuda.synchronize();
+    cuda.emptyCache();
+    return cuda.memoryReserved();
+  };
+  const before = reserved();
+  for (let i = 0; i < 3; i++) {
+    const side = new cuda.Stream();
+    const apart = () => {
+      side.waitStream(cuda.currentStream());
+      cuda.withStream(side, () => zeros([16 << 20], { device })); // the capture does not wait for this stream
+    };
+    assert.throws(() => graph.capture(() => scope(apart), { warmup: 0 }), /cannot be captured/);
+    const fails = () => {
+      zeros([16 << 20], { device });
+      throw new Error('of its own');
+    };
+    assert.throws(() => graph.capture(() => scope(fails), { warmup: 0 }), /of its own/);
+  }
+  assert.ok(reserved() - before < 32 << 20, `${(reserved() - before) >> 20} MiB are kept`);
+  const y = graph.capture(() => x.mul(2), { warmup: 1 });
+  graph.replay();
+  assert.equal(distance(y, x.mul(2)), 0);
 });
 
 await check('NCCL in a group of one', async () => {

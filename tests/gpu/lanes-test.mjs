@@ -43,6 +43,26 @@ function main(rank) {
   cuda.synchronize();
   say('PASS 200 messages both ways, in order');
 
+  // What comes first is used last, in another stream than what comes after it; it comes late, into memory with other values.
+  scope(() => {
+    const side = new cuda.Stream();
+    full([2, 64, 64], -1, { dtype: 'float64', device: 'cuda' }).dispose();
+    if (rank === 0) {
+      const busy = full([4096, 4096], 0, { device: 'cuda' });
+      for (let i = 0; i < 100; i++) busy.matmul(busy).dispose();
+      for (const value of [7, 8]) out.send([full([64, 64], value, { dtype: 'float64', device: 'cuda' })]);
+      out.join();
+    } else {
+      const [first, second] = [back.recv(format), back.recv(format)];
+      cuda.withStream(side, () => second.wait());
+      first.wait();
+      assert.equal(/** @type {import('@pipewright/torch').Tensor} */ (first.tensors[0]).mean().item(), 7);
+      cuda.currentStream().waitStream(side);
+      assert.equal(/** @type {import('@pipewright/torch').Tensor} */ (second.tensors[0]).mean().item(), 8);
+    }
+  });
+  say('PASS each message is waited for by the stream that uses it');
+
   cuda.resetPeakMemoryStats();
   const before = cuda.memoryAllocated();
   for (let i = 0; i < 100; i++)
@@ -92,7 +112,16 @@ function main(rank) {
   const staged = group.channel(1 - rank).recv(7);
   assert.equal(staged.device, `cuda:${cuda.currentDevice()}`);
   assert.deepEqual(staged.toArray(), [1 - rank, 1 - rank, 1 - rank]);
-  say('PASS a channel stages tensors of a GPU');
+  const many = Array.from({ length: 100 }, (_, i) =>
+    i % 3 === 2 ? tensor([i]) : full([1 + i], i, { device: 'cuda' }),
+  );
+  group.channel(1 - rank).sendMessage(8, { tensors: many });
+  const come = group.channel(1 - rank).recvMessage(8).tensors;
+  assert.deepEqual(
+    come.map((each) => [each?.device, each?.shape, each?.max().item()]),
+    many.map((each, i) => [each.device, each.shape, i]),
+  );
+  say('PASS a channel stages tensors of a GPU, also many in one message');
   const times = [4 << 10, 1 << 20].map((bytes) => {
     const big = [{ dtype: /** @type {any} */ (format[0]).dtype, shape: [bytes / 8] }];
     const turn = () =>

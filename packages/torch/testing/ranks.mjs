@@ -228,6 +228,27 @@ const scenarios = {
     };
   },
 
+  /** One message of many tensors, small and large and none at all, and another message after it. */
+  many(group) {
+    const count = 1000;
+    const channel = group.channel(1 - group.rank);
+    if (group.rank === 0) {
+      const small = /** @type {Tensor[]} */ (callOp('aten::unbind.int', [tensorOp('aten::arange', [count]), 0]));
+      channel.sendMessage(1, { tensors: [ones([10_000]), ...small, null, ones([20_000])] });
+      channel.send(2, tensor([5]));
+      return channel.recvObject();
+    }
+    const { tensors } = channel.recvMessage(1);
+    const numels = tensors.map((t) => t?.numel() ?? null);
+    const small = tensors.slice(1, count + 1);
+    const sum = tensorOp('aten::stack', [/** @type {Tensor[]} */ (small), 0])
+      .sum()
+      .item();
+    const next = channel.recv(2).toArray();
+    channel.sendObject('done');
+    return { count: tensors.length, sum, ends: [numels[0], ...numels.slice(-2)], next };
+  },
+
   /** Rank 0 sends all it has, then leaves as `how` says while rank 1 is still sending to it; rank 1 must get everything. */
   async leaves(group, { how, count, bytes }) {
     const peer = group.channel(1 - group.rank);

@@ -8,6 +8,7 @@ import { PipelineStage } from '../stage/index.ts';
 import { StepCapture, type StepInput, type StepResult } from './capture.ts';
 import type { StepOptions } from './options.ts';
 import { LossGrads } from './row/loss-grads.ts';
+import { PipelineRuntime } from './runtime.ts';
 import type { StepGraph, Transport } from './transport/transport.ts';
 
 /** A rank whose step multiplies the gradient of its loss with its input: that is the gradient of its weight. */
@@ -96,6 +97,41 @@ test('a recording that fails leaves the gradients of losses of the steps that fo
   expect([rank.step(2, 0.5), rank.step(4, 0.5), rank.step(6, 0.5)]).toEqual([1, 2, 3]);
   expect(rank.log).toEqual(['run', 'recorded', 'run', 'run']);
   expect(rank.capture.problem).toBe('no memory');
+});
+
+test('a recording that fails frees the others, which are no longer replayed', () => {
+  const rank = new Rank();
+  for (let i = 0; i < 3; i++) rank.step(1, 1);
+  rank.failNext();
+  expect([rank.step(2, 1, {}, 3), rank.step(3, 1, {}, 3), rank.step(4, 1)]).toEqual([2, 3, 4]);
+  expect(rank.log).toEqual(['run', 'recorded', 'replayed', 'run', 'recorded', 'run', 'run']);
+  expect(rank.freed).toBe(2);
+});
+
+test('a step whose input wants a gradient is not recorded: a replay computes with a copy of it', () => {
+  const rank = new Rank();
+  const x = ones([1]).requiresGrad_();
+  const given: boolean[] = [];
+  for (let i = 0; i < 3; i++)
+    rank.capture.run(
+      { args: [x], options: {} },
+      ({ args }) => {
+        given.push(args[0] === x);
+        return { outputs: undefined, losses: [], lossValues: null, failure: null };
+      },
+      { state: rank.capture.stateKey(), agreement: null },
+    );
+  expect(given).toEqual([true, true, true]);
+});
+
+test('a hook that comes later speaks against recording too', () => {
+  const stage = new PipelineStage(new nn.Linear(1, 1), 0, 1);
+  const runtime = new PipelineRuntime(stage, '1F1B', { microbatches: 1, lossFn: nn.functional.mseLoss, capture: true });
+  const { captureSteps } = runtime as unknown as { captureSteps: () => StepCapture };
+  captureSteps.call(runtime).problem = null; // it is on the CPU
+  expect(runtime.captureProblem).toBeNull();
+  runtime.addHook({ before: () => undefined });
+  expect(runtime.captureProblem).toBe('hooks and custom functions run in every step');
 });
 
 test('another divisor is no other step: it is filled in before the replay', () => {

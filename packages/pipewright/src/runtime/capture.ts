@@ -74,6 +74,14 @@ export function captureObstacle({
   return null;
 }
 
+/** What speaks against recording a step with this input; null where nothing does. */
+export function inputObstacle(input: StepInput): string | null {
+  if (input.options.onOutput !== undefined) return 'onOutput looks at outputs in every step';
+  if (tensorsOf(input).some((tensor) => tensor.requiresGrad))
+    return 'an input wants a gradient, which goes to a copy of it in a recording';
+  return null;
+}
+
 /** Each recording holds the memory of a whole step: of more than so many, the one that was replayed longest ago is freed. */
 const mostRecordings = 16;
 /** Steps that were run once, at most, of which a second one would be recorded. */
@@ -153,8 +161,10 @@ export class StepCapture {
    */
   run(input: StepInput, eagerly: (input: StepInput) => StepResult, { state, agreement }: StepContext): StepResult {
     if (agreement !== null && agreement.captureProblem !== null) this.problem ??= agreement.captureProblem;
-    // A wrong divisor is refused there.
-    if (this.problem !== null || !isDivisor(input.options.divisor)) return eagerly(input);
+    if (this.problem !== null) this.dispose(); // no step is a replay from now on
+    // A wrong divisor is refused there. Where there are other ranks, they have agreed on what speaks against this input.
+    if (this.problem !== null || !isDivisor(input.options.divisor) || inputObstacle(input) !== null)
+      return eagerly(input);
     const key = `${agreement?.key ?? ''} ${inputKey(input)} ${state}`;
     const known = this.recordings.get(key);
     if (known !== undefined) {
@@ -190,6 +200,7 @@ export class StepCapture {
     this.problem = this.transport?.compare === undefined ? failure : this.transport.compare(failure);
     if (this.problem === null) return made;
     if (made !== null) free(made);
+    this.dispose();
     return null;
   }
 

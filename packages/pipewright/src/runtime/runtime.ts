@@ -13,7 +13,7 @@ import { isWatched } from '../recording/live-feed.ts';
 import { Recorder } from '../recording/recorder.ts';
 import type { PipelineStage } from '../stage/pipeline-stage.ts';
 import { rankStatus } from '../status/rank-status.ts';
-import { captureObstacle, inputKey, StepCapture, type StepInput, type StepResult } from './capture.ts';
+import { captureObstacle, inputKey, inputObstacle, StepCapture, type StepInput, type StepResult } from './capture.ts';
 import { debugHook } from './debug.ts';
 import type { ClipOptions } from './gradients/grad-norm.ts';
 import type { AnyOptimizer, OptimizerStep, OptimizerStepOptions } from './gradients/optimizer-step.ts';
@@ -312,9 +312,7 @@ export class PipelineRuntime<
     if (training) this.gradients.beginStep();
     try {
       const { outputs, losses, lossValues, failure } =
-        capture !== null && options.onOutput === undefined
-          ? capture.run({ args, options }, run, { state, agreement })
-          : run({ args, options });
+        capture !== null ? capture.run({ args, options }, run, { state, agreement }) : run({ args, options });
       // Outside of the row, which may be captured: every replay has its own losses.
       if (training) this.gradients.endStep({ losses, lossValues }, options.sync !== false || this.level === null);
       options.losses?.splice(0, options.losses.length, ...losses);
@@ -407,9 +405,9 @@ export class PipelineRuntime<
         module.parameters().map((parameter) => [parameter.requiresGrad, this.parallel?.owes(parameter) === true]),
       ]),
     ]);
-    const capture = training && this.options.capture === true ? this.captureProblemOf(input) : undefined;
     rankStatus.set({ action: 'comparing inputs', waitingFor: 'all' });
     try {
+      const capture = training && this.options.capture === true ? this.captureProblemOf(input) : undefined;
       return transport.agree({ kind, call, inputs: `${inputKey(input)} ${state}`, capture });
     } catch (error) {
       this.giveUp(error);
@@ -417,20 +415,19 @@ export class PipelineRuntime<
     }
   }
 
-  /** Why this rank cannot capture a step; empty if it can. */
-  private captureProblemOf({ options }: StepInput): string {
-    if (options.onOutput !== undefined) return 'onOutput looks at outputs in every step';
-    if (options.returnOutputs === 'everywhere') return 'outputs are sent to all ranks';
-    return this.captureSteps().problem ?? '';
+  /** Why this rank would not capture a step; empty where it would. */
+  private captureProblemOf(input: StepInput): string {
+    if (input.options.returnOutputs === 'everywhere') return 'outputs are sent to all ranks';
+    return inputObstacle(input) ?? this.captureSteps().problem ?? '';
   }
 
   private captureSteps(): StepCapture {
     const { stages, group, transport, options, hooks, customFunctions, parallel, recorder, lossGrads } = this;
     const hasHooks = hooks.length > 0 || customFunctions.size > 0;
-    this.capture ??= new StepCapture(
-      { stages, transport, lossGrads },
-      captureObstacle({ group, transport, options, hasHooks, isParallel: parallel !== null, recorder }),
-    );
+    const isParallel = parallel !== null;
+    const obstacle = captureObstacle({ group, transport, options, hasHooks, isParallel, recorder });
+    this.capture ??= new StepCapture({ stages, transport, lossGrads }, obstacle);
+    this.capture.problem ??= obstacle; // hooks may come later
     return this.capture;
   }
 

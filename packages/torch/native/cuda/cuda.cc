@@ -1,4 +1,5 @@
 // What needs CUDA's headers: devices, streams, events, memory statistics, graphs, and NCCL for process groups.
+#include <ATen/Context.h>
 #include <ATen/cuda/CUDAContext.h>
 #include <ATen/cuda/CUDAEvent.h>
 #include <ATen/cuda/CUDAGeneratorImpl.h>
@@ -110,6 +111,21 @@ using Event = at::cuda::CUDAEvent;
 struct Graph : at::cuda::CUDAGraph {
   at::Generator before;  // the state of the default generator, for a capture that fails
   c10::DeviceIndex device = 0;
+
+  // After a capture that did not end by itself (streams that it has reached were not joined, something in it was forbidden):
+  // libtorch leaves its generator in it, and older versions their allocator, which then keeps the memory for good.
+  void give_up() {
+    cudaGetLastError();
+    reset();
+    try {
+      c10::cuda::CUDACachingAllocator::endAllocateToPool(device, mempool_id_);
+      c10::cuda::CUDACachingAllocator::releasePool(device, mempool_id_);
+    } catch (const std::exception&) {
+      // it had ended that
+    }
+    at::Generator generator = at::cuda::detail::getDefaultCUDAGenerator(device);
+    generator.graphsafe_set_state(before);
+  }
 };
 
 // --- devices ----------------------------------------------------------------------------------------------------------
@@ -193,8 +209,12 @@ napi_value event_elapsed(Arguments& a) { return number(a.env, a.object<Event>(0)
 
 // --- memory -----------------------------------------------------------------------------------------------------------
 
+// The allocator knows no device before libtorch has set itself up, which otherwise the first tensor on a GPU makes it do.
+void set_up_allocator() { at::globalContext().lazyInitDevice(c10::DeviceType::CUDA); }
+
 // (device): [allocated, peak allocated, reserved, peak reserved] in bytes
 napi_value memory_stats(Arguments& a) {
+  set_up_allocator();
   const auto stats = c10::cuda::CUDACachingAllocator::getDeviceStats(static_cast<c10::DeviceIndex>(a.number(0)));
   const auto& allocated = stats.allocated_bytes[0];
   const auto& reserved = stats.reserved_bytes[0];
@@ -206,6 +226,7 @@ napi_value memory_stats(Arguments& a) {
   return result;
 }
 napi_value reset_peak(Arguments& a) {
+  set_up_allocator();
   c10::cuda::CUDACachingAllocator::resetPeakStats(static_cast<c10::DeviceIndex>(a.number(0)));
   return nothing(a.env);
 }
@@ -235,29 +256,28 @@ napi_value capture_begin(Arguments& a) {
   const at::cuda::MempoolId_t pool = type == napi_external ? a.object<Graph>(2).pool() : at::cuda::MempoolId_t{0, 0};
   Graph& graph = a.object<Graph>(0);
   graph.device = c10::cuda::current_device();
+  set_up_allocator();
   graph.before = at::cuda::detail::getDefaultCUDAGenerator(graph.device).clone();
-  graph.capture_begin(pool, static_cast<cudaStreamCaptureMode>(a.number(1)));
+  try {
+    graph.capture_begin(pool, static_cast<cudaStreamCaptureMode>(a.number(1)));
+  } catch (...) {
+    graph.give_up();
+    throw;
+  }
   return nothing(a.env);
 }
 napi_value capture_end(Arguments& a) {
   a.object<Graph>(0).capture_end();
   return nothing(a.env);
 }
-// Ends a capture that went wrong, so that the stream can be used again. Where the capture does not end by itself (streams
-// that it has reached were not joined), libtorch leaves its allocator and its generator in it.
+// Ends a capture that went wrong, so that the stream can be used again, and the graph for another capture.
 napi_value capture_abort(Arguments& a) {
   Graph& graph = a.object<Graph>(0);
   try {
     graph.capture_end();
+    graph.reset();
   } catch (const std::exception&) {
-    cudaGetLastError();
-    try {
-      c10::cuda::CUDACachingAllocator::endAllocateToPool(graph.device, graph.pool());
-    } catch (const std::exception&) {
-      // it had ended that
-    }
-    at::Generator generator = at::cuda::detail::getDefaultCUDAGenerator(graph.device);
-    generator.graphsafe_set_state(graph.before);
+    graph.give_up();
   }
   graph.before = at::Generator();
   return nothing(a.env);

@@ -12,6 +12,7 @@
 #include <c10/cuda/CUDAStream.h>
 #include <nccl.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <deque>
@@ -40,7 +41,7 @@ class NcclLane final : public DeviceLane {
   ~NcclLane() override {
     c10::cuda::CUDAGuard guard(device_);
     if (ncclComm_t comm = comm_.exchange(nullptr)) {
-      if (finished()) ncclCommDestroy(comm);
+      if (connected_ && finished()) ncclCommDestroy(comm);
       else ncclCommAbort(comm);
     }
     if (raw_ != nullptr) cudaStreamDestroy(raw_);
@@ -69,28 +70,34 @@ class NcclLane final : public DeviceLane {
     }
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 0;
-    ncclComm_t made = nullptr;
-    const ncclResult_t result = ncclCommInitRankConfig(&made, 2, id, request_.sends ? 0 : 1, &config);
-    comm_ = made;
-    settle(result);
-    // The first message makes the connections.
     at::Tensor probe = at::zeros({256}, at::TensorOptions().dtype(at::kByte).device(at::kCUDA, device_));
     Event ready, done;
     ready.record(c10::cuda::getCurrentCUDAStream(device_));
     ready.block(stream());
-    transfer({probe});
+    {
+      // Whoever aborts must not free the communicator while it is asked here.
+      std::lock_guard<std::timed_mutex> lock(mutex_);
+      throw_if_aborted();
+      ncclComm_t made = nullptr;
+      const ncclResult_t result = ncclCommInitRankConfig(&made, 2, id, request_.sends ? 0 : 1, &config);
+      comm_ = made;
+      settle(result);
+      // The first message makes the connections.
+      transfer({probe});
+    }
     done.record(stream());
     while (!done.query()) {
       throw_if_aborted();
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
+    connected_ = true;
   }
 
   uint64_t send(std::vector<at::Tensor> tensors) override {
     const bool captured = begin();
     const Stream current = c10::cuda::getCurrentCUDAStream(device_);
     std::lock_guard<std::timed_mutex> lock(mutex_);
-    while (under_way_.size() >= static_cast<size_t>(request_.window)) retire(current);
+    while (under_way_.size() >= static_cast<size_t>(request_.window)) retire(under_way_.begin(), current);
     return enqueue(std::move(tensors), current, captured);
   }
 
@@ -105,9 +112,10 @@ class NcclLane final : public DeviceLane {
     c10::cuda::CUDAGuard guard(device_);
     const Stream current = c10::cuda::getCurrentCUDAStream(device_);
     std::lock_guard<std::timed_mutex> lock(mutex_);
-    // Messages arrive in order: whoever waits for one has waited for those before it.
-    while (!under_way_.empty() && under_way_.front().number < message) retire(current);
-    if (!under_way_.empty() && under_way_.front().number == message) retire(current);
+    // No other one: those before it have come too, but another stream of this rank may have yet to wait for them.
+    const auto wanted = std::find_if(
+        under_way_.begin(), under_way_.end(), [message](const Message& one) { return one.number == message; });
+    if (wanted != under_way_.end()) retire(wanted, current);
   }
 
   void join() override {
@@ -115,7 +123,7 @@ class NcclLane final : public DeviceLane {
     c10::cuda::CUDAGuard guard(device_);
     const Stream current = c10::cuda::getCurrentCUDAStream(device_);
     std::lock_guard<std::timed_mutex> lock(mutex_);
-    while (!under_way_.empty()) retire(current);
+    while (!under_way_.empty()) retire(under_way_.begin(), current);
   }
 
   void mark() override {
@@ -129,10 +137,12 @@ class NcclLane final : public DeviceLane {
   void forget() override {
     std::lock_guard<std::timed_mutex> lock(mutex_);
     under_way_.clear();
+    free_.clear();
     ready_ = Event(cudaEventDisableTiming);
   }
 
   Progress look() override {
+    c10::cuda::CUDAGuard guard(device_);
     const RelaxedCapture relaxed;
     std::unique_lock<std::timed_mutex> lock(mutex_, std::try_to_lock);
     // Whoever holds it may be held up itself, where the queue of the GPU is full.
@@ -157,8 +167,8 @@ class NcclLane final : public DeviceLane {
     }
     // A thread that is inside a call of the communicator gets out of it by itself, or is held up by what is aborted here.
     std::unique_lock<std::timed_mutex> lock(mutex_, std::chrono::seconds(1));
-    const RelaxedCapture relaxed;
     c10::cuda::CUDAGuard guard(device_);
+    const RelaxedCapture relaxed;
     if (ncclComm_t doomed = comm_.exchange(nullptr)) ncclCommAbort(doomed);
   }
 
@@ -197,12 +207,11 @@ class NcclLane final : public DeviceLane {
     return under_way_.back().number;
   }
 
-  // The current stream waits for the oldest message, which then keeps its tensors no longer.
-  void retire(const Stream& current) {
-    Message& oldest = under_way_.front();
-    oldest.event->block(current);
-    free_.push_back(std::move(oldest.event));
-    under_way_.pop_front();
+  // The current stream waits for a message, which then keeps its tensors no longer.
+  void retire(std::deque<Message>::iterator message, const Stream& current) {
+    message->event->block(current);
+    free_.push_back(std::move(message->event));
+    under_way_.erase(message);
   }
 
   std::shared_ptr<Event> take_event() {
@@ -278,9 +287,10 @@ class NcclLane final : public DeviceLane {
   cudaStream_t raw_ = nullptr;
   Event ready_{cudaEventDisableTiming};
   std::atomic<uint64_t> begun_{0}, seen_{0};
-  std::deque<Message> under_way_;       // in order; not yet waited for by the computing stream
+  std::deque<Message> under_way_;       // in order; not yet waited for by the stream that computes with them
   Event tail_{cudaEventDisableTiming};  // after the last message outside of captures: for the watching thread
   bool has_tail_ = false;
+  std::atomic<bool> connected_{false};
   std::vector<std::shared_ptr<Event>> free_;
 };
 

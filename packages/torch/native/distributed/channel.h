@@ -19,7 +19,7 @@ struct Message {
   c10::SmallVector<at::Tensor, 2> tensors;
   std::string header;
   std::shared_ptr<ReadyMarks> marks;  // of tensors on a GPU: when they may be read
-  uint64_t staged = 0;                // bit i: tensor i came from a GPU through the host's memory, and belongs on one
+  std::vector<uint32_t> staged;       // tensors that came from a GPU through the host's memory, and belong on one
 };
 constexpr int64_t kAnyTag = -1;
 enum Space : uint8_t { kChannel = 0, kPointToPoint = 1, kObject = 2 };

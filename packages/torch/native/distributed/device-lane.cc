@@ -67,6 +67,11 @@ struct Lane {
     std::lock_guard<std::mutex> lock(mutex);
     throw CodedError(code_of(code), error);
   }
+  void check_connected() {
+    check();
+    if (state == State::connecting)
+      throw CodedError("BAD_ARGUMENT", title() + " is not connected: call ready() before");
+  }
   // CodedError keeps no copy of its code.
   static const char* code_of(const std::string& text) {
     for (const char* known : {"PEER_LOST", "TIMED_OUT", "ABORTED", "PROTOCOL", "CLOSED"}) {
@@ -88,7 +93,11 @@ struct Watch {
     lanes.push_back(lane);
     if (!running) {
       running = true;
-      std::thread([this] { loop([](Lane& lane, const auto&) { ask(lane); }); }).detach();
+      std::thread([this] {
+        loop([](Lane& lane, const auto&) {
+          if (lane.state == Lane::State::ready) ask(lane);
+        });
+      }).detach();
       std::thread([this] { loop([](Lane& lane, const auto& all) { decide(lane, all); }); }).detach();
     }
     more.notify_all();
@@ -113,7 +122,7 @@ struct Watch {
         }
       }
       for (const auto& lane : all) {
-        if (lane->state == Lane::State::ready) each(*lane, all);
+        if (lane->state != Lane::State::failed) each(*lane, all);
       }
     }
   }
@@ -133,7 +142,8 @@ struct Watch {
     }
   }
 
-  // One lane that fails takes the others of its group with it: whoever waits for one cannot go on with the others.
+  // One lane that fails takes the others of its group with it: whoever waits for one cannot go on with the others. So does one
+  // that is still connecting to a rank that is lost.
   static void decide(Lane& lane, const std::vector<std::shared_ptr<Lane>>& all) {
     const char* code = nullptr;
     std::string why;
@@ -276,6 +286,7 @@ PW_ENTRY(lane_ready, 2) {
 // (lane, handles): the number of the message. Makes dense what is not.
 PW_ENTRY(lane_send, 2) {
   Lane& lane = lane_at(*args.env, args.int32(0));
+  lane.check_connected();
   std::vector<at::Tensor> tensors = args.tensors(1);
   at::NoGradGuard no_grad;
   for (at::Tensor& tensor : tensors) {
@@ -292,6 +303,7 @@ PW_ENTRY(lane_send, 2) {
 // (lane, [dtype, dims, sizes..., dtype, ...]): [number, ...handles]; their values are there for a stream that has waited.
 PW_ENTRY(lane_receive, 2) {
   Lane& lane = lane_at(*args.env, args.int32(0));
+  lane.check_connected();
   const std::vector<int64_t> format = args.ints(1);
   std::vector<at::Tensor> tensors;
   for (size_t i = 0; i < format.size();) {
@@ -367,8 +379,8 @@ PW_ENTRY(lane_close, 2) {
       if (progress.begun == progress.done || wait.check() != Stop::none) break;
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
-  } catch (const LaneError&) {
-    // it is closed, whatever its state
+  } catch (const std::exception&) {
+    // it is closed, whatever its state and that of the GPU
   }
   run_on_pool([doomed = std::move(lane)]() mutable { doomed.reset(); });
   return nullptr;

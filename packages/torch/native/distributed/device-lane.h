@@ -45,7 +45,8 @@ class DeviceLane {
   virtual uint64_t send(std::vector<at::Tensor> tensors) = 0;
   virtual uint64_t receive(std::vector<at::Tensor> tensors) = 0;
 
-  // The current stream waits for a message that was received, and no longer than that keeps the lane its tensors.
+  // The current stream waits for a message that was received, and for no other one; no longer than that keeps the lane its
+  // tensors.
   virtual void wait(uint64_t message) = 0;
   // The current stream waits for everything.
   virtual void join() = 0;

@@ -35,7 +35,7 @@ void mark_ready(Message& message) {
 }
 
 void arrive(Message& message) {
-  if (!message.marks && message.staged == 0) return;
+  if (!message.marks && message.staged.empty()) return;
   at::NoGradGuard no_grad;
   const c10::impl::VirtualGuardImpl impl = gpu();
   const c10::Device here = impl.getDevice();
@@ -51,11 +51,8 @@ void arrive(Message& message) {
     }
     message.marks.reset();
   }
-  for (size_t i = 0; message.staged != 0 && i < message.tensors.size(); ++i) {
-    if (i < 64 ? (message.staged >> i & 1) == 0 : true) continue;
-    message.tensors[i] = message.tensors[i].to(here, /*non_blocking=*/true);
-  }
-  message.staged = 0;
+  for (uint32_t i : message.staged) message.tensors[i] = message.tensors[i].to(here, /*non_blocking=*/true);
+  message.staged.clear();
 }
 
 void wait_for_streams(const std::vector<at::Tensor>& tensors) {

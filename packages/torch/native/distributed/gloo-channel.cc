@@ -168,7 +168,6 @@ class GlooOutlet final : public Outlet {
     std::string description, inlined;
     std::vector<at::Tensor> apart;
     size_t room = kFrame - kHead - std::min(kFrame - kHead, message.header.size());
-    size_t place = 0;
     for (const at::Tensor& given : message.tensors) {
       const at::Tensor tensor = given.defined() ? wire(given) : given;
       const size_t dims = tensor.defined() ? static_cast<size_t>(tensor.dim()) : 0,
@@ -176,8 +175,7 @@ class GlooOutlet final : public Outlet {
       const size_t needed = 4 + 8 * dims + bytes;
       const bool small = bytes <= kInline && needed <= room;
       room -= std::min(room, small ? needed : 4 + 8 * dims);
-      put_value<uint8_t>(description, tensor.defined() ? given.is_cuda() && place < 64 ? kOnGpu : kOnHost : kNone);
-      ++place;
+      put_value<uint8_t>(description, tensor.defined() ? given.is_cuda() ? kOnGpu : kOnHost : kNone);
       put_value<uint8_t>(description, tensor.defined() ? static_cast<uint8_t>(tensor.scalar_type()) : 0);
       put_value<uint8_t>(description, static_cast<uint8_t>(dims));
       put_value<uint8_t>(description, small);
@@ -387,9 +385,9 @@ class Reader {
       if (place == kNone) continue;
       if (dtype >= at::ScalarType::NumOptions) throw CodedError("PROTOCOL", "a message has a dtype unknown here");
       at::Tensor& tensor = message.tensors.back();
-      if (place == kOnGpu && i < 64 && at::hasCUDA()) {
+      if (place == kOnGpu && at::hasCUDA()) {
         tensor = staging(sizes, dtype);
-        message.staged |= uint64_t{1} << i;
+        message.staged.push_back(static_cast<uint32_t>(i));
       } else {
         tensor = at::empty(sizes, at::TensorOptions().dtype(dtype));
       }

@@ -305,7 +305,10 @@ void Pending::poll(const Wait& wait) {
 void Pending::finish_on_pool() {
   run_on_pool([self = shared_from_this()] {
     try {
-      self->finish(Wait(nullptr, self->group->control, INT64_MAX));
+      const Wait wait(nullptr, self->group->control, INT64_MAX);
+      // Finishing it would order a stream of this thread behind it, and free memory that streams of others may take at once.
+      if (self->is_plain()) self->poll(wait);
+      self->finish(wait);
     } catch (...) {
       // whoever waits is told
     }

@@ -146,7 +146,7 @@ describe.each(runners)('$name', ({ run, sizes, numRuns }) => {
   describe('two ranks', () => {
     let both: [Record<string, unknown>, Record<string, unknown>];
     beforeAll(async () => {
-      const scenarios = ['objects', 'shapes', 'self', 'later', 'timeouts', 'leak'];
+      const scenarios = ['objects', 'shapes', 'many', 'self', 'later', 'timeouts', 'leak'];
       both = (await run(2, { scenarios, rounds: 200 })) as typeof both;
     });
 
@@ -183,6 +183,13 @@ describe.each(runners)('$name', ({ run, sizes, numRuns }) => {
             [2, 4],
           ],
         },
+      ]);
+    });
+
+    test('a message may have many tensors', () => {
+      expect(both.map((rank) => rank['many'])).toEqual([
+        'done',
+        { count: 1003, sum: (1000 * 999) / 2, ends: [10_000, null, 20_000], next: [5] },
       ]);
     });
 
