@@ -119,6 +119,26 @@ def buffers_aten():
     return Buffers(), [((torch.randn(3, 4),), {})], {"decompose": True}
 
 
+class Averaged(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear, self.norm = nn.Linear(4, 4, bias=False), nn.BatchNorm1d(4)
+        self.register_buffer("average", torch.zeros(4))
+
+    def forward(self, x):
+        y = self.norm(self.linear(x)).tanh()
+        with torch.no_grad():
+            self.average.lerp_(y.mean(0), 0.1)
+        return y
+
+
+@example
+def averages_aten():
+    # decomposed, all buffers are written at the end, and the average depends on the weights
+    layers = nn.Sequential(*(Averaged() for _ in range(2)))
+    return layers, [((torch.randn(n, 4),), {}) for n in (3, 5)], {"train": True, "decompose": True, "dynamic_shapes": ({0: Dim.AUTO},)}
+
+
 def change_input(x, y):
     x.add_(1)
     x[:, 0] = y

@@ -61,6 +61,27 @@ describe('GraphModule', () => {
     expect(liveTensors()).toBe(before);
   });
 
+  it('takes sizes that say nothing certain of their symbols, such as those after strided layers', () => {
+    const g = new GraphBuilder();
+    const float = (shape: readonly string[]): { meta: { dtype: string; shape: readonly string[] } } => ({
+      meta: { dtype: 'float32', shape },
+    });
+    const inputs = [['(s0 - 1)//8 + 1'], ['(s0 - 1)//4 + 1'], ['2*s0']].map((shape, i) =>
+      g.placeholder(`x${i}`, float(shape)),
+    );
+    g.output(inputs.map((input) => g.call('aten::sum', [input])));
+    const model = new GraphModule(g.build(), new Map());
+    scope(() => {
+      const call = (...sizes: number[]): unknown => model.forward(...sizes.map((size) => zeros([size])));
+      expect(() => call(1, 2, 10)).not.toThrow();
+      expect(() => call(4, 7, 52)).not.toThrow();
+      expect(() => call(4, 7, 51)).toThrow("dimension 0 of input 'x2' is 51, which 2*s0 is for no whole s0");
+      expect(() => call(5, 7, 52)).toThrow(
+        "dimension 0 of input 'x0' is 5, but must be (s0 - 1)//8 + 1, which is 4 (s0 = 26)",
+      );
+    });
+  });
+
   it('has the names of the original model', () => {
     const model = linear();
     expect([...model.stateDict().keys()]).toEqual(['fc.weight']);

@@ -6,7 +6,7 @@
 import { Tensor } from '@pipewright/torch';
 import { describeHandle, hasDescription } from '@pipewright/torch/internal';
 import { PipelineError } from '../base/errors.ts';
-import { type Expression, evaluate, parseExpression, solve, symbolsOf } from '../graph/expression.ts';
+import { type Expression, evaluate, isLinear, parseExpression, solve, symbolsOf } from '../graph/expression.ts';
 import type { Dim, DimRange, Graph, PlaceholderNode, ScalarMeta, TensorMeta, TraceFacts } from '../graph/graph.ts';
 import { placeholdersOf } from '../graph/graph.ts';
 import { formatMeta } from '../graph/print.ts';
@@ -93,7 +93,10 @@ export class InputGuards {
       symbols.set(symbol, value);
       firstSeen.set(symbol, here);
     }
-    for (const check of this.derived) this.checkDerived(check, sizeAt(shapes[check.input], check.dim), symbols);
+    const open = this.derived.filter(
+      (check) => !this.checkDerived(check, sizeAt(shapes[check.input], check.dim), symbols),
+    );
+    for (const check of open) this.checkDerived(check, sizeAt(shapes[check.input], check.dim), symbols);
     this.checkRanges(symbols, firstSeen);
   }
 
@@ -146,15 +149,21 @@ export class InputGuards {
     return Number(input);
   }
 
-  private checkDerived({ input, dim, expression, text }: SizeCheck, value: number, symbols: Map<string, number>): void {
+  /** Checks a size by what is known of the symbols, or finds out one of them; false where neither can be done yet. */
+  private checkDerived(
+    { input, dim, expression, text }: SizeCheck,
+    value: number,
+    symbols: Map<string, number>,
+  ): boolean {
     const open = symbolsOf(expression).filter((symbol) => !symbols.has(symbol));
-    if (open.length === 1) {
+    if (open.length > 0) {
       const [symbol] = open as [string];
+      if (open.length > 1 || !isLinear(expression, symbol, symbols)) return false;
       const found = solve(expression, value, symbol, symbols);
-      if (found !== undefined) symbols.set(symbol, found);
-      else if (evaluate(expression, new Map(symbols).set(symbol, 1)) !== undefined)
+      if (found === undefined)
         throw this.error(`${this.placeText(input, dim)} is ${value}, which ${text} is for no whole ${symbol}`);
-      return;
+      symbols.set(symbol, found);
+      return true;
     }
     const expected = evaluate(expression, symbols);
     if (expected !== undefined && expected !== value) {
@@ -163,6 +172,7 @@ export class InputGuards {
         `${this.placeText(input, dim)} is ${value}, but must be ${text}, which is ${expected} (${where})`,
       );
     }
+    return true;
   }
 
   private checkRanges(symbols: ReadonlyMap<string, number>, seen: ReadonlyMap<string, string>): void {

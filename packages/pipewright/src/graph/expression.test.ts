@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { evaluate, parseExpression, solve, symbolsOf } from './expression.ts';
+import { evaluate, isLinear, parseExpression, solve, symbolsOf } from './expression.ts';
 
 const value = (text: string, symbols: Record<string, number> = {}): number | undefined => {
   const parsed = parseExpression(text);
@@ -51,6 +51,11 @@ describe('expressions', () => {
     expect(solve(parsed, 11, 's0', new Map([['s1', 1]]))).toBe(5);
     expect(solve(parsed, 12, 's0', new Map([['s1', 1]]))).toBeUndefined();
     expect(solve(parseExpression('s0**2')!, 9, 's0', new Map())).toBeUndefined();
+    // one value of several: nothing follows from it
+    expect(solve(parseExpression('(s0 - 1)//8 + 1')!, 1, 's0', new Map())).toBeUndefined();
+    expect(isLinear(parseExpression('3*s0 - s1')!, 's0', new Map([['s1', 1]]))).toBe(true);
+    for (const text of ['s0//2', 's0 % 3', 's0**2', 'Max(s0, 5)', 'Max(s0, 90)', '7'])
+      expect(isLinear(parseExpression(text)!, 's0', new Map())).toBe(false);
   });
 
   it('computes what was written', () => {

@@ -170,7 +170,15 @@ export function solve(
 ): number | undefined {
   const at = (x: number): number | undefined => evaluate(expression, new Map(symbols).set(symbol, x));
   const [zero, one] = [at(0), at(1)];
-  if (zero === undefined || one === undefined || one === zero) return undefined;
+  if (zero === undefined || one === undefined || !isLinear(expression, symbol, symbols)) return undefined;
   const found = (value - zero) / (one - zero);
   return Number.isInteger(found) && at(found) === value ? found : undefined;
+}
+
+/** Whether an expression grows by the same number with each step of `symbol`: `2*s0 + 1` does, `s0//2` does not. */
+export function isLinear(expression: Expression, symbol: string, symbols: ReadonlyMap<string, number>): boolean {
+  const at = (x: number): number | undefined => evaluate(expression, new Map(symbols).set(symbol, x));
+  const [zero, one] = [at(0), at(1)];
+  if (zero === undefined || one === undefined || one === zero) return false;
+  return [2, 3, 5, 7, 11, 1024, 99_991].every((x) => at(x) === zero + x * (one - zero));
 }

@@ -41,6 +41,13 @@ export interface FlatNode {
   readonly regions: readonly Region[];
 }
 
+/** A graph laid flat. */
+export interface FlatGraph {
+  readonly nodes: readonly FlatNode[];
+  /** The sub-graphs of nodes that are no regions, such as branches and loops, by the names that the nodes have for them. */
+  readonly graphs: Readonly<Record<string, Graph>>;
+}
+
 /** The values that the regions of a node depend on themselves. */
 export function regionInputs({ regions }: FlatNode): string[] {
   const names: string[] = [];
@@ -69,7 +76,7 @@ const regionOps: ReadonlyMap<string, number> = new Map([
 const prefix = 'higher_order::';
 
 /** The nodes of a graph with those of its regions in place. Names of values that are visible outside stay. */
-export function flattenRegions(graph: Graph): FlatNode[] {
+export function flattenRegions(graph: Graph): FlatGraph {
   return new Flattener(graph).run();
 }
 
@@ -77,6 +84,7 @@ class Flattener {
   private readonly graph: Graph;
   private readonly names: Set<string>;
   private readonly flat: FlatNode[] = [];
+  private readonly graphs = new Map<string, Graph>();
   private numRegions = 0;
 
   constructor(graph: Graph) {
@@ -84,9 +92,9 @@ class Flattener {
     this.names = new Set(graph.nodes.map((node) => node.name));
   }
 
-  run(): FlatNode[] {
+  run(): FlatGraph {
     this.inline(this.graph, new Map(), { regions: [], modules: undefined });
-    return this.flat;
+    return { nodes: this.flat, graphs: Object.fromEntries(this.graphs) };
   }
 
   /** Adds the nodes of a graph; `known` says what its names are called outside. */
@@ -111,7 +119,8 @@ class Flattener {
       if (!isTop && !known.has(node.name)) known.set(node.name, { ref: this.unique(node.name) });
       const { ref } = rename({ ref: node.name });
       const modules = node.modules ?? around.modules;
-      const renamed = { ...mapNodeReferences(node, rename), name: ref, ...(modules === undefined ? {} : { modules }) };
+      const own = this.keepGraphs(mapNodeReferences(node, rename), graph);
+      const renamed = { ...own, name: ref, ...(modules === undefined ? {} : { modules }) };
       this.flat.push({ node: renamed, regions: node.kind === 'attribute' ? [] : around.regions });
     }
   }
@@ -164,6 +173,18 @@ class Flattener {
     return { region: { op, before, kwargs: node.kwargs, key }, inner, operands };
   }
 
+  /** The node with names for its sub-graphs that no other has. */
+  private keepGraphs(node: GraphNode, graph: Graph): GraphNode {
+    if (node.kind !== 'call' || graphsIn(node).length === 0) return node;
+    const keep = (name: string): string => {
+      const inner = graph.graphs![name]!;
+      const free = this.graphs.get(name) === inner ? name : unusedName(name, this.graphs);
+      this.graphs.set(free, inner);
+      return free;
+    };
+    return { ...node, args: node.args.map((value) => mapGraphs(value, keep)) };
+  }
+
   private unique(name: string): string {
     const free = unusedName(name, this.names);
     this.names.add(free);
@@ -189,15 +210,15 @@ interface RegionPlace {
   readonly around: Around;
 }
 
-/** Nodes with their regions as calls of sub-graphs: the reverse of `flattenRegions`. */
-export function nestRegions(flat: readonly FlatNode[]): Pick<Graph, 'nodes' | 'graphs'> {
-  return nest(flat, 0, new Set());
+/** Nodes with their regions as calls of sub-graphs: the reverse of `flattenRegions`. Of the sub-graphs it takes those that are used. */
+export function nestRegions({ nodes, graphs }: FlatGraph): Pick<Graph, 'nodes' | 'graphs'> {
+  return nest(nodes, graphs, { level: 0, neededAfter: new Set() });
 }
 
 function nest(
   flat: readonly FlatNode[],
-  level: number,
-  neededAfter: ReadonlySet<string>,
+  known: FlatGraph['graphs'],
+  { level, neededAfter }: { readonly level: number; readonly neededAfter: ReadonlySet<string> },
 ): Pick<Graph, 'nodes' | 'graphs'> {
   const names = new Set(flat.map(({ node }) => node.name));
   const lastUse = new Map<string, number>();
@@ -213,6 +234,7 @@ function nest(
     const region = regions[level];
     if (region === undefined) {
       nodes.push(node);
+      for (const name of graphsIn(node)) graphs[name] = known[name]!;
       start++;
       continue;
     }
@@ -220,10 +242,10 @@ function nest(
     while (end < flat.length && flat[end]!.regions[level]?.key === region.key) end++;
     const group = flat.slice(start, end);
     const outputs = group.map((each) => each.node.name).filter((name) => (lastUse.get(name) ?? -1) >= end);
-    const inner = nest(group, level + 1, new Set(outputs));
+    const inner = nest(group, known, { level: level + 1, neededAfter: new Set(outputs) });
     const made = new Set(group.map((each) => each.node.name));
     const inputs = [...new Set(inner.nodes.flatMap(inputsOf))].filter((name) => !made.has(name));
-    const body = unusedName('body', new Set(Object.keys(graphs)));
+    const body = unusedName('body', new Set([...Object.keys(graphs), ...Object.keys(known)]));
     const values: RegionValues = { inputs, outputs, metas };
     graphs[body] = bodyOf(inner, values, made);
     const name = outputs.length === 1 ? outputs[0]! : unusedName(region.op, names);
@@ -307,4 +329,23 @@ function commonModules(group: readonly FlatNode[]): readonly ModuleCall[] | unde
   const isShared = (call: ModuleCall, i: number): boolean => rest.every((each) => each?.[i]?.path === call.path);
   const end = first.findIndex((call, i) => !isShared(call, i));
   return end < 0 ? first : first.slice(0, end);
+}
+
+/** The names of the sub-graphs that a node is given. */
+function graphsIn(node: GraphNode): string[] {
+  const names: string[] = [];
+  if (node.kind !== 'call') return names;
+  for (const value of node.args)
+    mapGraphs(value, (name) => {
+      names.push(name);
+      return name;
+    });
+  return names;
+}
+
+/** The argument with every name of a sub-graph replaced. */
+function mapGraphs(value: GraphArgument, replace: (name: string) => string): GraphArgument {
+  if (typeof value !== 'object' || value === null) return value;
+  if (Array.isArray(value)) return (value as readonly GraphArgument[]).map((item) => mapGraphs(item, replace));
+  return 'graph' in value ? { graph: replace(value.graph) } : value;
 }

@@ -125,7 +125,7 @@ function withDefaults(
 }
 
 function costOfStage({ graph }: StagePart, sizes: ExampleSizes): { readonly flops: number; readonly seconds: number } {
-  const flat = flattenRegions(graph);
+  const { nodes: flat } = flattenRegions(graph);
   const nodes = new Map(flat.map(({ node }) => [node.name, node]));
   let flops = 0;
   let seconds = 0;
@@ -140,7 +140,7 @@ function costOfStage({ graph }: StagePart, sizes: ExampleSizes): { readonly flop
 /** The layers and modules that the nodes of a stage came from: numbered ones of a list joined, others by name. */
 function layersOf({ graph }: StagePart): string[] {
   const names: string[] = [];
-  for (const { node } of flattenRegions(graph)) {
+  for (const { node } of flattenRegions(graph).nodes) {
     const name = layerName(node);
     if (name !== '' && !names.includes(name)) names.push(name);
   }

@@ -62,7 +62,7 @@ export function measureUnits<Output = Tensor, Target = Tensor>(
     ?.size(0);
   if (rows === undefined)
     throw new PipelineError('BAD_ARGUMENT', 'measureUnits: mbArgs holds no tensor with rows; give a microbatch: [x]');
-  const order = new Map(flattenRegions(program.graph).map(({ node }, i) => [node.name, i]));
+  const order = new Map(flattenRegions(program.graph).nodes.map(({ node }, i) => [node.name, i]));
   const pipe = Pipe.fromTraced({ ...program, graph: cutAtLayers(withoutMarks(program.graph)) });
   const { wiring } = pipe.info();
   return scope(() => {
@@ -131,7 +131,7 @@ function placeOf(
 ): Pick<UnitCosts, 'name' | 'begins'> {
   const part = pipe.split.stages[unit];
   const nodes = flattenRegions(part?.graph ?? { nodes: [] })
-    .map(({ node }) => node)
+    .nodes.map(({ node }) => node)
     .filter(({ name, kind }) => order.has(name) && kind !== 'placeholder' && kind !== 'attribute' && kind !== 'output')
     .sort((a, b) => order.get(a.name)! - order.get(b.name)!);
   const paths = nodes.flatMap(

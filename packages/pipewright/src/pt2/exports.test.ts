@@ -1,10 +1,10 @@
 /** @file Exports of many kinds of models by PyTorch 2.15 (tools/python/exports): outputs, gradients and buffers as it has them. */
 import { readdirSync, readFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
-import { float64, liveTensors, loadSafetensors, manualSeed, noGrad, scope, Tensor } from '@pipewright/torch';
+import { float64, liveTensors, loadSafetensors, manualSeed, type nn, noGrad, scope, Tensor } from '@pipewright/torch';
 import { callGiven, type Recorder, withRecorder } from '@pipewright/torch/internal';
 import { describe, expect, it } from 'vitest';
-import { type GraphModule, loadPt2 } from '../index.ts';
+import { type GraphModule, loadPt2, type Pipe, PipelineError, pipeline } from '../index.ts';
 
 const folder = fileURLToPath(new URL('../../../../testdata/exports/', import.meta.url));
 const names = readdirSync(folder)
@@ -84,17 +84,39 @@ const passThrough: Recorder = {
   beforeAccess: () => undefined,
 };
 
-/** Makes one call and says what is wrong. */
-function run(
-  model: GraphModule,
-  call: Call,
-  stored: ReadonlyMap<string, Tensor>,
-  watcher: Recorder | null = null,
-): string[] {
+/** The gradients of a module by name. */
+function gradientsOf(model: GraphModule): Map<string, Tensor | null> {
+  return new Map(model.namedParameters({ removeDuplicate: false }).map(([name, { grad }]) => [name, grad]));
+}
+
+/** The gradients of a pipe by the names of the unsplit model: those of copies of one parameter are added. */
+function pipeGradients(pipe: Pipe): Map<string, Tensor | null> {
+  const sums = new Map<string, Tensor | null>();
+  pipe.split.stages.forEach((_, stage) => {
+    const copies = new Map(
+      pipe.replicatedParams.flatMap(({ name, stages }) => (stages.get(stage) ?? []).map((local) => [local, name])),
+    );
+    const seen = new Set<string>();
+    for (const [local, { grad }] of pipe.getStageModule(stage).namedParameters({ removeDuplicate: false })) {
+      const name = copies.get(local) ?? local;
+      if (grad === null || seen.has(name)) continue;
+      seen.add(name);
+      sums.set(name, sums.get(name)?.add(grad) ?? grad);
+    }
+  });
+  return sums;
+}
+
+interface Callable extends nn.Module {
+  forward(...args: unknown[]): unknown;
+}
+
+/** Makes one call and says what is wrong with its outputs and its loss. */
+function callOf(model: Callable, call: Call, stored: ReadonlyMap<string, Tensor>): string[] {
   const args = call.args.map((value) => decode(value, stored));
   if (Object.keys(call.kwargs).length > 0) args.push(dict(call.kwargs, stored));
   manualSeed(7);
-  const out = withRecorder(watcher, () => model.forward(...args));
+  const out = model.forward(...args);
   const wrong = differences(out, decode(call.out, stored), 'output', 1e-5);
   const trained = tensorsIn(out).filter((tensor) => tensor.isFloatingPoint() && tensor.requiresGrad);
   if (call.loss !== undefined) {
@@ -103,9 +125,29 @@ function run(
       wrong.push(`loss is ${loss.item()}`);
     loss.backward();
   }
+  return wrong;
+}
+
+function gradientProblems(
+  found: Map<string, Tensor | null>,
+  call: Call,
+  stored: ReadonlyMap<string, Tensor>,
+): string[] {
+  return Object.entries(call.grads).flatMap(([name, key]) =>
+    differences(found.get(name), stored.get(key), `gradient of ${name}`, 1e-4),
+  );
+}
+
+/** Makes one call and says what is wrong. */
+function run(
+  model: GraphModule,
+  call: Call,
+  stored: ReadonlyMap<string, Tensor>,
+  watcher: Recorder | null = null,
+): string[] {
+  const wrong = withRecorder(watcher, () => callOf(model, call, stored));
+  wrong.push(...gradientProblems(gradientsOf(model), call, stored));
   const parameters = new Map(model.namedParameters({ removeDuplicate: false }));
-  for (const [name, key] of Object.entries(call.grads))
-    wrong.push(...differences(parameters.get(name)?.grad, stored.get(key), `gradient of ${name}`, 1e-4));
   const learned = new Set(Object.keys(call.grads).map((name) => parameters.get(name)));
   for (const [name, parameter] of parameters)
     if (parameter.grad !== null && !learned.has(parameter)) wrong.push(`${name} has a gradient, but should not`);
@@ -157,6 +199,23 @@ describe.each(names)('%s', (name) => {
     }
   });
 
+  it('computes the same in stages, as many as there can be up to three', () => {
+    for (const stages of [2, 3]) {
+      const model = loadPt2(`${folder}${name}.pt2`);
+      const [call] = calls as [Call];
+      try {
+        const pipe = pipeline(model, { stages });
+        expect(scope(() => callOf(pipe, call, stored))).toEqual([]);
+        expect(scope(() => gradientProblems(pipeGradients(pipe), call, stored))).toEqual([]);
+        for (const parameter of pipe.parameters()) parameter.grad = null;
+        pipe.dispose();
+      } catch (error) {
+        if (!(error instanceof PipelineError) || error.code !== 'TOO_MANY_STAGES') throw error;
+      }
+      model.dispose();
+    }
+  });
+
   it('computes the same operator by operator, under the eyes of a recorder', () => {
     const model = loadPt2(`${folder}${name}.pt2`);
     const [call] = calls as [Call];
@@ -166,6 +225,22 @@ describe.each(names)('%s', (name) => {
     else expect(recorded).toThrow(`a graph with ${loops[0]} cannot be recorded by running it`);
     model.dispose();
   });
+});
+
+it('a decomposed model trains step after step: its buffers remember numbers, not how they came about', () => {
+  const model = loadPt2(`${folder}averages_aten.pt2`);
+  const stored = loadSafetensors(`${folder}averages_aten.safetensors`);
+  const live = [1, 2, 3].map(() => {
+    const [y, average] = scope(() => {
+      const [x] = [...stored].flatMap(([key, value]) => (key.startsWith('i') ? [value] : []));
+      model.forward(x).square().mean().backward();
+      return [model.getParameter('0.linear.weight').grad !== null, model.getBuffer('1.average')];
+    });
+    expect([y, average.requiresGrad]).toEqual([true, false]);
+    return liveTensors();
+  });
+  expect(live[2]).toBe(live[1]);
+  model.dispose();
 });
 
 it('there are exports of many kinds', () => {

@@ -4,7 +4,7 @@ import { bindOp } from '@pipewright/torch/internal';
 import { PipelineError } from '../base/errors.ts';
 import { isList } from '../base/list.ts';
 import { GraphBuilder } from '../graph/builder.ts';
-import type { Graph, GraphArgument, NodeReference, ValueMeta } from '../graph/graph.ts';
+import type { Graph, GraphArgument, ModuleCall, NodeReference, ValueMeta } from '../graph/graph.ts';
 import type { JsonCursor } from './json-cursor.ts';
 import { shown } from './pt2-error.ts';
 import { readArgument } from './read-arguments.ts';
@@ -20,6 +20,10 @@ export class GraphReader {
   private readonly graph: JsonCursor;
   private readonly depth: number;
   private readonly values = new Map<string, NodeReference>();
+  /** What makes a value when it is first used. */
+  private readonly late = new Map<string, () => NodeReference>();
+  /** The module calls of the node that is being read. */
+  modules: ModuleCall[] | undefined;
 
   constructor(graph: JsonCursor, depth = 0) {
     if (depth > deepest) throw graph.wrong(`sub-graphs are nested deeper than ${deepest}`);
@@ -34,9 +38,15 @@ export class GraphReader {
     this.values.set(name, node);
   }
 
-  /** Lets later nodes use another node for a value. */
-  redefine(name: string, node: NodeReference): void {
-    this.values.set(name, node);
+  /** Lets nodes use another node for a value, which is made right before the first that does. */
+  redefine(name: string, make: () => NodeReference): void {
+    this.values.delete(name);
+    this.late.set(name, make);
+  }
+
+  /** The node that makes a value, where there is one yet. */
+  made(name: string): NodeReference | undefined {
+    return this.values.get(name);
   }
 
   /** Adds an input of the graph. */
@@ -51,8 +61,9 @@ export class GraphReader {
   argument(argument: JsonCursor): GraphArgument {
     return readArgument(argument, {
       value: (name, at) => {
-        const found = this.values.get(name);
+        const found = this.values.get(name) ?? this.late.get(name)?.();
         if (found === undefined) throw at.wrong(`value ${shown(name)} is used before it is made`);
+        this.values.set(name, found);
         return found;
       },
       graph: (inner) => {
@@ -66,9 +77,14 @@ export class GraphReader {
     });
   }
 
-  /** Reads all nodes. */
-  nodes(): void {
-    for (const node of this.graph.get('nodes').list()) this.node(node);
+  /** Reads all nodes; `after` is called after each. */
+  nodes(after: () => void = () => undefined): void {
+    for (const node of this.graph.get('nodes').list()) {
+      this.modules = readModules(node.find('metadata'));
+      this.node(node);
+      after();
+    }
+    this.modules = undefined;
   }
 
   private node(node: JsonCursor): void {
@@ -77,7 +93,7 @@ export class GraphReader {
     const outputs = node.get('outputs').list();
     const results = outputs.map((output) => this.result(output));
     const isBare = this.isBare(op, node, results);
-    const modules = readModules(node.find('metadata'));
+    const { modules } = this;
     const ownName = node.find('name')?.text();
     const [first] = results;
     const name = isBare ? (first as string) : (ownName ?? (typeof first === 'string' ? `${first}_call` : undefined));
@@ -106,11 +122,12 @@ export class GraphReader {
   }
 
   private elements(of: NodeReference, results: readonly Result[], at: JsonCursor): void {
+    const { modules } = this;
     results.forEach((result, index) => {
       if (result === null) return;
       const name = isList(result) ? undefined : result;
       const meta = name === undefined ? undefined : this.table.find(name);
-      const element = this.checked(at, () => this.builder.element(of, index, { name, meta }));
+      const element = this.checked(at, () => this.builder.element(of, index, { name, meta, modules }));
       if (isList(result)) this.elements(element, result, at);
       else this.define(result, element, at);
     });

@@ -1,5 +1,5 @@
 /** @file A `.pt2` program: its graph, how it is called, and which tensors it reads. */
-import type { AttributeNode, DimRange, Graph, GraphArgument } from '../graph/graph.ts';
+import type { AttributeNode, DimRange, Graph, GraphArgument, ValueMeta } from '../graph/graph.ts';
 import type { JsonCursor } from './json-cursor.ts';
 import { pt2Error, shown } from './pt2-error.ts';
 import { customObject, floatArgument, integerArgument } from './read-arguments.ts';
@@ -74,8 +74,10 @@ class ProgramReader {
   /** The node of each tensor that the program reads, by the tag of the table that names it. */
   private readonly attributes = new Map<string, GraphArgument>();
   private readonly userInputs = new Map<string, GraphArgument>();
-  /** The names of the inputs that are buffers of numbers that gradients depend on. */
-  private readonly bufferInputs = new Map<string, string>();
+  /** The names of the inputs that are buffers, and whether gradients may depend on their numbers. */
+  private readonly bufferInputs = new Map<string, { readonly name: string; readonly isFloat: boolean }>();
+  /** Buffers that are written, until the node that writes them is there. */
+  private readonly unwritten = new Map<string, { readonly input: string; readonly result: string }>();
 
   constructor(module: JsonCursor, ranges: readonly [string, DimRange][]) {
     this.module = module;
@@ -91,8 +93,8 @@ class ProgramReader {
     if (inputs.length !== specs.length)
       throw signature.wrong(`the graph has ${inputs.length} inputs, its signature ${specs.length}`);
     const leaves = this.readInputs(inputs, specs);
-    this.protectWritten(signature.get('output_specs').list());
-    this.reader.nodes();
+    this.protectWritten(graph.get('outputs').list(), signature.get('output_specs').list());
+    this.reader.nodes(() => this.writeBuffers());
     this.readSignature(leaves);
     this.readOutputs(graph.get('outputs').list(), signature);
     for (const [symbol, range] of this.ranges) this.reader.builder.range(symbol, range);
@@ -146,24 +148,46 @@ class ProgramReader {
     this.reader.define(name, node, input);
     this.tensors.push(found);
     this.attributes.set(`${role} ${target}`, node);
-    if (role === 'buffer' && meta !== undefined && meta !== null && 'dtype' in meta && isFloat(meta.dtype))
-      this.bufferInputs.set(target, name);
+    if (role === 'buffer') this.bufferInputs.set(target, { name, isFloat: isFloat(meta) });
   }
 
   /**
-   * A buffer that is written at the end is read from a copy: backward may need what it was, and PyTorch's own way of
-   * running such graphs fails there.
+   * A buffer that is written is read from a copy: backward may need what it was, and PyTorch's own way of running such
+   * graphs fails there. The copy is made where the buffer is first read, so that a stage has both.
    */
-  private protectWritten(specs: readonly JsonCursor[]): void {
-    for (const spec of specs) {
+  private protectWritten(outputs: readonly JsonCursor[], specs: readonly JsonCursor[]): void {
+    const { reader } = this;
+    specs.forEach((spec, i) => {
       const [tag, value] = spec.union();
-      if (tag !== 'buffer_mutation') continue;
-      const name = value.get('buffer_name').text();
-      const buffer = this.attributes.get(`buffer ${name}`);
-      const input = this.bufferInputs.get(name);
-      if (buffer === undefined || input === undefined) continue;
-      this.reader.redefine(input, this.reader.builder.call('aten::clone', [buffer], { name: `${input}_before` }));
+      if (tag !== 'buffer_mutation') return;
+      const target = value.get('buffer_name').text();
+      const buffer = this.attributes.get(`buffer ${target}`);
+      const input = this.bufferInputs.get(target)?.name;
+      const result = outputs[i] === undefined ? undefined : inputName(outputs[i]);
+      if (buffer === undefined || input === undefined || result === undefined) return;
+      const meta = reader.table.find(input);
+      reader.redefine(input, () =>
+        reader.builder.call('aten::clone', [buffer], { name: `${input}_before`, meta, modules: reader.modules }),
+      );
+      this.unwritten.set(target, { input, result });
+    });
+  }
+
+  /** Writes the buffers whose new values are there, once their old ones have been copied. */
+  private writeBuffers(): void {
+    for (const [target, { input, result }] of this.unwritten) {
+      const value = this.reader.made(result);
+      if (value !== undefined && this.reader.made(input) !== undefined) this.writeBuffer(target, value);
     }
+  }
+
+  private writeBuffer(target: string, value: GraphArgument): void {
+    const { builder, modules } = this.reader;
+    const { isFloat: depends = false } = this.bufferInputs.get(target) ?? {};
+    // A buffer holds numbers from one call to the next, not what they were computed from.
+    const numbers = depends ? builder.call('aten::detach', [value], { modules }) : value;
+    builder.call('aten::copy_', [this.attributes.get(`buffer ${target}`)!, numbers], { modules });
+    this.unwritten.delete(target);
   }
 
   private readSignature(leaves: readonly GraphArgument[]): void {
@@ -216,9 +240,10 @@ class ProgramReader {
     const leaves: GraphArgument[] = [];
     /** Values that were written to a tensor: who returns them returns the tensor. */
     const written = new Map<string, GraphArgument>();
+    const results = outputs.map((output) => this.reader.argument(output)); // before anything is written
     specs.forEach((spec, i) => {
       const [tag, value] = spec.union();
-      const result = this.reader.argument(outputs[i]!);
+      const result = results[i]!;
       if (tag === 'user_output') leaves.push(result);
       else this.mutation(tag, value, { result, spec, written });
     });
@@ -237,7 +262,11 @@ class ProgramReader {
     { result, spec, written }: { result: GraphArgument; spec: JsonCursor; written: Map<string, GraphArgument> },
   ): void {
     const target = this.mutated(tag, value, spec);
-    this.reader.builder.call('aten::copy_', [target, result]);
+    if (tag === 'buffer_mutation') {
+      const name = value.get('buffer_name').text();
+      if (this.unwritten.has(name)) this.writeBuffer(name, result);
+      if (this.bufferInputs.get(name)?.isFloat === true) return; // the value has the gradient, the buffer has none
+    } else this.reader.builder.call('aten::copy_', [target, result]);
     written.set(JSON.stringify(result), target);
   }
 
@@ -265,8 +294,8 @@ class ProgramReader {
   }
 }
 
-function isFloat(dtype: string): boolean {
-  return /^(b?float|complex)/.test(dtype);
+function isFloat(meta: ValueMeta | undefined): boolean {
+  return meta !== undefined && meta !== null && 'dtype' in meta && /^(b?float|complex)/.test(meta.dtype);
 }
 
 function describeTensor(tag: string, value: JsonCursor, spec: JsonCursor): ProgramTensor {

@@ -8,10 +8,12 @@ import { PipelineError } from '../base/errors.ts';
 import { isPlainObject } from '../base/tree.ts';
 import { type CallNode, type Graph, type GraphNode, inputsOf, needNodes, pipeSplitOp } from '../graph/graph.ts';
 import { bytesOf, costOf, type ExampleSizes } from '../graph/node-cost.ts';
-import { type FlatNode, flattenRegions, nestRegions } from '../graph/regions.ts';
+import { type FlatGraph, type FlatNode, flattenRegions, nestRegions } from '../graph/regions.ts';
 import { pointBorders, type SplitSpec } from '../graph/split-point.ts';
 import { unusedName } from '../graph/unused-name.ts';
 import { chooseBorders } from './balance.ts';
+import { usesOfChanged } from './own-changes.ts';
+import { mergeAttributes, versionChanges } from './versions.ts';
 
 /** The module that a call of it is named by: `block` for `block@1`. */
 function moduleName(path: string): string {
@@ -21,10 +23,8 @@ function moduleName(path: string): string {
 /** The graph without the marks it has. */
 export function withoutMarks(graph: Graph): Graph {
   needNodes('withoutMarks', graph);
-  return rebuild(
-    graph,
-    flattenRegions(graph).filter(({ node }) => !isMark(node)),
-  );
+  const flat = flattenRegions(graph);
+  return rebuild(graph, { ...flat, nodes: flat.nodes.filter(({ node }) => !isMark(node)) });
 }
 
 /**
@@ -40,7 +40,7 @@ export function cutAtModules(graph: Graph, spec: SplitSpec): Graph {
     ['splitSpec', spec],
     "module names: { 'layers.4': SplitPoint.BEGINNING }",
   );
-  const flat = flattenRegions(graph);
+  const { nodes: flat, graphs } = flattenRegions(graph);
   const first = flat.findIndex(({ node }) => isInside(node));
   const places = new Set<number>();
   for (const [name, point] of Object.entries(spec)) {
@@ -54,7 +54,7 @@ export function cutAtModules(graph: Graph, spec: SplitSpec): Graph {
   }
   return mark(
     graph,
-    flat,
+    { nodes: flat, graphs },
     [...places].map((place) => Math.max(place, first)),
   );
 }
@@ -121,7 +121,8 @@ export function cutBalanced(graph: Graph, stages: number, options: BalanceOption
   checkOptions('cutBalanced', options, ['seconds', 'sizes', 'memoryLimit', 'borders', 'stateFactor']);
   checkCount('cutBalanced', 'stages', stages);
   needNodes('cutBalanced', graph);
-  const flat = flattenRegions(graph).filter(({ node }) => !isMark(node));
+  const { nodes: all, graphs } = flattenRegions(graph);
+  const flat = all.filter(({ node }) => !isMark(node));
   const inside = flat.flatMap(({ node }, i) => (isInside(node) ? [i] : []));
   const nodes = new Map(flat.map(({ node }) => [node.name, node]));
   const { sizes, seconds } = options;
@@ -130,8 +131,9 @@ export function cutBalanced(graph: Graph, stages: number, options: BalanceOption
     return seconds?.get(node.name) ?? costOf(node, nodes, sizes).seconds;
   });
   const ends = inside.map((at) => flat[at]!.node);
+  const divides = dividesUses(flat, inside);
   const between = (isBorder: (before: GraphNode, after: GraphNode) => boolean): boolean[] =>
-    ends.map((node, i) => i > 0 && node.kind !== 'element' && isBorder(ends[i - 1]!, node));
+    ends.map((node, i) => i > 0 && node.kind !== 'element' && !divides[i]! && isBorder(ends[i - 1]!, node));
   const layers = between((before, after) => layerOf(before) !== layerOf(after));
   const wanted = checkChoice('cutBalanced', 'borders', options.borders ?? 'layers', ['layers', 'modules']);
   const areEnough = layers.filter(Boolean).length >= stages - 1;
@@ -145,7 +147,7 @@ export function cutBalanced(graph: Graph, stages: number, options: BalanceOption
   });
   return mark(
     graph,
-    flat,
+    { nodes: flat, graphs },
     borders.map((border) => inside[border]!),
   );
 }
@@ -153,21 +155,22 @@ export function cutBalanced(graph: Graph, stages: number, options: BalanceOption
 /** The graph with a mark at every border of layers: the numbered modules of lists, and what lies between them. */
 export function cutAtLayers(graph: Graph): Graph {
   needNodes('cutAtLayers', graph);
-  const flat = flattenRegions(graph);
+  const { nodes: flat, graphs } = flattenRegions(graph);
   const inside = flat.flatMap(({ node }, i) => (isInside(node) ? [i] : []));
+  const divides = dividesUses(flat, inside);
   const places = inside.filter((at, i) => {
     const { node } = flat[at]!;
     const before = flat[inside[i - 1] ?? at]!;
-    return i > 0 && node.kind !== 'element' && layerOf(before.node) !== layerOf(node);
+    return i > 0 && node.kind !== 'element' && !divides[i]! && layerOf(before.node) !== layerOf(node);
   });
-  return mark(graph, flat, places);
+  return mark(graph, { nodes: flat, graphs }, places);
 }
 
 /** The graph with a mark before each of the named nodes. @example cutBefore(graph, plan.cutBefore) */
 export function cutBefore(graph: Graph, names: readonly string[]): Graph {
   needNodes('cutBefore', graph);
   checkArgument('cutBefore', Array.isArray(names), ['the names', names], 'an array of names of nodes');
-  const flat = flattenRegions(graph);
+  const { nodes: flat, graphs } = flattenRegions(graph);
   const places = names.map((name) => {
     const at = flat.findIndex(({ node }) => node.name === name && isInside(node));
     if (at >= 0) return at;
@@ -177,7 +180,7 @@ export function cutBefore(graph: Graph, names: readonly string[]): Graph {
       { name },
     );
   });
-  return mark(graph, flat, places);
+  return mark(graph, { nodes: flat, graphs }, places);
 }
 
 /** Whether a module begins or ends between two nodes. */
@@ -189,6 +192,23 @@ function isModuleBorder(before: GraphNode, after: GraphNode): boolean {
 /** The outermost numbered module that a node came from: `layers.3`; nothing outside of lists. */
 function layerOf({ modules = [] }: GraphNode): string {
   return modules.find(({ path }) => /(^|\.)\d+(@\d+)?$/.test(path))?.path ?? '';
+}
+
+/** Whether a border before each place would lie between uses of a buffer that is changed in place: they are of one stage. */
+function dividesUses(flat: readonly FlatNode[], inside: readonly number[]): boolean[] {
+  const order = new Map(inside.map((at, i) => [flat[at]!.node.name, i]));
+  const lists = inside.map((): FlatNode[] => []);
+  const versioned = versionChanges(mergeAttributes(flat));
+  let place = inside.length - 1;
+  // What is made for a node comes right before it.
+  for (const each of versioned.toReversed()) {
+    place = order.get(each.node.name) ?? place;
+    if (isInside(each.node)) lists[place]!.push(each);
+  }
+  const divides = inside.map(() => false);
+  for (const { users } of usesOfChanged(lists, new Map(versioned.map(({ node }) => [node.name, node]))).values())
+    divides.fill(true, Math.min(...users) + 1, Math.max(...users) + 1);
+  return divides;
 }
 
 /** Bytes of the parameters that each node is the first to use. */
@@ -240,11 +260,11 @@ function isMark(node: GraphNode): boolean {
 }
 
 /** The graph with a mark before each of the given places. */
-function mark(graph: Graph, flat: readonly FlatNode[], places: readonly number[]): Graph {
-  const taken = new Set(flat.map(({ node }) => node.name));
+function mark(graph: Graph, flat: FlatGraph, places: readonly number[]): Graph {
+  const taken = new Set(flat.nodes.map(({ node }) => node.name));
   const wanted = new Set(places);
   const marked: FlatNode[] = [];
-  flat.forEach((each, i) => {
+  flat.nodes.forEach((each, i) => {
     if (wanted.has(i)) {
       const name = unusedName('_pipe_split', taken);
       taken.add(name);
@@ -253,10 +273,10 @@ function mark(graph: Graph, flat: readonly FlatNode[], places: readonly number[]
     }
     marked.push(each);
   });
-  return rebuild(graph, marked);
+  return rebuild(graph, { ...flat, nodes: marked });
 }
 
-function rebuild({ ranges, signature, traced }: Graph, flat: readonly FlatNode[]): Graph {
+function rebuild({ ranges, signature, traced }: Graph, flat: FlatGraph): Graph {
   return {
     ...nestRegions(flat),
     ...(ranges === undefined ? {} : { ranges }),

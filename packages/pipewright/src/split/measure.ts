@@ -25,7 +25,7 @@ export function measureCosts(
   checkArgument('measureCosts', isProgram, ['the program', program], 'what traceModule or loadPt2 returns');
   checkArgument('measureCosts', Array.isArray(args), ['the arguments', args], 'an array: measureCosts(program, [x])');
   needNodes('measureCosts', program.graph);
-  const names = flattenRegions(program.graph).flatMap(({ node }) => (isTimed(node) ? [node.name] : []));
+  const names = flattenRegions(program.graph).nodes.flatMap(({ node }) => (isTimed(node) ? [node.name] : []));
   const module = new GraphModule(program.graph, program.state);
   const waits = [...program.state.values(), ...args].some((value) => value instanceof Tensor && value.isCuda);
   const best = new Map<string, number>();

@@ -154,30 +154,39 @@ function metaOf(node: GraphNode | undefined): Pick<GraphNode, 'meta'> {
   return node?.meta === undefined ? {} : { meta: node.meta };
 }
 
-/** Refuses buffers that are changed in place while several stages hold a copy of their own. */
-export function refuseSharedChanges(
-  bodies: readonly (readonly FlatNode[])[],
-  nodes: ReadonlyMap<string, GraphNode>,
-): void {
+/** Who uses a buffer that is changed in place, and who changes it last. */
+interface UsesOfChanged {
+  readonly users: ReadonlySet<number>;
+  readonly changer: number;
+}
+
+/** The buffers that are changed in place: which of the lists of nodes read or change each. */
+export function usesOfChanged(lists: readonly (readonly FlatNode[])[], nodes: Nodes): Map<string, UsesOfChanged> {
   const users = new Map<string, Set<number>>();
   const changers = new Map<string, number>();
-  bodies.forEach((body, stage) => {
-    for (const { node } of body) {
+  const use = (target: string, at: number): unknown =>
+    users.set(target, (users.get(target) ?? new Set<number>()).add(at));
+  lists.forEach((list, at) => {
+    for (const { node } of list) {
       for (const name of inputsOf(node)) {
         const found = nodes.get(name);
-        if (found?.kind === 'attribute')
-          users.set(found.target, (users.get(found.target) ?? new Set<number>()).add(stage));
+        if (found?.kind === 'attribute') use(found.target, at);
       }
       for (const name of changedBy(node)) {
         const memory = nodes.get(memoryOf(name, nodes));
         if (memory?.kind !== 'attribute') continue;
-        changers.set(memory.target, stage);
-        users.set(memory.target, (users.get(memory.target) ?? new Set<number>()).add(stage));
+        changers.set(memory.target, at);
+        use(memory.target, at);
       }
     }
   });
-  for (const [target, stage] of changers) {
-    const all = [...(users.get(target) ?? [])];
+  return new Map([...changers].map(([target, changer]) => [target, { users: users.get(target)!, changer }]));
+}
+
+/** Refuses buffers that are changed in place while several stages hold a copy of their own. */
+export function refuseSharedChanges(bodies: readonly (readonly FlatNode[])[], nodes: Nodes): void {
+  for (const [target, { users, changer: stage }] of usesOfChanged(bodies, nodes)) {
+    const all = [...users];
     if (all.length < 2) continue;
     throw new PipelineError(
       'SHARED_CHANGE',

@@ -73,7 +73,10 @@ function sliceOf(name: string, around: Slice): Set<string> | null {
       continue;
     }
     if (!flats.has(next)) return null;
-    if (node.kind === 'module' || (node.kind === 'call' && (isRandom(node.op) || node.op.startsWith('function::'))))
+    if (
+      node.kind === 'module' ||
+      (node.kind === 'call' && (isRandom(node.op) || /^(function|higher_order)::/.test(node.op)))
+    )
       return null;
     if (slice.size > 200) return null;
     slice.add(next);

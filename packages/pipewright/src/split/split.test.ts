@@ -86,6 +86,83 @@ test('regions laid flat and put together are the same', () => {
   expect({ ...graph, ...again }).toEqual(graph);
 });
 
+describe('branches and loops', () => {
+  const meta = { dtype: 'float64', shape: [3, 4] };
+  /** A graph of one input and what `body` adds. */
+  const inner = (body: (g: GraphBuilder, x: { ref: string }) => { ref: string }): Graph => {
+    const g = new GraphBuilder();
+    g.output([body(g, g.placeholder('y', { meta }))]);
+    return g.build();
+  };
+  /** Two branches of the same name, one of them inside a region, with borders around them. */
+  function branching(marks: boolean): Graph {
+    const mark = (g: GraphBuilder): void => {
+      if (marks) g.call(pipeSplitOp, []);
+    };
+    const branch = (g: GraphBuilder, x: { ref: string }, factor: number): { ref: string } => {
+      const test = g.call('aten::gt.Scalar', [g.call('aten::sum', [x]), 0], { meta: { dtype: 'bool', shape: [] } });
+      const yes = g.subgraph(
+        'branch',
+        inner((b, y) => b.call('aten::mul.Tensor', [y, factor], { meta })),
+      );
+      const no = g.subgraph(
+        'branch',
+        inner((b, y) => b.call('aten::sub.Tensor', [y, factor], { meta })),
+      );
+      const list = g.call('higher_order::cond', [test, yes, no, [x]], { meta: [meta] });
+      return g.element(list, 0, { meta });
+    };
+    const g = new GraphBuilder();
+    const x = g.placeholder('x', { meta });
+    const weight = g.attribute('w', { meta: { dtype: 'float64', shape: [4, 4] } });
+    let y = g.call('aten::mm', [x, weight], { meta });
+    mark(g);
+    y = branch(g, y, 2);
+    mark(g);
+    const region = inner((b, z) => branch(b, b.call('aten::neg', [z], { meta }), 3));
+    const without = g.call('higher_order::wrap_with_set_grad_enabled', [false, g.subgraph('body', region), y], {
+      meta: [meta],
+    });
+    y = g.call('aten::mul.Tensor', [g.element(without, 0, { meta }), y], { meta });
+    mark(g);
+    g.output([g.call('aten::sum', [y]), y]);
+    return g.build();
+  }
+
+  test.each([1, -1])('stay with their sub-graphs in the stages they fall into, sign %i', (sign) => {
+    manualSeed(0);
+    const weight = new nn.Parameter(randn(4, 4, { dtype: float64 }).abs());
+    const x = randn(3, 4, { dtype: float64 }).abs().mul(sign);
+    const state = new Map([['w', weight]]);
+    const want = behaviour(new GraphModule(branching(false), state), weight, x);
+    const pipe = pipeline({ graph: branching(true), state });
+    expect(pipe.split.stages.map(({ graph }) => Object.keys(graph.graphs ?? {}))).toEqual([
+      [],
+      ['branch', 'branch_1'],
+      ['body'],
+      [],
+    ]);
+    expect(behaviour(pipe as never, weight, x)).toEqual(want);
+  });
+
+  test('are not computed again: they may draw random numbers', () => {
+    const g = new GraphBuilder();
+    const x = g.placeholder('x', { meta });
+    const weight = g.attribute('w', { meta: { dtype: 'float64', shape: [4, 4] } });
+    const dropped = inner((b, y) => b.call('aten::dropout', [y, { float: 0.5 }, true], { meta }));
+    const kept = inner((_, y) => y);
+    const test = g.call('aten::gt.Scalar', [g.call('aten::sum', [x]), 0], { meta: { dtype: 'bool', shape: [] } });
+    const args = [test, g.subgraph('yes', dropped), g.subgraph('no', kept), [x]];
+    const y = g.element(g.call('higher_order::cond', args, { meta: [meta] }), 0, { meta });
+    g.call(pipeSplitOp, []);
+    const z = g.call('aten::mm', [y, weight], { meta });
+    g.call(pipeSplitOp, []);
+    g.output(g.call('aten::mul.Tensor', [z, y], { meta }));
+    const { stages } = splitGraph(g.build(), { shared: 'recompute' });
+    expect(stages.map(({ inputs }) => inputs.map(({ name }) => name))).toEqual([['x'], ['getitem'], ['mm', 'getitem']]);
+  });
+});
+
 describe('values that several stages use', () => {
   class Masked extends nn.Module {
     layers = new nn.ModuleList([new nn.Linear(4, 4), new nn.Linear(4, 4), new nn.Linear(4, 4)]);

@@ -20,7 +20,7 @@ import {
   trainingOp,
   type ValueMeta,
 } from '../graph/graph.ts';
-import { type FlatNode, flattenRegions, nestRegions, regionInputs } from '../graph/regions.ts';
+import { type FlatGraph, type FlatNode, flattenRegions, nestRegions, regionInputs } from '../graph/regions.ts';
 import { unusedName } from '../graph/unused-name.ts';
 import { checkGraph } from '../graph/validate.ts';
 import { type MultiUseParamSpec, MultiUseRules } from './multi-use.ts';
@@ -28,7 +28,7 @@ import { ownChangedTensors, refuseSharedChanges } from './own-changes.ts';
 import { type PartAttribute, type PartInput, type SplitGraph, type StagePart, stageModuleName } from './parts.ts';
 import { recomputeShared, type SharedValues } from './recompute.ts';
 import { ownSizes, readSizesAtHome } from './sizes.ts';
-import { versionChanges } from './versions.ts';
+import { mergeAttributes, versionChanges } from './versions.ts';
 
 /** How a graph is split. */
 export interface SplitGraphOptions {
@@ -56,6 +56,7 @@ class Splitter {
   private readonly options: SplitGraphOptions;
   private readonly nodes: Map<string, GraphNode>;
   private readonly flat: readonly FlatNode[];
+  private readonly graphs: FlatGraph['graphs'];
   private readonly stageOfNode = new Map<string, number>();
   private readonly notes: string[] = [];
   private readonly owners = new Map<string, number>();
@@ -67,7 +68,9 @@ class Splitter {
     this.graph = graph;
     this.options = options;
     const draws = new DrawCount();
-    const numbered = flattenRegions(graph).map((flat) => ({ ...flat, node: draws.number(flat.node) }));
+    const { nodes, graphs } = flattenRegions(graph);
+    this.graphs = graphs;
+    const numbered = nodes.map((flat) => ({ ...flat, node: draws.number(flat.node) }));
     this.flat = ownOutputs(versionChanges(mergeAttributes(numbered)));
     this.nodes = new Map(this.flat.map(({ node }) => [node.name, node]));
     this.bodies = this.partition();
@@ -301,7 +304,7 @@ class Splitter {
     });
     const { ranges, traced } = this.graph;
     const graph: Graph = {
-      ...nestRegions(flat),
+      ...nestRegions({ nodes: flat, graphs: this.graphs }),
       ...(ranges === undefined ? {} : { ranges }),
       ...(traced === undefined ? {} : { traced }),
     };
@@ -379,26 +382,4 @@ function ownOutputs(flat: readonly FlatNode[]): FlatNode[] {
     body.push({ node: found.meta === undefined ? alias : { ...alias, meta: found.meta }, regions: [] });
   }
   return [...body, { node: mapNodeReferences(output, ({ ref }) => ({ ref: made.get(ref) ?? ref })), regions: [] }];
-}
-
-/** One node per attribute: later reads of the same become the first. */
-function mergeAttributes(flat: readonly FlatNode[]): FlatNode[] {
-  const first = new Map<string, string>();
-  const rename = new Map<string, string>();
-  const kept: FlatNode[] = [];
-  for (const { node, regions } of flat) {
-    if (node.kind === 'attribute') {
-      const known = first.get(node.target);
-      if (known !== undefined) {
-        rename.set(node.name, known);
-        continue;
-      }
-      first.set(node.target, node.name);
-    }
-    kept.push({
-      node: rename.size === 0 ? node : mapNodeReferences(node, ({ ref }) => ({ ref: rename.get(ref) ?? ref })),
-      regions,
-    });
-  }
-  return kept;
 }

@@ -42,6 +42,28 @@ export function versionChanges(flat: readonly FlatNode[]): FlatNode[] {
   return new Versions(flat).run();
 }
 
+/** One node per attribute: later reads of the same become the first. */
+export function mergeAttributes(flat: readonly FlatNode[]): FlatNode[] {
+  const first = new Map<string, string>();
+  const rename = new Map<string, string>();
+  const kept: FlatNode[] = [];
+  for (const { node, regions } of flat) {
+    if (node.kind === 'attribute') {
+      const known = first.get(node.target);
+      if (known !== undefined) {
+        rename.set(node.name, known);
+        continue;
+      }
+      first.set(node.target, node.name);
+    }
+    kept.push({
+      node: rename.size === 0 ? node : mapNodeReferences(node, ({ ref }) => ({ ref: rename.get(ref) ?? ref })),
+      regions,
+    });
+  }
+  return kept;
+}
+
 class Versions {
   private readonly flat: readonly FlatNode[];
   private readonly nodes: ReadonlyMap<string, GraphNode>;

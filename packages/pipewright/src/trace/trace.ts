@@ -189,7 +189,7 @@ function finish(subject: TraceSubject, recorded: Recording, findings: Findings):
   const body = withoutDead([...recording.nodes, { node: output(recording), regions: [] }]);
   const isFree = recording.inputs.some(({ meta }) => JSON.stringify(meta).match(/"shape":\[[^\]]*"/) !== null);
   const graph: Graph = {
-    ...nestRegions([...outside, ...body]),
+    ...nestRegions({ nodes: [...outside, ...body], graphs: {} }),
     ...(isFree ? { ranges } : {}),
     signature: inputs.signature(recording.inputs.map(({ name }) => name)),
     traced: { fixedBecause },
