@@ -27,6 +27,11 @@ export class GpuClock {
     }
   }
 
+  /** A step begins: what one that failed has marked is no part of it. */
+  beginStep(): void {
+    this.marked = [];
+  }
+
   /** Marks this place in the stream. */
   mark(at: number): void {
     let event = this.events[at];

@@ -175,6 +175,7 @@ export class Recorder {
     this.record = record;
     this.data = record.data;
     this.held?.beginStep();
+    this.gpu?.beginStep();
     return record;
   }
 

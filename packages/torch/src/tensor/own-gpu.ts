@@ -10,7 +10,8 @@ import { isThreadRank, localRank } from '../base/local-rank.ts';
 if (localRank() !== undefined && process.env['CUDA_MPS_PIPE_DIRECTORY'] === undefined)
   process.env['CUDA_DEVICE_MAX_CONNECTIONS'] ??= '32';
 
-let chosen = false;
+/** What `'cuda'` means in this thread; unknown before a GPU is first asked for. */
+let own: number | undefined;
 
 /** The GPU of a local rank among those that are visible. @example gpuOfRank(5, 4) // 1 */
 export function gpuOfRank(rank: number, visible: number): number {
@@ -19,16 +20,22 @@ export function gpuOfRank(rank: number, visible: number): number {
 
 /** Chooses this thread's GPU, once, before a GPU is first used. */
 export function chooseGpu(): void {
-  if (chosen) return;
+  if (own !== undefined) return;
   const visible = native.cudaDeviceCount();
   if (visible === 0) return;
-  chosen = true;
   const rank = localRank();
-  if (rank !== undefined) native.useGpu(gpuOfRank(rank, visible), isThreadRank());
+  own = gpuOfRank(rank ?? 0, visible);
+  if (rank !== undefined) native.useGpu(own, isThreadRank());
+}
+
+/** The GPU that `'cuda'` means in this thread: that of the local rank, unless another one was set. */
+export function ownGpu(): number {
+  chooseGpu();
+  return own ?? 0;
 }
 
 /** Makes `'cuda'` mean another GPU in this thread. */
 export function useGpu(index: number): void {
-  chosen = true;
+  own = index;
   native.useGpu(index, isThreadRank());
 }

@@ -8,7 +8,7 @@
  * forward in the side stream, which are memory of the main one, are freed when the streams have met.
  */
 import { cuda } from '@pipewright/torch';
-import { perform } from '../row/perform.ts';
+import { awaitParameters, perform } from '../row/perform.ts';
 import type { PlannedAction } from '../row/planned-action.ts';
 import type { StepState } from '../row/step-state.ts';
 import type { Overlap } from './overlap.ts';
@@ -26,6 +26,8 @@ export class StreamOverlap implements Overlap {
       for (const part of parts) perform(part, step);
       return;
     }
+    // Both streams may compute with the parameters of one stage.
+    for (const part of parts) awaitParameters(part, step);
     this.side ??= new cuda.Stream();
     const { side } = this;
     const main = cuda.currentStream();

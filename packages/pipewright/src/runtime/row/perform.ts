@@ -49,11 +49,17 @@ export function perform(planned: PlannedAction, step: StepState): void {
 
 /** An action begins. */
 export function enter(planned: PlannedAction, step: StepState): void {
-  const { recorder, hooks, parallel } = step.context;
+  const { recorder, hooks } = step.context;
   step.current = planned;
   rankStatus.set(planned.place);
   recorder?.begin(planned.index);
   for (const hook of hooks) hook.before?.(planned.action, planned.slot);
+  awaitParameters(planned, step);
+}
+
+/** What an action computes with is gathered: on a GPU for what is computed next in the current stream. */
+export function awaitParameters(planned: PlannedAction, step: StepState): void {
+  const { recorder, parallel } = step.context;
   if (parallel === null || !computing.includes(planned.kind)) return;
   const { stageIndex } = planned.links.stage;
   const waited = parallel.ready(stageIndex);

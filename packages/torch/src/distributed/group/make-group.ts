@@ -3,9 +3,8 @@
 import { native } from '../../addon/addon.ts';
 import { checkGiven, checkObject, checkText, show } from '../../base/checks.ts';
 import { checkOptions, TorchError } from '../../base/errors.ts';
-import { localRank } from '../../base/local-rank.ts';
 import { loadCudaAddon } from '../../setup/load-addon.ts';
-import { gpuOfRank } from '../../tensor/own-gpu.ts';
+import { ownGpu } from '../../tensor/own-gpu.ts';
 import { DistributedError, withoutNoise } from '../base/errors.ts';
 import { dist } from '../base/native.ts';
 import { checkTimeout, type Store } from '../base/store.ts';
@@ -38,7 +37,7 @@ export interface GlooGroupOptions extends GroupOptions {
 
 /** A group over NCCL. */
 export interface NcclGroupOptions extends GlooGroupOptions {
-  /** The CUDA device of this rank. Default: LOCAL_RANK modulo the GPUs that are visible, or 0. */
+  /** The CUDA device of this rank. Default: what `'cuda'` means in this thread. */
   readonly device?: number | undefined;
 }
 
@@ -217,11 +216,6 @@ export function hasNccl(): boolean {
   if (native.cudaDeviceCount() === 0) return false;
   const addon = loadCudaAddon() as { ncclVersion?: () => number } | null;
   return (addon?.ncclVersion?.() ?? 0) > 0;
-}
-
-/** The GPU of this rank. */
-function ownGpu(): number {
-  return gpuOfRank(localRank() ?? 0, Math.max(1, native.cudaDeviceCount()));
 }
 
 /** Ends the waits of a group of this process from any thread, now and from now on. Returns how many ranks it reached. */
