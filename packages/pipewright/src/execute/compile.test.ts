@@ -276,7 +276,7 @@ describe('a program', () => {
         node 'rleu': callOp: libtorch 2.15.0 has no operator 'aten::rleu' (did you mean 'aten::rrelu'?)
         node 'relu' (from fc): aten::relu takes 1 arguments (self), got 2
         node 'flex_attention': operator higher_order::flex_attention is not known; there are cond, run_if, while_loop, wrap_with_set_grad_enabled, wrap_with_autocast, tag_activation_checkpoint, map_impl, scan, associative_scan, invoke_subgraph, wrap, hints_wrap, wrap_activation_checkpoint, checkpoint, strict_mode, run_const_graph, nested_compile_region
-        node 'os': os.system is a Python function, which cannot be run here
+        node 'os': os.system is a Python function, which cannot be run here; save program.run_decompositions(), which replaces what is made of operators of PyTorch, or export the model without it
         node 'nothing': unknown operator scalar::nothing; there are add, sub, mul, floordiv, mod, pow, truediv, neg, pos, eq, ne, lt, le, gt, ge, and, or, xor, lshift, rshift, not, trunc, floor, ceil, int, float, max, min, sqrt, ite
         node 'relu_1': an operator cannot take a dictionary
         node 'add': aten::add.Tensor: unknown argument 'alpah' (did you mean 'alpha'?); it takes self, other, alpha?]

@@ -2,7 +2,7 @@
  * @file Compiles a graph into a program: every operator is looked up and its fixed arguments encoded once, every value
  * gets a register, and its last use is found. What cannot be run is named, all of it at once.
  */
-import { float, nn, type Tensor } from '@pipewright/torch';
+import { float, nn, type Tensor, TorchError } from '@pipewright/torch';
 import {
   itemOfHandle,
   type Operand,
@@ -16,7 +16,16 @@ import { PipelineError } from '../base/errors.ts';
 import { isList } from '../base/list.ts';
 import { callCustomFunction, isCustomFunction } from '../graph/custom-functions.ts';
 import type { CallNode, ElementNode, Graph, GraphArgument, GraphNode, ModuleCallNode } from '../graph/graph.ts';
-import { floatNumber, inputsOf, isReference, outputOf, pipeSplitOp, trainingOp, usersOf } from '../graph/graph.ts';
+import {
+  floatNumber,
+  inputsOf,
+  isReference,
+  originOf,
+  outputOf,
+  pipeSplitOp,
+  trainingOp,
+  usersOf,
+} from '../graph/graph.ts';
 import { DrawCount, drawingRun } from './draws.ts';
 import { type HigherOrderValue, higherOrderNames, higherOrderOp, type RawResults } from './higher-order.ts';
 import { inPlaceOperator } from './in-place.ts';
@@ -49,6 +58,10 @@ export interface CompileContext {
 
 /** Checks that hold for the example only, and marks that do nothing. */
 const skipped = new Set([pipeSplitOp, 'aten::_assert_tensor_metadata']);
+
+/** The way out where a graph calls what only Python has. */
+const withoutIt =
+  'save program.run_decompositions(), which replaces what is made of operators of PyTorch, or export the model without it';
 
 interface GivenOperands {
   readonly args: readonly Operand[];
@@ -200,8 +213,8 @@ class Compiler {
       }
     } catch (error) {
       if (!(error instanceof Error)) throw error;
-      const from = node.modules?.at(-1)?.path ?? '';
-      this.problems.push(`node '${node.name}'${from === '' ? '' : ` (from ${from})`}: ${error.message}`);
+      const origin = originOf(node);
+      this.problems.push(`node '${node.name}'${origin === '' ? '' : ` (${origin})`}: ${error.message}`);
       this.place(node.name, kindOf(node.meta) ?? 'tensor'); // so that its users say nothing
     }
   }
@@ -213,7 +226,10 @@ class Compiler {
     else if (node.op === trainingOp) this.store(node, this.target(node, 'bool'), () => this.context.training());
     else if (isCustomFunction(node.op)) this.functionCall(node);
     else if (node.op.startsWith('python::'))
-      throw new PipelineError('UNKNOWN_OP', `${node.op.slice(8)} is a Python function, which cannot be run here`);
+      throw new PipelineError(
+        'UNKNOWN_OP',
+        `${node.op.slice(8)} is a Python function, which cannot be run here; ${withoutIt}`,
+      );
     else if (node.op === 'aten::sym_size.int') this.sizeCall(node);
     else this.operatorCall(node);
   }
@@ -221,7 +237,7 @@ class Compiler {
   private operatorCall(node: CallNode): void {
     const kwargs = Object.entries(node.kwargs ?? {}).map(([key, value]) => [key, this.operand(value)] as const);
     const given = { args: node.args.map((value) => this.operand(value)), kwargs: Object.fromEntries(kwargs) };
-    const { run: call, returns, inPlace, random } = prepareCall(node.op, given, this.keep);
+    const { run: call, returns, inPlace, random } = this.prepare(node.op, given);
     const run = random ? drawingRun(node, this.draws, call) : call;
     const self = node.args[0] ?? node.kwargs?.['self'];
     if (inPlace && isReference(self)) {
@@ -238,6 +254,19 @@ class Compiler {
     const kinds = returns.map((type, i) => typeKind(type, isOne ? node.meta : metas[i]));
     const target = this.target(node, isOne ? kinds[0]! : kinds);
     this.store(node, target, this.overwriting(node, given, run) ?? run);
+  }
+
+  /** The prepared call of an operator of libtorch; others were registered in Python. */
+  private prepare(op: string, given: GivenOperands): PreparedCall {
+    try {
+      return prepareCall(op, given, this.keep);
+    } catch (error) {
+      if (op.startsWith('aten::') || !(error instanceof TorchError) || error.code !== 'UNKNOWN_OP') throw error;
+      throw new PipelineError(
+        'UNKNOWN_OP',
+        `'${op}' is no operator of libtorch: a custom one, registered in Python, which cannot be run here; ${withoutIt}`,
+      );
+    }
   }
 
   /** The run that computes in place unless gradients are recorded, where the node may do so. */

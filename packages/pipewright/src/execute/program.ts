@@ -12,7 +12,7 @@ import {
   releaseHandles,
 } from '@pipewright/torch/internal';
 import { PipelineError } from '../base/errors.ts';
-import type { GraphNode } from '../graph/graph.ts';
+import { type GraphNode, originOf } from '../graph/graph.ts';
 
 /** One step of a program. */
 export interface Step {
@@ -286,11 +286,12 @@ function stepError(node: GraphNode, error: unknown): unknown {
   if (error instanceof TorchError && error.code === 'CHECKPOINT_STOP') return error; // the end of a recomputation
   const what = node.kind === 'call' ? node.op : node.kind === 'module' ? `module ${node.target}` : node.kind;
   const module = node.modules?.at(-1)?.path ?? '';
+  const origin = originOf(node);
   const message = error instanceof Error ? error.message : String(error);
   return new PipelineError(
     'GRAPH_RUN',
-    `node '${node.name}' (${what}${module === '' ? '' : `, from ${module}`}): ${message}`,
-    { node: node.name, op: what, module },
+    `node '${node.name}' (${what}${origin === '' ? '' : `, ${origin}`}): ${message}`,
+    { node: node.name, op: what, module, ...(node.source === undefined ? {} : { source: node.source }) },
     { cause: error },
   );
 }

@@ -20,6 +20,8 @@ export interface NodeOptions {
   readonly name?: string | undefined;
   readonly meta?: ValueMeta | undefined;
   readonly modules?: readonly ModuleCall[] | undefined;
+  /** The line of the original model that it came from. */
+  readonly source?: string | undefined;
 }
 
 /** Keyword arguments of a call, and what any node may carry. */
@@ -131,12 +133,13 @@ export class GraphBuilder {
     return graph;
   }
 
-  private base(hint: string, options: NodeOptions): Pick<GraphNode, 'name' | 'meta' | 'modules'> {
-    const { name = hint, meta, modules } = options;
+  private base(hint: string, options: NodeOptions): Pick<GraphNode, 'name' | 'meta' | 'modules' | 'source'> {
+    const { name = hint, meta, modules, source } = options;
     return {
       name: this.unique(name),
       ...(meta === undefined ? {} : { meta }),
       ...(modules === undefined ? {} : { modules }),
+      ...(source === undefined ? {} : { source }),
     };
   }
 

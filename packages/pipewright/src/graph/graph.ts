@@ -68,6 +68,8 @@ interface NodeBase {
   readonly meta?: ValueMeta;
   /** The module calls around it in the original model, outermost first. */
   readonly modules?: readonly ModuleCall[];
+  /** The line of the original model that it came from: `/model.py:12: return self.fc(x)`. */
+  readonly source?: string;
 }
 
 /** An input of the graph. */
@@ -201,6 +203,17 @@ export function eachReference(value: GraphArgument, visit: (name: string) => voi
   if (isList(value)) for (const item of value) eachReference(item, visit);
   else if ('ref' in value) visit(value.ref);
   else if ('dict' in value) for (const item of Object.values(value.dict)) eachReference(item, visit);
+}
+
+/** Where a node came from, for messages: its module and the line of the original model. @example originOf(node) // 'from layers.1, at /model.py:12: return self.fc(x)' */
+export function originOf(node: GraphNode): string {
+  needNode('originOf', node);
+  const module = node.modules?.at(-1)?.path ?? '';
+  const parts = [
+    ...(module === '' ? [] : [`from ${module}`]),
+    ...(node.source === undefined ? [] : [`at ${node.source}`]),
+  ];
+  return parts.join(', ');
 }
 
 /** The names of the nodes that a node uses, each once, in order of first use. @example inputsOf(node) // ['x', 'weight'] */

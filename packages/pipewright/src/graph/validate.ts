@@ -101,10 +101,11 @@ class Checker {
     const known = typeof kind === 'string' && Object.hasOwn(fieldsOf, kind) ? fieldsOf[kind] : undefined;
     if (known === undefined)
       return this.say('shape', `unknown kind ${JSON.stringify(kind)}; there are ${Object.keys(fieldsOf).join(', ')}`);
-    this.fields(node, ['kind', 'name', 'meta', 'modules', ...known]);
+    this.fields(node, ['kind', 'name', 'meta', 'modules', 'source', ...known]);
     if (this.defined.has(name)) this.say('name', 'another node has this name');
     if (node['meta'] !== undefined) this.meta(node['meta'], 0);
     if (node['modules'] !== undefined) this.modules(node['modules']);
+    if (node['source'] !== undefined && typeof node['source'] !== 'string') this.say('shape', 'source is a string');
     this.body(node, index, nodes);
     if (kind !== 'output') this.defined.set(name, Array.isArray(node['meta']) ? node['meta'].length : -1);
   }

@@ -8,7 +8,7 @@ import type { Graph, GraphArgument, ModuleCall, NodeReference, ValueMeta } from 
 import type { JsonCursor } from './json-cursor.ts';
 import { shown } from './pt2-error.ts';
 import { readArgument } from './read-arguments.ts';
-import { readModules, ValueTable } from './read-metadata.ts';
+import { readModules, readSource, ValueTable } from './read-metadata.ts';
 import { readTarget } from './targets.ts';
 
 const deepest = 32;
@@ -24,6 +24,8 @@ export class GraphReader {
   private readonly late = new Map<string, () => NodeReference>();
   /** The module calls of the node that is being read. */
   modules: ModuleCall[] | undefined;
+  /** The line that it came from. */
+  source: string | undefined;
 
   constructor(graph: JsonCursor, depth = 0) {
     if (depth > deepest) throw graph.wrong(`sub-graphs are nested deeper than ${deepest}`);
@@ -81,10 +83,12 @@ export class GraphReader {
   nodes(after: () => void = () => undefined): void {
     for (const node of this.graph.get('nodes').list()) {
       this.modules = readModules(node.find('metadata'));
+      this.source = readSource(node.find('metadata'));
       this.node(node);
       after();
     }
     this.modules = undefined;
+    this.source = undefined;
   }
 
   private node(node: JsonCursor): void {
@@ -93,12 +97,12 @@ export class GraphReader {
     const outputs = node.get('outputs').list();
     const results = outputs.map((output) => this.result(output));
     const isBare = this.isBare(op, node, results);
-    const { modules } = this;
+    const { modules, source } = this;
     const ownName = node.find('name')?.text();
     const [first] = results;
     const name = isBare ? (first as string) : (ownName ?? (typeof first === 'string' ? `${first}_call` : undefined));
     const meta = isBare ? this.table.find(first as string) : this.metaOf(results);
-    const call = this.checked(node, () => this.builder.call(op, args, { name, kwargs, meta, modules }));
+    const call = this.checked(node, () => this.builder.call(op, args, { name, kwargs, meta, modules, source }));
     if (isBare) this.define(first as string, call, node);
     else if (outputs.length === 1 && isList(first)) this.elements(call, first, node);
     else this.elements(call, results, node);

@@ -75,6 +75,21 @@ export function readModules(metadata: JsonCursor | undefined): ModuleCall[] | un
   return calls.length === 0 ? undefined : calls;
 }
 
+const frame = /File "([^"\n]+)", line (\d+), in [^\n]*(?:\n[ \t]+([^\n]*))?/g;
+const longestSource = 300;
+
+/** The line of the model that a node came from: the innermost one that is not in PyTorch itself. */
+export function readSource(metadata: JsonCursor | undefined): string | undefined {
+  const trace = metadata?.find('stack_trace')?.value;
+  if (typeof trace !== 'string') return undefined;
+  const frames = [...trace.matchAll(frame)];
+  const own = frames.findLast(([, file]) => !/[\\/]site-packages[\\/]torch[\\/]/.test(file!)) ?? frames.at(-1);
+  if (own === undefined) return undefined;
+  const [, file, line, code = ''] = own;
+  const text = `${file}:${line}${code === '' ? '' : `: ${code.trim()}`}`.replaceAll(/\p{C}/gu, '?');
+  return text.length > longestSource ? `${text.slice(0, longestSource - 3)}...` : text;
+}
+
 /** Splits text at a separator outside of brackets. */
 function splitOutside(text: string, separator: string): string[] {
   const parts: string[] = [];

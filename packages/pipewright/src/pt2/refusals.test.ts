@@ -192,6 +192,18 @@ describe('a program', () => {
       /GRAPH_COMPILE: FILE: the graph cannot be run:\n {2}node 'embedding' \(from embed\): .*'mine::op'.*\n {2}node 'mul': operator higher_order::flex_attention is not known.*\n {2}node 'tanh': os.system is a Python function/,
     ],
     [
+      'with a custom operator, named with the line of the model and the way out',
+      program((p) => {
+        const [node] = graphOf(p).nodes;
+        node.target = 'torch.ops.mine.op.default';
+        const own = 'File "/models/tied.py", line 7, in forward\n    x = mine_op(\u001b[31mids)';
+        const torch =
+          'File "/lib/site-packages/torch/nn/modules/sparse.py", line 9, in forward\n    return F.embedding(';
+        node.metadata.stack_trace = `File "/models/outer.py", line 3, in forward\n    y = inner(x)\n  ${own}\n  ${torch}`;
+      }),
+      /node 'embedding' \(from embed, at \/models\/tied.py:7: x = mine_op\(\?\[31mids\)\): 'mine::op' is no operator of libtorch: a custom one, registered in Python, which cannot be run here; save program.run_decompositions\(\)/,
+    ],
+    [
       'with an extension',
       program((p) => (graphOf(p).nodes[0].target = '#a:b')),
       '"#a:b" is not the name of an operator',
