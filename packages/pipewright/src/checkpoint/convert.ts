@@ -13,6 +13,7 @@ import type { StoredTensor } from './format/manifest.ts';
 import { elementsOf } from './format/piece.ts';
 import { CheckpointReader } from './reading/reader.ts';
 import { type Rename, renamed } from './weights/rename.ts';
+import { hiddenBy } from './weights/weights-folder.ts';
 import { writeCheckpoint } from './writing/commit.ts';
 import { realFileSystem } from './writing/file-system.ts';
 import { SnapshotMemory } from './writing/snapshot-memory.ts';
@@ -180,6 +181,8 @@ export function exportWeights(from: string, to: string, options: ExportOptions =
   using reader = new CheckpointReader(findCheckpoint(from));
   if (resolve(to) === resolve(reader.path) || resolve(to) === resolve(dirname(reader.path)))
     throw new PipelineError('BAD_ARGUMENT', `${where}: ${to} is the checkpoint itself; give another folder`);
+  const hidden = hiddenBy(to);
+  if (hidden !== null) throw new PipelineError('CANNOT_SAVE', `${where}: ${hidden}`);
   const files: { readonly names: [string, string, boolean][]; bytes: number }[] = [];
   for (const [key, { kind, dtype, shape }] of Object.entries(reader.manifest.tensors)) {
     const other = kind === 'optimizer' ? null : renamed(where, rename, key);

@@ -27,12 +27,11 @@ export {
 export type { SavedOptimizer } from './state/state-tensors.ts';
 export type { SavedGenerator, TrainingState } from './state/training-state.ts';
 export type { Rename, RenamedTensor } from './weights/rename.ts';
+export { type SaveWeightsOptions, saveWeights } from './weights/save-weights.ts';
 export {
   type LoadedWeights,
   type LoadWeightsOptions,
   loadWeights,
-  type SaveWeightsOptions,
-  saveWeights,
   type WeightsOptions,
 } from './weights/weights.ts';
 export { type CheckpointSave, type SaveOptions as SaveCheckpointOptions, saveCheckpoint } from './writing/save.ts';

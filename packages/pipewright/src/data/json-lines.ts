@@ -29,6 +29,10 @@ export class JsonLinesDataset<Sample = unknown> extends Dataset<Sample> {
     } catch (cause) {
       throw new PipelineError('BAD_DATASET', `JsonLinesDataset: ${(cause as Error).message}`, { path }, { cause });
     }
+    if (!fstatSync(this.file).isFile()) {
+      this.dispose();
+      throw new PipelineError('BAD_DATASET', `JsonLinesDataset: ${path} is not a file`, { path });
+    }
     const lines = findLines(this.file);
     this.length = lines.length;
     this.begins = Float64Array.from(lines, ([begin]) => begin);

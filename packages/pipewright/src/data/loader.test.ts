@@ -400,6 +400,7 @@ describe('files', () => {
     loader.nextBatch();
     expect(() => loader.nextBatch()).toThrow(/sample 2: JsonLinesDataset: line 5 of .*lines\.jsonl: /);
     expect(() => new JsonLinesDataset(join(folder, 'none'))).toThrow(/no such file/);
+    expect(() => new JsonLinesDataset(folder)).toThrow(`JsonLinesDataset: ${folder} is not a file`);
   });
 
   test('Parquet rows, with types and row groups', async () => {

@@ -122,3 +122,13 @@ describe('the secret of several machines', () => {
     }
   });
 });
+
+test('tensors in data are refused by their place: they would arrive without their memory', () => {
+  const like = { h: 7, toTypedArray: () => new Float32Array(), toArray: () => [] };
+  expect(() => planLaunch({ ranks: 1, script, data: { batches: [1, like] } })).toThrow(
+    'launch: data.batches[1] is a tensor, which cannot be sent between ranks and the launcher; give numbers',
+  );
+  const around: Record<string, unknown> = { steps: 2, table: new Float32Array(4) };
+  around['self'] = around;
+  expect(planLaunch({ ranks: 1, script, data: around }).data).toBe(around);
+});

@@ -4,6 +4,7 @@ import { checkArgument, checkChoice, checkCount, checkOptions, show } from '../b
 import { PipelineError } from '../base/errors.ts';
 import { checkInterface } from './machines/address.ts';
 import { checkSecret } from './machines/secret.ts';
+import { checkPlain } from './ranks/plain-data.ts';
 import type { LineSink } from './ranks/rank-output.ts';
 import { scriptOfRank } from './ranks/run-script.ts';
 import { scriptUrl } from './ranks/script-url.ts';
@@ -123,7 +124,7 @@ export function planLaunch(options: LaunchOptions): LaunchPlan {
     script: checkNested(where, scriptUrl(where, options.script)),
     mode,
     args: options.args ?? [],
-    data: options.data,
+    data: checkData(options.data),
     env: options.env ?? {},
     nnodes,
     nodeRank: nodeRank ?? 0,
@@ -180,4 +181,9 @@ function checkNested(where: string, script: string): string {
     `${where}: this is a rank of ${script} already, and would start it again, as would each of its ranks; launch only where isRank() is false, which holds for processes and threads, or from another file`,
     { option: 'script', value: script },
   );
+}
+
+function checkData(data: unknown): unknown {
+  checkPlain('launch: data', data);
+  return data;
 }

@@ -26,7 +26,7 @@ import {
   repeated,
   type StagePlace,
 } from './stage-errors.ts';
-import { checkStageOptions, type PipelineStageOptions, stageOptionNames } from './stage-options.ts';
+import { checkStageOptions, checkTies, type PipelineStageOptions, stageOptionNames } from './stage-options.ts';
 import { MicrobatchRuns, Statistics } from './statistics.ts';
 import { assemble, checkInputs, defaultInputs, type StageDescription, type StageInput, sourcesOf } from './wiring.ts';
 
@@ -124,7 +124,7 @@ export class PipelineStage {
     this.inputArgs = declared(options.inputArgs);
     this.outputArgs = declared(options.outputArgs);
     this.ties = options.ties ?? {};
-    for (const name of Object.keys(this.ties)) module.getParameter(name);
+    checkTies(stageIndex, this.ties, module);
     const { device } = options;
     if (device !== undefined && !module.parameters().some((parameter) => parameter.isMeta)) module.to(device);
     this.givenDevice = device === undefined ? null : scope(() => String(empty([0], { device }).device));

@@ -1,5 +1,5 @@
 /** @file How a stage is made: its options, and the checks of them. */
-import { type Device, type distributed, Tensor } from '@pipewright/torch';
+import { type Device, type distributed, type nn, Tensor } from '@pipewright/torch';
 import { isGroup, show } from '../base/checks.ts';
 import { PipelineError } from '../base/errors.ts';
 import { isPlainObject } from '../base/tree.ts';
@@ -78,4 +78,19 @@ export function checkStageOptions(stage: number, options: PipelineStageOptions):
     if (value !== undefined && !list.every((each) => each instanceof Tensor))
       refuse(name, value, 'a tensor or an array of tensors');
   }
+}
+
+/** Refuses tied names that are no parameters of this stage: those of others do not belong here. */
+export function checkTies(stageIndex: number, ties: Readonly<Record<string, string>>, module: nn.Module): void {
+  for (const name of Object.keys(ties))
+    try {
+      module.getParameter(name);
+    } catch (cause) {
+      throw new PipelineError(
+        'BAD_OPTION',
+        `PipelineStage ${stageIndex}: ties has '${name}', which is no parameter of its module (${cause instanceof Error ? cause.message : String(cause)}); give each stage the tied parameters that it holds itself, under their names in its module`,
+        { stage: stageIndex, name },
+        { cause },
+      );
+    }
 }

@@ -220,6 +220,10 @@ const scenarios = {
   returnsOdd(): unknown {
     return () => 1;
   },
+  async returnsTensor(): Promise<unknown> {
+    const { ones } = await import('@pipewright/torch');
+    return { step: 3, losses: [1, new Map([['last', ones([1])]])] };
+  },
 } satisfies Record<string, (task: Task) => unknown>;
 
 /** Waits for the other of two ranks in vain. */

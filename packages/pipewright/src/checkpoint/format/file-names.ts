@@ -6,6 +6,8 @@ export const MANIFEST = 'manifest.json';
 export const LATEST = 'latest';
 /** The index: which file each tensor is in. */
 export const INDEX = 'model.safetensors.index.json';
+/** The only file of weights where there is no index. */
+export const SINGLE = 'model.safetensors';
 
 /** A name of a file in the folder itself. */
 export function isFileName(name: unknown): name is string {

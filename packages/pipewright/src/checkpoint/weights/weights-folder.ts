@@ -1,6 +1,6 @@
 /** @file A folder of weights as Hugging Face stores them: one safetensors file, or several with an index. */
 import { existsSync, readFileSync, statSync } from 'node:fs';
-import { basename, dirname, join } from 'node:path';
+import { basename, dirname, join, resolve } from 'node:path';
 import {
   MappedFile,
   readSafetensorsHeader,
@@ -10,10 +10,7 @@ import {
 } from '@pipewright/torch';
 import { PipelineError } from '../../base/errors.ts';
 import { isPlainObject } from '../../base/tree.ts';
-import { INDEX, isFileName } from '../format/file-names.ts';
-
-/** The only file where there is no index. */
-const SINGLE = 'model.safetensors';
+import { INDEX, isFileName, SINGLE } from '../format/file-names.ts';
 
 /** A folder of weights, or one file of them; files are opened when a tensor of them is needed. */
 export class WeightsFolder {
@@ -33,7 +30,7 @@ export class WeightsFolder {
     else
       throw new PipelineError(
         'NO_CHECKPOINT',
-        `loadWeights: ${path} has neither ${INDEX} nor ${SINGLE}; give a folder with safetensors files, or one such file`,
+        `loadWeights: ${existsSync(path) ? `${path} has neither ${INDEX} nor ${SINGLE}` : `there is no ${resolve(path)}`}; give a folder with safetensors files, or one such file`,
         { path },
       );
   }
@@ -103,4 +100,11 @@ function readIndex(path: string): Map<string, string> {
   for (const [name, file] of Object.entries(map))
     if (!isFileName(file)) throw refuse(`the file of '${name.slice(0, 100)}' is not a name of a file in its folder`);
   return new Map(Object.entries(map as Record<string, string>));
+}
+
+/** What lies in a folder and would be read instead of an index and its files, in words; null where nothing does. */
+export function hiddenBy(path: string): string | null {
+  return existsSync(join(path, SINGLE))
+    ? `${path} has a ${SINGLE}, which tools of Hugging Face read instead of ${INDEX} and its files; give another folder, or remove it`
+    : null;
 }

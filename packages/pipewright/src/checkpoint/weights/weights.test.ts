@@ -12,7 +12,8 @@ import { Gpt2Stage, LlamaStage } from '../../../testing/checkpoint/language-mode
 import { PipelineStage } from '../../stage/pipeline-stage.ts';
 import { exportWeights } from '../convert.ts';
 import { saveCheckpoint } from '../writing/save.ts';
-import { loadWeights, saveWeights } from './weights.ts';
+import { saveWeights } from './save-weights.ts';
+import { loadWeights } from './weights.ts';
 
 const root = mkdtempSync(join(tmpdir(), 'pipewright-weights-'));
 afterAll(() => rmSync(root, { recursive: true }));

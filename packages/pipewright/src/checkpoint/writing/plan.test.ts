@@ -22,3 +22,11 @@ test('parameters are divided among replicas, all buffers are those of the first 
     ['bias'],
   ]);
 });
+
+test('stages that no rank has are refused: a rank that is alone in the end would write its part in the place of the whole', () => {
+  const rank = (stages: number[]): RankHoldings => ({ stages, numStages: 3, tensors: [] });
+  expect(() => planWrites([rank([1])])).toThrow(
+    /of the 3 stages of the model no rank of the group has 0, 2 \(ranks: 1\); all ranks save together, .* before they leave their group/,
+  );
+  expect(planWrites([rank([1]), rank([2, 0])]).writes).toEqual([[], []]);
+});

@@ -86,6 +86,7 @@ interface Holder {
 
 /** Divides the work. */
 export function planWrites(ranks: readonly RankHoldings[]): WritePlan {
+  checkStages(ranks);
   const holders = ranks.flatMap(({ tensors }, rank) => tensors.map((held, at): Holder => ({ rank, at, held })));
   const canonical = canonicalNames(holders);
   const aliases: Record<string, string> = {};
@@ -132,6 +133,19 @@ export function planWrites(ranks: readonly RankHoldings[]): WritePlan {
     optimizer: writersOf('optimizer'),
   };
   return { writes, writers, aliases, isWhole };
+}
+
+/** Refuses a part of a model, which each rank would write in the place of the others where they do not know of each other. */
+function checkStages(ranks: readonly RankHoldings[]): void {
+  const held = new Set(ranks.flatMap(({ stages }) => stages));
+  const count = ranks[0]?.numStages ?? 0;
+  const missing = Array.from({ length: count }, (_, stage) => stage).filter((stage) => !held.has(stage));
+  if (missing.length === 0) return;
+  throw new PipelineError(
+    'CHECKPOINT_STATE',
+    `checkpoint: of the ${count} stages of the model no rank of the group has ${missing.join(', ')} (ranks: ${ranks.length}); all ranks save together, each with all its stages, before they leave their group; trainLoop leaves it at its end, so save in its last step`,
+    { missing },
+  );
 }
 
 /** The name that a tensor is stored under: where copies are tied, that of the first stage. */

@@ -127,4 +127,11 @@ describe('a rank that fails', () => {
     const error = await rejection<LaunchError>(launch({ ranks: 1, script, data: { scenario: 'returnsOdd' } }).done);
     expect(error.message).toMatch(/^rank 0 failed: main returned what cannot be sent to the launcher/);
   });
+
+  test('by a tensor in the result, which would arrive without its memory', async () => {
+    const error = await rejection<LaunchError>(launch({ ranks: 1, script, data: { scenario: 'returnsTensor' } }).done);
+    expect(error.message).toMatch(
+      /^rank 0 failed: what main returned\.losses\[1\]\.get\("last"\) is a tensor, .* give numbers: tensor\.item\(\)/,
+    );
+  });
 });

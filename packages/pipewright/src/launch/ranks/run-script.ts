@@ -1,5 +1,6 @@
 /** @file What a rank does with the user's script, in a thread as in a process: settings, TypeScript, `main`, a good end. */
 import { fileURLToPath } from 'node:url';
+import { checkPlain } from './plain-data.ts';
 import { allowTypeScript } from './typescript.ts';
 
 /** What a rank is to run. */
@@ -26,7 +27,11 @@ export async function runScript({ script, args, data }: ScriptStart): Promise<un
   (globalThis as Record<symbol, string | undefined>)[SCRIPT] = script;
   allowTypeScript(script);
   const { main } = (await import(script)) as { readonly main?: unknown };
-  if (typeof main === 'function') return (main as (data: unknown) => unknown)(data);
+  if (typeof main === 'function') {
+    const result = await (main as (data: unknown) => unknown)(data);
+    checkPlain('what main returned', result);
+    return result;
+  }
   await new Promise<unknown>((resolve) => process.once('beforeExit', resolve));
   return undefined;
 }

@@ -30,11 +30,13 @@ async function outcomes(
 }
 
 test('ranks return their work, with their own arguments and output', async () => {
-  const [sum, print, exit] = await outcomes([
+  const [sum, print, exit, tensor] = await outcomes([
     { ranks: 2, data: { scenario: 'sum' }, args: ['-n', '9'] },
     { ranks: 1, data: { scenario: 'print' } },
     { ranks: 2, data: { scenario: 'exitsWell' } },
+    { ranks: 1, data: { scenario: 'returnsTensor' } },
   ]);
+  expect(tensor!.report).toMatch(/^rank 0 failed: what main returned\.losses\[1\]\.get\("last"\) is a tensor/);
   expect(sum!.values).toEqual(
     [0, 1].map((rank) => ({ sum: 3, env: [`${rank}`, '2', `${rank}`, '2'], args: ['-n', '9'] })),
   );

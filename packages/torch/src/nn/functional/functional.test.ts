@@ -1,6 +1,6 @@
 /** @file Functions that no module covers, against what PyTorch gave (testdata/nn/functional.json), and their errors. */
 import { readFileSync } from 'node:fs';
-import { expect, test } from 'vitest';
+import { expect, test, vi } from 'vitest';
 import {
   type DTypeName,
   float64,
@@ -131,5 +131,26 @@ test('attention of one head is scaledDotProductAttention', () => {
     const [got, weights] = layer.forward(x, x, x, { attnMask: mask, needWeights });
     expect(got.allclose(want)).toBe(true);
     expect(weights === null).toBe(!needWeights);
+  }
+});
+
+test('losses whose target is broadcast say so, once each', () => {
+  const warn = vi.spyOn(process, 'emitWarning').mockImplementation(() => undefined);
+  try {
+    const [x, same, column] = [randn([4, 3]), randn([4, 3]), randn([4, 1])];
+    for (const loss of [F.mseLoss, F.l1Loss, F.smoothL1Loss, F.huberLoss]) {
+      loss(x, same);
+      expect(loss(x, column).item()).toBe(loss(x, column.expand([4, 3])).item());
+      loss(x, column);
+    }
+    expect(warn.mock.calls.map(([message]) => String(message).split(':')[0])).toEqual([
+      ...['mseLoss', 'l1Loss', 'smoothL1Loss', 'huberLoss'],
+    ]);
+    expect(warn.mock.calls[0]).toEqual([
+      'mseLoss: the input is [4, 3] and the target [4, 1], which are broadcast to [4, 3]; that is rarely meant: give both the same shape',
+      { type: 'ShapeWarning', code: 'PIPEWRIGHT_LOSS_BROADCAST' },
+    ]);
+  } finally {
+    warn.mockRestore();
   }
 });

@@ -72,15 +72,28 @@ function sameShape(a: Tensor, b: Tensor): boolean {
   return one.length === two.length && one.every((size, i) => size === two[i]);
 }
 
-function pair(a: Tensor, b: Tensor): [Tensor, Tensor] {
-  return sameShape(a, b) ? [a, b] : (broadcastTensors([a, b]) as [Tensor, Tensor]);
+/** Losses that have warned of shapes that differ. */
+const warned = new Set<string>();
+
+/** Input and target in one shape; where theirs differ, every element of the smaller one counts several times, which is rarely meant. */
+function pair(where: string, input: Tensor, target: Tensor): [Tensor, Tensor] {
+  if (sameShape(input, target)) return [input, target];
+  const both = broadcastTensors([input, target]) as [Tensor, Tensor];
+  if (!warned.has(where)) {
+    warned.add(where);
+    process.emitWarning(
+      `${where}: the input is [${input.shape.join(', ')}] and the target [${target.shape.join(', ')}], which are broadcast to [${both[0].shape.join(', ')}]; that is rarely meant: give both the same shape`,
+      { type: 'ShapeWarning', code: 'PIPEWRIGHT_LOSS_BROADCAST' },
+    );
+  }
+  return both;
 }
 
 /** Mean absolute error. */
 export function l1Loss(input: Tensor, target: Tensor, options?: LossOptions & { weight?: Tensor | undefined }): Tensor {
   checkTensors('l1Loss', { input, target });
   checkOptions('l1Loss', options, ['reduction', 'weight']);
-  const [a, b] = pair(input, target);
+  const [a, b] = pair('l1Loss', input, target);
   if (options?.weight !== undefined) {
     const losses = weighed('l1Loss', l1LossOp(a, b, 0), {
       weight: options.weight,
@@ -99,7 +112,7 @@ export function mseLoss(
 ): Tensor {
   checkTensors('mseLoss', { input, target });
   checkOptions('mseLoss', options, ['reduction', 'weight']);
-  const [a, b] = pair(input, target);
+  const [a, b] = pair('mseLoss', input, target);
   if (options?.weight !== undefined) {
     const losses = weighed('mseLoss', a.sub(b).pow(2), {
       weight: options.weight,
@@ -118,7 +131,7 @@ export function smoothL1Loss(
 ): Tensor {
   checkTensors('smoothL1Loss', { input, target });
   checkOptions('smoothL1Loss', options, ['reduction', 'beta']);
-  const [a, b] = pair(input, target);
+  const [a, b] = pair('smoothL1Loss', input, target);
   const code = reductionCode('smoothL1Loss', options?.reduction);
   const beta = options?.beta ?? 1;
   return beta === 0 ? l1LossOp(a, b, code) : smoothL1LossOp(a, b, code, beta);
@@ -132,7 +145,7 @@ export function huberLoss(
 ): Tensor {
   checkTensors('huberLoss', { input, target });
   checkOptions('huberLoss', options, ['reduction', 'delta', 'weight']);
-  const [a, b] = pair(input, target);
+  const [a, b] = pair('huberLoss', input, target);
   const delta = options?.delta ?? 1;
   if (options?.weight !== undefined)
     return weighed('huberLoss', huberLossOp(a, b, 0, delta), { weight: options.weight, reduction: options.reduction });
