@@ -27,6 +27,7 @@ const kind: Kind<ASGDOptions> = {
     { name: 'mu', kind: 'number', begin: 1 },
     { name: 'ax', kind: 'like' },
   ],
+  slotKey: ({ lr }) => (lr instanceof Tensor ? lr.version : lr), // state begins with the rate of a parameter's first step
   numbers: stepNumbers.asgd,
 };
 

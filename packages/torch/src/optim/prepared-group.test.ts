@@ -1,7 +1,7 @@
 /** @file What optimizers remember when groups, parameters or options change. */
 import { expect, test } from 'vitest';
 import { inputs, kinds, model, train } from '../../testing/optimizers.ts';
-import { float64, nn, ones, optim, type Tensor, zeros } from '../index.ts';
+import { float64, nn, ones, optim, Tensor, tensor, zeros } from '../index.ts';
 
 test('groups can be changed after a step: what is remembered stays with its parameter', () => {
   const [a, b, c] = [ones([1]).requiresGrad_(), ones([1]).requiresGrad_(), ones([1]).requiresGrad_()];
@@ -90,4 +90,31 @@ test('state survives a change of what is remembered', () => {
   optimizer.step();
   expect(optimizer.stateOf(p)['step']?.item()).toBe(2);
   expect(Object.keys(optimizer.stateOf(p))).toContain('momentum_buffer');
+});
+
+test.each([
+  ['Rprop', (params: Tensor[], lr: number | Tensor) => new optim.Rprop(params, { lr }), 1 - 0.5],
+  ['ASGD', (params: Tensor[], lr: number | Tensor) => new optim.ASGD(params, { lr }), 1 * (1 - 1e-4 * 0.5) - 0.5],
+] as const)('%s begins with the rate of the first step that a parameter takes', (_, make, wanted) => {
+  for (const isTensor of [false, true]) {
+    const [first, late] = [ones([1], { requiresGrad: true }), ones([1], { requiresGrad: true })];
+    const optimizer = make([first, late], isTensor ? tensor(0.01) : 0.01);
+    const setRate = (rate: number): void => {
+      const [group] = optimizer.paramGroups;
+      if (group!.lr instanceof Tensor) group!.lr.fill_(rate);
+      else group!.lr = rate;
+    };
+    optimizer.zeroGrad();
+    setRate(0.5);
+    first.sum().backward();
+    optimizer.step();
+    expect(first.item()).toBeCloseTo(wanted, 6);
+    setRate(0.25);
+    optimizer.zeroGrad();
+    optimizer.step();
+    setRate(0.5);
+    late.sum().backward();
+    optimizer.step();
+    expect(late.item()).toBeCloseTo(wanted, 6);
+  }
 });

@@ -37,6 +37,7 @@ const kind: Kind<RpropOptions> = {
     { name: 'prev', kind: 'like' },
     { name: 'step_size', kind: 'like', begin: lr instanceof Tensor ? lr.item() : lr },
   ],
+  slotKey: ({ lr }) => (lr instanceof Tensor ? lr.version : lr), // state begins with the rate of a parameter's first step
   numbers: stepNumbers.rprop,
 };
 
