@@ -11,7 +11,7 @@ import { buildSchedule, scheduleDefinitions } from '@pipewright/schedule';
  * @param {string} name @param {number} ranks @param {Variation} more
  * @returns {TrainingCase}
  */
-export function caseOf(name, ranks, more) {
+function caseOf(name, ranks, more) {
   const microbatches = more.microbatches ?? 2 * ranks;
   const { stages, stageToRank } = buildSchedule(name, { ranks, microbatches });
   return { schedule: name, ranks, stages, stageToRank, microbatches, rows: 3 * microbatches, ...more };

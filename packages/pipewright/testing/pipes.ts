@@ -42,7 +42,7 @@ export function shape(pipe: Pipe): string[] {
 type Forward = { forward(...args: unknown[]): unknown };
 
 /** Outputs and gradients by parameter name; those of copies of one parameter are added. */
-export function behaviour(model: Forward, args: readonly Tensor[], gradients: () => Record<string, unknown>): unknown {
+function behaviour(model: Forward, args: readonly Tensor[], gradients: () => Record<string, unknown>): unknown {
   return scope(() => {
     manualSeed(0);
     const result = model.forward(...args);

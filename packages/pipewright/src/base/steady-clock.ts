@@ -1,4 +1,4 @@
-/** @file A clock that nobody sets: the same for all processes of a machine, and it never jumps. */
+/** @file A clock that is never adjusted: it is the same for all processes of a machine, and never jumps. */
 
 /** Milliseconds since some moment before this machine's programs began. */
 export function steadyMs(): number {

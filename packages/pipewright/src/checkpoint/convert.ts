@@ -1,4 +1,4 @@
-/** @file Checkpoints into other forms: whole tensors in as many files as wanted, or plain weights for other programs. */
+/** @file Converts checkpoints: to whole tensors in a chosen number of files, or to plain weights for other programs. */
 import { randomUUID } from 'node:crypto';
 import { mkdirSync, readFileSync } from 'node:fs';
 import { basename, dirname, join, resolve } from 'node:path';

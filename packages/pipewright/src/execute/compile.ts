@@ -1,6 +1,6 @@
 /**
  * @file Compiles a graph into a program: every operator is looked up and its fixed arguments encoded once, every value
- * gets a register, and its last use is found. What cannot be run is named, all of it at once.
+ * gets a register, and its last use is found. The error for a graph that cannot be run names all the nodes that cannot.
  */
 import { float, nn, type Tensor, TorchError } from '@pipewright/torch';
 import {
@@ -44,9 +44,9 @@ import { storeParts, storeResults, type Target } from './results.ts';
 import { runScalarOp, scalarOp, scalarOpNames } from './scalar-ops.ts';
 import { callOnTensors, type RawTree } from './tensor-call.ts';
 
-/** What a graph runs in. */
+/** The surroundings that a graph runs in. */
 export interface CompileContext {
-  /** The position of an attribute among those that a run is given. */
+  /** The position of an attribute in the list that a run gets. */
   readonly attribute: (target: string) => number;
   /** The module that a node calls. */
   readonly module: (target: string) => nn.Module;
@@ -172,7 +172,7 @@ class Compiler {
     this.steps.push({ node, run, out, frees: [] });
   }
 
-  /** Every register is freed after the step that uses it last; those that nobody uses, after the one that fills them. */
+  /** Every register is freed after the step that uses it last; an unused one after the step that fills it. */
   private findFrees(): void {
     const frees = new Map<number, number[]>();
     for (const [register, from] of this.from) {
@@ -373,7 +373,7 @@ class Compiler {
     this.storeResults(node, (r) => callOnTensors(read(r), (given) => forward.apply(module, given)));
   }
 
-  /** A step whose results say themselves what they are: several where the node has elements or a list as metadata. */
+  /** A step whose results come with their kinds: several if the node has elements or a list as metadata. */
   private storeResults(node: GraphNode, run: (r: Registers) => RawResults): void {
     const isSeveral = Array.isArray(node.meta) || this.elements.has(node.name);
     const isNothing = !isSeveral && !this.usedWhole.has(node.name);

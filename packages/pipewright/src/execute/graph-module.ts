@@ -96,7 +96,7 @@ export class GraphModule extends GraphPart {
   private readonly guards: InputGuards;
   private readonly binder: ArgumentBinder;
   private readonly home: string | undefined;
-  /** What was compiled last. A copy of this module has it too, but is another owner, with tensors of its own. */
+  /** The program that was compiled last. A copy of this module gets it too, but has tensors of its own and must not use it. */
   private compiled: Compiled | null = null;
 
   constructor(graph: Graph, state: GraphState, options: GraphModuleOptions = {}) {

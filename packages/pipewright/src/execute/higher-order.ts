@@ -21,7 +21,7 @@ export interface HigherOrderCall {
   readonly device: (device: string) => string;
 }
 
-/** Raw values with their kinds, owned by whoever gets them. */
+/** Raw values with their kinds, owned by their receiver. */
 export interface RawResults {
   readonly values: readonly unknown[];
   readonly kinds: readonly (RegisterKind | 'other')[];

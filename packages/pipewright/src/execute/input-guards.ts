@@ -31,7 +31,7 @@ export class InputGuards {
   private readonly plain: SizeCheck[] = [];
   private readonly derived: SizeCheck[] = [];
   private readonly ranges: Range[] = [];
-  /** The inputs that passed last: what is alike needs no second look. */
+  /** The inputs that passed last: inputs like them are not checked again. */
   private last: readonly (Float64Array | number | boolean)[] | null = null;
 
   constructor(graph: Graph) {

@@ -1,8 +1,9 @@
 /**
- * @file Runs a graph node by node through ordinary calls, so that whoever watches operators (a tracer) sees each of them.
+ * @file Runs a graph node by node through ordinary calls, so that a tracer sees each operator.
  * Slower than a program; the results are the same.
  */
 import { autocast, callOp, checkpoint, enableGrad, float, noGrad, type Tensor } from '@pipewright/torch';
+import { callForward } from '../base/call-forward.ts';
 import { PipelineError } from '../base/errors.ts';
 import { isList } from '../base/list.ts';
 import { callCustomFunction, isCustomFunction } from '../graph/custom-functions.ts';
@@ -38,7 +39,7 @@ class Interpreter {
     let next = 0;
     for (const node of this.graph.nodes)
       this.values.set(node.name, node.kind === 'placeholder' ? inputs[next++] : this.node(node));
-    return this.value(outputOf(this.graph).value, true);
+    return this.value(outputOf(this.graph).value, 'plain');
   }
 
   private node(node: Exclude<GraphNode, { kind: 'placeholder' }>): unknown {
@@ -49,9 +50,9 @@ class Interpreter {
         return this.call(node);
       case 'module': {
         const module = this.context.module(node.target);
-        const args = node.args.map((arg) => this.value(arg, true));
-        if (node.kwargs !== undefined) args.push(this.dict(node.kwargs, true));
-        return (module.forward as (...given: unknown[]) => unknown).apply(module, args);
+        const args = node.args.map((arg) => this.value(arg, 'plain'));
+        if (node.kwargs !== undefined) args.push(this.dict(node.kwargs, 'plain'));
+        return callForward(module, args);
       }
       case 'element':
         return (this.values.get(node.of.ref) as readonly unknown[])[node.index];
@@ -70,16 +71,16 @@ class Interpreter {
     const args = node.args.map((arg) => this.value(arg));
     if (isCustomFunction(op)) return callCustomFunction(op, args);
     const scalar = scalarOp(op);
-    if (scalar === undefined) return callOp(op, args, this.dict(node.kwargs ?? {}));
+    if (scalar === undefined) return callOp(op, args, this.dict(node.kwargs ?? {}, 'marked'));
     const kind = meta !== undefined && meta !== null && 'scalar' in meta ? meta.scalar : 'float';
     return runScalarOp(op, scalar, kind, [
-      ...node.args.map((arg) => this.value(arg, true)),
-      ...Object.values(this.dict(node.kwargs ?? {}, true)),
+      ...node.args.map((arg) => this.value(arg, 'plain')),
+      ...Object.values(this.dict(node.kwargs ?? {}, 'plain')),
     ]);
   }
 
   private higherOrder(node: CallNode): unknown {
-    const [first, second, third, fourth] = node.args.map((arg) => (isGraph(arg) ? arg : this.value(arg, true)));
+    const [first, second, third, fourth] = node.args.map((arg) => (isGraph(arg) ? arg : this.value(arg, 'plain')));
     const at = node.args.findIndex(isGraph);
     const inner = this.graph.graphs?.[(node.args[at] as { graph: string } | undefined)?.graph ?? ''];
     const operands = node.args.slice(at + 1).map((arg) => this.value(arg));
@@ -114,19 +115,20 @@ class Interpreter {
     }
   }
 
-  private dict(values: Readonly<Record<string, GraphArgument>>, isPlain = false): Record<string, unknown> {
-    return Object.fromEntries(Object.entries(values).map(([key, value]) => [key, this.value(value, isPlain)]));
+  private dict(values: Readonly<Record<string, GraphArgument>>, floats: 'marked' | 'plain'): Record<string, unknown> {
+    return Object.fromEntries(Object.entries(values).map(([key, value]) => [key, this.value(value, floats)]));
   }
 
-  /** The value of an argument; floats are marked as such for operators, and plain for everyone else. */
-  private value(argument: GraphArgument, isPlain = false): unknown {
+  /** The value of an argument. Operators need floats that are marked as such, modules and results plain ones. */
+  private value(argument: GraphArgument, floats: 'marked' | 'plain' = 'marked'): unknown {
     if (typeof argument !== 'object' || argument === null) return argument;
-    if (isList(argument)) return argument.map((item) => this.value(item, isPlain));
+    if (isList(argument)) return argument.map((item) => this.value(item, floats));
     if ('ref' in argument) return this.values.get(argument.ref);
-    if ('float' in argument) return isPlain ? floatNumber(argument.float) : float(floatNumber(argument.float));
+    if ('float' in argument)
+      return floats === 'plain' ? floatNumber(argument.float) : float(floatNumber(argument.float));
     if ('int' in argument) return BigInt(argument.int);
     if ('complex' in argument) return { re: argument.complex[0], im: argument.complex[1] };
-    if ('dict' in argument) return this.dict(argument.dict, isPlain);
+    if ('dict' in argument) return this.dict(argument.dict, floats);
     if ('device' in argument) return this.context.device(argument.device);
     return Object.values(argument)[0];
   }

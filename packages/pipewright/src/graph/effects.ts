@@ -1,6 +1,6 @@
 /**
  * @file What operators do besides computing: which return views of an argument, which change arguments in place, which
- * draw random numbers. The schemas of the engine say so; this is the only place that asks them.
+ * draw random numbers. It follows from the schemas of the engine, which only this file reads.
  */
 import { type BoundOp, bindOp } from '@pipewright/torch/internal';
 import { eachReference, type GraphNode, isReference } from './graph.ts';

@@ -1,4 +1,4 @@
-/** @file The mark of a stage's end in a model's own code: `pipeSplit`, and who hears it while a model is traced. */
+/** @file The mark of a stage's end in a model's own code: `pipeSplit`, and the callback that it reaches while a model is traced. */
 
 type Listener = () => void;
 
@@ -13,7 +13,7 @@ export function pipeSplit(): void {
   listener?.();
 }
 
-/** Runs `body`; every `pipeSplit` inside it calls `mark`. Of nested ones the innermost hears. */
+/** Runs `body`; every `pipeSplit` inside it calls `mark`. Of nested calls the innermost counts. */
 export function onPipeSplit<T>(mark: () => void, body: () => T): T {
   const before = listener;
   listener = mark;

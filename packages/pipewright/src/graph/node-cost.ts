@@ -25,7 +25,7 @@ export interface NodeCost {
 const flopsPerSecond = 50e12;
 const bytesPerSecond = 500e9;
 const secondsPerCall = 1e-6;
-/** What a free size counts as where no example says. */
+/** The size that is assumed for a free dimension without an example. */
 const usualSize = 8;
 const nothing: NodeCost = { flops: 0, bytes: 0, seconds: 0 };
 const noSizes: ExampleSizes = new Map();

@@ -1,7 +1,7 @@
 /**
  * @file Regions: stretches of a graph that run under a mode (gradients off, autocast, recomputing for backward). In a
- * graph a region is a higher-order call with a sub-graph; to cut anywhere, a graph is laid flat, each node knowing its
- * regions, and put together again afterwards.
+ * graph a region is a higher-order call with a sub-graph. To cut a graph anywhere, it is flattened to nodes that know their regions,
+ * and nested again afterwards.
  */
 import { isList } from '../base/list.ts';
 import {
@@ -136,7 +136,7 @@ class Flattener {
     });
     const { value } = outputOf(inner);
     const results = isReference(value) ? [value] : isList(value) ? value : [];
-    // A value that the region gives out keeps the name it has outside.
+    // A value that the region returns keeps the name that it has outside.
     results.forEach((result, i) => {
       if (!isReference(result)) return;
       const visible = isReference(value)

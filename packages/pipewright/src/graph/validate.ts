@@ -1,4 +1,4 @@
-/** @file The rule book of graphs: every violation by node and rule. It takes any JSON, so what arrived from elsewhere is safe after it. */
+/** @file The rule book of graphs: every violation by node and rule. It takes any JSON, so that a graph from elsewhere is safe to use after it. */
 import { checkArgument } from '../base/checks.ts';
 import { PipelineError } from '../base/errors.ts';
 import type { Graph } from './graph.ts';

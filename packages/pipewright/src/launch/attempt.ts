@@ -1,4 +1,4 @@
-/** @file One start of all ranks: ends all when one fails, and says which one was the cause and where the others were. */
+/** @file One start of all ranks: when a rank fails it ends all of them and reports the cause and where the others were. */
 import { freePort } from '@pipewright/torch/environment';
 import { PipelineError } from '../base/errors.ts';
 import { steadyMs } from '../base/steady-clock.ts';
@@ -29,9 +29,9 @@ import { Replacement } from './replacement/replacement.ts';
 
 /** How long after the polite signal a rank is killed. */
 const KILL_MS = 1000;
-/** The time limit where none is given: of machines that wait for each other, of ranks that are stopped. */
+/** The default time limit for machines that wait for each other and for ranks that are stopped. */
 export const LIMIT_MS = 300_000;
-/** How often to look whether ranks wait for one that will never join. */
+/** How often to check whether ranks wait for one that will never join. */
 const JOIN_LOOK_MS = 250;
 
 /** How long a rank that is replaced may take to end by itself. */
@@ -40,15 +40,15 @@ const REPLACE_MS = 300;
 /** What is the same for all attempts of a launch, and which one this is. */
 export interface AttemptOptions {
   readonly line: RankEvents['line'];
-  /** What all machines of this launch know. */
+  /** The secret that all machines of this launch share. */
   secret(): Promise<string>;
-  /** A number for the whole launch, the same for all its attempts. */
+  /** A number for the whole launch; all its attempts have the same. */
   readonly id: string;
   /** How often ranks were started before. */
   readonly restarts: number;
   /** Whether they are started again if this attempt fails. */
   mayRestart(): boolean;
-  /** Counts ranks that were started again alone. */
+  /** The number of ranks that were started again alone. */
   readonly replaced: { count: number };
   recovered(recovery: Recovery): void;
 }
@@ -87,7 +87,7 @@ export class Attempt {
   private readonly replacing = new Set<number>();
   /** Ranks that train with `trainLoop`, and may not end before all have done all steps. */
   private readonly inLoop = new Set<number>();
-  /** Ranks of this machine that are lost, while machine 0 has not said what is to be done. */
+  /** Lost ranks of this machine for which machine 0 has not decided yet what to do. */
   private readonly undecided = new Map<number, RankFailure>();
   private readonly timers: NodeJS.Timeout[] = [];
   private allOver: () => void = () => undefined;
@@ -113,7 +113,7 @@ export class Attempt {
     return this.markFailed(places);
   }
 
-  /** Ranks that failed of their own are shown so; those that failed in a wait are shown waiting, those that are stopped so. */
+  /** Marks ranks that failed by themselves as failed. Those that failed in a wait stay waiting, and stopped ones stopped. */
   private markFailed(places: readonly RankPlace[]): RankPlace[] {
     const failed = new Set(
       this.failures.filter((one) => !failedInWait(one) && one.code !== 'STOPPED').map(({ rank }) => rank),
@@ -198,7 +198,7 @@ export class Attempt {
 
   /** A rank of this machine has failed. */
   private failed(failure: RankFailure): void {
-    // One that is stopped has its failure already when it is killed.
+    // A stopped rank that is killed has failed already, because it was stopped.
     if (this.failures.some(({ rank }) => rank === failure.rank) || this.replacing.has(failure.rank)) return;
     if (this.snapshot === undefined && this.signalled === undefined) {
       if (this.replacement?.lost([failure], this.places()) === true) return;
@@ -216,7 +216,7 @@ export class Attempt {
     this.endAll();
   }
 
-  /** Where ranks failed only because they lost another one that had come to a good end, that was too early, and is the cause. */
+  /** Where ranks failed only because they lost another one that had ended well, that one ended too early and is the cause. */
   private blameEarly(): void {
     const [victim] = this.failures.filter(({ code }) => code === 'PEER_LOST');
     if (victim === undefined || !this.failures.every(failedInWait)) return;
@@ -227,7 +227,7 @@ export class Attempt {
     this.failures = [...this.failures, leftFailure(rank, { atMs, needs: `rank ${victim.rank} waited for it` })];
   }
 
-  /** Ranks that ended well without joining, while others wait for all to join: they would wait out their time limit. */
+  /** Ranks that ended well without joining, while others wait for them: these would wait until their time limit. */
   private watchJoining(): void {
     const look = (): void => {
       if (this.failures.length > 0) return;
@@ -249,10 +249,10 @@ export class Attempt {
     this.noticed = steadyMs();
     this.snapshot = this.places();
     if (this.signalled !== undefined) return;
-    // Others wait in vain for those that are stopped.
+    // Other ranks may wait for stopped ones.
     if (!this.paused)
       for (const { rank, state } of this.snapshot) if (state === 'stopped') this.failed(stoppedFailure(rank));
-    // The others learn of it by themselves; those that do not are ended.
+    // The others notice the failure by themselves; those that do not in time are ended.
     this.later(this.plan.graceMs, () => this.started?.signal('SIGTERM'));
     this.later(this.plan.graceMs + KILL_MS, () => this.started?.kill());
     this.killStopped();
@@ -264,7 +264,7 @@ export class Attempt {
     if (this.snapshot !== undefined && this.started?.stopped().size === left) this.started.kill();
   }
 
-  /** A stopped rank need not be missed by anybody, and would keep the launcher for ever. */
+  /** A stopped rank that no other one waits for would keep the launcher waiting for ever. */
   private watchStopped(): void {
     const limit =
       this.plan.timeoutMs ?? Number({ ...process.env, ...this.plan.env }['PIPEWRIGHT_TIMEOUT_MS'] || LIMIT_MS);
@@ -282,7 +282,7 @@ export class Attempt {
     if (this.plan.mode === 'processes') this.timers.push(setInterval(look, every));
   }
 
-  /** Lost ranks are started again alone, where the script lets them. */
+  /** Starts lost ranks again alone, if the script trains with `trainLoop`. */
   private replaceRanks(): Replacement {
     const { replaced } = this.options;
     const limitMs = this.plan.timeoutMs ?? LIMIT_MS;
@@ -307,7 +307,7 @@ export class Attempt {
     });
   }
 
-  /** What machine 0 wants of a rank, wherever that is. A machine that is gone starts its ranks when it comes back. */
+  /** Sends an order of machine 0 to a rank of any machine. A machine that is gone starts its ranks when it comes back. */
   private command(command: Exclude<MachineCommand, { kind: 'interrupt' }>): void {
     const local = command.rank - this.first;
     if (local >= 0 && local < this.plan.ranks) return this.obey(command);
@@ -319,7 +319,7 @@ export class Attempt {
     return this.endAll();
   }
 
-  /** Does what machine 0 wants of ranks of this machine. */
+  /** Carries out an order of machine 0 for ranks of this machine. */
   private obey(command: MachineCommand): void {
     if (command.kind === 'interrupt') {
       this.started?.interrupt(command.generation);
@@ -332,7 +332,7 @@ export class Attempt {
     return void this.withSecret(command.order).then((order) => this.started?.tell(rank, order));
   }
 
-  /** The others have waited for a rank as long as they may: it is taken for lost. */
+  /** The others have waited for a rank until their time limit: it counts as lost. */
   private late(rank: number): void {
     this.started?.killRank(rank);
     this.failed(lateFailure(rank, this.plan.timeoutMs ?? LIMIT_MS));
@@ -344,12 +344,12 @@ export class Attempt {
     return { ...order, secret: await this.rankSecret(order.number) };
   }
 
-  /** A rank of this machine has said how far it is. */
+  /** A rank of this machine has reported how far it is. */
   private heard(rank: number, notice: RankNotice): void {
     if (notice.kind === 'ready') this.inLoop.add(rank);
     if (this.plan.nodeRank > 0) return this.link?.notice(rank, notice);
     this.replacement?.heard(rank, notice);
-    // Those that have ended already will not come.
+    // Ranks that have ended already will not get ready.
     for (const one of [...this.over]) if (this.replacement?.awaits(one) === true) this.failed(leftLoop(one));
     return undefined;
   }
@@ -374,7 +374,7 @@ export class Attempt {
     return this.plan.mode === 'threads' ? {} : { masterPort: this.plan.masterPort ?? (await freePort()) };
   }
 
-  /** Of this run alone: ranks of another one with the same secret of the machines are refused. */
+  /** The secret of this run's ranks: those of another run whose machines share the same secret are refused. */
   private async rankSecret(generation: number): Promise<string> {
     return proofOf(await this.options.secret(), 'ranks', this.link?.run ?? '', this.restarts, generation);
   }
@@ -432,7 +432,7 @@ export class Attempt {
     this.snapshot = places.toSorted((a, b) => a.rank - b.rank);
   }
 
-  /** Acts later. On a machine that was busy, ranks may have ended in time without our having heard of it: first that. */
+  /** Calls something later, after pending events: on a busy machine ranks may have ended in time without the launcher knowing yet. */
   private later(ms: number, action: () => void): void {
     this.timers.push(setTimeout(() => setImmediate(action), ms));
   }
@@ -444,7 +444,7 @@ export class Attempt {
     return networkInterface ?? (process.env['GLOO_SOCKET_IFNAME'] || (await interfaceTowards(masterAddr)));
   }
 
-  /** What each rank finds in its environment. */
+  /** The environment variables of each rank. */
   private async environment(network: string | undefined): Promise<(local: number) => Readonly<Record<string, string>>> {
     const { ranks, mode, nnodes, nodeRank, masterAddr, timeoutMs, env } = this.plan;
     const limit = timeoutMs === undefined ? {} : { PIPEWRIGHT_TIMEOUT_MS: String(timeoutMs) };

@@ -1,4 +1,4 @@
-/** @file What can be said to `launch`, and the checks of it. */
+/** @file The options of `launch`, and their checks. */
 import { availableParallelism } from 'node:os';
 import { checkArgument, checkChoice, checkCount, checkOptions, show } from '../base/checks.ts';
 import { PipelineError } from '../base/errors.ts';
@@ -19,9 +19,9 @@ export interface LaunchOptions {
   readonly script: string | URL;
   /** `processes` (default), or `threads` of this process, between which tensors change hands without a copy. */
   readonly mode?: 'processes' | 'threads' | undefined;
-  /** What the script finds in `process.argv`. */
+  /** The arguments of the script, in `process.argv`. */
   readonly args?: readonly string[] | undefined;
-  /** What the script's exported `main` is called with; it must be possible to send it. */
+  /** The argument of the script's exported `main`; it is copied to every rank. */
   readonly data?: unknown;
   /** More environment variables for the ranks. */
   readonly env?: Readonly<Record<string, string>> | undefined;
@@ -35,11 +35,11 @@ export interface LaunchOptions {
   readonly masterPort?: number | undefined;
   /** The network interface for ranks and launchers, such as `eth0`. Default: GLOO_SOCKET_IFNAME, or the one towards machine 0. */
   readonly networkInterface?: string | undefined;
-  /** What only the machines of this run know, at least 16 characters. Default: PIPEWRIGHT_SECRET; machine 0 makes one where none is given. */
+  /** A secret that the machines of this run share, at least 16 characters. Default: PIPEWRIGHT_SECRET, or one that machine 0 makes. */
   readonly secret?: string | undefined;
-  /** A file with the secret that all machines can read and nobody else: machine 0 writes it where there is none. */
+  /** A file with the secret that only the machines of this run can read; machine 0 writes it if there is none. */
   readonly secretFile?: string | undefined;
-  /** The time limit of every wait that gives none of its own. Default 5 minutes. */
+  /** The time limit of every wait without one of its own. Default 5 minutes. */
   readonly timeoutMs?: number | undefined;
   /** How long ranks may take to end after one has failed, before they are ended. Default 2 seconds. */
   readonly graceMs?: number | undefined;
@@ -151,7 +151,7 @@ function interfaceOf(given: unknown): string | undefined {
   return name;
 }
 
-/** One machine needs no secret from outside: its ranks get one of their own. */
+/** One machine needs no secret from the user: its ranks get one that is made here. */
 function secretOf(options: LaunchOptions, nnodes: number): Pick<LaunchPlan, 'secret' | 'secretFile'> {
   const secretFile = checkText('secretFile', options.secretFile, 'the path of a file');
   if (options.secret !== undefined && secretFile !== undefined) throw bad('give secret or secretFile, not both');
@@ -163,7 +163,7 @@ function secretOf(options: LaunchOptions, nnodes: number): Pick<LaunchPlan, 'sec
   return { secret, secretFile };
 }
 
-/** The cores of one rank: what the user has set, or a fair share. */
+/** The cores of one rank: as the user has set, or an equal share. */
 function share(ranks: number): number {
   const asked = Number(process.env['PIPEWRIGHT_THREADS'] || Number.NaN);
   return Number.isNaN(asked) ? Math.max(1, Math.floor(availableParallelism() / ranks)) : asked;

@@ -18,11 +18,11 @@ export interface Launched<Result = unknown> {
   digest(): string;
   /** The processes of the ranks, in order; empty for threads, and before they are started. */
   pids(): readonly number[];
-  /** Sends a signal to all ranks; those that then do not end in `graceMs` are killed. A second call kills at once. */
+  /** Sends a signal to all ranks; those that do not end within `graceMs` are killed. A second call kills at once. */
   end(signal?: NodeJS.Signals): void;
   /** Stops the processes of all ranks, or lets them go on. */
   pause(on: boolean): void;
-  /** The secret that machine 0 has made because none was given: the other machines need it. */
+  /** The secret that machine 0 has made because none was given; the other machines need it. */
   readonly madeSecret: string | undefined;
   /** How ranks failed and were started again so far. */
   restarts(): readonly Restart[];

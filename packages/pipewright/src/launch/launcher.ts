@@ -1,4 +1,4 @@
-/** @file What a program needs that only starts ranks: the engine is not loaded here. */
+/** @file The entry point for programs that only start ranks: it does not load the engine. */
 export { formatDigest } from '../status/digest.ts';
 export type { RankPlace } from '../status/place.ts';
 export { type Launched, launch } from './launch.ts';

@@ -1,4 +1,4 @@
-/** @file What happened before ranks were started again: which rank, where, and how long it took. */
+/** @file A failure after which all ranks were started again: which rank failed, where, and how long the restart took. */
 import { checkArgument } from '../base/checks.ts';
 import { steadyMs } from '../base/steady-clock.ts';
 import { LaunchError } from './ranks/rank-failure.ts';
@@ -11,7 +11,7 @@ export interface Restart {
   readonly of: number;
   /** The rank that was the cause; undefined where it was none of them. */
   readonly rank: number | undefined;
-  /** Where that rank was, if it had said so. */
+  /** Where that rank was, if it had reported it. */
   readonly step: number | undefined;
   readonly slot: number | undefined;
   readonly action: string | undefined;
@@ -21,7 +21,7 @@ export interface Restart {
   readonly noticedAfterMs: number;
   /** From then until all ranks had ended. */
   readonly endedAfterMs: number;
-  /** Everything, as `LaunchError.report()` tells it. */
+  /** The whole report, as of `LaunchError.report()`. */
   readonly report: string;
 }
 

@@ -1,5 +1,6 @@
 /** @file Runs a pipe in this process, stage after stage. */
 import { backward, isGradEnabled, type nn, Tensor } from '@pipewright/torch';
+import { callForward } from '../base/call-forward.ts';
 import { checkArgument } from '../base/checks.ts';
 import { PipelineError } from '../base/errors.ts';
 import { isList } from '../base/list.ts';
@@ -54,7 +55,7 @@ export class PipeExecutor {
   private callModule(target: string, args: readonly GraphArgument[]): unknown {
     const module = this.moduleOf(target);
     const given = args.map((arg) => mapTensors(this.value(arg), (tensor) => this.enter(tensor)));
-    return (module.forward as (...inputs: unknown[]) => unknown).apply(module, given);
+    return callForward(module, given);
   }
 
   private callFunction({ op, args }: CallNode): unknown {

@@ -22,7 +22,7 @@ import {
 import { unusedName } from '../graph/unused-name.ts';
 import { checkGraph } from '../graph/validate.ts';
 
-/** The backward of a stage in a root graph: outputs, their gradients, inputs; gives the inputs' gradients. */
+/** The backward of a stage in a root graph: takes outputs, their gradients and inputs; returns the inputs' gradients. */
 export const stageBackwardOp = 'pipewright::stage_backward';
 /** The sum of two gradients of which one may be missing. */
 export const nullCoalesceAddOp = 'pipewright::null_coalesce_add';

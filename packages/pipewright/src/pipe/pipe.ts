@@ -62,7 +62,7 @@ export class Pipe extends nn.Module {
   private readonly routed: readonly RoutedStage[];
   private readonly states: readonly ReadonlyMap<string, Tensor>[];
   private readonly stageModules: readonly GraphModule[];
-  /** The modules that ranks run: with the same tensors, but connected as values travel between ranks. */
+  /** The modules that ranks run: with the same tensors, and the connections between ranks. */
   private readonly rankModules: readonly GraphModule[];
 
   private constructor(split: SplitGraph, program: GraphProgram, options: Pick<PipeOptions, 'lossSpec' | 'recompute'>) {
@@ -259,5 +259,5 @@ function stageInput({ stage, output }: RoutedStage['inputs'][number]): StageInpu
   return output === null ? { stage } : { stage, output };
 }
 
-/** The stages of a pipe in words: layers, parameters, what comes and goes. */
+/** The stages of a pipe in words: layers, parameters, inputs and outputs. */
 export type { StagePart };

@@ -1,4 +1,4 @@
-/** @file A split in numbers: per stage its layers, parameters, what comes and goes, and what it costs. Plain JSON. */
+/** @file A split in numbers: per stage its layers, parameters, inputs, outputs and costs. Plain JSON. */
 import { checkArgument } from '../base/checks.ts';
 import { PipelineError } from '../base/errors.ts';
 import { type GraphNode, placeholdersOf, type ValueMeta } from '../graph/graph.ts';

@@ -1,7 +1,7 @@
 /**
- * @file The graphs that stages run with between ranks. Only stage 0 is given the model's inputs, so it passes on what
- * later stages want of them; and what the model returns is put together by the last stage, so values that it did not make
- * travel there. In between, stages are as they were split.
+ * @file The graphs that stages run with between ranks. Only stage 0 gets the model's inputs, so it passes on those that later
+ * stages need. The last stage returns the model's result, so values of it that other stages make are sent there. All other stages
+ * stay as they were split.
  */
 import {
   type Graph,
@@ -48,7 +48,7 @@ export function routeStages(split: SplitGraph): RoutedStage[] {
     ({ index, inputs }): Wishes => ({ takes: index === 0 ? [] : inputs.map(({ name }) => name), gives: [] }),
   );
   const end = wishes[last]!;
-  // What the last stage computes again itself, as sizes, does not travel there.
+  // Values that the last stage computes again itself, such as sizes, are not sent there.
   const own = new Set(body(stages[last]!).map(({ name }) => name));
   for (const name of returnedValues(split))
     if (makers.get(name) !== last && !own.has(name) && !end.takes.includes(name)) end.takes.push(name);
@@ -60,7 +60,7 @@ export function routeStages(split: SplitGraph): RoutedStage[] {
       if (!gives.includes(name)) gives.push(name);
     }
   });
-  // The order of what a stage gives is that of the split, with what it only passes on behind.
+  // The outputs of a stage keep the order of the split; those that it only passes on come last.
   const gives = stages.map(({ index, outputs }) => {
     const wanted = wishes[index]!.gives;
     const own = outputs.map(({ name }) => name).filter((name) => wanted.includes(name));
@@ -171,7 +171,7 @@ function withOutput(
   return { ...part.graph, nodes: [...inputs, ...body(part), { ...outputOf(part.graph), value }] };
 }
 
-/** A model of one stage, called and returning as it did. */
+/** A model of one stage, with the inputs and the result of the model itself. */
 function wholeModel(split: SplitGraph): Graph {
   const part = split.stages[0]!;
   const refs = outputRefs(part);

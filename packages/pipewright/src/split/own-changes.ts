@@ -1,7 +1,7 @@
 /**
  * @file Changes in place across stages. A stage that changes a tensor made by an earlier one works on a copy of its own,
- * and makes the views of it that it uses again: what arrives from another stage are separate tensors, and one that needs
- * a gradient must not be changed.
+ * and makes the views of it that it uses again: tensors from another stage arrive separately, without sharing memory, and one that
+ * needs a gradient must not be changed.
  */
 import { PipelineError } from '../base/errors.ts';
 import { changedBy, memoryOf, viewedArgument, viewedBy } from '../graph/effects.ts';

@@ -1,8 +1,8 @@
-/** @file What splitting gives: a graph for every stage, and a root graph that calls them. */
+/** @file The result of splitting: a graph for every stage, and a root graph that calls them. */
 import { checkCount } from '../base/checks.ts';
 import type { Graph, ValueMeta } from '../graph/graph.ts';
 
-/** A value that a stage takes. */
+/** An input of a stage. */
 export interface PartInput {
   /** The name of its node in the unsplit graph. */
   readonly name: string;
@@ -13,7 +13,7 @@ export interface PartInput {
   readonly meta: ValueMeta;
 }
 
-/** A value that a stage gives. */
+/** An output of a stage. */
 export interface PartOutput {
   readonly name: string;
   readonly meta: ValueMeta;
@@ -48,7 +48,7 @@ export interface SplitGraph {
   readonly stages: readonly StagePart[];
   /** The stage that holds the model's own tensor of a parameter that several stages hold, by canonical name. */
   readonly owners: ReadonlyMap<string, number>;
-  /** What was not done as asked, in words: borders that would have made an empty stage. */
+  /** Requests that were not followed, in words: borders that would have made an empty stage. */
   readonly notes: readonly string[];
 }
 

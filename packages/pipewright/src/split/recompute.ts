@@ -1,7 +1,6 @@
 /**
  * @file Values that several stages use, such as masks and rotary tables: sent once to each, or computed again where they
- * are used. Computing again is possible where it needs neither learned parameters nor chance, and worth it where it is
- * cheaper than sending.
+ * are used. Computing again is possible without parameters and random numbers, and worth it where it is cheaper than sending.
  */
 
 import { changedBy, isRandom, memoryOf } from '../graph/effects.ts';
@@ -11,7 +10,7 @@ import type { FlatNode } from '../graph/regions.ts';
 import type { Places } from './own-changes.ts';
 import { isSize } from './sizes.ts';
 
-/** What is done with values that several stages use. */
+/** How values that several stages use reach them. */
 export type SharedValues = 'send' | 'recompute' | 'auto';
 
 /** Seconds to send a byte between stages, and to send anything at all. */

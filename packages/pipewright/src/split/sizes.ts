@@ -1,6 +1,6 @@
 /**
  * @file Sizes across stages: a number that an earlier stage read from a tensor's shape is read again from a tensor that
- * arrives here, where there is one of that size. Only what cannot be found out here travels.
+ * arrives, if one has that size. Only numbers that cannot be read that way are sent.
  */
 import { type CallNode, type GraphNode, inputsOf, isReference, type TensorMeta } from '../graph/graph.ts';
 import type { FlatNode } from '../graph/regions.ts';
@@ -58,7 +58,7 @@ export function isSize(node: GraphNode): boolean {
   return node.kind === 'call' && node.op === sizeOp;
 }
 
-/** The nodes of a stage with foreign sizes found out here. `foreign` are the values that arrive. */
+/** The nodes of a stage with sizes of earlier stages read from tensors that arrive. `foreign` are the values that arrive. */
 export function ownSizes(
   body: readonly FlatNode[],
   foreign: readonly string[],

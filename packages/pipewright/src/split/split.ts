@@ -128,7 +128,7 @@ class Splitter {
     return this.joinUseless(bodies, marks);
   }
 
-  /** A stage whose values no other stage uses could not be waited for: it is joined with the one after it. */
+  /** No stage would wait for one whose values are not used: it is joined with the one after it. */
   private joinUseless(bodies: FlatNode[][], marks: number): FlatNode[][] {
     const wanted = new Set(inputsOf(this.output()));
     const joined: FlatNode[][] = [];
@@ -252,7 +252,7 @@ class Splitter {
     return this.flat.at(-1)!.node as OutputNode;
   }
 
-  /** The nodes of a stage, with the question whether it is in training where something depends on that. */
+  /** The nodes of a stage, with the node for its training mode if one depends on it. */
   private askingForMode(body: readonly FlatNode[]): FlatNode[] {
     const used = new Set(body.flatMap((flat) => [...inputsOf(flat.node), ...regionInputs(flat)]));
     const asking = this.flat.filter(
@@ -279,7 +279,7 @@ class Splitter {
         : [];
     });
     const taken = new Set([...used, ...body.map(({ node }) => node.name)]);
-    // A parameter that travels leaves as a node of its own, so that its gradient comes back through it.
+    // A parameter that is sent is a node of its own, so that its gradient comes back through it.
     const leaving = new Map(
       outputs.filter((name) => this.isSent(name)).map((name) => [name, unusedName(`${name}_sent`, taken)]),
     );

@@ -11,6 +11,7 @@ import {
   startBackward,
   Tensor,
 } from '@pipewright/torch';
+import { callForward } from '../base/call-forward.ts';
 import { checkArgument, checkCount, checkOptions, show } from '../base/checks.ts';
 import { debugInfo, describeTensor } from '../base/describe.ts';
 import { PipelineError } from '../base/errors.ts';
@@ -186,9 +187,7 @@ export class PipelineStage {
     const inputs = this.inputsOf(microbatch, args, kwargs);
     let output: unknown;
     try {
-      output = this.checkpoint
-        ? this.checkpointed(chunk, inputs)
-        : (this.module.forward as Forward).apply(this.module, inputs as unknown[]);
+      output = this.checkpoint ? this.checkpointed(chunk, inputs) : callForward(this.module, inputs);
     } catch (cause) {
       throw computationFailed(this.at(microbatch), 'forward', cause, `inputs: ${debugInfo(inputs)}`);
     }
@@ -505,8 +504,6 @@ export class PipelineStage {
     this.chunks.delete(microbatch);
   }
 }
-
-type Forward = (...inputs: unknown[]) => unknown;
 
 function declared(args: Tensor | readonly Tensor[] | undefined): readonly string[] | null {
   if (args === undefined) return null;

@@ -5,6 +5,7 @@
  */
 import { isGradEnabled, nn, noGrad, type Tensor, unscoped } from '@pipewright/torch';
 import { watchQuietChanges } from '@pipewright/torch/internal';
+import { callForward } from '../base/call-forward.ts';
 import { PipelineError } from '../base/errors.ts';
 import { addressOf } from '../base/memory.ts';
 
@@ -110,8 +111,7 @@ export class MicrobatchRuns {
   }
 
   private forward(inputs: readonly unknown[]): unknown {
-    const { module } = this.statistics;
-    return (module.forward as (...inputs: unknown[]) => unknown).apply(module, inputs as unknown[]);
+    return callForward(this.statistics.module, inputs);
   }
 
   private first(inputs: readonly unknown[]): unknown {

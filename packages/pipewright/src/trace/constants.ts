@@ -1,6 +1,6 @@
 /**
- * @file Constants that forward makes and then changes in place, as `tensor(0)` that losses are added to: the graph holds
- * what they begin with, and every call changes a copy of its own.
+ * @file Constants that forward makes and then changes in place, such as a `tensor(0)` that losses are added to: the graph holds
+ * their first value, and every call changes a copy of its own.
  */
 import { changedBy, memoryOf } from '../graph/effects.ts';
 import { type CallNode, inputsOf, mapNodeReferences } from '../graph/graph.ts';

@@ -1,6 +1,7 @@
 /** @file One run of a module under the recorder, at given sizes. */
 import { getRngState, isInferenceModeEnabled, nn, noGrad, Scope, setRngState, Tensor } from '@pipewright/torch';
 import { withRecorder } from '@pipewright/torch/internal';
+import { callForward } from '../base/call-forward.ts';
 import { PipelineError } from '../base/errors.ts';
 import { flatten } from '../base/tree.ts';
 import type { GraphArgument, TensorMeta, ValueMeta } from '../graph/graph.ts';
@@ -16,7 +17,7 @@ import type { Sizes } from './sizes.ts';
 import type { ModuleState } from './state.ts';
 import { encodePlain, metaOf } from './values.ts';
 
-/** What a run left. */
+/** What a run was recorded as. */
 export interface Recording {
   readonly inputs: readonly { readonly name: string; readonly meta: ValueMeta }[];
   readonly attributes: readonly RecordedAttribute[];
@@ -31,6 +32,8 @@ export interface TraceSubject {
   readonly module: nn.Module;
   readonly state: ModuleState;
   readonly inputs: ExampleInputs;
+  /** Whether it is run on the meta device, without computing. */
+  readonly onMeta: boolean;
   /** Whether stages end before and after a module that is called under a name. */
   readonly bordersAt: (module: nn.Module, path: string) => ModuleBorders | undefined;
 }
@@ -38,12 +41,12 @@ export interface TraceSubject {
 let isUnderWay = false;
 
 /** Runs the module once and records it. The module's fields and buffers and the random state are as before afterwards. */
-export function recordRun(subject: TraceSubject, sizes: Sizes, onMeta: boolean): Recording {
+export function recordRun(subject: TraceSubject, sizes: Sizes): Recording {
   if (isUnderWay)
     throw new PipelineError('TRACE_NESTED', 'trace: a model is being traced already; call trace outside of forward');
   if (isInferenceModeEnabled())
     throw new PipelineError('TRACE_INFERENCE', 'trace: inference mode is on; trace outside of inferenceMode');
-  const { module, inputs, state, bordersAt } = subject;
+  const { module, inputs, state, onMeta, bordersAt } = subject;
   const scope = new Scope();
   const recorder = new TraceRecorder(state, scope, onMeta);
   const called = new Set<string>();
@@ -71,7 +74,7 @@ export function recordRun(subject: TraceSubject, sizes: Sizes, onMeta: boolean):
   const fields = new ModuleFields(module);
   isUnderWay = true;
   try {
-    const forward = (): unknown => (module.forward as (...given: unknown[]) => unknown)(...args);
+    const forward = (): unknown => callForward(module, args);
     const marked = (): unknown => onPipeSplit(() => recorder.mark(), forward);
     const result = watchModules(module, watcher, () => withRecorder(recorder, marked));
     const output = withRecorder(recorder, () => encodeOutput(result, recorder));
@@ -103,7 +106,7 @@ function encodeOutput(result: unknown, recorder: TraceRecorder): GraphArgument {
   return treeArgument(spec, encoded);
 }
 
-/** Remembers what a run on real tensors may change: buffers and the random state; the result puts them back. */
+/** Remembers what a run on real tensors may change: buffers and the random state; calling the result restores them. */
 function rememberState(state: ModuleState): () => void {
   const buffers: { tensor: Tensor; copy: Tensor }[] = [];
   const versions: { name: string; tensor: Tensor; version: number }[] = [];

@@ -27,21 +27,19 @@ interface Run {
  * symbol doubled alone. They are checked at sizes a little larger, at far larger ones, and at 1. A model that does something
  * else below a size holds from there on; every other difference is an error.
  */
-export function recordSizes(subject: TraceSubject, example: Recording, onMeta: boolean): SizedRecording {
-  return new SizeRuns(subject, example, onMeta).record();
+export function recordSizes(subject: TraceSubject, example: Recording): SizedRecording {
+  return new SizeRuns(subject, example).record();
 }
 
 class SizeRuns {
   private readonly subject: TraceSubject;
-  private readonly onMeta: boolean;
   private readonly symbols: readonly string[];
   private readonly runs: Run[];
   /** How the last run that was tried differs from the others. */
   private problem: unknown = null;
 
-  constructor(subject: TraceSubject, example: Recording, onMeta: boolean) {
+  constructor(subject: TraceSubject, example: Recording) {
     this.subject = subject;
-    this.onMeta = onMeta;
     this.symbols = Object.keys(subject.inputs.sizes);
     this.runs = [{ sizes: subject.inputs.sizes, recording: example }];
   }
@@ -65,13 +63,13 @@ class SizeRuns {
     const above = this.tryRun(this.sizesFrom((size, i) => size + i + (size === 1 + i ? 2 : 1))); // not the double
     if (above === null) {
       this.runs.push(this.needed(this.sizesFrom((size, i) => size * primeAfter(2, i))));
-      if (this.onMeta) this.checkFar([this.sizesFrom((size, i) => size * primeAfter(28, i))]);
+      if (this.subject.onMeta) this.checkFar([this.sizesFrom((size, i) => size * primeAfter(28, i))]);
       return;
     }
     this.add(above);
     const near = this.sizesFrom((size, i) => primeAfter(2 * size, i));
     const far = this.sizesFrom((size, i) => primeAfter(Math.max(96, 3 * size), i));
-    this.checkFar(this.onMeta ? [far, near] : [near]); // what is computed must not take many times the example's memory
+    this.checkFar(this.subject.onMeta ? [far, near] : [near]); // what is computed must not take many times the example's memory
   }
 
   /** Adds the first of the runs that works. None has to: a table of positions may end before. */
@@ -125,7 +123,7 @@ class SizeRuns {
   /** A run that must work. */
   private needed(sizes: Sizes): Run {
     try {
-      return { sizes, recording: recordRun(this.subject, sizes, this.onMeta) };
+      return { sizes, recording: recordRun(this.subject, sizes) };
     } catch (error) {
       if (!(error instanceof TorchError)) throw error;
       const at = Object.entries(sizes).map(([symbol, size]) => `${symbol} ${size}`);
@@ -141,7 +139,7 @@ class SizeRuns {
   /** A run that the model may refuse: null. What cannot be traced is an error that the example did not have. */
   private tryRun(sizes: Sizes): Run | PipelineError | null {
     try {
-      return { sizes, recording: recordRun(this.subject, sizes, this.onMeta) };
+      return { sizes, recording: recordRun(this.subject, sizes) };
     } catch (error) {
       return error instanceof PipelineError ? error : null;
     }

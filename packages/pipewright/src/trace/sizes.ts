@@ -15,6 +15,9 @@ export type ScalarOp = 'add' | 'mul' | 'floordiv' | 'truediv' | 'sqrt';
 /** The sizes of one run, by symbol. */
 export type Sizes = Readonly<Record<string, number>>;
 
+/** The kinds of numbers that a trace finds expressions for. */
+export type NumberKind = 'int' | 'float';
+
 /** One run: its sizes, and the number in question there. */
 interface Sample {
   readonly at: Sizes;
@@ -25,30 +28,27 @@ interface Sample {
  * The expression that gives `values[i]` at `runs[i]`, or null where none of the forms we know does. The first run is the example,
  * the next ones have one symbol doubled each, and all symbols differ from the example in the one after them.
  */
-export function solveSize(runs: readonly Sizes[], values: readonly number[], isFloat: boolean): SizeExpression | null {
+export function solveSize(runs: readonly Sizes[], values: readonly number[], kind: NumberKind): SizeExpression | null {
   const samples = runs.map((at, i): Sample => ({ at, value: values[i]! }));
   const fits = (expression: SizeExpression): boolean =>
     samples.every(({ at, value }) => same(evaluateSize(expression, at), value));
-  return candidates(samples, isFloat).find((each) => each !== null && fits(each)) ?? null;
+  for (const each of candidates(samples, kind)) if (each !== null && fits(each)) return each;
+  return null;
 }
 
 function same(a: number, b: number): boolean {
   return a === b || (!Number.isInteger(b) && Math.abs(a - b) <= 1e-14 * Math.abs(b));
 }
 
-function* candidatesOf(samples: readonly Sample[], isFloat: boolean): Generator<SizeExpression | null> {
+function* candidates(samples: readonly Sample[], kind: NumberKind): Generator<SizeExpression | null> {
   const base = samples[0]!;
   const symbols = Object.keys(base.at);
   yield base.value;
   for (const symbol of symbols) yield { symbol };
   const depends = symbols.filter((_, i) => samples[1 + i]?.value !== base.value);
   yield affine(samples, depends);
-  yield power(samples, depends, isFloat);
+  yield power(samples, depends, kind);
   if (depends.length === 2) yield bilinear(samples, depends);
-}
-
-function candidates(samples: readonly Sample[], isFloat: boolean): (SizeExpression | null)[] {
-  return [...candidatesOf(samples, isFloat)];
 }
 
 /** `c + a*s0 + b*s1`, all over a common divisor. */
@@ -79,16 +79,16 @@ function commonDivisor(numbers: readonly number[]): number | null {
 }
 
 /** `c * s0^p * s1^q`, with square roots and quotients for floats. */
-function power(samples: readonly Sample[], depends: readonly string[], isFloat: boolean): SizeExpression | null {
+function power(samples: readonly Sample[], depends: readonly string[], kind: NumberKind): SizeExpression | null {
   const base = samples[0]!;
   const symbols = Object.keys(base.at);
   const exponents = depends.map((symbol) => Math.log2(samples[1 + symbols.indexOf(symbol)]!.value / base.value));
   if (exponents.some((power) => !Number.isFinite(power) || Math.abs(power * 2 - Math.round(power * 2)) > 1e-9))
     return null;
   const halves = exponents.map((power) => Math.round(power * 2));
-  if (!isFloat && halves.some((half) => half <= 0 || half % 2 !== 0)) return null;
+  if (kind === 'int' && halves.some((half) => half <= 0 || half % 2 !== 0)) return null;
   const scale = halves.reduce((rest, half, i) => rest / base.at[depends[i]!]! ** (half / 2), base.value);
-  const coefficient = isFloat ? scale : Math.round(scale);
+  const coefficient = kind === 'float' ? scale : Math.round(scale);
   const factor = (symbol: string, half: number): SizeExpression => {
     const whole: SizeExpression[] = Array.from({ length: Math.floor(half / 2) }, () => ({ symbol }));
     return product(half % 2 === 0 ? whole : [...whole, { op: 'sqrt', of: [{ symbol }] }]);

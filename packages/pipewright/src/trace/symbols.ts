@@ -8,7 +8,7 @@ import { type CallNode, eachReference, type GraphArgument, type GraphNode, type 
 import { formatArgument } from '../graph/print.ts';
 import type { FlatNode } from '../graph/regions.ts';
 import type { Recording } from './run.ts';
-import { formatSize, type SizeExpression, type Sizes, solveSize } from './sizes.ts';
+import { formatSize, type NumberKind, type SizeExpression, type Sizes, solveSize } from './sizes.ts';
 
 /** The operator that reads a size of a tensor, and the namespace of arithmetic on sizes. */
 const sizeOp = 'aten::sym_size.int';
@@ -122,7 +122,7 @@ class Merger {
     const [first] = versions as [GraphArgument];
     if (typeof first === 'number') {
       const values = versions.map((each) => (typeof each === 'number' ? each : Number.NaN));
-      return values.every((value) => value === first) ? first : this.scalar(values, false, near);
+      return values.every((value) => value === first) ? first : this.scalar(values, 'int', near);
     }
     if (typeof first !== 'object' || first === null) {
       if (versions.some((each) => each !== first)) throw this.differs(versions);
@@ -140,7 +140,7 @@ class Merger {
     }
     if ('float' in first && typeof first.float === 'number') {
       const values = versions.map((each) => floatOf(each));
-      return values.every((value) => value === first.float) ? first : this.scalar(values, true, near);
+      return values.every((value) => value === first.float) ? first : this.scalar(values, 'float', near);
     }
     if ('dict' in first) {
       const dicts = versions.map((each) => (each as { readonly dict: Readonly<Record<string, GraphArgument>> }).dict);
@@ -162,8 +162,8 @@ class Merger {
   }
 
   /** The node that computes a number which differs between the runs. */
-  private scalar(values: readonly number[], isFloat: boolean, near: readonly string[]): GraphArgument {
-    const found = solveSize(this.sizes, values, isFloat);
+  private scalar(values: readonly number[], kind: NumberKind, near: readonly string[]): GraphArgument {
+    const found = solveSize(this.sizes, values, kind);
     if (found === null) {
       const cases = values.map((value, i) => `${String(value)} at ${formatSizes(this.sizes[i]!)}`);
       throw new PipelineError(
@@ -242,7 +242,7 @@ class Merger {
     const shape = first.shape.map((size, dim): SizeExpression => {
       const values = runs.map((_, i) => all[i]?.shape[dim] as number);
       if (values.every((value) => value === size)) return size as number;
-      return solveSize(runs, values, false) ?? { symbol: `${name}_${dim}` };
+      return solveSize(runs, values, 'int') ?? { symbol: `${name}_${dim}` };
     });
     this.shapes.set(name, shape);
     return { ...first, shape: shape.map((each) => (typeof each === 'number' ? each : formatSize(each))) };

@@ -70,7 +70,7 @@ export function traceModule(
   });
   const annotated = annotatedBorders(module);
   const named = bordersOf(module, splitSpec);
-  const subject: TraceSubject = {
+  const subject: Omit<TraceSubject, 'onMeta'> = {
     module,
     state: new ModuleState(module),
     inputs,
@@ -79,33 +79,32 @@ export function traceModule(
       return asked === undefined ? annotated.get(part) : joined(annotated.get(part), asked);
     },
   };
-  if (mode !== 'auto') return traceModes(subject, mode === 'meta', asked);
+  if (mode !== 'auto') return traceModes({ ...subject, onMeta: mode === 'meta' }, asked);
   try {
-    return traceModes(subject, true, asked);
+    return traceModes({ ...subject, onMeta: true }, asked);
   } catch (error) {
     if (!(error instanceof TorchError)) throw error; // an operator without a meta kernel, or an error of the model's own
-    return traceModes(subject, false, asked);
+    return traceModes({ ...subject, onMeta: false }, asked);
   }
 }
 
-/** In both modes where one graph can do them, else in the module's own. */
-function traceModes(subject: TraceSubject, onMeta: boolean, asked: TraceOptions['dynamicShapes']): TracedProgram {
+/** Traces training and evaluation as one graph where that is possible, else the mode that the module is in. */
+function traceModes(subject: TraceSubject, asked: TraceOptions['dynamicShapes']): TracedProgram {
   const { module } = subject;
   const before = module.modules().map((part) => [part, part.training] as const);
   const restore = (): void => {
     for (const [part, training] of before) part.training = training;
   };
   const { sizes } = subject.inputs;
-  const own = recordRun(subject, sizes, onMeta);
+  const own = recordRun(subject, sizes);
   checkBordersMet(subject, own);
   try {
     const isTraining = module.training;
     module.train(!isTraining);
-    const other = tryRecording(subject, onMeta);
+    const other = tryRecording(subject);
     const modes = other === null ? null : isTraining ? compareModes(own, other) : compareModes(other, own);
     if (modes === null || isTraining) restore();
     return traceSizes(subject, modes === null || isTraining ? own : other!, {
-      onMeta,
       asked,
       modes,
       training: isTraining,
@@ -130,34 +129,34 @@ function checkBordersMet({ module, bordersAt }: TraceSubject, { called }: Record
   }
 }
 
-function tryRecording(subject: TraceSubject, onMeta: boolean): Recording | null {
+function tryRecording(subject: TraceSubject): Recording | null {
   try {
-    return recordRun(subject, subject.inputs.sizes, onMeta);
+    return recordRun(subject, subject.inputs.sizes);
   } catch (error) {
     if (error instanceof TorchError || error instanceof PipelineError) return null;
     throw error;
   }
 }
 
-interface Plan {
+/** How sizes are traced, and what is known by then. */
+interface SizeTrace {
   readonly training: boolean;
-  readonly onMeta: boolean;
   readonly asked: TraceOptions['dynamicShapes'];
   readonly modes: ModeDifferences | null;
 }
 
-/** At free sizes where that was asked for, or works; else at the example's. */
-function traceSizes(subject: TraceSubject, example: Recording, plan: Plan): TracedProgram {
-  const { onMeta, asked } = plan;
+/** Traces free sizes where that was asked for or works, else the example's. */
+function traceSizes(subject: TraceSubject, example: Recording, known: SizeTrace): TracedProgram {
+  const { asked } = known;
   const isFixed = asked === false || Object.keys(subject.inputs.sizes).length === 0;
-  if (isFixed) return finish(subject, example, { ...plan, ranges: {}, fixedBecause: null });
+  if (isFixed) return finish(subject, example, { ...known, ranges: {}, fixedBecause: null });
   try {
-    const { recording, ranges } = recordSizes(subject, example, onMeta);
-    return finish(subject, recording, { ...plan, ranges, fixedBecause: null });
+    const { recording, ranges } = recordSizes(subject, example);
+    return finish(subject, recording, { ...known, ranges, fixedBecause: null });
   } catch (error) {
     if (asked !== undefined) throw error;
     const fixedBecause = error instanceof Error ? error.message : String(error);
-    return finish(subject, example, { ...plan, ranges: {}, fixedBecause });
+    return finish(subject, example, { ...known, ranges: {}, fixedBecause });
   }
 }
 
@@ -213,7 +212,7 @@ function output({ output: value, inputs, attributes, nodes }: Recording): GraphN
   return { kind: 'output', name: unusedName('output', taken), value };
 }
 
-/** Leaves out elements, views and sizes that nobody uses; everything else may have an effect. */
+/** Leaves out elements, aliases and sizes that no node uses; everything else may have an effect. */
 function withoutDead(nodes: readonly FlatNode[]): FlatNode[] {
   const used = new Set<string>();
   const kept: FlatNode[] = [];

@@ -80,7 +80,7 @@ export async function load(
 }
 
 /** All values of all ranks by name, shards put together; ranks with the same name must agree. */
-export function joined(ranks: readonly Record<string, (number | null)[]>[]): Map<string, number[]> {
+function joined(ranks: readonly Record<string, (number | null)[]>[]): Map<string, number[]> {
   const all = new Map<string, (number | null)[]>();
   for (const values of ranks)
     for (const [name, numbers] of Object.entries(values)) {
@@ -99,7 +99,7 @@ export function joined(ranks: readonly Record<string, (number | null)[]>[]): Map
 }
 
 /** The largest difference of two lists of numbers; infinite where they cannot be compared. */
-export function differenceOf(a: readonly number[], b: readonly number[]): number {
+function differenceOf(a: readonly number[], b: readonly number[]): number {
   if (a.length !== b.length) return Number.POSITIVE_INFINITY;
   let most = 0;
   a.forEach((value, i) => {

@@ -20,7 +20,7 @@ import {
 import { runAsProgram } from './program.mjs';
 
 const WIDTH = 6;
-export const BLOCKS = 8;
+const BLOCKS = 8;
 
 class Block extends nn.Module {
   /** @param {number} index @param {nn.Parameter} shared */

@@ -136,7 +136,7 @@ export function plain(one) {
  * @param {import('@pipewright/torch').distributed.ProcessGroup} group
  * @param {Case} one
  */
-export function train(group, one) {
+function train(group, one) {
   return scope(() => {
     const program = load(one);
     const isMarked = one.model.startsWith('split');

@@ -197,7 +197,7 @@ export function compositeDuration(costs: CostTable, leaves: readonly number[], l
   return leaves.reduce((sum, leaf) => sum + computeCost(costs, wordCode(leaf), layout.stage(leaf)), 0);
 }
 
-/** What the times of the parts of a composite are multiplied with to make up its duration. */
+/** The factor by which the times of the parts of a composite are multiplied to make up its duration. */
 export function partScale(costs: CostTable, leaves: readonly number[], layout: Layout): number {
   const plain = leaves.reduce((sum, leaf) => sum + computeCost(costs, wordCode(leaf), layout.stage(leaf)), 0);
   return costs.overlap === null || plain === 0 ? 1 : compositeDuration(costs, leaves, layout) / plain;

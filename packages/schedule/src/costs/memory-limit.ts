@@ -47,7 +47,7 @@ export interface MissedLimit {
   readonly needed: number;
   /** What needs it. */
   readonly what: string;
-  /** Another way out than raising the limit. */
+  /** Another remedy than a higher limit. */
   readonly wayOut?: string;
   /** What is counted; default: activations. */
   readonly unit?: string;

@@ -3,7 +3,7 @@
 import { ScheduleError, show } from '../model/errors.ts';
 import type { PerStage } from './costs.ts';
 
-/** A cost to be spread: its name, what was given for it, and what it is otherwise. */
+/** A cost to be spread: its name, its value, and the default. */
 interface Spread {
   readonly caller: string;
   readonly name: string;

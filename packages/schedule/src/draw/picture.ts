@@ -46,7 +46,7 @@ export interface Picture {
   readonly busy: ArrayLike<number>;
 }
 
-/** What can be drawn: a simulated step, a schedule, which is then simulated with unit costs, or a picture that somebody made. */
+/** What can be drawn: a simulated step, a schedule, which is then simulated with unit costs, or a picture. */
 export type Drawable = Simulation | Schedule | ScheduleData | Picture;
 
 /** The picture of a simulated step; of a schedule, with F = I = W = 1 and B = 2. */

@@ -1,4 +1,4 @@
-/** @file How far the numbers in a schedule's cells go. */
+/** @file The range of stages and microbatches in a schedule's cells. */
 
 import { isComposite } from './packed.ts';
 import type { Schedule } from './schedule.ts';
@@ -9,12 +9,12 @@ export interface Extent {
   readonly fields: number;
 }
 
-/** What a schedule says of itself; right for schedules that are known to keep to it. */
+/** The extent by a schedule's own numbers, for schedules whose cells are known to keep to them. */
 export function claimed({ stages, microbatches }: Schedule): Extent {
   return { stages, fields: microbatches + 1 };
 }
 
-/** What occurs in the cells, at least what the schedule says. */
+/** The extent of the cells, at least that of the schedule's own numbers. */
 export function measure(schedule: Schedule): Extent {
   const { layout } = schedule;
   let stages = schedule.stages;

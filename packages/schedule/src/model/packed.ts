@@ -64,7 +64,7 @@ export function isMessage(word: number): boolean {
   return code >= Code.SendF && code <= Code.RecvB;
 }
 
-/** Whether an order says itself when it sends and receives. */
+/** Whether an order has sends or receives. */
 export function hasMessages(rows: readonly Int32Array[]): boolean {
   for (const row of rows) for (let i = 0; i < row.length; i++) if (isMessage(row[i]!)) return true;
   return false;

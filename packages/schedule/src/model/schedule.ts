@@ -1,5 +1,5 @@
 /**
- * @file A schedule: which rank does what, in which order. Plain immutable data with a pretty and a fast face.
+ * @file A schedule: which rank does what, in which order. Immutable data with two forms: packed columns and `Action` objects.
  *
  * The cells live in packed columns, one `Int32Array` per rank (`rows`), one 32-bit word per cell (packed.ts); composites
  * such as `(0F3;3B1)OVERLAP_F_B` are words that point into `composites`. `order[rank][slot]` is a frozen view of the same

@@ -1,4 +1,4 @@
-/** @file What is wrong with the description of a machine, which people write by hand. */
+/** @file Checks the description of a machine, which is written by hand. */
 import { show } from '../model/errors.ts';
 
 /**

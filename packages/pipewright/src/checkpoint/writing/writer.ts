@@ -1,4 +1,4 @@
-/** @file The writing thread as seen by a rank: jobs go out, results come back, and nobody has to wait for them. */
+/** @file The writing thread as seen by a rank: it sends jobs and receives results, without having to wait for them. */
 import { MessageChannel, type MessagePort, receiveMessageOnPort, Worker } from 'node:worker_threads';
 import { PipelineError } from '../../base/errors.ts';
 import { isInterrupted } from '../../base/interruption.ts';

@@ -7,7 +7,7 @@ import { networkInterfaces } from 'node:os';
 import { addressOf, interfaceOf, isLoopback } from '@pipewright/torch/environment';
 import { PipelineError } from '../../base/errors.ts';
 
-/** The network interface through which `host` is reached, or undefined where that cannot be told. */
+/** The network interface through which `host` is reached; undefined if it cannot be found out. */
 export async function interfaceTowards(host: string): Promise<string | undefined> {
   const socket = createSocket(isIP(host) === 6 ? 'udp6' : 'udp4');
   try {

@@ -1,23 +1,23 @@
-/** @file A connection between the launchers of two machines: messages as lines of JSON, signed, and a beat that shows life. */
+/** @file A connection between the launchers of two machines: messages as lines of JSON, signed, and a heartbeat. */
 import type { Socket } from 'node:net';
 import { steadyMs } from '../../base/steady-clock.ts';
 import { type Fields, fields } from './messages.ts';
 import { isProof, proofOf, Seal } from './secret.ts';
 
-/** How often each side shows that it lives. */
+/** The interval of heartbeats. */
 const BEAT_MS = 1000;
-/** After how long without a sign of life the other side is taken for lost. */
+/** How long without a message or heartbeat until the other side counts as lost. */
 const SILENCE_MS = 15_000;
 /** Characters of one message, before the other side has shown that it knows the secret and afterwards. */
-const LONGEST = { stranger: 2000, known: 32_000_000 } as const;
+const LONGEST = { unproven: 2000, proven: 32_000_000 } as const;
 
-/** Each machine has a clock of its own: times travel as how long ago they were. */
+/** Each machine has a clock of its own, so times are sent as how long ago they were. */
 const TIME = 'atMs';
 
-/** What one side hears. What `message` throws is taken for the other side's mistake. */
+/** The callbacks of one side. An error that `message` throws counts as a mistake of the other side. */
 export interface ConnectionEvents {
   message(message: Fields): void;
-  /** The other side is gone, or says what cannot be understood. Called once. */
+  /** The other side is gone, or has sent an invalid message. Called once. */
   lost(why: string): void;
 }
 
@@ -40,7 +40,7 @@ export class Connection {
     socket.on('close', () => this.lose('the connection was closed'));
   }
 
-  /** From now on all messages are signed, and somebody else listens. Call it inside `message`, on both sides at the same place. */
+  /** From now on all messages are signed and go to other callbacks. Call it inside `message`, on both sides after the same message. */
   secure(
     key: { readonly secret: string; readonly own: string; readonly other: string },
     events: ConnectionEvents,
@@ -53,7 +53,7 @@ export class Connection {
     this.events = events;
     this.beat = setInterval(() => {
       this.send({ kind: 'beat' });
-      // After a pause of this machine there may be something to read: first that.
+      // After a pause of this machine there may be messages to read first.
       if (this.isSilent())
         setImmediate(() => this.isSilent() && this.lose(`nothing was heard for ${SILENCE_MS / 1000} s`));
     }, BEAT_MS);
@@ -73,7 +73,7 @@ export class Connection {
     this.socket.unref();
   }
 
-  /** Ends it at once; nobody is told. */
+  /** Ends it at once, without a callback. */
   drop(): void {
     this.over = true;
     clearInterval(this.beat);
@@ -92,7 +92,7 @@ export class Connection {
   }
 
   private longest(): number {
-    return this.seals === undefined ? LONGEST.stranger : LONGEST.known;
+    return this.seals === undefined ? LONGEST.unproven : LONGEST.proven;
   }
 
   private line(line: string): void {

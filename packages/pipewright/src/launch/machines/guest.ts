@@ -1,4 +1,4 @@
-/** @file A machine other than number 0: its launcher goes to that of machine 0. */
+/** @file A machine other than number 0: its launcher connects to that of machine 0. */
 import { connect, type Socket } from 'node:net';
 import { PipelineError } from '../../base/errors.ts';
 import { steadyMs } from '../../base/steady-clock.ts';
@@ -19,7 +19,7 @@ import { type Fields, hubMessage } from './messages.ts';
 
 const RETRY_MS = 200;
 
-/** Goes to machine 0 and waits until all machines are there. */
+/** Connects to machine 0 and waits until all machines have. */
 export async function openGuest(options: LinkOptions, events: LinkEvents): Promise<Link> {
   const deadline = steadyMs() + options.joinMs;
   const guest = new Guest(options, events);
@@ -33,7 +33,7 @@ export async function openGuest(options: LinkOptions, events: LinkEvents): Promi
   return guest;
 }
 
-/** Connects and shows the secret, again and again: machine 0 may be started later, or have too many strangers at its door. */
+/** Connects and proves the secret, until machine 0 accepts: it may be started later, or have too many open connections. */
 async function enter(guest: Guest, options: LinkOptions, deadline: number): Promise<void> {
   let why = 'no answer';
   for (let left = options.joinMs; left > 0; left = deadline - steadyMs()) {
@@ -95,11 +95,11 @@ class Guest implements Link {
         reject(error);
       };
     });
-    // It may fail while nobody waits for it yet.
+    // It may be rejected before anything awaits it.
     this.complete.catch(() => undefined);
   }
 
-  /** Machine 0 has let this machine in. */
+  /** Machine 0 has accepted this machine. */
   begin(connection: Connection): void {
     this.connection = connection;
   }
@@ -153,7 +153,7 @@ class Guest implements Link {
     this.finish(this.withLoss());
   }
 
-  /** What is known where machine 0 can tell no more. */
+  /** The report of this machine alone, when machine 0 is gone. */
   private withLoss(): WholeReport {
     const failures = [...this.own.failures, this.loss!];
     // Machine 0 may be started again.

@@ -1,36 +1,36 @@
-/** @file How two launchers show each other that they know the run's secret: each answers a random number of the other. */
+/** @file How two launchers prove to each other that they know the run's secret: each answers a random number of the other. */
 import type { Socket } from 'node:net';
 import { Connection, type ConnectionEvents } from './connection.ts';
 import type { LinkOptions } from './link.ts';
 import { text, whole } from './messages.ts';
 import { isProof, makeSecret, proofOf } from './secret.ts';
 
-/** The form of the messages; others are refused. */
+/** The version of the messages; others are refused. */
 const VERSION = 1;
-/** How long a stranger may take. */
+/** How long the handshake may take. */
 const LIMIT_MS = 10_000;
 const LONGEST = 200;
 
-/** Why a machine is sent away that may come again. */
+/** The refusal after which a machine may try again. */
 export const LATER = 'the ranks of the others are under way';
 
-/** A machine that has shown the secret. */
+/** A machine that has proved the secret. */
 export interface Arrival {
   readonly machine: number;
   readonly nnodes: number;
   readonly ranks: number;
 }
 
-/** What becomes of a connection. */
-export interface Doorkeeper {
-  /** Lets a machine in, or says why not. */
+/** Decides about connections. */
+export interface Admission {
+  /** Accepts a machine, or returns why not. */
   admit(arrival: Arrival, connection: Connection): ConnectionEvents | string;
-  /** It is over with a connection that was not let in. */
+  /** A connection that was not accepted has ended. */
   refused(): void;
 }
 
 /** Machine 0's side. Returns how to end it early. */
-export function challenge(socket: Socket, secret: string, doorkeeper: Doorkeeper): () => void {
+export function challenge(socket: Socket, secret: string, admission: Admission): () => void {
   const nonce = makeSecret();
   const timer = setTimeout(() => end(), LIMIT_MS);
   let open = true;
@@ -39,7 +39,7 @@ export function challenge(socket: Socket, secret: string, doorkeeper: Doorkeeper
     open = false;
     clearTimeout(timer);
     connection.drop();
-    doorkeeper.refused();
+    admission.refused();
   };
   const connection: Connection = new Connection(socket, {
     message: (message) => {
@@ -48,13 +48,13 @@ export function challenge(socket: Socket, secret: string, doorkeeper: Doorkeeper
       const arrival = { machine: whole(node, 0, 1e6), nnodes: whole(nnodes, 1, 1e6), ranks: whole(ranks, 1, 1e6) };
       const said = [nonce, theirs, arrival.machine, arrival.nnodes, arrival.ranks];
       const known = isProof(proof, proofOf(secret, 'guest', ...said));
-      const answer = known ? doorkeeper.admit(arrival, connection) : 'its secret is another one';
+      const answer = known ? admission.admit(arrival, connection) : 'its secret is another one';
       clearTimeout(timer);
       open = false;
       if (typeof answer === 'string') {
         connection.send({ kind: 'refused', why: answer });
         connection.close();
-        doorkeeper.refused();
+        admission.refused();
         return;
       }
       connection.send({ kind: 'welcome', proof: proofOf(secret, 'hub', ...said) });
@@ -66,11 +66,14 @@ export function challenge(socket: Socket, secret: string, doorkeeper: Doorkeeper
   return end;
 }
 
-/** How a machine fared with machine 0. */
-export type Entry = { readonly connection: Connection } | { readonly refused: string } | { readonly lost: string };
+/** The answer of machine 0 to a machine. */
+export type HandshakeResult =
+  | { readonly connection: Connection }
+  | { readonly refused: string }
+  | { readonly lost: string };
 
-/** The side of the other machines. `events` hear what machine 0 says afterwards. */
-export function respond(socket: Socket, options: LinkOptions, events: ConnectionEvents): Promise<Entry> {
+/** The side of the other machines. `events` get the messages of machine 0 afterwards. */
+export function respond(socket: Socket, options: LinkOptions, events: ConnectionEvents): Promise<HandshakeResult> {
   const { secret, nodeRank, nnodes, ranks } = options;
   const own = makeSecret();
   let said: (string | number)[] | undefined;
@@ -79,7 +82,7 @@ export function respond(socket: Socket, options: LinkOptions, events: Connection
       connection.drop();
       resolve({ lost: 'it did not answer' });
     }, LIMIT_MS);
-    const settle = (entry: Entry): void => {
+    const settle = (entry: HandshakeResult): void => {
       clearTimeout(timer);
       if (!('connection' in entry)) connection.drop();
       resolve(entry);

@@ -1,4 +1,4 @@
-/** @file Machine 0: the launchers of the others come to it. */
+/** @file Machine 0: the launchers of the other machines connect to it. */
 import { once } from 'node:events';
 import { createServer, type Server, type Socket } from 'node:net';
 import { PipelineError } from '../../base/errors.ts';
@@ -19,8 +19,8 @@ import {
 import { type Fields, guestMessage } from './messages.ts';
 import { makeSecret } from './secret.ts';
 
-/** Connections that have yet to show the secret; of more, the oldest goes. */
-const STRANGERS = 64;
+/** Most connections that have not proved the secret; with more, the oldest is closed. */
+const MOST_UNPROVEN = 64;
 
 /** Waits for the launchers of all other machines. */
 export async function openHub(options: LinkOptions, events: LinkEvents): Promise<Link> {
@@ -38,7 +38,7 @@ export async function openHub(options: LinkOptions, events: LinkEvents): Promise
       `launch: cannot listen on port ${port}, which the launchers use (masterPort + 1): ${(error as Error).message}; give another masterPort, the same on all machines`,
     );
   }
-  // What goes wrong with a single connection is told by that connection.
+  // Errors of a single connection are reported by that connection.
   server.on('error', () => undefined);
   const timer = setTimeout(() => {
     const missing = hub.missing();
@@ -61,7 +61,7 @@ class Hub implements Link {
   readonly run: string = makeSecret();
   readonly restarts: number;
   private begun = false;
-  /** All machines are there. */
+  /** All machines have connected. */
   readonly complete: Promise<void>;
   giveUp: (error: PipelineError) => void = () => undefined;
   private allHere: () => void = () => undefined;
@@ -69,10 +69,10 @@ class Hub implements Link {
   private readonly events: LinkEvents;
   private readonly server: Server;
   private readonly machines = new Map<number, Connection>();
-  /** Machines that have come, whether or not they are still there: one that waits for others may give up before us. */
+  /** Machines that have connected, even if they are gone: one that waits for others may give up before this one. */
   private readonly seen = new Set<number>();
-  /** How to end connections that have yet to show the secret, the oldest first. */
-  private readonly strangers = new Set<() => void>();
+  /** Functions that end the connections that have not proved the secret, the oldest first. */
+  private readonly unproven = new Set<() => void>();
   /** Machines that were lost and may come back while the others live. */
   private readonly awaited = new Set<number>();
   private readonly reports = new Map<number, MachineReport>();
@@ -92,14 +92,14 @@ class Hub implements Link {
     });
   }
 
-  /** Machines that have not come; where all have, those that have left again. */
+  /** Machines that have not connected; if all have, those that are gone again. */
   missing(): number[] {
     const others = Array.from({ length: this.options.nnodes - 1 }, (_, i) => i + 1);
     const never = others.filter((machine) => !this.seen.has(machine));
     return never.length > 0 ? never : others.filter((machine) => !this.machines.has(machine));
   }
 
-  /** A machine, or a stranger, has come. */
+  /** A connection was opened, by a machine of the run or by anything else. */
   welcome(socket: Socket): void {
     let forget: () => void = () => undefined;
     const end = challenge(socket, this.options.secret, {
@@ -113,10 +113,10 @@ class Hub implements Link {
       },
       refused: () => forget(),
     });
-    this.strangers.add(end);
-    forget = () => void this.strangers.delete(end);
-    const [oldest] = this.strangers;
-    if (this.strangers.size > STRANGERS) oldest?.();
+    this.unproven.add(end);
+    forget = () => void this.unproven.delete(end);
+    const [oldest] = this.unproven;
+    if (this.unproven.size > MOST_UNPROVEN) oldest?.();
   }
 
   failed(failure: RankFailure): void {
@@ -124,7 +124,7 @@ class Hub implements Link {
   }
 
   lost(): void {
-    // Machine 0 asks nobody.
+    // Machine 0 decides by itself.
   }
 
   notice(): void {
@@ -148,7 +148,7 @@ class Hub implements Link {
     await new Promise<void>((resolve) => {
       this.allOver = resolve;
       this.check();
-      // After a failure every machine ends its ranks; one that does not say so is gone.
+      // After a failure every machine ends its ranks and reports it; one that does not is gone.
       if (this.anyFailure()) setTimeout(() => setImmediate(resolve), endMs).unref();
     });
     for (let machine = 1; machine < nnodes; machine++)
@@ -163,13 +163,13 @@ class Hub implements Link {
   }
 
   close(): void {
-    for (const end of [...this.strangers]) end();
+    for (const end of [...this.unproven]) end();
     for (const connection of this.machines.values()) connection.close();
     this.server.close();
     this.server.unref();
   }
 
-  /** Why a machine that knows the secret cannot be let in. */
+  /** Why a machine that knows the secret is not accepted. */
   private problemOf({ machine, nnodes, ranks }: Arrival): string | undefined {
     const { options } = this;
     if (nnodes !== options.nnodes) return `it has nnodes ${nnodes}, machine 0 has ${options.nnodes}`;
@@ -184,7 +184,7 @@ class Hub implements Link {
     this.machines.set(machine, connection);
     this.seen.add(machine);
     const range = { first: machine * this.options.ranks, count: this.options.ranks };
-    // The welcome goes first.
+    // The acceptance is sent first.
     setImmediate(() => {
       if (this.awaited.delete(machine)) {
         this.reports.delete(machine);
@@ -229,7 +229,7 @@ class Hub implements Link {
     for (const [machine, connection] of this.machines) if (machine !== except) connection.send(message);
   }
 
-  /** Tells a failure of one machine to all others. */
+  /** Sends a failure of one machine to all others. */
   private spread(from: number | undefined, failure: RankFailure): void {
     this.tellAll({ kind: 'failed', failure }, from);
     this.events.failed(failure);

@@ -1,4 +1,4 @@
-/** @file What the launchers of several machines tell each other: that all are there, who failed, and where all ranks were. */
+/** @file What the launchers of several machines exchange: that all are ready, which ranks failed, and where all ranks were. */
 
 import { steadyMs } from '../../base/steady-clock.ts';
 import type { RankPlace } from '../../status/place.ts';
@@ -14,7 +14,7 @@ export interface LinkOptions {
   readonly host: string;
   /** The port of the launchers; that of rank 0 is one less. */
   readonly port: number;
-  /** What all launchers of this run know. */
+  /** The secret that all launchers of this run share. */
   readonly secret: string;
   /** The network interface on which machine 0 listens, where that does not follow from `host`. */
   readonly networkInterface?: string | undefined;
@@ -39,19 +39,19 @@ export interface WholeReport extends MachineReport {
   readonly again: boolean;
 }
 
-/** What a launcher hears from other machines. */
+/** The callbacks for messages of other machines. */
 export interface LinkEvents {
   /** A rank of another machine has failed, or a machine is gone. */
   failed(failure: RankFailure): void;
   /** Machine 0 only: ranks of another machine are lost. Whether they are started again, instead of ending all. */
   lost?(failures: readonly RankFailure[], places: readonly RankPlace[]): boolean;
-  /** Machine 0 only: a rank of another machine has said how far it is. */
+  /** Machine 0 only: a rank of another machine has reported how far it is. */
   notice?(rank: number, notice: RankNotice): void;
-  /** The other machines: what machine 0 wants of a rank of theirs, or of all. */
+  /** The other machines: an order of machine 0 for one of their ranks, or for all. */
   command?(command: MachineCommand): void;
 }
 
-/** What machine 0 tells another one to do with its ranks, which are lost, late, or to connect anew. */
+/** An order of machine 0 for ranks of another machine, which are lost, late, or have to reconnect. */
 export type MachineCommand =
   | { readonly kind: 'start'; readonly rank: number }
   | { readonly kind: 'kill'; readonly rank: number }
@@ -60,15 +60,15 @@ export type MachineCommand =
 
 /** The connection of one launcher to all others. */
 export interface Link {
-  /** A number that this run alone has, the same on all machines. */
+  /** A number that identifies this run, the same on all machines. */
   readonly run: string;
   /** How often ranks were started before, as machine 0 counts. */
   readonly restarts: number;
   /** Tells the others that a rank failed here. */
   failed(failure: RankFailure): void;
-  /** Asks machine 0 what is to be done about a rank that is lost here. */
+  /** Asks machine 0 what to do about a rank that is lost here. */
   lost(failure: RankFailure, places: readonly RankPlace[]): void;
-  /** Passes on to machine 0 what a rank of this machine said. */
+  /** Passes a report of a rank of this machine on to machine 0. */
   notice(rank: number, notice: RankNotice): void;
   /** Machine 0 only: tells the machine of a rank, or all machines. False where that machine is gone. */
   command(command: MachineCommand): boolean;

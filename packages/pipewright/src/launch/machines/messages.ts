@@ -1,11 +1,11 @@
-/** @file Checks of what another machine sends: every field is of its kind, in its range, and may be shown. */
+/** @file Checks of messages from other machines: every field has the right type, is in its range, and is safe to print. */
 import type { RankPlace } from '../../status/place.ts';
 import type { RankFailure } from '../ranks/rank-failure.ts';
 import type { RankNotice } from '../replacement/messages.ts';
 import type { GuestMessage, HubMessage, MachineCommand, MachineReport } from './link.ts';
 import { plainText } from './plain-text.ts';
 
-/** The ranks that a machine may speak of: from `first`, `count` of them. */
+/** The ranks that a machine may report on: from `first`, `count` of them. */
 export interface RankRange {
   readonly first: number;
   readonly count: number;
@@ -57,7 +57,7 @@ export function whole(value: unknown, least: number, most: number): number {
   throw new TypeError('a number');
 }
 
-/** A text that may be shown, cut where it is long. Throws where it is none. */
+/** A text that is safe to print, shortened if it is long. Throws where it is none. */
 export function text(value: unknown, longest: number): string {
   if (typeof value === 'string') return plainText(value, longest);
   throw new TypeError('a text');

@@ -1,4 +1,4 @@
-/** @file Text from another machine, as it may be shown on this one's terminal. */
+/** @file Text from another machine, made safe for this one's terminal. */
 
 const [ESCAPE, BELL] = [27, 7].map((code) => String.fromCharCode(code)) as [string, string];
 

@@ -1,24 +1,24 @@
-/** @file The secret that the launchers of a run share, and how it is shown without being told. */
+/** @file The secret that the launchers of a run share, and proofs that a launcher knows it, which do not reveal it. */
 import { createHmac, randomBytes, timingSafeEqual } from 'node:crypto';
 import { chmodSync, linkSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { PipelineError } from '../../base/errors.ts';
 import { steadyMs } from '../../base/steady-clock.ts';
 
-/** The shortest secret that is taken. */
+/** The shortest secret that is accepted. */
 const SHORTEST = 16;
 const RETRY_MS = 200;
 
-/** A new secret, or any other number that nobody can guess. */
+/** A new secret, or any other random number that cannot be guessed. */
 export function makeSecret(): string {
   return randomBytes(32).toString('base64url');
 }
 
-/** Shows that somebody knows the secret, for these values only. */
+/** A proof that the sender knows the secret, for these values only. */
 export function proofOf(secret: string, ...values: readonly (string | number)[]): string {
   return createHmac('sha256', secret).update(JSON.stringify(values)).digest('base64url');
 }
 
-/** Compares in the same time wherever two proofs differ. */
+/** Compares two proofs in constant time. */
 export function isProof(got: unknown, expected: string): boolean {
   return (
     typeof got === 'string' &&
@@ -42,7 +42,7 @@ export class Seal {
   }
 }
 
-/** Refuses a secret that could be found by trying. */
+/** Refuses a secret that is short enough to be guessed. */
 export function checkSecret(secret: unknown): string {
   if (typeof secret === 'string' && secret.length >= SHORTEST) return secret;
   const got = typeof secret === 'string' ? `has ${secret.length} characters` : `is a ${typeof secret}`;
@@ -72,7 +72,7 @@ export async function secretFromFile(file: string, isFirst: boolean, limitMs: nu
   }
 }
 
-/** Nobody ever sees half of it, and nobody else may read it. */
+/** Writes the secret as a whole, readable for this user only. */
 function writeSecret(file: string): void {
   const own = `${file}.${process.pid}`;
   try {
@@ -80,7 +80,7 @@ function writeSecret(file: string): void {
     chmodSync(own, 0o600);
     linkSync(own, file);
   } catch (error) {
-    // Another launcher was first: its secret is the one.
+    // Another launcher was first: its secret is used.
     if ((error as NodeJS.ErrnoException).code === 'EEXIST') return;
     throw new PipelineError('BAD_OPTION', `launch: cannot write the secret: ${(error as Error).message}`);
   } finally {

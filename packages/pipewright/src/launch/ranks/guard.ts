@@ -1,6 +1,6 @@
 /**
- * @file Nothing is left when the launcher is killed: a shell waits for the end of the pipe that only the launcher holds,
- * then kills the ranks it was told of. It can do so while they are blocked or stopped, which they could not themselves.
+ * @file The guard ends all ranks when the launcher is killed: a shell waits for the end of a pipe that only the launcher holds, then
+ * kills the ranks. It works while these are blocked or stopped and could not notice the end of the launcher themselves.
  */
 import { spawn } from 'node:child_process';
 
@@ -8,7 +8,7 @@ import { spawn } from 'node:child_process';
 export interface Guard {
   /** Kills these, with their children, if the launcher dies. */
   watch(pids: readonly number[]): void;
-  /** The launcher has ended everything itself. */
+  /** Called when the launcher has ended all ranks itself. */
   release(): void;
 }
 

@@ -1,14 +1,14 @@
-/** @file Whether a rank has joined its group, waits for the others there, or ended without: its launcher can see it. */
+/** @file Whether a rank has joined its group, waits for the others to join, or ended without joining, as the launcher reads it. */
 import { closeSync, openSync, writeSync } from 'node:fs';
 import { RECORD_WORDS, STATUS_FILE } from '../../status/layout.ts';
 import { type Place, RankStatus } from '../../status/record.ts';
 
-/** What a rank does while it waits for the others to join. */
+/** The action of a rank that waits for the others to join. */
 export const JOINING = 'initProcessGroup';
-/** What a rank has done that will never join. */
+/** The action of a rank that will never join. */
 export const NEVER_JOINED = 'ended before initProcessGroup';
 
-/** Where `initProcessGroup` says that it begins and ends. */
+/** The channel on which `initProcessGroup` reports that it begins and ends. */
 const HOOK: unique symbol = Symbol.for('pipewright.joining');
 
 /** Writes to this rank's record when `initProcessGroup` begins and ends. Processes only: the engine need not be there. */
@@ -35,7 +35,7 @@ export function watchJoining(): { endedWell(): void } {
       try {
         if (!joined) write({ action: NEVER_JOINED });
       } catch {
-        // The launcher is gone, and its files with it.
+        // The launcher is gone, with its files.
       }
     },
   };

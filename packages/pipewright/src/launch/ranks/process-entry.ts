@@ -33,7 +33,7 @@ function send(report: ProcessReport, sent: (error: Error | null) => void): void 
   }
 }
 
-/** A rank that ends at once would lose what it has printed and nobody has read yet. */
+/** Waits until what the rank has printed is read: ending at once would lose it. */
 function printAtOnce(): void {
   for (const stream of [process.stdout, process.stderr]) {
     const { _handle: handle } = stream as unknown as { readonly _handle?: { setBlocking?(on: boolean): void } | null };
@@ -46,14 +46,14 @@ const joining = watchJoining();
 // Without its launcher a rank must not go on. One that is blocked is ended by the launcher's guard.
 process.on('disconnect', () => process.kill(process.pid, 'SIGKILL'));
 process.on('uncaughtException', (error) => {
-  // A handler of the script's own decides what is to happen.
+  // A handler of the script decides what happens.
   if (process.listenerCount('uncaughtException') === 1) fail(error);
 });
 process.on('exit', (code) => {
   if (code === 0) joining.endedWell();
   // The system keeps eight bits of an exit code: 256 is not a success.
   if (code % 256 === 0 && code !== 0) process.exitCode = 1;
-  // The script called process.exit: its last messages shall arrive all the same.
+  // The script called process.exit: its last messages are still sent.
   if (code === 0 && !over) endGroup();
 });
 process.once('message', (start: ScriptStart) => {

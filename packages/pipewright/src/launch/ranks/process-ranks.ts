@@ -12,7 +12,7 @@ import { LineCutter, type OutputStream } from './rank-output.ts';
 import { isReport, type ProcessReport } from './report.ts';
 import type { RankEvents, StartedRanks, StartOptions } from './started-ranks.ts';
 
-/** After how long without output a process that has ended is taken for silent; children of its own may hold the pipe open. */
+/** How long after its end a process may still send output: its own children may hold the pipe open. */
 const SILENCE_MS = 500;
 
 /** Starts the ranks of this machine, each a process in a group of its own. */
@@ -65,13 +65,13 @@ export function startProcesses(options: StartOptions, events: RankEvents): Start
 }
 
 function startProcess({ script, args, data, env, ...options }: StartOptions, local: number): ChildProcess {
-  // What an outer launcher said to this process is not for its ranks.
+  // Variables that an outer launcher has set for this process are not for its ranks.
   const { PIPEWRIGHT_THREAD_GROUP: _group, TORCHELASTIC_USE_AGENT_STORE: _store, ...outer } = process.env;
   const child = spawn(process.execPath, [fileURLToPath(compiledUrl('process-entry', import.meta.url))], {
     env: { ...outer, PIPEWRIGHT_THREADS: String(options.threadsPerRank), ...env(local) },
     stdio: ['ignore', 'pipe', 'pipe', 'ipc'],
     serialization: 'advanced',
-    // A group of its own: Ctrl-C reaches the launcher alone, and what the rank has started is ended with it.
+    // In a process group of its own: Ctrl-C reaches the launcher alone, and the rank's children are ended with it.
     detached: true,
   });
   if (child.pid !== undefined) child.send({ script, args, data }, () => undefined);
@@ -91,7 +91,7 @@ function listen(child: ChildProcess, rank: number, events: RankEvents, watch: Wa
   child.on('message', (message: unknown) => {
     const notice = unmarked<RankNotice>(message);
     if (notice !== undefined) events.notice(rank, notice);
-    // The script may send messages of its own, which are not for us.
+    // Other messages are the script's own.
     if (!isReport(message)) return;
     report = message;
     if (message.kind === 'error') fail(failureOf(rank, message.error, message.atMs));
@@ -118,7 +118,7 @@ function listen(child: ChildProcess, rank: number, events: RankEvents, watch: Wa
   });
 }
 
-/** Returns when nothing new was heard for a while. What is there to be read is read before each look, however busy the machine. */
+/** Returns when no output has come for a while. Pending output is read before each check, however busy the machine is. */
 async function silence(heard: () => number): Promise<void> {
   for (let before = -1; before !== heard(); ) {
     before = heard();

@@ -1,4 +1,4 @@
-/** @file Ranks that failed: which one is the cause, and how it is told. */
+/** @file Failures of ranks: which one is the cause, and how they are reported. */
 import { constants } from 'node:os';
 import type { Thrown } from '@pipewright/torch/environment';
 import { type PassedErrorCode, PipelineError, type PipelineErrorCode } from '../../base/errors.ts';
@@ -16,7 +16,7 @@ export interface RankFailure {
   /** The error's code: `TIMED_OUT`, `PEER_LOST` and so on. */
   readonly code?: PassedErrorCode | undefined;
   readonly stack?: string | undefined;
-  /** As a shell would see it. */
+  /** As a shell reports it. */
   readonly exitCode: number;
   /** When, in milliseconds of this machine's steady clock: to be compared with other failures. */
   readonly atMs: number;
@@ -49,7 +49,7 @@ export class LaunchError extends PipelineError {
     this.failures = ordered;
     this.places = places;
     this.exitCode = first.exitCode;
-    // Of an error that nobody caught, Node prints the stack and every field: the report and no fields are of more use.
+    // Node prints the stack and every field of an uncaught error; the report is shorter and says more.
     for (const key of Object.keys(this)) Object.defineProperty(this, key, { enumerable: false });
     this.stack = `${this.name}: ${this.report()}`;
   }
@@ -87,7 +87,7 @@ export function failureOf(rank: number, error: Thrown, atMs: number): RankFailur
   };
 }
 
-/** A failure of a process that said nothing: it exited, or a signal ended it. */
+/** A failure of a process without a report: it exited, or a signal ended it. */
 export function silentFailure(
   rank: number,
   { code, signal, ended }: { readonly code: number | null; readonly signal: string | null; readonly ended: boolean },
@@ -100,7 +100,7 @@ export function silentFailure(
   return { rank, message, exitCode, atMs: steadyMs(), ended };
 }
 
-/** A failure of a rank that came to a good end while another one still needed it. */
+/** A failure of a rank that ended well while another one still needed it. */
 export function leftFailure(
   rank: number,
   { atMs, needs }: { readonly atMs: number; readonly needs: string },
@@ -136,13 +136,13 @@ function found(
   return { rank, message, code, exitCode, atMs, ended: false };
 }
 
-/** Codes of errors whose message says all: the machine or the command line is at fault, not a line of a program. */
+/** Codes of errors that need no stack: the machine or the command line is at fault, not a line of a program. */
 const plainCodes: readonly (PassedErrorCode | undefined)[] = ['CANNOT_WRITE', 'NO_CUDA'];
 
 /** Codes of errors that a rank has because another one has failed. */
 const consequences: readonly (PassedErrorCode | undefined)[] = ['PEER_LOST', 'ABORTED', 'CANCELLED', 'TERMINATED'];
 
-/** Whether a rank failed while it waited for another: what matters is then whom it waited for. */
+/** Whether a rank failed while it waited for another. */
 export function failedInWait({ code, ended }: RankFailure): boolean {
   return ended || code === 'TIMED_OUT' || consequences.includes(code);
 }
@@ -154,7 +154,7 @@ function orderByCause(failures: readonly RankFailure[]): RankFailure[] {
   return failures.toSorted((a, b) => distance(a) - distance(b) || a.atMs - b.atMs);
 }
 
-/** A rank that could not say why it failed has at least said where it was. */
+/** Where a rank was that has not reported why it failed. */
 function whereFailed({ rank, name }: RankFailure, places: readonly RankPlace[]): string {
   const place = name === undefined ? places.find((one) => one.rank === rank) : undefined;
   return place === undefined || place.state === 'silent'

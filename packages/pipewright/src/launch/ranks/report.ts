@@ -1,10 +1,10 @@
-/** @file How a rank tells its launcher that its work is over. */
+/** @file The messages with which a rank reports its end to the launcher. */
 import type { Thrown } from '@pipewright/torch/environment';
 
-/** What marks a message as ours: scripts may send messages too. */
+/** Marks a message as a report: scripts may send messages of their own. */
 const MARK = 'pipewright.report';
 
-/** What a rank that is a process reports. */
+/** The report of a rank that is a process. */
 export type ProcessReport =
   | { readonly mark: typeof MARK; readonly kind: 'result'; readonly value: unknown; readonly atMs: number }
   | { readonly mark: typeof MARK; readonly kind: 'error'; readonly error: Thrown; readonly atMs: number };

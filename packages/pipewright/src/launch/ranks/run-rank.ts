@@ -3,7 +3,7 @@ import { rankEnvironment } from '@pipewright/torch/environment';
 import { endGroup, runScript } from './run-script.ts';
 import { scriptUrl } from './script-url.ts';
 
-/** Whether another launcher has said which rank this process is. */
+/** Whether another launcher has set the environment variables of a rank for this process. */
 export function isRank(env: NodeJS.ProcessEnv = process.env): boolean {
   const { RANK, WORLD_SIZE } = rankEnvironment(env);
   return RANK !== undefined && WORLD_SIZE !== undefined;

@@ -1,15 +1,15 @@
-/** @file What a rank does with the user's script, in a thread as in a process: settings, TypeScript, `main`, a good end. */
+/** @file Runs the user's script as a rank, in a thread or a process: settings, TypeScript, `main`, and a clean end. */
 import { fileURLToPath } from 'node:url';
 import { checkPlain } from './plain-data.ts';
 import { allowTypeScript } from './typescript.ts';
 
-/** What a rank is to run. */
+/** The script of a rank and its arguments. */
 export interface ScriptStart {
   /** The script, as a file: URL. */
   readonly script: string;
-  /** What the script finds in `process.argv` after its own name. */
+  /** The arguments in `process.argv` after the script's name. */
   readonly args: readonly string[];
-  /** What its `main` is called with. */
+  /** The argument of its `main`. */
   readonly data: unknown;
 }
 
@@ -21,7 +21,7 @@ export function scriptOfRank(): string | undefined {
   return (globalThis as Record<symbol, string | undefined>)[SCRIPT];
 }
 
-/** Imports the script. Where it exports `main`, that is the work; otherwise the work is over when nothing is left to do. */
+/** Imports the script and calls `main` if it exports one; otherwise the rank ends when the event loop is empty. */
 export async function runScript({ script, args, data }: ScriptStart): Promise<unknown> {
   process.argv = [process.argv[0]!, fileURLToPath(script), ...args];
   (globalThis as Record<symbol, string | undefined>)[SCRIPT] = script;

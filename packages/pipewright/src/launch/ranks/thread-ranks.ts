@@ -12,11 +12,11 @@ import type { ThreadOutput } from './thread-entry.ts';
 
 const LOST = 'a rank was lost, and all ranks connect anew';
 
-/** Starts the ranks; the engine is loaded here, because threads share it. */
+/** Starts the ranks. The engine is loaded in this process, because threads share it. */
 export async function startThreads(options: StartOptions, events: RankEvents): Promise<StartedRanks> {
   const { distributed } = await import('@pipewright/torch');
   const { count, script, args, data, board, graceMs } = options;
-  // Threads copy these data when they are made; afterwards nobody else shall.
+  // A thread copies this when it is created; it is removed again so that other threads do not.
   setEnvironmentData(STATUS_KEY, board.shared);
   const threads = distributed.spawnThreads(
     count,
@@ -25,36 +25,11 @@ export async function startThreads(options: StartOptions, events: RankEvents): P
     { env: options.env(0), threadsPerRank: options.threadsPerRank, graceMs, keepOthers: options.replaces },
   );
   setEnvironmentData(STATUS_KEY, undefined);
-  const values: unknown[] = [];
-  const listen = (worker: Worker, rank: number): void => {
-    const outputs = {
-      stdout: new LineCutter((line) => events.line(line, { rank, stream: 'stdout' })),
-      stderr: new LineCutter((line) => events.line(line, { rank, stream: 'stderr' })),
-    };
-    let told = false;
-    const fail = (error: Thrown): void => {
-      if (!told) events.failed(failureOf(rank, error, steadyMs()));
-      told = true;
-    };
-    worker.on('message', (message: ThreadMessage | null | undefined) => {
-      const notice = unmarked<RankNotice>(message);
-      if (notice !== undefined) events.notice(rank, notice);
-      // The script may send messages of its own, which are not for us.
-      if (message?.kind !== 'output' && message?.kind !== 'error' && message?.kind !== 'result') return;
-      if (message.kind === 'output') outputs[message.stream].write(message.text);
-      else if (message.kind === 'error') fail(message.error);
-      else {
-        told = true;
-        values[rank] = message.value;
-      }
+  const listen = (worker: Worker, rank: number): void =>
+    listenTo(worker, rank, {
+      events,
+      wasTerminated: () => threads.terminated.has(rank),
     });
-    worker.on('error', (error: unknown) => fail(packThrown(error)));
-    worker.on('exit', (code) => {
-      for (const output of Object.values(outputs)) output.end();
-      if (!told) events.failed(silentFailure(rank, { code, signal: null, ended: threads.terminated.has(rank) }));
-      events.ended(rank, values[rank]);
-    });
-  };
   threads.workers.forEach(listen);
   return {
     pids: [],
@@ -66,7 +41,6 @@ export async function startThreads(options: StartOptions, events: RankEvents): P
     kill: () => void threads.terminate('the ranks were ended'),
     killRank: (rank) => void threads.workers[rank]?.terminate(),
     restart: (rank) => {
-      values[rank] = undefined;
       setEnvironmentData(STATUS_KEY, board.shared);
       listen(threads.restart(rank), rank);
       setEnvironmentData(STATUS_KEY, undefined);
@@ -79,6 +53,43 @@ export async function startThreads(options: StartOptions, events: RankEvents): P
     meet: () => ({ group: threads.regroup(LOST) }),
     release: () => undefined,
   };
+}
+
+interface Listening {
+  readonly events: RankEvents;
+  /** Whether this process has ended the thread. */
+  wasTerminated(): boolean;
+}
+
+/** Passes on what a rank's thread prints, reports and how it ends. */
+function listenTo(worker: Worker, rank: number, { events, wasTerminated }: Listening): void {
+  const outputs = {
+    stdout: new LineCutter((line) => events.line(line, { rank, stream: 'stdout' })),
+    stderr: new LineCutter((line) => events.line(line, { rank, stream: 'stderr' })),
+  };
+  let result: unknown;
+  let hasReported = false;
+  const fail = (error: Thrown): void => {
+    if (!hasReported) events.failed(failureOf(rank, error, steadyMs()));
+    hasReported = true;
+  };
+  worker.on('message', (message: ThreadMessage | null | undefined) => {
+    const notice = unmarked<RankNotice>(message);
+    if (notice !== undefined) events.notice(rank, notice);
+    // Other messages are the script's own.
+    if (message?.kind === 'output') outputs[message.stream].write(message.text);
+    else if (message?.kind === 'error') fail(message.error);
+    else if (message?.kind === 'result') {
+      hasReported = true;
+      result = message.value;
+    }
+  });
+  worker.on('error', (error: unknown) => fail(packThrown(error)));
+  worker.on('exit', (code) => {
+    for (const output of Object.values(outputs)) output.end();
+    if (!hasReported) events.failed(silentFailure(rank, { code, signal: null, ended: wasTerminated() }));
+    events.ended(rank, result);
+  });
 }
 
 type ThreadMessage =

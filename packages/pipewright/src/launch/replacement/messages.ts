@@ -1,16 +1,16 @@
-/** @file What ranks that train with `trainLoop` and their launcher tell each other: who is ready, which generation begins, how far it is. */
+/** @file Messages between ranks that train with `trainLoop` and their launcher: which ranks are ready, which generation begins, how far it is. */
 
-/** What marks a message as ours: scripts may send messages too. */
+/** Marks a message as one of these: scripts may send messages of their own. */
 const MARK = 'pipewright.replacement';
 
 /** From a rank to its launcher. Times are those of the machine's steady clock. */
 export type RankNotice =
-  /** It waits to be told of the next generation; `finished` where all its steps are done. */
+  /** It waits for the next generation; `finished`: all its steps are done. */
   | {
       readonly kind: 'ready';
       /** The generation it was in before; -1 where it has just begun. */
       readonly generation: number;
-      /** The step it was in, where it was in one. */
+      /** The step that was under way, if one was. */
       readonly step: number | null;
       readonly finished: boolean;
       readonly atMs: number;
@@ -41,7 +41,7 @@ export type LauncherOrder =
   /** All ranks have done all steps. */
   | { readonly kind: 'end' };
 
-/** The variable that says that the launcher starts lost ranks again. */
+/** The environment variable that is set where the launcher starts lost ranks again. */
 export const REPLACES = 'PIPEWRIGHT_REPLACES';
 
 /** Marks a message as one of these. */

@@ -8,7 +8,7 @@ export interface LostRank {
   readonly rank: number;
   /** What went wrong, in one line. */
   readonly message: string;
-  /** Where it was, if it had said so. */
+  /** Where it was, if it had reported it. */
   readonly slot: number | undefined;
   readonly action: string | undefined;
   /** Where its state came from. */
@@ -23,7 +23,7 @@ export interface Recovery {
   readonly lost: readonly LostRank[];
   /** The step that was under way; undefined where there was none. */
   readonly step: number | undefined;
-  /** The step from whose beginning all ranks went on. */
+  /** The step from whose beginning all ranks continued. */
   readonly resumedAt: number | undefined;
   /** When the first of them was lost, on the machine's steady clock. */
   readonly atMs: number;
@@ -35,9 +35,9 @@ export interface Recovery {
   readonly readyAfterMs: number;
   /** From the loss until all ranks were connected again and had their state. */
   readonly repairedAfterMs: number;
-  /** How long the steps took that were done again. */
+  /** How long the repeated steps took. */
   readonly repeatedMs: number;
-  /** Which generation of the ranks goes on. */
+  /** The generation of the ranks after it. */
   readonly generation: number;
 }
 

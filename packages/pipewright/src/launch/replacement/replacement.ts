@@ -9,25 +9,25 @@ import type { RankFailure } from '../ranks/rank-failure.ts';
 import type { LauncherOrder, RankNotice } from './messages.ts';
 import { type LostRank, lostRank, type Recovery } from './recovery.ts';
 
-/** How often to look at ranks that are awaited. */
+/** How often to check ranks that are awaited. */
 const LOOK_MS = 250;
 
-/** What can be done with the ranks of all machines. */
+/** Controls the ranks of all machines. */
 export interface ReplacementHost {
-  /** Starts a lost rank again, as soon as nothing is left of it. */
+  /** Starts a lost rank again, as soon as it has ended completely. */
   start(rank: number): void;
   /** Ends all waits that began before this generation. */
   interrupt(generation: number): void;
   /** Where the ranks of a generation meet. */
   meet(): Promise<Omit<Extract<LauncherOrder, { kind: 'generation' }>, 'kind' | 'number'>>;
   tell(rank: number, order: LauncherOrder): void;
-  /** A rank is not ready in time: it is taken for lost. */
+  /** A rank is not ready in time: it counts as lost. */
   late(rank: number): void;
-  /** Ends ranks that are stopped: the others would wait in vain. */
+  /** Ends ranks that are stopped: the others would wait for them. */
   killStopped(): void;
-  /** Whether ranks may be started again once more; counts it if so. */
+  /** Whether ranks may be started again; counts it if so. */
   mayReplace(): boolean;
-  /** How often, and how often at most. */
+  /** How often ranks were started again, and how often they may be. */
   readonly count: () => number;
   readonly of: number;
   recovered(recovery: Recovery): void;
@@ -50,7 +50,7 @@ interface Fault {
   readonly repeated: Set<number>;
 }
 
-/** The account of all ranks. */
+/** The states of all ranks, and the generations that they train in. */
 export class Replacement {
   private readonly host: ReplacementHost;
   private readonly states: RankState[];
@@ -93,7 +93,7 @@ export class Replacement {
     return true;
   }
 
-  /** A rank has said something. */
+  /** A rank has sent a message. */
   heard(rank: number, notice: RankNotice): void {
     if (notice.kind === 'ready') this.ready(rank, notice);
     else if (notice.generation === this.generation && this.begun) {

@@ -1,5 +1,6 @@
 /** @file Backwards: whole, in halves, with the gradients leaving in the middle, and on a thread of their own. */
 import { scope } from '@pipewright/torch';
+import type { StageBackwardOptions } from '../../stage/pipeline-stage.ts';
 import { perform } from '../row/perform.ts';
 import type { PlannedAction } from '../row/planned-action.ts';
 import type { StepState } from '../row/step-state.ts';
@@ -11,7 +12,7 @@ import { take } from './messages.ts';
 export function backward(planned: PlannedAction, step: StepState): void {
   scope(() => {
     takeOutputGrads(planned, step);
-    finish(planned, step, true);
+    finish(planned, step, { full: true });
   });
 }
 
@@ -20,7 +21,7 @@ export function backwardAndSend(planned: PlannedAction, step: StepState): void {
   const [send] = planned.parts as [PlannedAction];
   scope(() => {
     takeOutputGrads(planned, step);
-    finish(planned, step, true, () => perform(send, step));
+    finish(planned, step, { full: true, inputsReady: () => perform(send, step) });
   });
 }
 
@@ -28,7 +29,7 @@ export function backwardAndSend(planned: PlannedAction, step: StepState): void {
 export function inputBackward(planned: PlannedAction, step: StepState): void {
   scope(() => {
     takeOutputGrads(planned, step);
-    finish(planned, step, false);
+    finish(planned, step, { full: false });
   });
 }
 
@@ -48,7 +49,7 @@ export function startBackward(planned: PlannedAction, step: StepState, threads: 
 
 /** Waits for a backward that was started, and hands its gradients on. */
 export function finishBackward(planned: PlannedAction, step: StepState): void {
-  scope(() => finish(planned, step, true));
+  scope(() => finish(planned, step, { full: true }));
 }
 
 /** Takes the gradients that were posted, unless the action has them already. */
@@ -66,10 +67,14 @@ export function takeOutputGrads(planned: PlannedAction, step: StepState): void {
   }
 }
 
-function finish(planned: PlannedAction, step: StepState, full: boolean, inputsReady?: () => void): void {
+function finish(
+  planned: PlannedAction,
+  step: StepState,
+  options: Pick<StageBackwardOptions, 'full' | 'inputsReady'>,
+): void {
   const { links, microbatch: m } = planned;
   const { stage } = links;
-  stage.backwardOneChunk(m, { full, inputsReady, lossGrad: lossGradOf(stage, m, step) });
+  stage.backwardOneChunk(m, { ...options, lossGrad: lossGradOf(stage, m, step) });
   giveInputGrads(planned);
 }
 
