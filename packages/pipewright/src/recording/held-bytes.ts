@@ -121,6 +121,11 @@ export class HeldBytes {
     if (this.arrives) this.held += bytes;
   }
 
+  /** What the action under way has found so far is not held for backwards: parameters that were gathered for it. */
+  passOver(): void {
+    this.entered = liveBytes();
+  }
+
   /**
    * Values or gradients are about to be sent: they do not count any more, except those that a backward still needs. Returns what to
    * send in their place.

@@ -200,6 +200,11 @@ export class Recorder {
     this.held?.received(bytes);
   }
 
+  /** The parameters that the action under way computes with are there. */
+  parametersCame(): void {
+    if (this.isOn) this.held?.passOver();
+  }
+
   /** The action under way has sent something. */
   sent(values: readonly unknown[]): void {
     if (!this.isOn) return;

@@ -174,6 +174,27 @@ test('two pipelines beside each other are planned, run on a mesh and compared; a
   );
 }, 240_000);
 
+test('shards of parameters: what is gathered for an action does not count as held for backwards', () => {
+  const file = join(folder, 'shards.json');
+  const flags = '--ranks 2 --dp 2 --shards parameters --batch 16 --rows 4 --rounds 1 --no-cache --schedules 1F1B';
+  const made = cli(`plan ${model} ${flags} --out ${file}`);
+  expect({ code: made.code, err: made.err }).toEqual({ code: 0, err: '' });
+  const learning = join(folder, 'learning-train.mjs');
+  writeFileSync(
+    learning,
+    readFileSync(meshTrain, 'utf8')
+      .replace('{ distributed,', '{ distributed, optim,')
+      .replace(
+        'const { args,',
+        'const adam = new optim.AdamW(stages.flatMap(({ module }) => module.parameters()));\n  const { args,',
+      )
+      .replace(/scope\(\(\) => (runtime.*\))\);/, 'scope(() => { adam.zeroGrad(); $1; adam.step(); });'),
+  );
+  const ran = cli(`run --plan ${file} --cores 1 ${learning}`);
+  expect({ code: ran.code, err: ran.err }).toEqual({ code: 0, err: '' });
+  expect(ran.out).toMatch(/rank 0 held +[\d,]+ +[\d,]+ +equal/);
+}, 240_000);
+
 test('one pipeline is planned unless --dp says otherwise, and several are named where they look better or where only they fit', () => {
   const file = join(folder, 'open.json');
   const machine = join(folder, 'fast-links.json');
@@ -230,7 +251,7 @@ test('a plan replaces one of the same model; what was changed by hand, of anothe
   };
   const runs = `pipewright run --plan ${out} runs it.\n`;
   const kept = (number: number): string =>
-    `What ${out} held was changed by hand or is of another model; it is in ${join(folder, `again.${number}.json`)} now.\n`;
+    `What ${out} held was changed since it was planned or is of another model; it is in ${join(folder, `again.${number}.json`)} now.\n`;
   expect(again(2)).toBe(`The best plan is in ${out}; ${runs}`);
   expect(again(3)).toBe(`The best plan is in ${out}, in place of what was there; ${runs}`);
   expect(planOf('again.json').ranks).toBe(3);
@@ -271,6 +292,11 @@ test.each([
   [`plan ${model} --ranks 2 --batch 4 --rows 3`, /--rows 3: 4 rows are not divisible by 3/],
   [`plan ${model} --ranks 2 --batch 4 --dp 3`, /--dp 3: 2 ranks are not divisible by 3/],
   [`plan ${model} --ranks 2 --batch 4 --shards all`, /--shards all is not one of replicate, optimizer/],
+  [
+    `plan ${model} --ranks 2 --batch 4 --shards optimizer`,
+    /--shards is for several pipelines: add --dp 2, or --dp all/,
+  ],
+  [`plan ${model} --ranks 2 --batch 4 --dp 1 --shards optimizer`, /--shards is for several pipelines/],
   [`plan ${model} --ranks 2 --batch 4 --memory much`, /Write bytes, such as 8e9, 20GB/],
   [`plan ${model} --ranks 2 --batch 4 --machine ${model}`, /is not JSON/],
   [

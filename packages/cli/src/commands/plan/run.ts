@@ -124,7 +124,9 @@ export async function plan(file: string, flags: PlanFlags): Promise<number> {
       `The best plan is in ${out}${isReplaced ? ', in place of what was there' : ''}; pipewright run --plan ${out} runs it.\n`,
     );
   if (kept !== null)
-    process.stdout.write(`What ${out} held was changed by hand or is of another model; it is in ${kept} now.\n`);
+    process.stdout.write(
+      `What ${out} held was changed since it was planned or is of another model; it is in ${kept} now.\n`,
+    );
   return 0;
 }
 
@@ -233,10 +235,12 @@ function besideOf(several: PipelinePlan | null, { plans: [one] }: PlanResult): s
   ];
 }
 
-function levelsOf({ shards }: PlanFlags): ShardingLevel[] | undefined {
+function levelsOf({ shards, dp = [1] }: PlanFlags): ShardingLevel[] | undefined {
   const known: readonly string[] = ['replicate', 'optimizer', 'gradients', 'parameters'];
   const wrong = shards?.find((level) => !known.includes(level));
   if (wrong !== undefined) throw new UsageError(`--shards ${wrong} is not one of ${known.join(', ')}`);
+  if (shards !== undefined && dp !== 'all' && dp.every((replicas) => replicas === 1))
+    throw new UsageError('--shards is for several pipelines: add --dp 2, or --dp all');
   return shards as ShardingLevel[] | undefined;
 }
 

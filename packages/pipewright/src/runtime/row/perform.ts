@@ -63,6 +63,7 @@ export function awaitParameters(planned: PlannedAction, step: StepState): void {
   if (parallel === null || !computing.includes(planned.kind)) return;
   const { stageIndex } = planned.links.stage;
   const waited = parallel.ready(stageIndex);
+  recorder?.parametersCame();
   if (waited === null || recorder === null) return;
   recorder.received([]);
   const gathering = step.gathering.get(stageIndex);
