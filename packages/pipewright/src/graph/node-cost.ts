@@ -6,7 +6,7 @@ import { type DTypeName, dtypes } from '@pipewright/torch';
 import { isList } from '../base/list.ts';
 import { isView } from './effects.ts';
 import { evaluate, parseExpression } from './expression.ts';
-import type { CallNode, Dim, GraphNode, TensorMeta, ValueMeta } from './graph.ts';
+import type { CallNode, Dim, Graph, GraphArgument, GraphNode, TensorMeta, ValueMeta } from './graph.ts';
 import { inputsOf, isReference } from './graph.ts';
 
 /** Sizes of free dimensions to count with, by symbol. */
@@ -60,15 +60,63 @@ export function bytesOf(meta: ValueMeta | undefined, sizes: ExampleSizes = noSiz
 
 type Nodes = ReadonlyMap<string, Pick<GraphNode, 'meta'>>;
 
-/** What a node costs. @example costOf(node, new Map(graph.nodes.map((each) => [each.name, each]))).flops */
-export function costOf(node: GraphNode, nodes: Nodes, sizes: ExampleSizes = noSizes): NodeCost {
+/**
+ * What a node costs; `graphs` has the sub-graphs that nodes name.
+ *
+ * @example costOf(node, new Map(graph.nodes.map((each) => [each.name, each]))).flops
+ */
+export function costOf(
+  node: GraphNode,
+  nodes: Nodes,
+  sizes: ExampleSizes = noSizes,
+  graphs: Graph['graphs'] = {},
+): NodeCost {
   if (node.kind !== 'call' || isFree(node.op)) return nothing;
+  const bodies = node.args.flatMap((arg) => {
+    const body = typeof arg === 'object' && arg !== null && 'graph' in arg ? graphs[arg.graph] : undefined;
+    return body === undefined ? [] : [body];
+  });
+  if (bodies.length > 0) return costOfBodies(node, bodies, { rounds: roundsOf(node, nodes, sizes), sizes });
   const bytes = inputsOf(node).reduce(
     (sum, name) => sum + bytesOf(nodes.get(name)?.meta, sizes),
     bytesOf(node.meta, sizes),
   );
   const flops = flopsOf(node, nodes, sizes);
   return { flops, bytes, seconds: Math.max(flops / flopsPerSecond, bytes / bytesPerSecond) + secondsPerCall };
+}
+
+/** What a branch or loop costs: the dearer branch; of a loop as many rounds as are known, else one. */
+function costOfBodies(
+  node: CallNode,
+  bodies: readonly Graph[],
+  { rounds, sizes }: { readonly rounds: number; readonly sizes: ExampleSizes },
+): NodeCost {
+  const costs = bodies.map((body) => {
+    const inside = new Map(body.nodes.map((each) => [each.name, each]));
+    return body.nodes.map((each) => costOf(each, inside, sizes, body.graphs)).reduce(sumOf, nothing);
+  });
+  if (node.op === 'higher_order::cond') return costs.reduce((a, b) => (b.seconds > a.seconds ? b : a));
+  const { flops, bytes, seconds } = costs.reduce(sumOf);
+  return { flops: flops * rounds, bytes: bytes * rounds, seconds: seconds * rounds };
+}
+
+function sumOf(a: NodeCost, b: NodeCost): NodeCost {
+  return { flops: a.flops + b.flops, bytes: a.bytes + b.bytes, seconds: a.seconds + b.seconds };
+}
+
+/** Which argument a loop goes through, slice by slice. */
+const scannedArgument: ReadonlyMap<string, number> = new Map([
+  ['higher_order::scan', 2],
+  ['higher_order::map_impl', 1],
+  ['higher_order::associative_scan', 1],
+]);
+
+function roundsOf(node: CallNode, nodes: Nodes, sizes: ExampleSizes): number {
+  const scanned = node.args[scannedArgument.get(node.op) ?? -1];
+  const [first] = Array.isArray(scanned) ? (scanned as readonly GraphArgument[]) : [scanned];
+  if (first === undefined || !isReference(first)) return 1;
+  const meta = nodes.get(first.ref)?.meta;
+  return isTensorMeta(meta) ? sizeOf(meta.shape[0], sizes) : 1;
 }
 
 function isFree(op: string): boolean {

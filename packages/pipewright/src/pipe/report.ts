@@ -125,12 +125,12 @@ function withDefaults(
 }
 
 function costOfStage({ graph }: StagePart, sizes: ExampleSizes): { readonly flops: number; readonly seconds: number } {
-  const { nodes: flat } = flattenRegions(graph);
+  const { nodes: flat, graphs } = flattenRegions(graph);
   const nodes = new Map(flat.map(({ node }) => [node.name, node]));
   let flops = 0;
   let seconds = 0;
   for (const { node } of flat) {
-    const cost = costOf(node, nodes, sizes);
+    const cost = costOf(node, nodes, sizes, graphs);
     flops += cost.flops;
     seconds += cost.seconds;
   }

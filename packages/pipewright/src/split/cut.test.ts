@@ -4,7 +4,16 @@ import { nn, randn, type Tensor } from '@pipewright/torch';
 import { describe, expect, test } from 'vitest';
 import { Chain } from '../../testing/pipes.ts';
 import { bytesOf, costOf, elementsOf } from '../graph/node-cost.ts';
-import { cutBalanced, type GraphNode, measureCosts, pipeline, splitGraph, traceModule } from '../index.ts';
+import {
+  cutBalanced,
+  type Graph,
+  GraphBuilder,
+  type GraphNode,
+  measureCosts,
+  pipeline,
+  splitGraph,
+  traceModule,
+} from '../index.ts';
 import { type BalanceProblem, chooseBorders } from './balance.ts';
 
 const problem = (costs: readonly number[], stages: number, more: Partial<BalanceProblem> = {}): BalanceProblem => ({
@@ -129,4 +138,29 @@ test('costs are counted from shapes', () => {
   expect(flops('aten::conv2d', ['i', 'k'], [1, 3, 6, 6])).toBe(2 * 3 * 36 * 4 * 9);
   expect(flops('aten::relu', ['x'], [2, 8, 4])).toBe(64);
   expect(flops('aten::view', ['x'], [64])).toBe(0);
+});
+
+test('branches cost what the dearer one costs, loops what all rounds cost', () => {
+  const meta = (...shape: number[]): { meta: { dtype: string; shape: number[] } } => ({
+    meta: { dtype: 'float32', shape },
+  });
+  const body = (products: number): Graph => {
+    const g = new GraphBuilder();
+    const [x, w] = [g.placeholder('y', meta(2, 4)), g.placeholder('v', meta(4, 4))];
+    let z = x;
+    for (let i = 0; i < products; i++) z = g.call('aten::mm', [z, w], meta(2, 4));
+    g.output([z]);
+    return g.build();
+  };
+  const g = new GraphBuilder();
+  const [x, w, test] = [g.placeholder('x', meta(5, 2, 4)), g.placeholder('w', meta(4, 4)), g.placeholder('test')];
+  g.call('higher_order::map_impl', [g.subgraph('body', body(3)), [x], [w]], { name: 'map' });
+  g.call('higher_order::cond', [test, g.subgraph('yes', body(1)), g.subgraph('no', body(2)), [x, w]], { name: 'cond' });
+  g.call('higher_order::invoke_subgraph', [g.subgraph('part', body(4)), 'part', x, w], { name: 'part' });
+  g.output(w);
+  const { nodes, graphs } = g.build();
+  const known = new Map(nodes.map((node) => [node.name, node]));
+  const flops = (name: string): number => costOf(known.get(name)!, known, undefined, graphs).flops;
+  const product = 2 * 2 * 4 * 4;
+  expect(['map', 'cond', 'part'].map(flops)).toEqual([5 * 3 * product, 2 * product, 4 * product]);
 });

@@ -128,7 +128,7 @@ export function cutBalanced(graph: Graph, stages: number, options: BalanceOption
   const { sizes, seconds } = options;
   const costs = inside.map((at) => {
     const { node } = flat[at]!;
-    return seconds?.get(node.name) ?? costOf(node, nodes, sizes).seconds;
+    return seconds?.get(node.name) ?? costOf(node, nodes, sizes, graphs).seconds;
   });
   const ends = inside.map((at) => flat[at]!.node);
   const divides = dividesUses(flat, inside);
