@@ -37,7 +37,7 @@ test('the time limit and the rank may come from the environment', () => {
 test('missing settings are named', () => {
   environment({});
   expect(() => distributed.initProcessGroup()).toThrow(
-    'initProcessGroup: neither the option rank nor the variable RANK is set',
+    'initProcessGroup: neither the option rank nor the variable RANK is set; start the program with npx pipewright run -n 2 FILE',
   );
   environment({ RANK: '0', WORLD_SIZE: '1' });
   expect(() => distributed.initProcessGroup()).toThrow(

@@ -238,6 +238,6 @@ function limitFromEnvironment(): number | undefined {
 function missing(name: string, option: string): TorchError {
   return new TorchError(
     'BAD_ARGUMENT',
-    `initProcessGroup: neither the option ${option} nor the variable ${name} is set; start with torchrun or spawnThreads, or give the option`,
+    `initProcessGroup: neither the option ${option} nor the variable ${name} is set; start the program with npx pipewright run -n 2 FILE (or torchrun, srun, spawnThreads), or give { ${option} }`,
   );
 }
