@@ -457,3 +457,30 @@ describe('options', () => {
     expect(layer.forward(ones([1, 2], { dtype: float64 })).dtype).toBe(float64);
   });
 });
+
+test('names that are whole numbers keep the order in which they were added, as all others', () => {
+  class Numbered extends nn.Module {
+    fc = new nn.Linear(1, 1, { bias: false });
+
+    constructor() {
+      super();
+      this.addModule('10', new nn.Linear(1, 1, { bias: false }));
+      this.addModule('head', new nn.Linear(1, 1, { bias: false }));
+      this.addModule('2', new nn.Linear(1, 1, { bias: false }));
+      this.registerParameter('7', new nn.Parameter(ones([1])));
+    }
+
+    forward(x: Tensor): Tensor {
+      return x;
+    }
+  }
+  const wanted = ['7', 'fc.weight', '10.weight', 'head.weight', '2.weight'];
+  const net = new Numbered();
+  for (const one of [net, net.clone()]) {
+    expect([...one.stateDict().keys()]).toEqual(wanted);
+    expect(one.namedParameters().map(([name]) => name)).toEqual(wanted);
+  }
+  net.addModule('10', new nn.Linear(2, 1, { bias: false }));
+  expect([...net.stateDict()].map(([name, { shape }]) => `${name} ${shape}`)).toContain('10.weight 1,2');
+  expect([...net.stateDict().keys()]).toEqual(wanted);
+});

@@ -65,8 +65,8 @@ export type TensorModule = Module & { forward(input: Tensor): Tensor };
 export abstract class Module {
   /** Whether layers such as Dropout and BatchNorm behave as in training. Use `train()` and `eval()`. */
   training = true;
-  /** Names that were given as strings. */
-  private exactNames: Set<string> | null = null;
+  /** Names that were given as strings, and how many fields there were before each. */
+  private exactNames: Map<string, number> | null = null;
   private hooks: Hooks | null = null;
 
   /** What the module computes. */
@@ -79,13 +79,25 @@ export abstract class Module {
     const parameters: [string, Parameter][] = [];
     const buffers: [string, Buffer][] = [];
     const children: [string, Module][] = [];
-    for (const [field, value] of Object.entries(this)) {
+    for (const [field, value] of this.fields()) {
       if (typeof value !== 'object' || value === null) continue;
       if (value instanceof Parameter) parameters.push([this.nameOf(field), value]);
       else if (value instanceof Buffer) buffers.push([this.nameOf(field), value]);
       else if (value instanceof Module) children.push([this.nameOf(field), value]);
     }
     return { parameters, buffers, children };
+  }
+
+  /** Own fields in the order in which they were made: JavaScript lists those named by whole numbers first. */
+  private fields(): [string, unknown][] {
+    const all = Object.entries(this) as [string, unknown][];
+    const places = this.exactNames;
+    if (places === null || !isNumber(all[0]![0])) return all;
+    const placeOf = ([name]: [string, unknown]): number => places.get(name) ?? 0;
+    const fields = all.filter(([name]) => !isNumber(name));
+    const numbered = all.filter(([name]) => isNumber(name)).sort((a, b) => placeOf(a) - placeOf(b));
+    for (const field of numbered) fields.splice(placeOf(field), 0, field);
+    return fields;
   }
 
   private nameOf(field: string): string {
@@ -249,7 +261,8 @@ export abstract class Module {
         'BAD_ARGUMENT',
         `${where}: '${name}' is already a member of ${this.getName()}; choose another name`,
       );
-    (this.exactNames ??= new Set()).add(name);
+    this.exactNames ??= new Map();
+    if (!this.exactNames.has(name)) this.exactNames.set(name, Object.keys(this).length);
     Object.defineProperty(this, name, { value, writable: true, enumerable: true, configurable: true });
   }
 
@@ -464,6 +477,10 @@ Object.defineProperty(Module.prototype, Symbol.for('nodejs.util.inspect.custom')
   },
 });
 
+function isNumber(name: string): boolean {
+  return /^\d+$/.test(name);
+}
+
 const snakeNames = new Map<string, string>();
 
 function snakeCase(field: string): string {
@@ -511,7 +528,7 @@ function copyModule(module: Module, copies: Map<object, object>): Module {
   const made = Object.create(Object.getPrototypeOf(module) as object) as Module;
   copies.set(module, made);
   for (const [key, value] of Object.entries(module))
-    if (key !== 'hooks') Reflect.set(made, key, copyValue(value, copies));
+    Reflect.set(made, key, key === 'hooks' ? null : copyValue(value, copies));
   Reflect.set(made, 'hooks', copyHooks(Reflect.get(module, 'hooks') as Hooks | null, made));
   return made;
 }
