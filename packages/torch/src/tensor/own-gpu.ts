@@ -13,18 +13,13 @@ if (localRank() !== undefined && process.env['CUDA_MPS_PIPE_DIRECTORY'] === unde
 /** What `'cuda'` means in this thread; unknown before a GPU is first asked for. */
 let own: number | undefined;
 
-/** The GPU of a local rank among those that are visible. @example gpuOfRank(5, 4) // 1 */
-export function gpuOfRank(rank: number, visible: number): number {
-  return rank % visible;
-}
-
 /** Chooses this thread's GPU, once, before a GPU is first used. */
 export function chooseGpu(): void {
   if (own !== undefined) return;
   const visible = native.cudaDeviceCount();
   if (visible === 0) return;
   const rank = localRank();
-  own = gpuOfRank(rank ?? 0, visible);
+  own = (rank ?? 0) % visible;
   if (rank !== undefined) native.useGpu(own, isThreadRank());
 }
 
