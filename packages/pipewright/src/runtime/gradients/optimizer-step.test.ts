@@ -1,6 +1,6 @@
 /** @file Steps of optimizers that are skipped where a loss is not finite: only losses whose gradients are still there count. */
 import { GradScaler, nn, noGrad, optim, type Tensor, tensor } from '@pipewright/torch';
-import { describe, expect, test } from 'vitest';
+import { describe, expect, test, vi } from 'vitest';
 import { batch, expectClose, type Layer, layers, make, mse } from '../../../testing/layers.ts';
 import { LossLog } from './optimizer-step.ts';
 
@@ -109,4 +109,32 @@ test('losses on a GPU are asked only for the last step that was not finite', () 
   log.begin('nothing');
   expect(log.ask().clear).toBe(Number.POSITIVE_INFINITY);
   log.dispose();
+});
+
+test('an optimizer of another module, whose steps would train nothing, is told of once', () => {
+  const warn = vi.spyOn(process, 'emitWarning').mockImplementation(() => undefined);
+  try {
+    const { runtime, modules } = make(layers(2));
+    const { x, y } = batch(8);
+    const right = new optim.SGD(modules[1]!.parameters(), { lr: 0.1 });
+    const wrong = new optim.SGD(new nn.Linear(2, 3).parameters(), { lr: 0.1 });
+    const besides = new nn.Linear(2, 1); // trained beside the pipeline
+    const other = new optim.SGD(besides.parameters(), { lr: 0.1 });
+    for (let step = 0; step < 2; step++) {
+      runtime.step(x, { target: y });
+      besides
+        .forward(tensor([[1, 2]], { dtype: 'float32' }))
+        .sum()
+        .backward();
+      runtime.stepOptimizer([right, other, wrong]);
+    }
+    expect(warn.mock.calls).toEqual([
+      [
+        expect.stringMatching(/^stepOptimizer: none of the 2 parameters of the optimizer is in a stage of this rank/),
+        { code: 'PIPEWRIGHT_OTHER_PARAMETERS' },
+      ],
+    ]);
+  } finally {
+    warn.mockRestore();
+  }
 });

@@ -134,6 +134,7 @@ export function stepOptimizers(
     );
   const { maxNorm } = options;
   if (maxNorm !== undefined) checkMaxNorm('stepOptimizer', maxNorm);
+  for (const optimizer of optimizers) warnOfOthers(optimizer, gradients.parameters);
   for (const optimizer of optimizers) scaler?.unscaleOwn_(optimizer as ScaledOptimizer);
   const rank = distributed.isInitialized() ? distributed.getRank() : 0;
   const clipping: Clipping = { where: 'stepOptimizer', maxNorm, normType: options.normType };
@@ -156,6 +157,24 @@ export function stepOptimizers(
   }
   for (const optimizer of optimizers) scaler?.settle(optimizer as ScaledOptimizer, reason !== null);
   return { norm, skipped: reason !== null, reason };
+}
+
+/** Optimizers whose parameters were compared with those of the stages. */
+const compared = new WeakSet<AnyOptimizer>();
+
+/** Says so where an optimizer has nothing that the stages learn: it was made from another module, and nothing would be trained. */
+function warnOfOthers(optimizer: AnyOptimizer, parameters: readonly Tensor[]): void {
+  if (compared.has(optimizer)) return;
+  compared.add(optimizer);
+  const { paramGroups } = optimizer as Partial<ScaledOptimizer>;
+  if (paramGroups === undefined) return;
+  const own = [...paramGroups].flatMap(({ params }) => [...params]);
+  const known = new Set<Tensor>(parameters);
+  if (own.some((parameter) => known.has(parameter)) || scope(() => own.some(({ grad }) => grad !== null))) return;
+  process.emitWarning(
+    `stepOptimizer: none of the ${own.length} parameters of the optimizer is in a stage of this rank, and none has a gradient, so its steps change nothing; make it from the parameters of the stages: stages.flatMap(({ module }) => module.parameters())`,
+    { code: 'PIPEWRIGHT_OTHER_PARAMETERS' },
+  );
 }
 
 /** Parameters whose gradients still have the scale: those of optimizers that step later. */
