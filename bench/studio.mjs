@@ -199,7 +199,8 @@ function ownWork() {
     if (feed === null) throw new Error('bench/studio.mjs: the folder of the bench cannot be written');
     let at = 0;
     const result = row(what, () => {
-      const step = { step: at++, training: true, begin: at * 2000, end: (at + 1) * 2000, loss: 1.25 };
+      const times = { begin: at * 2000, end: (at + 1) * 2000 };
+      const step = { step: at, training: true, number: at++, ...times, loss: 1.25 };
       feed.step(step, given !== null, () => ({ ...details, processBytes: process.memoryUsage.rss(), actions: given }));
     });
     feed.close();

@@ -108,8 +108,8 @@ export type {
 } from './recording/live-line.ts';
 export { liveFileOf, liveRankOf, parseLiveLine } from './recording/live-line.ts';
 export type { LiveProgress } from './recording/live-progress.ts';
-export type { LiveStepSummary } from './recording/live-run.ts';
 export { LiveRunReader } from './recording/live-run.ts';
+export type { LiveStepSummary } from './recording/live-series.ts';
 export { meanCosts } from './recording/mean-costs.ts';
 export type {
   RankRecord,

@@ -39,7 +39,7 @@ export function describeRestart(
     count,
     of,
     rank: failure?.rank,
-    step: place?.step,
+    step: place?.evaluates === true ? undefined : place?.step,
     slot: place?.slot,
     action: place?.action === '' ? undefined : place?.action,
     message: message.replaceAll(/\s*\n\s*/g, ' '),

@@ -7,6 +7,8 @@ import { nn, randn, scope } from '@pipewright/torch';
 import { afterAll, describe, expect, test } from 'vitest';
 import { PipelineRuntime } from '../runtime/runtime.ts';
 import { PipelineStage } from '../stage/index.ts';
+import { formatPlace, type RankPlace } from '../status/place.ts';
+import { rankStatus } from '../status/rank-status.ts';
 import { LIVE_FOLDER, LiveFeed } from './live-feed.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'live-feed-'));
@@ -36,8 +38,8 @@ function feedSteps(
   const now = (): number => (clock += lineMs);
   const feed = LiveFeed.open(join(folder, name), { ...run, schedule: schedule.toJSON() }, now)!;
   for (let step = 0; step < count; step++) {
-    const hasActions = feed.wantsActions(step, 4);
-    const ended = { step, training: true, begin: step * ms, end: (step + 1) * ms, loss: step / 2 };
+    const ended = { step, training: true, number: step, begin: step * ms, end: (step + 1) * ms, loss: step / 2 };
+    const hasActions = feed.wantsActions(ended, 4);
     feed.step(ended, hasActions, () => ({ ...details, actions: hasActions ? actions : null }));
   }
   feed.close();
@@ -87,6 +89,69 @@ describe('a live feed', () => {
     const [, second, third] = numbers as [number[], number[], number[]];
     const common = numbers[0]!.filter((step) => second.includes(step) && third.includes(step));
     expect(common.length).toBeGreaterThanOrEqual(8 + 4000 / 512 - 1);
+  });
+
+  test('of long training steps all come with their actions, however many short evaluations there are between them', () => {
+    const feed = LiveFeed.open(join(folder, 'mixed'), { ...run, schedule: schedule.toJSON() }, () => 0)!;
+    let step = 0;
+    let clock = 0;
+    const end = (training: boolean, number: number, ms: number): void => {
+      const ended = { step: step++, training, number, begin: clock, end: (clock += ms), loss: null };
+      const hasActions = feed.wantsActions(ended, 4);
+      feed.step(ended, hasActions, () => ({ ...details, actions: hasActions ? actions : null }));
+    };
+    for (let number = 0; number < 40; number++) {
+      end(true, number, 1000);
+      for (let i = 0; i < 25; i++) end(false, 25 * number + i, 1);
+    }
+    feed.close();
+    const reader = new LiveRunReader(10_000, 10_000);
+    for (const line of linesOf('mixed')) reader.add(0, line);
+    const range = (count: number): number[] => Array.from({ length: count }, (_, i) => i);
+    expect(reader.steps.map((one) => one.step)).toEqual(range(40));
+    expect(reader.recording('training')!.steps.map((one) => one.step)).toEqual(range(40));
+    expect(reader.evaluations.map((one) => one.step)).toEqual(range(1000));
+    for (const one of reader.steps) expect(one.end - one.begin).toBeCloseTo(1000, 6);
+    const timed = reader.recording('evaluation')!.steps;
+    expect(timed.slice(0, 8).map((one) => one.step)).toEqual(range(8));
+    expect(timed.length).toBeLessThan(100);
+  });
+
+  test('a watched runtime numbers training steps and evaluations apart', () => {
+    process.env[LIVE_FOLDER] = join(folder, 'both');
+    let fails = false;
+    const lossFn = (y: ReturnType<typeof randn>): ReturnType<typeof randn> => {
+      if (fails) throw new RangeError('no loss today');
+      return y.square().mean();
+    };
+    const runtime = new PipelineRuntime(new PipelineStage(new nn.Linear(3, 3), 0, 1), schedule, { lossFn });
+    const places: RankPlace[] = [];
+    runtime.addHook({ beforeStep: () => void places.push(rankStatus.get()) });
+    const x = randn([4, 3]);
+    try {
+      for (let step = 0; step < 30; step++)
+        scope(() => {
+          runtime.step(x);
+          if (step % 3 === 2) runtime.eval(x);
+        });
+      fails = true; // what waits to be written is written then
+      expect(() => scope(() => runtime.step(x))).toThrow('no loss today');
+    } finally {
+      delete process.env[LIVE_FOLDER];
+    }
+    const reader = new LiveRunReader(100, 100);
+    for (const line of linesOf('both')) reader.add(0, line);
+    expect(reader.steps.map(({ step }) => step)).toEqual(Array.from({ length: 30 }, (_, step) => step));
+    expect(reader.evaluations.map(({ step }) => step)).toEqual(Array.from({ length: 10 }, (_, step) => step));
+    expect(reader.steps.every(({ loss }) => loss !== null)).toBe(true);
+    expect(reader.evaluates).toBe(true);
+    expect(reader.recording()!.steps.every(({ training }) => training)).toBe(true);
+    expect(places.slice(2, 5).map((place) => formatPlace({ ...place, action: '' }))).toEqual([
+      'rank 0 works in step 2',
+      'rank 0 works in evaluation 0',
+      'rank 0 works in step 3',
+    ]);
+    expect(runtime.stepCount).toBe(41);
   });
 
   test('a watched runtime writes all its steps, those before a failed one too, and records few of them', () => {

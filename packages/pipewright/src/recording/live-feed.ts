@@ -16,7 +16,7 @@ export function isWatched(): boolean {
 }
 
 /** What is known of every step that has ended. */
-export type EndedStep = Pick<LiveStep, 'step' | 'training' | 'begin' | 'end' | 'loss'>;
+export type EndedStep = Required<Pick<LiveStep, 'step' | 'training' | 'number' | 'begin' | 'end' | 'loss'>>;
 
 /** What is measured only for a step with a line of its own. */
 export type StepDetails = Pick<LiveStep, 'processBytes' | 'deviceBytes' | 'heldBytes' | 'actions'>;
@@ -53,8 +53,9 @@ export class LiveFeed {
   private waiting: EndedStep[] = [];
   /** End of the last step that was written by itself. */
   private last = Number.NEGATIVE_INFINITY;
-  /** What a step takes, a line, and a line with the times of actions, in milliseconds. */
-  private readonly stepMs: Mean = new Mean();
+  /** What a training step takes, an evaluation, a line, and a line with the times of actions, in milliseconds. */
+  private readonly trainingMs: Mean = new Mean();
+  private readonly evaluationMs: Mean = new Mean();
   private readonly lineMs: Mean = new Mean();
   private readonly detailedMs: Mean = new Mean();
 
@@ -89,18 +90,19 @@ export class LiveFeed {
 
   /**
    * Whether a step that begins should come with the times of its actions, so many. A picture needs the same step of all ranks,
-   * so its number decides: the first ones, then every first, second, fourth, eighth one and so on, by the time that steps take.
+   * so its number among those of its kind decides: the first ones, then every first, second, fourth, eighth one and so on, by the
+   * time that training steps take, or evaluations.
    */
-  wantsActions(step: number, actions: number): boolean {
-    if (step < firstSteps) return true;
+  wantsActions({ training, number }: Pick<EndedStep, 'training' | 'number'>, actions: number): boolean {
+    if (number < firstSteps) return true;
     const apart = Math.max(detailMs, (this.detailedMs.value + actions * timingMs) / share);
-    const every = Math.round(Math.log2(apart / Math.max(1e-3, this.stepMs.value)));
-    return step % 2 ** Math.max(0, Math.min(16, every)) === 0;
+    const every = Math.round(Math.log2(apart / Math.max(1e-3, this.meanOf(training).value)));
+    return number % 2 ** Math.max(0, Math.min(16, every)) === 0;
   }
 
   /** A step that has ended; it is written by itself where it comes with the times of its actions or the last line is a while ago. */
   step(step: EndedStep, hasActions: boolean, details: () => StepDetails): void {
-    this.stepMs.add(step.end - step.begin);
+    this.meanOf(step.training).add(step.end - step.begin);
     const apart = Math.min(mostApartMs, Math.max(writeMs, this.lineMs.value / share));
     if (!hasActions && step.end - this.last < apart && this.waiting.length < mostWaiting) {
       this.waiting.push(step);
@@ -130,11 +132,17 @@ export class LiveFeed {
     const line: LiveSteps = {
       kind: 'steps',
       step: steps.map(({ step }) => step),
+      training: steps.map(({ training }) => training),
+      number: steps.map(({ number }) => number),
       begin: steps.map(({ begin }) => micro(begin)),
       end: steps.map(({ end }) => micro(end)),
       loss: steps.map(({ loss }) => loss),
     };
     return `${JSON.stringify(line)}\n`;
+  }
+
+  private meanOf(training: boolean): Mean {
+    return training ? this.trainingMs : this.evaluationMs;
   }
 
   private giveUp(): void {

@@ -100,6 +100,9 @@ export class Recorder {
   /** Kept steps; the oldest is overwritten once there are enough. */
   private readonly records: StepRecord[] = [];
   private steps = 0;
+  /** How many of them are evaluations, and the number of the one under way among those of its kind. */
+  private evaluations = 0;
+  private number = 0;
   private record: StepRecord | null = null;
   private data: Float64Array = new Float64Array(0);
   private current = 0;
@@ -150,14 +153,15 @@ export class Recorder {
   /** A step begins. */
   beginStep(training: boolean): void {
     const { actions } = this.watched!;
+    this.number = training ? this.steps - this.evaluations : this.evaluations++;
     const step = this.steps++;
     this.training = training;
-    this.tells = this.live?.wantsActions(step, actions) ?? false;
+    this.tells = this.live?.wantsActions({ training, number: this.number }, actions) ?? false;
     // A GPU runs behind its host: only a mark in its stream says when a step has ended.
     this.isOn = !this.onlyWatched || this.tells || (this.gpu !== null && this.live !== null);
     const record = this.isOn ? this.openRecord(step) : null;
     this.begun = performance.now();
-    this.progress?.beginStep(step, training, this.begun);
+    this.progress?.beginStep(this.number, training, this.begun);
     if (record === null) return;
     record.begin = this.begun;
     this.busy?.beginStep(record.data);
@@ -241,7 +245,8 @@ export class Recorder {
     const step = this.steps - 1;
     const end = this.isOn ? this.record!.end : performance.now();
     this.progress?.endStep(end);
-    live.step({ step, training: this.training, begin: this.begun, end, loss: loss() }, this.tells, () =>
+    const { training, number, begun: begin } = this;
+    live.step({ step, training, number, begin, end, loss: loss() }, this.tells, () =>
       this.isOn ? this.detailsOf(this.record!) : { ...nothingKnown, processBytes: this.processBytes(end) },
     );
   }

@@ -90,6 +90,8 @@ export class PipelineRuntime<
   private hasBackwards = false;
   private capture: StepCapture | null = null;
   private steps = 0;
+  /** How many of them were evaluations. */
+  private evaluations = 0;
   private readonly gradients: PipelineGradients;
 
   constructor(
@@ -300,7 +302,8 @@ export class PipelineRuntime<
     const rows = this.compiledRows();
     if (training && !this.hasBackwards) checkBackwards(this.given);
     if (training) this.hasBackwards = true;
-    rankStatus.set({ action: `${where} begins`, step: this.steps });
+    const number = training ? this.steps - this.evaluations : this.evaluations;
+    rankStatus.set({ action: `${where} begins`, step: number, evaluates: !training });
     const { args, options, wrong } = this.read(where, input);
     options.losses?.splice(0, options.losses.length);
     const kind = callKind(training, options, this.level !== null);
@@ -323,6 +326,7 @@ export class PipelineRuntime<
       return outputs as Output | undefined;
     } finally {
       this.steps++;
+      if (!training) this.evaluations++;
       rankStatus.set({ action: `${where} ended` });
     }
   }

@@ -11,6 +11,7 @@ export const Word = {
   /** Odd while the record is being written; grows with every write. */
   Sequence: 0,
   State: 1,
+  /** The number of the step and 1, of an evaluation below 0; 0: not known. */
   Step: 2,
   Slot: 3,
   /** Whom the rank waits for: a rank, `NOBODY` or `EVERYBODY`. */

@@ -7,7 +7,9 @@ export interface RankPlace {
   readonly rank: number;
   /** `silent`: it has reported nothing yet. `stopped`, `failed` and `done` come from the launcher. */
   readonly state: 'silent' | 'working' | 'waiting' | 'stopped' | 'failed' | 'done';
+  /** The number of the training step or, where `evaluates` is true, of the evaluation. */
   readonly step: number | undefined;
+  readonly evaluates?: boolean;
   readonly slot: number | undefined;
   readonly action: string;
   readonly waitingFor: number | 'all' | undefined;
@@ -33,9 +35,9 @@ export function readPlace(rank: number, load: () => Int32Array): RankPlace {
  */
 export function formatPlace(place: RankPlace): string {
   checkArgument('formatPlace', typeof place === 'object' && place !== null, ['the argument', place], 'a place');
-  const { rank, state, step, slot, action, waitingFor } = place;
+  const { rank, state, step, evaluates, slot, action, waitingFor } = place;
   const where = [
-    step === undefined ? '' : ` in step ${step}`,
+    step === undefined ? '' : ` in ${evaluates === true ? 'evaluation' : 'step'} ${step}`,
     slot === undefined ? (action === '' ? '' : ` at: ${action}`) : ` at slot ${slot} (${action})`,
   ].join('');
   const whom = waitingFor === undefined ? '' : waitingFor === 'all' ? ' for all others' : ` for rank ${waitingFor}`;
@@ -59,7 +61,8 @@ function decode(rank: number, words: Int32Array): RankPlace {
   return {
     rank,
     state,
-    step: step === 0 ? undefined : step - 1,
+    step: step === 0 ? undefined : Math.abs(step) - 1,
+    ...(step < 0 ? { evaluates: true } : {}),
     slot: state === 'silent' ? undefined : number(Word.Slot),
     action: String.fromCharCode(...characters),
     waitingFor: state !== 'waiting' ? undefined : peer === EVERYBODY ? 'all' : peer,

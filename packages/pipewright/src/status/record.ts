@@ -11,8 +11,10 @@ export interface Place {
   readonly action: string;
   /** The rank that is waited for, or `all`; absent while the rank works. */
   readonly waitingFor?: number | 'all' | undefined;
-  /** Which step of the training. */
+  /** Which step of the training, or which evaluation. */
   readonly step?: number | undefined;
+  /** Whether `step` is the number of an evaluation. */
+  readonly evaluates?: boolean | undefined;
 }
 
 /**
@@ -40,11 +42,11 @@ export class RankStatus {
     if (typeof place?.action !== 'string')
       checkArgument('rankStatus.set', false, ['the place', place], 'an object with an action');
     const { words, text } = this;
-    const { slot, action, waitingFor, step } = place;
+    const { slot, action, waitingFor, step, evaluates } = place;
     words[Word.Sequence] = words[Word.Sequence]! + 1;
     words[Word.State] = waitingFor === undefined ? State.Working : State.Waiting;
     words[Word.Slot] = slot ?? NONE;
-    if (step !== undefined) words[Word.Step] = step + 1;
+    if (step !== undefined) words[Word.Step] = evaluates === true ? -1 - step : step + 1;
     words[Word.Peer] = waitingFor === undefined ? NOBODY : waitingFor === 'all' ? EVERYBODY : waitingFor;
     const length = Math.min(action.length, TEXT_LENGTH);
     for (let i = 0; i < length; i++) text[i] = action.charCodeAt(i);

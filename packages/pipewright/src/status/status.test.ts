@@ -49,6 +49,11 @@ describe('a record', () => {
     status.set({ step: 4, slot: 0, action: '0F0' });
     status.set({ slot: 17, action: '3RECV_B1', waitingFor: 3 });
     expect(status.describe()).toBe('rank 0 waits in step 4 at slot 17 (3RECV_B1) for rank 3');
+    status.set({ step: 0, evaluates: true, slot: 0, action: '0F0' });
+    status.set({ slot: 1, action: '0F1' });
+    expect(status.describe()).toBe('rank 0 works in evaluation 0 at slot 1 (0F1)');
+    status.set({ step: 5, action: 'step begins' });
+    expect(status.get()).toEqual(place(0, { step: 5, action: 'step begins' }));
   });
 
   test('that is being written is read again, but not for ever', () => {

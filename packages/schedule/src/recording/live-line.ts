@@ -25,8 +25,11 @@ export interface LiveRun {
 /** A step that a rank has ended. */
 export interface LiveStep {
   readonly kind: 'step';
+  /** Its number among all steps and evaluations. */
   readonly step: number;
   readonly training: boolean;
+  /** Its number among the training steps, or among the evaluations; left out in older feeds. */
+  readonly number?: number;
   /** Milliseconds on the rank's clock. */
   readonly begin: number;
   readonly end: number;
@@ -44,6 +47,9 @@ export interface LiveStep {
 export interface LiveSteps {
   readonly kind: 'steps';
   readonly step: readonly number[];
+  /** As in `LiveStep`; both are left out in older feeds. */
+  readonly training?: readonly boolean[];
+  readonly number?: readonly number[];
   readonly begin: readonly number[];
   readonly end: readonly number[];
   readonly loss: readonly (number | null)[];
@@ -53,7 +59,9 @@ export interface LiveSteps {
 export interface LivePlace {
   readonly rank: number;
   readonly state: string;
+  /** The number of the training step or, where `evaluates` is true, of the evaluation. */
   readonly step: number | null;
+  readonly evaluates?: boolean;
   readonly slot: number | null;
   readonly action: string;
   /** The rank that is waited for, or `all`. */
@@ -117,7 +125,7 @@ function readRun(line: Record<string, unknown>): LiveRun | null {
 }
 
 function readStep(line: Record<string, unknown>): LiveStep | null {
-  const { step, training, begin, end, loss, processBytes, deviceBytes, heldBytes, actions } = line;
+  const { step, training, number, begin, end, loss, processBytes, deviceBytes, heldBytes, actions } = line;
   if (!isNumber(step) || !isNumber(begin) || !isNumber(end)) return null;
   const columns = actions as Record<string, unknown> | null | undefined;
   const column = (name: string): readonly number[] | null => {
@@ -131,6 +139,7 @@ function readStep(line: Record<string, unknown>): LiveStep | null {
     kind: 'step',
     step,
     training: training === true,
+    ...(isNumber(number) ? { number } : {}),
     begin,
     end,
     loss: isNumber(loss) ? loss : null,
@@ -141,13 +150,22 @@ function readStep(line: Record<string, unknown>): LiveStep | null {
   };
 }
 
-function readSteps({ step, begin, end, loss }: Record<string, unknown>): LiveSteps | null {
+function readSteps({ step, training, number, begin, end, loss }: Record<string, unknown>): LiveSteps | null {
   const isColumn = (values: unknown): values is number[] =>
     Array.isArray(values) && values.length <= mostActions && values.every(isNumber);
   if (!isColumn(step) || !isColumn(begin) || !isColumn(end)) return null;
   if (begin.length !== step.length || end.length !== step.length) return null;
   const losses: readonly unknown[] = Array.isArray(loss) ? loss : [];
-  return { kind: 'steps', step, begin, end, loss: step.map((_, i) => (isNumber(losses[i]) ? losses[i] : null)) };
+  const isNumbered = isColumn(number) && number.length === step.length;
+  const isTold = isNumbered && Array.isArray(training) && training.length === step.length;
+  return {
+    kind: 'steps',
+    step,
+    ...(isTold ? { training: training.map((one: unknown) => one === true), number } : {}),
+    begin,
+    end,
+    loss: step.map((_, i) => (isNumber(losses[i]) ? losses[i] : null)),
+  };
 }
 
 function readStatus(line: Record<string, unknown>): LiveStatus | null {
@@ -159,13 +177,14 @@ function readStatus(line: Record<string, unknown>): LiveStatus | null {
     time,
     places: places.flatMap((entry: unknown) => {
       const place = (typeof entry === 'object' && entry !== null ? entry : {}) as Record<string, unknown>;
-      const { rank, state, step, slot, action, waitingFor, since } = place;
+      const { rank, state, step, evaluates, slot, action, waitingFor, since } = place;
       if (!isRank(rank)) return [];
       return [
         {
           rank,
           state: textOf(state),
           step: isNumber(step) ? step : null,
+          ...(evaluates === true ? { evaluates } : {}),
           slot: isNumber(slot) ? slot : null,
           action: textOf(action),
           waitingFor: waitingFor === 'all' ? ('all' as const) : isRank(waitingFor) ? waitingFor : null,

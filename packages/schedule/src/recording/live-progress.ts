@@ -7,6 +7,7 @@ import { ScheduleError, show } from '../model/errors.ts';
 /** What a rank has done of a step. Times are milliseconds on the rank's clock; -1: has not happened. */
 export interface LiveProgress {
   readonly rank: number;
+  /** The number of the training step, or of the evaluation. */
   readonly step: number;
   readonly training: boolean;
   /** What has to be added to the times, for the clock that all ranks of a machine share. */

@@ -2,26 +2,9 @@
 
 import { ScheduleError } from '../model/errors.ts';
 import { Schedule } from '../model/schedule.ts';
-import type { LiveLine, LiveRun, LiveStatus, LiveStep } from './live-line.ts';
-import type { RankRecord, RecordedStep, Recording } from './recording.ts';
-
-/** One step of all ranks, put together from their lines. */
-export interface LiveStepSummary {
-  readonly step: number;
-  /** Milliseconds since 1970. */
-  readonly begin: number;
-  readonly end: number;
-  readonly loss: number | null;
-  /** Share of the ranks' time in which they waited for messages; null where no action was timed. */
-  readonly waiting: number | null;
-  /** Highest memory of any rank, as each has told it last. */
-  readonly memoryBytes: number;
-}
-
-/** What one rank tells of a step; `whole` is null where it tells no more. */
-interface RankStep extends Pick<LiveStep, 'step' | 'begin' | 'end' | 'loss'> {
-  readonly whole: LiveStep | null;
-}
+import type { LiveLine, LiveRun, LiveStatus } from './live-line.ts';
+import { LiveSeries, type LiveStepSummary, type RankStep } from './live-series.ts';
+import type { Recording } from './recording.ts';
 
 /**
  * Puts the lines of all ranks together.
@@ -32,25 +15,33 @@ export class LiveRunReader {
   schedule: Schedule | null = null;
   status: LiveStatus | null = null;
   tokensPerStep: number | null = null;
-  /** Steps that all ranks have ended, oldest first; the last `kept` of them. */
-  readonly steps: LiveStepSummary[] = [];
+  /** Whether what all ranks have ended last is an evaluation. */
+  evaluates = false;
+  private readonly training: LiveSeries;
+  private readonly evaluating: LiveSeries;
   private readonly kept: number;
-  private readonly timed: number;
   private readonly runs: Map<number, LiveRun> = new Map();
   /** How many runs each rank has begun after its first. */
   private readonly restarts: Map<number, number> = new Map();
   /** Steps that not all ranks have ended, by number and rank. */
   private readonly pending: Map<number, Map<number, RankStep>> = new Map();
-  /** Memory of each rank after the last step that told it. */
-  private readonly memory: Map<number, number> = new Map();
-  /** Steps whose actions were timed, and when the first of them began. */
-  private recorded: RecordedStep[] = [];
-  private zero: number | null = null;
 
-  /** Keeps so many steps, and the times of the actions of so many. */
+  /** Keeps so many training steps and so many evaluations, and the times of the actions of so many of each. */
   constructor(kept: number = 2000, timed: number = 1) {
     this.kept = kept;
-    this.timed = timed;
+    const onOneClock = (rank: number, time: number): number => (this.runs.get(rank)?.origin ?? 0) + time;
+    this.training = new LiveSeries(kept, timed, onOneClock);
+    this.evaluating = new LiveSeries(kept, timed, onOneClock);
+  }
+
+  /** Training steps that all ranks have ended, oldest first; the last `kept` of them. */
+  get steps(): readonly LiveStepSummary[] {
+    return this.training.steps;
+  }
+
+  /** The same of evaluations; a feed that is older than their numbers has none: its evaluations are among the steps. */
+  get evaluations(): readonly LiveStepSummary[] {
+    return this.evaluating.steps;
   }
 
   /** Number of ranks; 0 until rank 0 has said it. */
@@ -62,11 +53,12 @@ export class LiveRunReader {
   add(rank: number, line: LiveLine): void {
     if (line.kind === 'status') this.status = line;
     else if (line.kind === 'run') this.begin(line);
-    else if (line.kind === 'step') this.addStep(rank, { ...line, whole: line });
+    else if (line.kind === 'step') this.addStep(rank, { ...line, number: line.number ?? null, whole: line });
     else
       line.step.forEach((step, i) => {
-        const [begin, end] = [line.begin[i]!, line.end[i]!];
-        this.addStep(rank, { step, begin, end, loss: line.loss[i] ?? null, whole: null });
+        const [begin, end, number] = [line.begin[i]!, line.end[i]!, line.number?.[i] ?? null];
+        const training = line.training?.[i] ?? true;
+        this.addStep(rank, { step, training, number, begin, end, loss: line.loss[i] ?? null, whole: null });
       });
   }
 
@@ -97,9 +89,17 @@ export class LiveRunReader {
 
   /** Forgets the oldest pending steps: where whole files come one after the other, they would not be kept anyway. */
   private prunePending(): void {
-    if (this.pending.size <= 2 * this.kept) return;
-    const steps = [...this.pending.keys()].sort((a, b) => a - b);
-    for (const step of steps.slice(0, -this.kept)) this.pending.delete(step);
+    if (this.pending.size <= 4 * this.kept) return;
+    const steps = [...this.pending].sort(([a], [b]) => a - b);
+    for (const kind of [this.training, this.evaluating]) {
+      const own = steps.filter(([, ranks]) => this.seriesOf([...ranks.values()][0]!) === kind);
+      for (const [step] of own.slice(0, -this.kept)) this.pending.delete(step);
+    }
+  }
+
+  /** Where a step belongs; feeds without numbers do not tell the kind of every step. */
+  private seriesOf({ training, number }: RankStep): LiveSeries {
+    return training || number === null ? this.training : this.evaluating;
   }
 
   private addStep(rank: number, line: RankStep): void {
@@ -113,64 +113,19 @@ export class LiveRunReader {
     }
     this.pending.delete(line.step);
     for (const step of this.pending.keys()) if (step < line.step) this.pending.delete(step);
-    this.finish(line.step, ranks);
+    const series = this.seriesOf(line);
+    this.evaluates = series === this.evaluating;
+    series.add(line.number ?? line.step, ranks);
   }
 
-  private finish(step: number, ranks: ReadonlyMap<number, RankStep>): void {
-    const all = [...ranks];
-    const begin = Math.min(...all.map(([rank, line]) => this.onOneClock(rank, line.begin)));
-    const end = Math.max(...all.map(([rank, line]) => this.onOneClock(rank, line.end)));
-    const lines = all.toSorted(([a], [b]) => a - b).flatMap(([, { whole }]) => whole ?? []);
-    const timed = lines.length === all.length && lines.every(({ actions }) => actions !== null);
-    for (const [rank, { whole }] of all)
-      if (whole !== null) this.memory.set(rank, whole.deviceBytes ?? whole.processBytes);
-    this.steps.push({
-      step,
-      begin,
-      end,
-      loss: all.find(([, line]) => line.loss !== null)?.[1].loss ?? null,
-      waiting: timed ? waitingShare(lines) : null,
-      memoryBytes: Math.max(0, ...all.map(([rank]) => this.memory.get(rank) ?? 0)),
-    });
-    if (this.steps.length > this.kept) this.steps.shift();
-    if (timed) this.record(step, lines, begin);
-  }
-
-  /** Keeps a step whose actions were timed. */
-  private record(step: number, lines: readonly LiveStep[], begin: number): void {
-    const zero = this.timed === 1 ? begin : (this.zero ??= begin);
-    this.recorded.push({
-      step,
-      training: lines.every(({ training }) => training),
-      ranks: lines.map((line, rank): RankRecord => {
-        const { start, ready, stop, bytes, tensors } = line.actions!;
-        const shift = (time: number): number => this.onOneClock(rank, time) - zero;
-        const move = (times: readonly number[]): number[] => times.map((time) => (time < 0 ? -1 : shift(time)));
-        return {
-          begin: shift(line.begin),
-          end: shift(line.end),
-          start: move(start),
-          ready: move(ready),
-          stop: move(stop),
-          bytes,
-          tensors,
-          processBytes: line.processBytes,
-          deviceBytes: line.deviceBytes,
-          heldBytes: line.heldBytes,
-        };
-      }),
-    });
-    if (this.recorded.length > this.timed) this.recorded.shift();
-  }
-
-  /** A time of a rank as milliseconds since 1970. */
-  private onOneClock(rank: number, time: number): number {
-    return (this.runs.get(rank)?.origin ?? 0) + time;
-  }
-
-  /** The last steps whose actions were timed, as a recording; null before there is one. */
-  recording(): Recording | null {
-    const latest = this.recorded.at(-1);
+  /**
+   * The last training steps whose actions were timed, as a recording, or the last evaluations; null before there is one. Where
+   * neither is asked for: evaluations only in a run that does not train.
+   */
+  recording(kind?: 'training' | 'evaluation'): Recording | null {
+    if (kind === undefined) return this.recording('training') ?? this.recording('evaluation');
+    const { recorded } = kind === 'training' ? this.training : this.evaluating;
+    const latest = recorded.at(-1);
     if (latest === undefined || this.schedule === null) return null;
     return {
       format: 'pipewright-recording',
@@ -184,20 +139,7 @@ export class LiveRunReader {
         peakProcessBytes: latest.ranks[rank]?.processBytes ?? 0,
         peakDeviceBytes: latest.ranks[rank]?.deviceBytes ?? null,
       })),
-      steps: [...this.recorded],
+      steps: [...recorded],
     };
   }
-}
-
-/** Share of the ranks' time in which they waited; null where there is no time. */
-function waitingShare(lines: readonly LiveStep[]): number | null {
-  let waited = 0;
-  let time = 0;
-  for (const { begin, end, actions } of lines) {
-    time += end - begin;
-    actions?.ready.forEach((ready, i) => {
-      if (ready >= 0) waited += ready - (actions.start[i] ?? ready);
-    });
-  }
-  return time > 0 ? waited / time : null;
 }

@@ -48,12 +48,13 @@ export class LiveStatusWriter {
   private look(ended: LiveStatus['ended'] = null, places: readonly RankPlace[] = this.ranks.places()): void {
     const time = Date.now();
     const before = new Map(this.places.map((place) => [place.rank, place]));
-    this.places = places.map(({ rank, state, step, slot, action, waitingFor }) => {
+    this.places = places.map(({ rank, state, step, evaluates, slot, action, waitingFor }) => {
       const old = before.get(rank);
       const place = {
         rank,
         state,
         step: step ?? null,
+        ...(evaluates === true ? { evaluates } : {}),
         slot: slot ?? null,
         action,
         waitingFor: waitingFor ?? null,
@@ -62,6 +63,7 @@ export class LiveStatusWriter {
         old !== undefined &&
         old.state === state &&
         old.step === place.step &&
+        old.evaluates === place.evaluates &&
         old.slot === place.slot &&
         old.action === action &&
         old.waitingFor === place.waitingFor;

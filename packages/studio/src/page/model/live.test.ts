@@ -12,7 +12,18 @@ import { describe, expect, test } from 'vitest';
 import { plan } from '../../../testing/plan.ts';
 import { differencesOf, sayDifferences, sayOne } from './differences.ts';
 import { lanesOf } from './lanes.ts';
-import { type LiveState, momentOf, placesOf, sayCalm, sayConnection, sayLastStep, sayLive } from './live.ts';
+import {
+  isEvaluating,
+  type LiveState,
+  momentOf,
+  picturedSlot,
+  placesOf,
+  sayCalm,
+  sayConnection,
+  sayCount,
+  sayLastStep,
+  sayLive,
+} from './live.ts';
 import { openPlan, planCostsInMs } from './plan.ts';
 import { openRecording } from './recorded.ts';
 
@@ -44,7 +55,18 @@ function recordingOf(simulation: Simulation): Recording {
 }
 
 const state = (recording: Recording, fields: Partial<LiveState> = {}): LiveState => ({
-  ...{ schedule, steps: [], recording, status: null, unfinished: null, tokensPerStep: null, now: 10_000 },
+  ...{
+    schedule,
+    steps: [],
+    evaluations: [],
+    evaluatedLast: false,
+    recording,
+    evaluation: null,
+    status: null,
+    unfinished: null,
+    tokensPerStep: null,
+    now: 10_000,
+  },
   ...fields,
 });
 
@@ -127,7 +149,7 @@ describe('a run with a plan', () => {
     const place = (rank: number, how: LivePlace['state']): LivePlace => ({
       ...{ rank, state: how, step: 3, slot: null, action: 'step ended', waitingFor: null, since: 0 },
     });
-    const standing = { step: 3, done: 1, count: 4, ended: false };
+    const standing = { step: 3, evaluates: false, done: 1, count: 4, ended: false };
     const unfinished = {
       lanes: lanesOf(pictureOf(simulate(schedule, costs))),
       standings: [
@@ -144,6 +166,59 @@ describe('a run with a plan', () => {
       { rank: 2, state: 'working', slot: null, action: 'step ended' },
     ]);
     expect(placesOf({ status: { ...status, ended: null }, unfinished })).toBe(places);
+  });
+});
+
+describe('a run that evaluates', () => {
+  const summaries = (count: number): LiveState['steps'] =>
+    Array.from({ length: count }, (_, step) => ({
+      ...{ step, begin: 10 * step, end: 10 * step + 9, loss: null, waiting: null, memoryBytes: 1 },
+    }));
+  const recording = recordingOf(simulate(schedule, costs));
+  const ended = { kind: 'status', places: [], ended: { failed: false, message: '' }, time: 0 } as const;
+
+  test('says how many steps and evaluations there were, and that it evaluates while it does', () => {
+    const trained = { steps: summaries(60) };
+    const both = { ...trained, evaluations: summaries(295) };
+    const last = { ...both, evaluatedLast: true };
+    expect(sayCount(state(recording))).toBe('no step yet');
+    expect(sayCount(state(recording, trained))).toBe('step 59');
+    expect(sayCount(state(recording, both))).toBe('step 59, 295 evaluations');
+    expect(sayCount(state(recording, last))).toBe('step 59, 295 evaluations, evaluates');
+    expect(sayCount(state(recording, { ...last, status: ended }))).toBe('step 59, 295 evaluations');
+    expect(sayCount(state(recording, { evaluations: summaries(1), evaluatedLast: true }))).toBe(
+      '1 evaluation, evaluates',
+    );
+    expect(sayCalm({ ...state(recording, { evaluations: summaries(1) }), recording: null }, false)).not.toMatch(
+      /Waiting/,
+    );
+  });
+
+  test('a step that is under way decides what it does', () => {
+    const lanes = lanesOf(pictureOf(simulate(schedule, costs)));
+    const standing = { rank: 0, step: 3, done: 1, count: 4, action: null, cell: null, waitingFor: null, ended: false };
+    const unfinished = (evaluates: boolean): LiveState['unfinished'] => ({
+      lanes,
+      standings: [{ ...standing, evaluates }],
+    });
+    expect(isEvaluating(state(recording, { evaluatedLast: true, unfinished: unfinished(false) }))).toBe(false);
+    expect(isEvaluating(state(recording, { evaluatedLast: false, unfinished: unfinished(true) }))).toBe(true);
+    const failed = { ...ended, ended: { failed: true, message: '' } };
+    expect(isEvaluating(state(recording, { status: failed, unfinished: unfinished(true) }))).toBe(true);
+    expect(isEvaluating(state(recording, { status: failed, evaluatedLast: true }))).toBe(false);
+  });
+
+  test('the picture of an evaluation has the forwards only: a place of the schedule is found in it by its action', () => {
+    const evaluated = { ...recording, steps: recording.steps.map((step) => ({ ...step, training: false })) };
+    const { picture } = openRecording('run', evaluated).view(1).recorded;
+    const last = schedule.order[0]!.findLastIndex((action) => action?.kind === 'F');
+    const slot = picturedSlot(picture.schedule, schedule, 0, last)!;
+    expect(slot).toBeLessThan(last);
+    expect(picture.schedule.at(0, slot)).toEqual(schedule.at(0, last));
+    const backward = schedule.order[0]!.findIndex((action) => action?.kind === 'B');
+    expect(picturedSlot(picture.schedule, schedule, 0, backward)).toBeNull();
+    expect(picturedSlot(schedule, schedule, 0, backward)).toBe(backward);
+    expect(sayLastStep(evaluated, null)).toMatch(/^The last evaluation took/);
   });
 });
 

@@ -5,6 +5,7 @@ import {
   type LiveStatus,
   type LiveStepSummary,
   percent,
+  plural,
   quantity,
   type Recording,
   recordedActions,
@@ -16,14 +17,37 @@ import { sayUnfinished, type UnfinishedStep } from './unfinished.ts';
 /** What the page knows of a running job. */
 export interface LiveState {
   readonly schedule: Schedule | null;
+  /** Training steps, and evaluations. */
   readonly steps: readonly LiveStepSummary[];
+  readonly evaluations: readonly LiveStepSummary[];
+  /** Whether the last of them all is an evaluation. */
+  readonly evaluatedLast: boolean;
+  /** The last training steps whose actions were timed, and the last evaluations. */
   readonly recording: Recording | null;
+  readonly evaluation: Recording | null;
   readonly status: LiveStatus | null;
   /** The step under way, where the job failed in it or it takes long. */
   readonly unfinished: UnfinishedStep | null;
   readonly tokensPerStep: number | null;
   /** Milliseconds since 1970, on the clock of the job. */
   readonly now: number;
+}
+
+/** Whether the job evaluates now, not trains; of one that failed, whether it did then. */
+export function isEvaluating({ status, unfinished, evaluatedLast }: LiveState): boolean {
+  if (unfinished !== null) return unfinished.standings.every(({ evaluates }) => evaluates);
+  return evaluatedLast && !status?.ended;
+}
+
+/** How far the job is, in words: the last training step, and how many evaluations there were. */
+export function sayCount(state: LiveState): string {
+  const [step, evaluation] = [state.steps.at(-1), state.evaluations.at(-1)];
+  const said: string[] = [];
+  if (step !== undefined) said.push(`step ${step.step}`);
+  if (evaluation !== undefined) said.push(plural(evaluation.step + 1, 'evaluation'));
+  if (said.length === 0) said.push('no step yet');
+  if (isEvaluating(state) && !state.status?.ended) said.push('evaluates');
+  return said.join(', ');
 }
 
 /** Compute time of every rank in a recorded step, in milliseconds. */
@@ -86,8 +110,8 @@ export function sayConnection(status: LiveStatus | null, connected: boolean | nu
 }
 
 /** What is said where nothing is wrong. */
-export function sayCalm({ steps, recording }: LiveState, hasPlan: boolean): string {
-  if (steps.length === 0 && recording === null) return 'Waiting for the first step.';
+export function sayCalm({ steps, evaluations, recording }: LiveState, hasPlan: boolean): string {
+  if (steps.length === 0 && evaluations.length === 0 && recording === null) return 'Waiting for the first step.';
   return hasPlan ? 'Every rank computes as planned.' : 'No rank is notably slower than the others.';
 }
 
@@ -103,7 +127,8 @@ export function sayLastStep({ steps }: Recording, plan: { readonly name: string;
   const change = share < 0 ? `${percent(-share)} shorter` : `${percent(share)} longer`;
   const beside =
     plan === null ? `recent average ${quantity(usual)} ms` : `planned in ${plan.name}: ${quantity(usual)} ms`;
-  return `The last step took ${quantity(last)} ms; ${beside} (${change}).`;
+  const what = steps.at(-1)?.training === false ? 'evaluation' : 'step';
+  return `The last ${what} took ${quantity(last)} ms; ${beside} (${change}).`;
 }
 
 /** Which ranks compute longer than the others. */
@@ -126,10 +151,18 @@ export function placesOf({ status, unfinished }: Pick<LiveState, 'status' | 'unf
   return places.map((place) => {
     const standing = unfinished.standings.find(({ rank }) => rank === place.rank);
     if (standing === undefined || standing.ended || standing.action === null || standing.cell === null) return place;
-    const { step, action, waitingFor, cell } = standing;
+    const { step, evaluates, action, waitingFor, cell } = standing;
     const state = place.state === 'failed' || waitingFor === null ? place.state : 'waiting';
-    return { ...place, state, step, action, waitingFor, slot: cell.slot };
+    return { ...place, state, step, evaluates, action, waitingFor, slot: cell.slot };
   });
+}
+
+/** Where a slot of the schedule is in a picture, which may have the forwards only; null where the picture does not have it. */
+export function picturedSlot(picture: Schedule, schedule: Schedule | null, rank: number, slot: number): number | null {
+  const action = actionAt(schedule, rank, slot);
+  if (action === actionAt(picture, rank, slot)) return slot;
+  const at = picture.order[rank]?.findIndex((one) => one !== null && formatAction(one) === action) ?? -1;
+  return at < 0 ? null : at;
 }
 
 /** The action at a slot, as text. */

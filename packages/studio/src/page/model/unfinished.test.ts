@@ -113,6 +113,10 @@ describe('a step that has not ended', () => {
       ...{ kind: 'status', ended: null, time: 0, clock: 0, places: [], progress },
     });
     expect(sayUnfinished(unfinishedStep(schedule, status(ended))!, true)[0]).toBe('Rank 0 had ended step 7.');
+    const evaluation = unfinishedStep(schedule, status(progressAt(35, { training: false })))!;
+    expect(sayUnfinished(evaluation, true)).toContain(
+      'Rank 2 had done 1 of 4 actions of evaluation 7, and was in 2B0.',
+    );
     const [whole] = progressAt(70);
     const cut = { ...whole!, from: 4, ...{ start: whole!.start.slice(4) } };
     const told = { ...cut, ready: whole!.ready.slice(4), stop: whole!.stop.slice(4) };

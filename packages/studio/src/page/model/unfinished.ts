@@ -17,7 +17,9 @@ import { pictureOfActions } from './recorded.ts';
 /** Where a rank is in the step. */
 export interface Standing {
   readonly rank: number;
+  /** The number of the training step, or of the evaluation. */
   readonly step: number;
+  readonly evaluates: boolean;
   /** Actions that have ended, of so many. */
   readonly done: number;
   readonly count: number;
@@ -109,6 +111,7 @@ class UnfinishedRow {
     this.standing = {
       rank,
       step,
+      evaluates: !training,
       done: counted.filter(isDone).length,
       count: counted.length,
       action: open === null ? null : formatAction((receive ?? open).action),
@@ -150,13 +153,15 @@ export function sayUnfinished({ standings }: UnfinishedStep, isOver: boolean): s
   ];
 }
 
-function sayStanding({ rank, step, done, count, action, waitingFor, ended }: Standing, isOver: boolean): string {
-  if (ended) return `Rank ${rank} ${isOver ? 'had ended' : 'has ended'} step ${step}.`;
+function sayStanding(standing: Standing, isOver: boolean): string {
+  const { rank, evaluates, done, count, action, waitingFor, ended } = standing;
+  const step = `${evaluates ? 'evaluation' : 'step'} ${standing.step}`;
+  if (ended) return `Rank ${rank} ${isOver ? 'had ended' : 'has ended'} ${step}.`;
   const whom = waitingFor === 'all' ? 'all others' : `rank ${waitingFor}`;
   const [was, waited] = isOver ? ['was in', 'waited for'] : ['is in', 'waits for'];
   const where =
     action === null ? '' : waitingFor === null ? `, and ${was} ${action}` : `, and ${waited} ${whom} (${action})`;
-  return `Rank ${rank} ${isOver ? 'had done' : 'has done'} ${done} of ${count} actions of step ${step}${where}.`;
+  return `Rank ${rank} ${isOver ? 'had done' : 'has done'} ${done} of ${count} actions of ${step}${where}.`;
 }
 
 /** One action of the step, in words. */

@@ -5,11 +5,14 @@ import { useEffect, useMemo, useRef, useState } from 'preact/hooks';
 import { differencesOf, sayDifferences, sayOne } from '../model/differences.ts';
 import {
   actionAt,
+  isEvaluating,
   type LiveState,
   momentOf,
+  picturedSlot,
   placesOf,
   sayCalm,
   sayConnection,
+  sayCount,
   sayLastStep,
   sayLive,
 } from '../model/live.ts';
@@ -44,7 +47,8 @@ export function Live(props: {
   const [paused, setPaused] = useState(false);
   const [connection, setConnection] = useState(() => sayConnection(null, props.lines === null ? false : null, 0));
   const [selected, select] = useState<GroupCell | null>(null);
-  const [showsWhole, setShowsWhole] = useState(false);
+  /** What the timeline shows: what is done now, the last that all ranks have ended, or the last training step among those. */
+  const [chosen, choose] = useState<'now' | 'finished' | 'training'>('now');
   const changed = useRef(false);
   const connected = useRef(false);
   const heard = useRef(0);
@@ -72,18 +76,22 @@ export function Live(props: {
   }, [props.events]);
   useEffect(() => {
     const timer = setInterval(() => {
-      const { schedule, steps, status, tokensPerStep } = reader.current;
+      const { schedule, steps, evaluations, evaluates, status, tokensPerStep } = reader.current;
       const heardAgo = Date.now() - heard.current;
       setConnection(sayConnection(status, props.lines === null ? connected.current : null, heardAgo));
       if (paused) return;
-      const recording = changed.current ? reader.current.recording() : null;
+      const recording = changed.current ? reader.current.recording('training') : null;
+      const evaluation = changed.current ? reader.current.recording('evaluation') : null;
       setState((before) => ({
         schedule,
         steps: changed.current ? [...steps] : (before?.steps ?? []),
+        evaluations: changed.current ? [...evaluations] : (before?.evaluations ?? []),
+        evaluatedLast: evaluates,
         status,
         unfinished: before?.status === status ? before.unfinished : unfinishedStep(schedule, status),
         tokensPerStep,
         recording: recording ?? before?.recording ?? null,
+        evaluation: evaluation ?? before?.evaluation ?? null,
         now: status === null ? 0 : momentOf(status, props.lines === null ? heardAgo : null),
       }));
       changed.current = false;
@@ -91,17 +99,20 @@ export function Live(props: {
     return () => clearInterval(timer);
   }, [paused]);
 
-  const recording = state?.recording ?? null;
+  const evaluates = state !== null && isEvaluating(state);
+  const picture = chosen === 'training' && !evaluates ? 'now' : chosen;
+  const [trained, evaluated] = [state?.recording ?? null, state?.evaluation ?? null];
+  const recording = evaluates && picture !== 'training' ? (evaluated ?? trained) : (trained ?? evaluated);
+  // The plan is one of training.
+  const plan = recording?.steps.at(-1)?.training === true ? props.plan : null;
   const whole = useMemo(
     (): RecordedView | null =>
-      recording === null
-        ? null
-        : openRecording('live', recording, props.plan?.plan ?? null).view(recording.steps.length - 1),
-    [recording, props.plan],
+      recording === null ? null : openRecording('live', recording, plan?.plan ?? null).view(recording.steps.length - 1),
+    [recording, plan],
   );
   const differences = useMemo(() => (whole === null ? null : differencesOf(whole)), [whole]);
   const unfinished = state?.unfinished ?? null;
-  const shown = showsWhole && whole !== null ? null : unfinished;
+  const shown = picture !== 'now' && whole !== null ? null : unfinished;
   const view = useMemo(
     (): RecordedView | null => (shown === null ? whole : { recorded: shown.lanes, planned: whole?.planned ?? null }),
     [shown, whole],
@@ -120,16 +131,24 @@ export function Live(props: {
       return { selected, hovered: null, arrows, marks, critical, drop: null, failed };
     }
     // Where every rank is now, on the picture of the last step: it moves along its lane.
-    const marks = places.flatMap(({ rank, slot }) => (slot === null ? [] : [{ group: 0, rank, slot }]));
+    const isNow = recording === (evaluates ? evaluated : trained);
+    const drawn = whole?.recorded.picture.schedule ?? null;
+    const cells = new Map(
+      places.flatMap(({ rank, slot }) => {
+        if (!isNow || slot === null || drawn === null) return [];
+        const at = picturedSlot(drawn, state?.schedule ?? null, rank, slot);
+        return at === null ? [] : [[rank, { rank, slot: at }] as const];
+      }),
+    );
+    const marks = [...cells.values()].map((cell) => ({ group: 0, ...cell }));
     // Who waits for whom, from where the one stands to where the other does.
-    const arrows = places.flatMap(({ rank, slot, waitingFor }) => {
-      const other = places.find((place) => place.rank === waitingFor);
-      if (slot === null || other === undefined || other.slot === null) return [];
-      return [{ group: 0, from: { rank: other.rank, slot: other.slot }, to: { rank, slot }, warn: true }];
+    const arrows = places.flatMap(({ rank, waitingFor }) => {
+      const [from, to] = [typeof waitingFor === 'number' ? cells.get(waitingFor) : undefined, cells.get(rank)];
+      return from === undefined || to === undefined ? [] : [{ group: 0, from, to, warn: true }];
     });
     const { longer = [], late = [] } = differences ?? {};
     return { selected, hovered: null, arrows, marks, longer, late, critical, drop: null, failed };
-  }, [places, selected, differences, shown]);
+  }, [places, selected, differences, shown, recording, evaluates]);
   if (props.events === null && props.lines === null)
     return (
       <div class="view">
@@ -141,10 +160,16 @@ export function Live(props: {
       </div>
     );
   const steps = state?.steps ?? [];
-  const recent = steps.slice(-500);
+  // Of a job that does not train, the evaluations.
+  const hasTrained = steps.length > 0 || state?.evaluations.length === 0;
+  const recent = (hasTrained ? steps : (state?.evaluations ?? [])).slice(-500);
   const numbers = recent.map(({ step }) => step);
   const seconds = recent.map(({ begin, end }) => (end - begin) / 1000);
-  const said = state === null ? [] : sayLive(state, props.plan === null ? null : differences);
+  const said = state === null ? [] : sayLive({ ...state, recording }, plan === null ? null : differences);
+  const show = (which: 'finished' | 'training'): void => {
+    choose(picture === which ? 'now' : which);
+    select(null);
+  };
   const one =
     view === null || selected === null
       ? null
@@ -155,7 +180,7 @@ export function Live(props: {
     <div class="view">
       <div class="bar">
         <span role="status">
-          {connection}, {steps.at(-1) === undefined ? 'no step yet' : `step ${steps.at(-1)?.step}`}
+          {connection}, {state === null ? 'no step yet' : sayCount(state)}
         </span>
         {props.lines !== null || (state?.status?.ended && !paused) ? null : (
           <Button pressed={paused} onClick={() => setPaused(!paused)} title="Freezes the view, not the run">
@@ -164,20 +189,26 @@ export function Live(props: {
         )}
         {unfinished === null || whole === null ? null : (
           <Button
-            pressed={showsWhole}
-            onClick={() => {
-              setShowsWhole(!showsWhole);
-              select(null);
-            }}
+            pressed={picture === 'finished'}
+            onClick={() => show('finished')}
             title="Shows the last step that all ranks have ended, in the place of the one under way"
           >
-            last finished step
+            last finished {evaluates && evaluated !== null ? 'evaluation' : 'step'}
+          </Button>
+        )}
+        {!evaluates || trained === null || (evaluated === null && unfinished === null) ? null : (
+          <Button
+            pressed={picture === 'training'}
+            onClick={() => show('training')}
+            title="Shows the last training step, in the place of an evaluation"
+          >
+            last training step
           </Button>
         )}
       </div>
       <div class={state?.status?.ended?.failed === true ? 'problem' : 'diagnosis'} aria-live="polite">
         {said.length === 0 ? (
-          <p>{state === null ? 'Waiting for the first step.' : sayCalm(state, props.plan !== null)}</p>
+          <p>{state === null ? 'Waiting for the first step.' : sayCalm({ ...state, recording }, plan !== null)}</p>
         ) : (
           said.map((line) => (
             <p key={line}>
@@ -187,17 +218,19 @@ export function Live(props: {
         )}
         {(shown === null || !state?.status?.ended) && whole?.planned && differences ? (
           <p>
-            {sayLastStep(
-              recording!,
-              props.plan === null ? null : { name: props.plan.name, ms: 1e3 * props.plan.plan.predicted.step },
-            )}{' '}
-            {sayDifferences(differences, whole, props.plan === null ? 'on average' : 'planned')}
+            {sayLastStep(recording!, plan === null ? null : { name: plan.name, ms: 1e3 * plan.plan.predicted.step })}{' '}
+            {sayDifferences(differences, whole, plan === null ? 'on average' : 'planned')}
           </p>
         ) : null}
         {one === null ? null : <p class="chosen">{one}</p>}
       </div>
       <div class="curves">
-        <Curve title="step time, s" steps={numbers} values={seconds} theme={props.theme} />
+        <Curve
+          title={hasTrained ? 'step time, s' : 'time of an evaluation, s'}
+          steps={numbers}
+          values={seconds}
+          theme={props.theme}
+        />
         <Curve title="loss" steps={numbers} values={recent.map(({ loss }) => loss)} theme={props.theme} />
         {state?.tokensPerStep ? (
           <Curve
@@ -226,14 +259,14 @@ export function Live(props: {
         <>
           <RunTimeline
             view={view}
-            plan={props.plan === null ? 'mean of the last steps' : 'planned'}
+            plan={plan === null ? 'mean of the last steps' : 'planned'}
             isUnfinished={shown !== null}
             overlay={overlay}
             theme={props.theme}
             height={Math.max(200, props.height - 200)}
             label={
               shown === null
-                ? 'Last recorded step; the outlined action is where each rank is now'
+                ? `Last recorded ${recording?.steps.at(-1)?.training === false ? 'evaluation' : 'step'}; the outlined action is where each rank is now`
                 : 'The step under way; the outlined action is the one that each rank has not finished'
             }
             onSelect={select}
@@ -260,7 +293,7 @@ export function Live(props: {
                 <tr key={place.rank} class={place.state === 'failed' ? 'refused' : ''}>
                   <td>{place.rank}</td>
                   <td>{place.state}</td>
-                  <td>{place.step ?? ''}</td>
+                  <td>{place.evaluates === true ? `evaluation ${place.step}` : (place.step ?? '')}</td>
                   <td>
                     {place.slot === null
                       ? place.action
