@@ -44,12 +44,12 @@ export interface AttemptOptions {
   secret(): Promise<string>;
   /** A number for the whole launch; all its attempts have the same. */
   readonly id: string;
-  /** How often ranks were started before. */
-  readonly restarts: number;
+  /** How often ranks were started again so far: all of them, or lost ones alone. */
+  restarts(): number;
   /** Whether they are started again if this attempt fails. */
   mayRestart(): boolean;
-  /** The number of ranks that were started again alone. */
-  readonly replaced: { count: number };
+  /** Lost ranks are started again alone: counts it. */
+  replaced(): void;
   recovered(recovery: Recovery): void;
 }
 
@@ -75,8 +75,10 @@ export class Attempt {
   private link: Link | undefined;
   private noticed: number | undefined;
   private allEnded: number | undefined;
-  /** How often all machines have started ranks before, as machine 0 counts. */
+  /** How often ranks were started again, as machine 0 counts; the ranks of this attempt that are started from now on find it. */
   private restarts: number;
+  /** How often they were when this attempt began. */
+  private readonly before: number;
   private again = false;
   /** Where all were when the first one failed. */
   private snapshot: readonly RankPlace[] | undefined;
@@ -97,7 +99,7 @@ export class Attempt {
   constructor(plan: LaunchPlan, options: AttemptOptions) {
     this.plan = plan;
     this.options = options;
-    this.restarts = options.restarts;
+    this.restarts = this.before = options.restarts();
     this.first = plan.nodeRank * plan.ranks;
     this.board = plan.mode === 'threads' ? threadBoard(plan.ranks) : processBoard(plan.ranks, this.first);
     this.done = this.run();
@@ -284,17 +286,16 @@ export class Attempt {
 
   /** Starts lost ranks again alone, if the script trains with `trainLoop`. */
   private replaceRanks(): Replacement {
-    const { replaced } = this.options;
     const limitMs = this.plan.timeoutMs ?? LIMIT_MS;
     return new Replacement(this.plan.nnodes * this.plan.ranks, limitMs, {
       of: this.plan.maxRestarts,
-      count: () => replaced.count,
+      count: () => this.options.restarts(),
       mayReplace: () => {
         if (!this.options.mayRestart()) return false;
-        replaced.count++;
+        this.options.replaced();
         return true;
       },
-      start: (rank) => this.command({ kind: 'start', rank }),
+      start: (rank) => this.command({ kind: 'start', rank, restarts: this.options.restarts() }),
       interrupt: (generation) => {
         this.link?.command({ kind: 'interrupt', generation });
         this.obey({ kind: 'interrupt', generation });
@@ -326,7 +327,10 @@ export class Attempt {
       return this.killStoppedRanks();
     }
     const { rank } = command;
-    if (command.kind === 'start') return this.replace(rank);
+    if (command.kind === 'start') {
+      this.restarts = command.restarts;
+      return this.replace(rank);
+    }
     if (command.kind === 'kill') return this.late(rank);
     if (command.order.kind === 'end') this.inLoop.delete(rank);
     return void this.withSecret(command.order).then((order) => this.started?.tell(rank, order));
@@ -376,7 +380,7 @@ export class Attempt {
 
   /** The secret of this run's ranks: those of another run whose machines share the same secret are refused. */
   private async rankSecret(generation: number): Promise<string> {
-    return proofOf(await this.options.secret(), 'ranks', this.link?.run ?? '', this.restarts, generation);
+    return proofOf(await this.options.secret(), 'ranks', this.link?.run ?? this.before, generation);
   }
 
   private ended(rank: number, value: unknown): void {
@@ -400,7 +404,8 @@ export class Attempt {
     const secret = await Promise.race([this.options.secret(), interrupted]);
     if (secret === undefined) return undefined;
     const options: LinkOptions = {
-      ...{ nnodes, nodeRank, ranks, host, port: masterPort + 1, secret, joinMs, restarts: this.restarts },
+      ...{ nnodes, nodeRank, ranks, host, port: masterPort + 1, secret, joinMs },
+      restarts: () => this.options.restarts(),
       networkInterface: this.plan.networkInterface ?? (process.env['GLOO_SOCKET_IFNAME'] || undefined),
       endMs: graceMs + 3 * KILL_MS,
     };
@@ -448,13 +453,13 @@ export class Attempt {
   private async environment(network: string | undefined): Promise<(local: number) => Readonly<Record<string, string>>> {
     const { ranks, mode, nnodes, nodeRank, masterAddr, timeoutMs, env } = this.plan;
     const limit = timeoutMs === undefined ? {} : { PIPEWRIGHT_TIMEOUT_MS: String(timeoutMs) };
-    const elastic = {
+    const elastic = (): Record<string, string> => ({
       TORCHELASTIC_RESTART_COUNT: String(this.restarts),
       TORCHELASTIC_MAX_RESTARTS: String(this.plan.maxRestarts),
       TORCHELASTIC_RUN_ID: this.options.id,
-    };
+    });
     const replaces = this.plan.maxRestarts > 0 ? { [REPLACES]: '1' } : {};
-    if (mode === 'threads') return () => ({ ...limit, ...elastic, ...replaces, ...env });
+    if (mode === 'threads') return () => ({ ...limit, ...elastic(), ...replaces, ...env });
     const masterPort = this.plan.masterPort ?? (await freePort());
     const secret = await this.rankSecret(0);
     const { NCCL_SOCKET_IFNAME = network } = process.env;
@@ -462,7 +467,7 @@ export class Attempt {
       ...limit,
       ...(network === undefined ? {} : { GLOO_SOCKET_IFNAME: network }),
       ...(NCCL_SOCKET_IFNAME === undefined ? {} : { NCCL_SOCKET_IFNAME }),
-      ...elastic,
+      ...elastic(),
       ...replaces,
       ...env,
       RANK: String(this.first + local),

@@ -45,7 +45,7 @@ export interface LaunchOptions {
   readonly graceMs?: number | undefined;
   /**
    * How often ranks are started again after a failure: the lost one alone where the script trains with `trainLoop`, else all; they
-   * find the number in TORCHELASTIC_RESTART_COUNT. Default 0.
+   * find in TORCHELASTIC_RESTART_COUNT how often any were. Default 0.
    */
   readonly maxRestarts?: number | undefined;
   /** Called before ranks are started again. */

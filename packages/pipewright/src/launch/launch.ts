@@ -56,7 +56,8 @@ class Job {
   readonly madeSecret: string | undefined;
   readonly restarts: Restart[] = [];
   readonly recoveries: Recovery[] = [];
-  private readonly replaced = { count: 0 };
+  /** How often lost ranks were started again alone. */
+  private replaced = 0;
   readonly done: Promise<unknown[]>;
   attempt: Attempt;
   private readonly plan: LaunchPlan;
@@ -82,14 +83,15 @@ class Job {
   }
 
   private attemptOptions(): AttemptOptions {
-    const { plan, options, restarts } = this;
+    const { plan, options } = this;
+    const restarts = (): number => this.restarts.length + this.replaced;
     return {
       line: options.onLine ?? printLine,
       secret: () => this.secretOfMachines(),
       id: this.id,
-      restarts: restarts.length,
-      mayRestart: () => restarts.length + this.replaced.count < plan.maxRestarts,
-      replaced: this.replaced,
+      restarts,
+      mayRestart: () => restarts() < plan.maxRestarts,
+      replaced: () => void this.replaced++,
       recovered: (recovery) => {
         this.recoveries.push(recovery);
         options.onRecovery?.(recovery);
@@ -105,7 +107,7 @@ class Job {
       } catch (error) {
         if (this.signalled !== undefined || !attempt.startsAgain) throw error;
         const restart = describeRestart(error, attempt.times, {
-          count: this.restarts.length + this.replaced.count + 1,
+          count: this.restarts.length + this.replaced + 1,
           of: this.plan.maxRestarts,
         });
         this.restarts.push(restart);

@@ -52,6 +52,22 @@ describe('one machine', () => {
     expect(ranks.pids().filter(isAlive)).toEqual([]);
   });
 
+  test('a rank that is replaced alone finds how often ranks were started again, and so do all after it', async () => {
+    const start = { ranks: 2, script, maxRestarts: 5, graceMs: 300 };
+    const alone = launch({ ...start, data: { scenario: 'replaced', who: 1, times: 3 } });
+    expect(await alone.done).toEqual([
+      { steps: 2, count: 0 },
+      { steps: 2, count: 3 },
+    ]);
+    expect(alone.recoveries().at(-1)).toMatchObject({ count: 3, of: 5 });
+    const both = launch({ ...start, data: { scenario: 'replaced', who: 1, times: 3, how: 'STATE_LOST' } });
+    expect(await both.done).toEqual([
+      { steps: 2, count: 2 },
+      { steps: 2, count: 3 },
+    ]);
+    expect([both.restarts().map(({ count }) => count), both.recoveries().at(-1)?.count]).toEqual([[2], 3]);
+  });
+
   test('not after a signal', async () => {
     const file = join(folder, 'signalled');
     const ranks = launch({ ranks: 1, script, data: { scenario: 'waits', file }, maxRestarts: 5, graceMs: 300 });
@@ -72,6 +88,17 @@ describe('two machines', () => {
     const machines = [0, 1].map((nodeRank) => launch({ ...place, nodeRank, script, data, ...patient }));
     expect(await Promise.all(machines.map(({ done }) => done))).toEqual([[result(2, 2, '2')], [result(2, 2, '2')]]);
     for (const machine of machines) expect(machine.restarts().map(({ rank }) => rank)).toEqual([1, 1]);
+  });
+
+  test('a rank of another machine that is replaced alone finds the count of machine 0', async () => {
+    const masterPort = await freePort();
+    const place = { ranks: 1, nnodes: 2, masterAddr: '127.0.0.1', masterPort, secret, maxRestarts: 5 };
+    const data = { scenario: 'replaced', who: 1, times: 3, how: 'STATE_LOST' };
+    const machines = [0, 1].map((nodeRank) => launch({ ...place, nodeRank, script, data, graceMs: 300 }));
+    expect(await Promise.all(machines.map(({ done }) => done))).toEqual([
+      [{ steps: 2, count: 2 }],
+      [{ steps: 2, count: 3 }],
+    ]);
   });
 
   test.each([1, 0])('machine %i, whose launcher is killed and started again, joins again', async (lost) => {

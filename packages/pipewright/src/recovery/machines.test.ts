@@ -1,7 +1,7 @@
 /** @file Several machines: one of their ranks is lost, and a whole machine, whose launcher is started again. */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { existsSync, mkdtempSync, rmSync } from 'node:fs';
+import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
@@ -61,4 +61,6 @@ test('a rank of another machine is lost, then the whole machine', async () => {
   expect(here.restarts).toEqual([]);
   const lost = here.recoveries.flatMap((recovery) => recovery.lost.map(({ rank }) => rank));
   expect(lost).toEqual([3, 2, 3]);
+  const counts = [0, 1, 2, 3].map((rank) => readFileSync(join(folder, `count-${rank}`), 'utf8'));
+  expect(counts).toEqual(['0', '0', '2', '2']);
 }, 300_000);

@@ -198,6 +198,27 @@ const scenarios = {
     return { sum: total.item(), count, most, machines, hasId: (id ?? '').length > 8 };
   },
 
+  /** One rank fails in its training loop until it was started again `times` times; `how` may be the code of its second error. */
+  async replaced({ who, times = 0, how }: Task): Promise<unknown> {
+    const { trainLoop } = await import('pipewright');
+    const count = Number(process.env['TORCHELASTIC_RESTART_COUNT']);
+    const counters = { steps: 0 };
+    await trainLoop({
+      steps: 2,
+      state: { counters },
+      connect: (group) => group,
+      step: ({ rank }) => {
+        if (rank === who && count < times)
+          throw Object.assign(
+            new Error(`attempt ${count} failed`),
+            count === 1 && how !== undefined ? { code: how } : {},
+          );
+        counters.steps++;
+      },
+    });
+    return { steps: counters.steps, count };
+  },
+
   /** A rank that starts its own script: without a word against it, every rank would do so. */
   async launchesItself(): Promise<unknown> {
     const { launch } = await import('pipewright/launch');

@@ -4,7 +4,7 @@
  * schedule, a loader with a state, a generator, counters. Ranks end themselves where the test says, each time once.
  */
 import { createHash } from 'node:crypto';
-import { closeSync, openSync } from 'node:fs';
+import { closeSync, openSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import {
   distributed,
@@ -54,7 +54,7 @@ import {
  * @property {readonly End[]} [ends]
  * @property {{ rank: number, how: 'ends' | 'sleeps' }} [absent] a rank that never comes to its loop
  * @property {{ rank: number, step: number }} [breaks] a layer of this rank throws in this step
- * @property {string} folder where ranks note that they have ended
+ * @property {string} folder where ranks note that they have ended, and how often ranks were started again before them
  * @property {number} [saveEvery] after how many steps the parameters are written to a file; with shards, a checkpoint is saved
  * @property {import('pipewright').ShardLevel} [shards] the ranks beside the pipeline have shards, a DataLoader and checkpoints
  */
@@ -132,6 +132,7 @@ export async function main(life) {
   const { stages = 4, replicas = 2, steps = 4, microbatches = 4, schedule = '1F1B', width = 4 } = life;
   setDefaultDtype('float64');
   const rank = Number(distributed.rankEnvironment().RANK);
+  writeFileSync(join(life.folder, `count-${rank}`), process.env['TORCHELASTIC_RESTART_COUNT'] ?? '');
   if (life.absent?.rank === rank) {
     if (life.absent.how === 'sleeps') await new Promise((resolve) => setTimeout(resolve, 1e9));
     return undefined;

@@ -80,7 +80,7 @@ class Hub implements Link {
 
   constructor(options: LinkOptions, events: LinkEvents, server: Server) {
     this.options = options;
-    this.restarts = options.restarts ?? 0;
+    this.restarts = options.restarts?.() ?? 0;
     this.events = events;
     this.server = server;
     this.complete = new Promise((resolve, reject) => {
@@ -188,7 +188,7 @@ class Hub implements Link {
     setImmediate(() => {
       if (this.awaited.delete(machine)) {
         this.reports.delete(machine);
-        connection.send({ kind: 'go', run: this.run, restarts: this.restarts });
+        connection.send({ kind: 'go', run: this.run, restarts: this.options.restarts?.() ?? 0 });
       }
       if (this.begun || this.machines.size < this.options.nnodes - 1) return;
       this.begun = true;

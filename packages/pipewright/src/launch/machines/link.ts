@@ -18,8 +18,8 @@ export interface LinkOptions {
   readonly secret: string;
   /** The network interface on which machine 0 listens, where that does not follow from `host`. */
   readonly networkInterface?: string | undefined;
-  /** How often ranks were started before; that of machine 0 counts. */
-  readonly restarts?: number | undefined;
+  /** How often ranks were started again so far; what machine 0 says counts. */
+  readonly restarts?: (() => number) | undefined;
   /** How long to wait for the others. */
   readonly joinMs: number;
   /** How long a machine may take to end after a failure, before it is counted as gone. */
@@ -53,7 +53,7 @@ export interface LinkEvents {
 
 /** An order of machine 0 for ranks of another machine, which are lost, late, or have to reconnect. */
 export type MachineCommand =
-  | { readonly kind: 'start'; readonly rank: number }
+  | { readonly kind: 'start'; readonly rank: number; readonly restarts: number }
   | { readonly kind: 'kill'; readonly rank: number }
   | { readonly kind: 'interrupt'; readonly generation: number }
   | { readonly kind: 'order'; readonly rank: number; readonly order: LauncherOrder };
@@ -62,7 +62,7 @@ export type MachineCommand =
 export interface Link {
   /** A number that identifies this run, the same on all machines. */
   readonly run: string;
-  /** How often ranks were started before, as machine 0 counts. */
+  /** How often ranks were started again when this machine joined, as machine 0 counts. */
   readonly restarts: number;
   /** Tells the others that a rank failed here. */
   failed(failure: RankFailure): void;

@@ -35,7 +35,7 @@ export function guestMessage(value: Fields, ranks: RankRange): GuestMessage {
 export function hubMessage(value: Fields, ranks: RankRange): HubMessage {
   if (value['kind'] === 'beat') return { kind: 'beat' };
   if (value['kind'] === 'go')
-    return { kind: 'go', run: text(value['run'], LONGEST.word), restarts: whole(value['restarts'], 0, 1e9) };
+    return { kind: 'go', run: text(value['run'], LONGEST.word), restarts: whole(value['restarts'], 0, MOST) };
   if (value['kind'] === 'failed') return { kind: 'failed', failure: failure(value['failure'], ranks) };
   if (value['kind'] === 'command') return { kind: 'command', command: command(fields(value['command']), ranks) };
   if (value['kind'] === 'report') return { kind: 'report', ...report(value, ranks), again: value['again'] === true };
@@ -101,7 +101,8 @@ function notice(value: unknown): RankNotice {
 function command(value: Fields, ranks: RankRange): MachineCommand {
   const { kind, rank, generation } = value;
   if (kind === 'interrupt') return { kind, generation: whole(generation, 0, MOST) };
-  if (kind === 'start' || kind === 'kill') return { kind, rank: rankOf(rank, ranks) };
+  if (kind === 'start') return { kind, rank: rankOf(rank, ranks), restarts: whole(value['restarts'], 0, MOST) };
+  if (kind === 'kill') return { kind, rank: rankOf(rank, ranks) };
   if (kind !== 'order') throw new TypeError('kind');
   const { kind: order, number, masterPort } = fields(value['order']);
   if (order === 'end') return { kind, rank: rankOf(rank, ranks), order: { kind: order } };

@@ -42,7 +42,7 @@ export async function startThreads(options: StartOptions, events: RankEvents): P
     killRank: (rank) => void threads.workers[rank]?.terminate(),
     restart: (rank) => {
       setEnvironmentData(STATUS_KEY, board.shared);
-      listen(threads.restart(rank), rank);
+      listen(threads.restart(rank, options.env(rank)), rank);
       setEnvironmentData(STATUS_KEY, undefined);
     },
     tell: (rank, order) => threads.workers[rank]?.postMessage(marked(order)),

@@ -71,6 +71,13 @@ describe('a rank that fails', () => {
     ]);
     const sum = { sum: 3, count: 1, most: '1', hasId: true };
     expect(again!.values).toEqual([sum, sum]);
+    const [replaced] = await outcomes([
+      { ranks: 2, data: { scenario: 'replaced', who: 1, times: 3, how: 'STATE_LOST' }, maxRestarts: 3, graceMs: 300 },
+    ]);
+    expect(replaced!.values).toEqual([
+      { steps: 2, count: 2 },
+      { steps: 2, count: 3 },
+    ]);
     const [odd, early, code, chat] = await outcomes([
       { ranks: 2, data: { scenario: 'throwsOdd', who: 1, how: 'no message' }, ...patient },
       { ranks: 2, data: { scenario: 'leaves', who: 1, how: 'exit' }, ...patient },

@@ -61,8 +61,8 @@ export interface ThreadRanks<Result = unknown> {
   readonly terminated: ReadonlySet<number>;
   /** Ends all threads now, also those blocked in a wait. */
   terminate(reason?: string): Promise<void>;
-  /** Starts the thread of a rank that has ended again, with `keepOthers`. */
-  restart(rank: number): Worker;
+  /** Starts the thread of a rank that has ended again, with `keepOthers`; `env` replaces the environment variables of the options. */
+  restart(rank: number, env?: SpawnOptions['env']): Worker;
   /** Ends the waits of the ranks and makes a new group for them, whose name it returns. */
   regroup(reason: string): string;
 }
@@ -155,8 +155,8 @@ export function spawnThreads<Result = unknown>(
       await end();
       await done.catch(() => undefined);
     },
-    restart: (rank) => {
-      const made = startThread(rank, count, start, { ...options, name });
+    restart: (rank, env = options?.env) => {
+      const made = startThread(rank, count, start, { ...options, name, env });
       const before = failures.findIndex((failure) => failure.rank === rank);
       if (before >= 0) failures.splice(before, 1);
       workers[rank] = made;
