@@ -40,7 +40,7 @@ function* entriesOf(value: object): Generator<readonly [string, unknown]> {
     return;
   }
   if (value instanceof Set) {
-    for (const each of value) yield ['.values()', each];
+    for (const [i, each] of [...value].entries()) yield [`.values()[${i}]`, each];
     return;
   }
   // Of an instance of a class its own fields are copied; of errors and of what holds bytes they are not.
