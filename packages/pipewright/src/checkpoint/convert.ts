@@ -1,9 +1,9 @@
 /** @file Converts checkpoints: to whole tensors in a chosen number of files, or to plain weights for other programs. */
 import { randomUUID } from 'node:crypto';
-import { mkdirSync, readFileSync } from 'node:fs';
+import { readFileSync } from 'node:fs';
 import { basename, dirname, join, resolve } from 'node:path';
 import { type DType, dtypes, noGrad, saveSafetensors, scope, type Tensor } from '@pipewright/torch';
-import { writeFile } from '@pipewright/torch/files';
+import { makeFolder, writeFile } from '@pipewright/torch/files';
 import { layoutSafetensors } from '@pipewright/torch/internal';
 import { checkCount, checkOptions, checkPath, show } from '../base/checks.ts';
 import { PipelineError } from '../base/errors.ts';
@@ -38,7 +38,7 @@ export function convertCheckpoint(from: string, to: string, options: ConvertOpti
   const count = checkCount('convertCheckpoint', 'files', options.files ?? 1);
   using reader = new CheckpointReader(findCheckpoint(from));
   const { manifest } = reader;
-  mkdirSync(to, { recursive: true });
+  makeFolder(to);
   const name = freeName(to, manifest.step);
   const texts: Record<string, string> = {};
   for (const file of Object.keys(manifest.files)) {
@@ -194,7 +194,7 @@ export function exportWeights(from: string, to: string, options: ExportOptions =
     last.names.push([key, other.name, other.transpose === true]);
     last.bytes += bytes;
   }
-  mkdirSync(to, { recursive: true });
+  makeFolder(to);
   const pad = (value: number): string => String(value).padStart(5, '0');
   const map: Record<string, string> = {};
   files.forEach(({ names }, i) => {

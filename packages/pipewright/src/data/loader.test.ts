@@ -387,6 +387,13 @@ describe('files', () => {
     expect(() => writeTokens(path, [[70000]])).toThrow(/token 0 is 70000, but uint16 holds 0 to 65535/);
     expect(() => new TokenDataset(path, { length: 7 })).toThrow(/has 7 tokens, a sample of 7 needs 8/);
     expect(() => data.getItem(3)).toThrow(/there is no sample 3; there are 3/);
+    for (const [wrong, why] of [
+      [join(folder, 'none.bin'), 'No such file or directory'],
+      [folder, 'not a regular file'],
+    ] as const)
+      expect(() => new TokenDataset(wrong, { length: 2 })).toThrow(
+        `TokenDataset: cannot read ${wrong}: ${why}; give the path of a file that writeTokens has made, or one with the same bytes`,
+      );
   });
 
   test('JSON lines by number; a broken one is named', () => {

@@ -58,7 +58,7 @@ export class TokenDataset extends Dataset<[inputs: Tensor, targets: Tensor]> {
     const { bytes, stored } = tokenTypes[dtype];
     this.path = resolve(path);
     this.options = { length, stride, dtype };
-    using file = MappedFile.open(this.path);
+    using file = openTokens(this.path);
     this.tokens = Math.floor(file.size / bytes);
     if (file.size % bytes !== 0)
       throw new PipelineError(
@@ -103,6 +103,20 @@ export class TokenDataset extends Dataset<[inputs: Tensor, targets: Tensor]> {
     const all = this.options.dtype === 'uint16' ? wide.bitwiseAnd(0xffff) : wide;
     const { length } = this.options;
     return [all.narrow(-1, 0, length).contiguous(), all.narrow(-1, 1, length).contiguous()];
+  }
+}
+
+function openTokens(path: string): MappedFile {
+  try {
+    return MappedFile.open(path);
+  } catch (cause) {
+    // The message begins with the path.
+    throw new PipelineError(
+      'BAD_DATASET',
+      `TokenDataset: cannot read ${(cause as Error).message}; give the path of a file that writeTokens has made, or one with the same bytes`,
+      { path },
+      { cause },
+    );
   }
 }
 

@@ -123,11 +123,25 @@ describe('the secret of several machines', () => {
   });
 });
 
-test('tensors in data are refused by their place: they would arrive without their memory', () => {
+test('tensors, functions and symbols in data are refused by their place: they cannot be copied', () => {
   const like = { h: 7, toTypedArray: () => new Float32Array(), toArray: () => [] };
   expect(() => planLaunch({ ranks: 1, script, data: { batches: [1, like] } })).toThrow(
     'launch: data.batches[1] is a tensor, which cannot be sent between ranks and the launcher; give numbers',
   );
+  class Config {
+    readonly lr = 1;
+    readonly next = (): number => 2;
+    best(): number {
+      return 3;
+    }
+  }
+  const refused =
+    (data: unknown): (() => unknown) =>
+    () =>
+      planLaunch({ ranks: 1, script, data });
+  expect(refused({ all: [new Config()] })).toThrow('launch: data.all[0].next is a function, which cannot be sent');
+  expect(refused(new Map([['x', Symbol('y')]]))).toThrow('launch: data.get("x") is a symbol');
+  expect(refused(new Set([1, Config]))).toThrow('launch: data.values()[1] is a function');
   const around: Record<string, unknown> = { steps: 2, table: new Float32Array(4) };
   around['self'] = around;
   expect(planLaunch({ ranks: 1, script, data: around }).data).toBe(around);

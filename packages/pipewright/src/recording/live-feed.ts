@@ -3,9 +3,10 @@
  * synchronously, because a rank in a training loop never returns to the event loop. Where steps are short, several of them share a
  * line and fewer come with the times of their actions, so that reporting takes a small share of the run's time.
  */
-import { closeSync, ftruncateSync, mkdirSync, openSync, writeSync } from 'node:fs';
+import { closeSync, ftruncateSync, openSync, writeSync } from 'node:fs';
 import { join } from 'node:path';
 import { type LiveRun, type LiveStep, type LiveSteps, liveFileOf } from '@pipewright/schedule';
+import { makeFolder } from '@pipewright/torch/files';
 
 /** The variable that names the folder of a live run. */
 export const LIVE_FOLDER = 'PIPEWRIGHT_LIVE';
@@ -67,7 +68,7 @@ export class LiveFeed {
   ): LiveFeed | null {
     if (folder === undefined || folder === '') return null;
     try {
-      mkdirSync(folder, { recursive: true });
+      makeFolder(folder);
       return new LiveFeed(openSync(join(folder, liveFileOf(run.rank)), 'w', 0o600), run, now);
     } catch (error) {
       console.error(`pipewright: the run goes on unwatched: cannot write to ${folder} (${(error as Error).message})`);

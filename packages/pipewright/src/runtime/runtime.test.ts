@@ -49,6 +49,17 @@ describe('evaluation', () => {
   });
 });
 
+test('disposing closes nothing: a later step does what the first one did', () => {
+  const { runtime, modules } = make(layers(2));
+  const data = batch(8);
+  runtime.step(data.x, { target: data.y });
+  runtime.dispose();
+  const first = gradsOf(modules);
+  expectClose(first, plainGrads(modules, data));
+  runtime.step(data.x, { target: data.y });
+  expectClose(gradsOf(modules), first);
+});
+
 describe('outputs', () => {
   test('come microbatch by microbatch to whoever wants them so, and are merged or not', () => {
     const { runtime } = make(layers(2));

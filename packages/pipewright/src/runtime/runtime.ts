@@ -253,7 +253,11 @@ export class PipelineRuntime<
     return this.gradients.skipped;
   }
 
-  /** Frees the runtime's own tensors and forgets what a failed step has left. */
+  /**
+   * Frees what the runtime keeps between steps: what a failed step has left in the stages, losses, formats of messages, recorded
+   * CUDA graphs. It closes nothing: a later step makes them anew. Stages and their parameters stay as they are. All ranks call
+   * it between the same two steps, or none does.
+   */
   dispose(): void {
     for (const stage of this.stages) stage.clearRuntimeStates();
     this.lossGrads.dispose();

@@ -128,7 +128,7 @@ export class VolatileDisk {
     this.parent(to).entries.set(this.nameOf(to), node);
   }
 
-  mkdirSync(path: string): string | undefined {
+  makeFolder(path: string): string | undefined {
     this.change(`mkdir ${path}`);
     if (this.find(path) !== undefined) return undefined;
     this.parent(path).entries.set(this.nameOf(path), { entries: new Map(), synced: new Map() });

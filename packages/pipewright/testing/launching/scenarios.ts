@@ -238,8 +238,9 @@ const scenarios = {
     return 'done';
   },
 
-  returnsOdd(): unknown {
-    return () => 1;
+  returnsOdd({ how }: Task): unknown {
+    if (how === 'weak map') return new WeakMap();
+    return { best: [() => 1] };
   },
   async returnsTensor(): Promise<unknown> {
     const { ones } = await import('@pipewright/torch');

@@ -19,7 +19,7 @@ import { join } from 'node:path';
 import { afterAll, beforeEach, describe, expect, test } from 'vitest';
 import { makeDevice, makeFifo, mountSmallDisk } from '../../testing/special-files.ts';
 import { ones, saveSafetensors, TorchError } from '../index.ts';
-import { checkWritable, writeFile } from './write-file.ts';
+import { checkWritable, makeFolder, writeFile } from './write-file.ts';
 
 const root = mkdtempSync(join(tmpdir(), 'pipewright-write-'));
 const devices = { null: makeDevice(root, 'null'), full: makeDevice(root, 'full') };
@@ -142,4 +142,29 @@ test('checkWritable finds what would fail, and changes nothing', () => {
   expect(refusal(() => checkWritable(folder))).toContain('it is a folder; name a file in it');
   expect(read('old')).toBe('old');
   expect(readdirSync(folder)).toEqual(['old']);
+});
+
+describe('makeFolder', () => {
+  test('makes the folders that are missing, and says which was the first', () => {
+    expect(makeFolder(file('a/b/c'))).toBe(file('a'));
+    expect(statSync(file('a/b/c')).isDirectory()).toBe(true);
+    expect(makeFolder(file('a/b/c/'))).toBeUndefined();
+    symlinkSync('a', file('link'));
+    expect(makeFolder(file('link/d'))).toBe(file('link/d'));
+    expect(readdirSync(file('a'))).toEqual(['b', 'd']);
+  });
+
+  test('refuses where something else is', () => {
+    writeFileSync(file('a'), '');
+    symlinkSync('none', file('dangling'));
+    expect(refusal(() => makeFolder(file('a/b')))).toMatch(/^cannot make the folder .*\/a\/b: .* is not a folder$/);
+    expect(refusal(() => makeFolder(file('a')))).toMatch(/^cannot make the folder .*\/a: .*\/a is not a folder$/);
+    expect(refusal(() => makeFolder(file('dangling/b')))).toContain(`${file('dangling')} is not a folder`);
+  });
+
+  test.skipIf(process.platform !== 'linux')('refuses where the system lets nobody make one', () => {
+    expect(refusal(() => makeFolder('/proc/none/at/all'))).toBe(
+      'cannot make the folder /proc/none/at/all: nothing can be made in /proc; give another path',
+    );
+  });
 });

@@ -1,7 +1,7 @@
 /**
  * @file Writing files so that nothing is destroyed. An ordinary file is replaced as a whole, through a temporary file beside
  * it; devices, pipes and files that a new one cannot stand in for (hard links, other owners) are written in place; links are
- * followed. It loads nothing else, so that the command line can use it without libtorch.
+ * followed. Also makes folders. It loads nothing else, so that the command line can use it without libtorch.
  */
 import {
   accessSync,
@@ -10,6 +10,7 @@ import {
   fchmodSync,
   fsyncSync,
   lstatSync,
+  mkdirSync,
   openSync,
   readlinkSync,
   realpathSync,
@@ -47,6 +48,35 @@ export function writeFile(path: string, content: FileContent): void {
     const { path: target, replace, mode } = findTarget(path);
     if (!replace || !replaceFile(target, content, mode)) writeInPlace(target, content);
   });
+}
+
+/**
+ * Makes a folder and those above it that are missing; returns the first that it made, if any. Unlike mkdir of Node 20 with
+ * `recursive`, it comes to an end where the system refuses to make a folder in one that is there, as in /proc.
+ *
+ * @example makeFolder('runs/gpt/today')
+ */
+export function makeFolder(path: string): string | undefined {
+  let first: string | undefined;
+  const make = (folder: string): void => {
+    const stats = statSync(folder, { throwIfNoEntry: false });
+    if (stats?.isDirectory() === true) return;
+    if (stats !== undefined) throw problem(`${folder} is not a folder`);
+    make(dirname(folder));
+    try {
+      mkdirSync(folder);
+      first ??= folder;
+    } catch (error) {
+      const { code } = error as NodeJS.ErrnoException;
+      if (code === 'ENOENT') throw problem(`nothing can be made in ${dirname(folder)}; give another path`);
+      if (code !== 'EEXIST') throw error;
+      // Another rank was faster, or a link that leads nowhere is there.
+      if (statSync(folder, { throwIfNoEntry: false })?.isDirectory() !== true)
+        throw problem(`${folder} is not a folder`);
+    }
+  };
+  attempt(path, () => make(resolve(path)), 'make the folder');
+  return first;
 }
 
 interface Target {
@@ -201,7 +231,8 @@ const reasons: Readonly<Record<string, string>> = {
 
 /** Why a file could not be read or written, in words. */
 export function describeFileError(error: unknown): string {
-  const { code, message } = error as NodeJS.ErrnoException;
+  const { code, message, cause } = error as NodeJS.ErrnoException;
+  if (code === 'CANNOT_WRITE') return describeFileError(cause);
   return (code === undefined ? undefined : reasons[code]) ?? message.replace(/^writing failed: /, '');
 }
 
@@ -210,11 +241,11 @@ function problem(reason: string): Error {
   return new Error(reason);
 }
 
-function attempt(path: string, body: () => void): void {
+function attempt(path: string, body: () => void, what = 'write'): void {
   try {
     body();
   } catch (error) {
     if (error instanceof TorchError && error.code !== 'FILE') throw error;
-    throw new TorchError('CANNOT_WRITE', `cannot write ${path}: ${describeFileError(error)}`, { cause: error });
+    throw new TorchError('CANNOT_WRITE', `cannot ${what} ${path}: ${describeFileError(error)}`, { cause: error });
   }
 }

@@ -1,5 +1,5 @@
 /** @file What the launcher tells whoever watches a job: where every rank is, and how it ended. */
-import { appendFileSync, mkdirSync, writeFileSync } from 'node:fs';
+import { appendFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import type { LivePlace, LiveProgress, LiveStatus } from '@pipewright/schedule';
 import type { Launched, RankPlace } from 'pipewright/launch';
@@ -29,8 +29,8 @@ export class LiveStatusWriter {
   private lastTime = 0;
   private bytes = 0;
 
+  /** The folder is there already. */
   constructor(folder: string, ranks: Launched) {
-    mkdirSync(folder, { recursive: true });
     this.folder = folder;
     this.file = join(folder, 'launcher.jsonl');
     this.ranks = ranks;

@@ -1,5 +1,5 @@
 /** @file Lets a job be watched: the folder its ranks write to, and the studio that shows it. */
-import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
 import type { PipelinePlan } from '@pipewright/schedule';
@@ -32,6 +32,7 @@ const lastWordMs = 700;
 export async function openWatch(flags: WatchFlags & PlanRunFlags, plan: PipelinePlan | null): Promise<Watch | null> {
   if (flags.live === undefined && flags.studio !== true && plan === null) return null;
   const folder = flags.live === undefined ? mkdtempSync(join(tmpdir(), 'pipewright-live-')) : resolve(flags.live);
+  (await import('@pipewright/torch/files')).makeFolder(folder);
   process.env['PIPEWRIGHT_LIVE'] = folder;
   const files = plan === null ? [] : [{ name: livePlan, text: JSON.stringify(plan) }];
   keepPlan(folder, files[0]?.text ?? null);
@@ -64,6 +65,5 @@ function keepPlan(folder: string, text: string | null): void {
     rmSync(file, { force: true }); // of a run before
     return;
   }
-  mkdirSync(folder, { recursive: true });
   writeFileSync(file, text, { mode: 0o600 });
 }

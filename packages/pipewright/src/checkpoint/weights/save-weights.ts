@@ -1,8 +1,7 @@
 /** @file Writing weights as Hugging Face tools read them: all ranks write, or none has. */
-import { mkdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { distributed, noGrad, saveSafetensors, scope, type Tensor } from '@pipewright/torch';
-import { writeFile } from '@pipewright/torch/files';
+import { makeFolder, writeFile } from '@pipewright/torch/files';
 import { checkPath, checkRequired } from '../../base/checks.ts';
 import { PipelineError } from '../../base/errors.ts';
 import { INDEX } from '../format/file-names.ts';
@@ -60,7 +59,7 @@ export function saveWeights(path: string, options: SaveWeightsOptions): void {
       }
       return attempt(() => {
         if (tensors.size === 0) return;
-        mkdirSync(path, { recursive: true });
+        makeFolder(path);
         saveSafetensors(join(path, fileOf(rank)), tensors, { format: 'pt' });
       });
     }),
@@ -135,7 +134,7 @@ function writeIndex(
     all.flatMap(({ own }, writer) => Object.keys(own).map((name) => [name, fileOf(writer)] as const)).sort(),
   );
   const total_size = all.flatMap(({ own }) => Object.values(own)).reduce((sum, bytes) => sum + bytes, 0);
-  mkdirSync(path, { recursive: true });
+  makeFolder(path);
   writeFile(join(path, INDEX), `${JSON.stringify({ metadata: { total_size }, weight_map }, null, 2)}\n`);
   for (const [name, content] of Object.entries(files ?? {}))
     writeFile(join(path, name), typeof content === 'string' ? content : `${JSON.stringify(content, null, 2)}\n`);

@@ -51,7 +51,7 @@ export function writeCheckpoint(job: WriteJob, fs: FileSystem): WriteResult {
   let bytes = 0;
   let part: RankPart;
   try {
-    const made = fs.mkdirSync(path, { recursive: true });
+    const made = fs.makeFolder(path);
     if (job.rank === 0) syncFolder(fs, job.folder);
     if (made === job.folder) syncFolder(fs, dirname(job.folder));
     part = writeFiles(job, fs, path);

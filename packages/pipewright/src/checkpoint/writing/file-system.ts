@@ -3,7 +3,6 @@ import {
   closeSync,
   existsSync,
   fsyncSync,
-  mkdirSync,
   openSync,
   readdirSync,
   readFileSync,
@@ -13,6 +12,7 @@ import {
   writeSync,
 } from 'node:fs';
 import { basename, dirname, join } from 'node:path';
+import { makeFolder } from '@pipewright/torch/files';
 import { startWriting } from '@pipewright/torch/internal';
 
 /** The calls. */
@@ -24,7 +24,8 @@ export interface FileSystem {
   fsyncSync(file: number): void;
   closeSync(file: number): void;
   renameSync(from: string, to: string): void;
-  mkdirSync(path: string, options: { recursive: boolean }): unknown;
+  /** Makes a folder and those above it; returns the first that it made. */
+  makeFolder(path: string): string | undefined;
   unlinkSync(path: string): void;
   rmdirSync(path: string): void;
   readdirSync(path: string): string[];
@@ -40,7 +41,7 @@ export const realFileSystem: FileSystem = {
   fsyncSync,
   closeSync,
   renameSync,
-  mkdirSync,
+  makeFolder,
   unlinkSync,
   rmdirSync,
   readdirSync,

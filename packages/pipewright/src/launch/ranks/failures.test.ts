@@ -125,7 +125,9 @@ describe('a rank that fails', () => {
 
   test('by a result that cannot be sent', async () => {
     const error = await rejection<LaunchError>(launch({ ranks: 1, script, data: { scenario: 'returnsOdd' } }).done);
-    expect(error.message).toMatch(/^rank 0 failed: main returned what cannot be sent to the launcher/);
+    expect(error.message).toMatch(
+      /^rank 0 failed: what main returned\.best\[0\] is a function, which cannot be sent .*; give numbers, texts, arrays/,
+    );
   });
 
   test('by a tensor in the result, which would arrive without its memory', async () => {

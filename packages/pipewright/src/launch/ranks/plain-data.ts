@@ -1,24 +1,30 @@
-/** @file What goes from a launcher to its ranks and back is copied, and a tensor would arrive as a number without its memory. */
+/** @file What goes from a launcher to its ranks and back is copied: functions cannot be, and a tensor would arrive as a number without its memory. */
 import { PipelineError } from '../../base/errors.ts';
 
-/** Refuses tensors in what is to be copied. @example checkPlain('launch: data', options.data) */
+/** Refuses tensors, functions and symbols in what is to be copied. @example checkPlain('launch: data', options.data) */
 export function checkPlain(what: string, value: unknown): void {
-  const path = tensorIn(value, '', new Set());
-  if (path === null) return;
+  const found = uncopiedIn(value, '', new Set());
+  if (found === null) return;
+  const [path, kind] = found;
+  const remedy =
+    kind === 'a tensor'
+      ? 'give numbers: tensor.item(), tensor.toArray()'
+      : 'give numbers, texts, arrays and plain objects';
   throw new PipelineError(
     'BAD_INPUT',
-    `${what}${path} is a tensor, which cannot be sent between ranks and the launcher; give numbers: tensor.item(), tensor.toArray()`,
+    `${what}${path} is ${kind}, which cannot be sent between ranks and the launcher; ${remedy}`,
     { path },
   );
 }
 
-/** Where the first tensor is in arrays, maps and plain objects; null where there is none. */
-function tensorIn(value: unknown, path: string, seen: Set<object>): string | null {
+/** Where the first of them is in arrays, maps, sets and objects, and what it is; null where there is none. */
+function uncopiedIn(value: unknown, path: string, seen: Set<object>): readonly [string, string] | null {
+  if (typeof value === 'function' || typeof value === 'symbol') return [path, `a ${typeof value}`];
   if (typeof value !== 'object' || value === null || seen.has(value)) return null;
   seen.add(value);
-  if (isTensor(value)) return path;
+  if (isTensor(value)) return [path, 'a tensor'];
   for (const [key, each] of entriesOf(value)) {
-    const found = tensorIn(each, `${path}${key}`, seen);
+    const found = uncopiedIn(each, `${path}${key}`, seen);
     if (found !== null) return found;
   }
   return null;
@@ -33,8 +39,12 @@ function* entriesOf(value: object): Generator<readonly [string, unknown]> {
     for (const [key, each] of value) yield [`.get(${JSON.stringify(key)})`, each];
     return;
   }
-  const prototype: unknown = Object.getPrototypeOf(value);
-  if (prototype === Object.prototype || prototype === null)
+  if (value instanceof Set) {
+    for (const [i, each] of [...value].entries()) yield [`.values()[${i}]`, each];
+    return;
+  }
+  // Of an instance of a class its own fields are copied; of errors and of what holds bytes they are not.
+  if (!ArrayBuffer.isView(value) && !(value instanceof Error))
     for (const [key, each] of Object.entries(value)) yield [`.${key}`, each];
 }
 

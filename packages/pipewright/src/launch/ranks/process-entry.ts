@@ -21,7 +21,11 @@ function succeed(value: unknown): void {
   send(resultReport(value, steadyMs()), (error) => {
     if (error === null) return;
     over = false;
-    fail(new TypeError(`main returned what cannot be sent to the launcher: ${error.message}`));
+    fail(
+      new TypeError(
+        `main returned what cannot be sent: ${error.message}; return numbers, texts, arrays and plain objects`,
+      ),
+    );
   });
 }
 

@@ -30,13 +30,17 @@ async function outcomes(
 }
 
 test('ranks return their work, with their own arguments and output', async () => {
-  const [sum, print, exit, tensor] = await outcomes([
+  const [sum, print, exit, tensor, odd, weak] = await outcomes([
     { ranks: 2, data: { scenario: 'sum' }, args: ['-n', '9'] },
     { ranks: 1, data: { scenario: 'print' } },
     { ranks: 2, data: { scenario: 'exitsWell' } },
     { ranks: 1, data: { scenario: 'returnsTensor' } },
+    { ranks: 1, data: { scenario: 'returnsOdd' } },
+    { ranks: 1, data: { scenario: 'returnsOdd', how: 'weak map' } },
   ]);
   expect(tensor!.report).toMatch(/^rank 0 failed: what main returned\.losses\[1\]\.get\("last"\) is a tensor/);
+  expect(odd!.report).toMatch(/^rank 0 failed: what main returned\.best\[0\] is a function, which cannot be sent/);
+  expect(weak!.report).toMatch(/^rank 0 failed: main returned what cannot be sent: .*could not be cloned/);
   expect(sum!.values).toEqual(
     [0, 1].map((rank) => ({ sum: 3, env: [`${rank}`, '2', `${rank}`, '2'], args: ['-n', '9'] })),
   );

@@ -1,6 +1,7 @@
 /** @file What a thread of `spawnThreads` runs: settings, the user's module, its `main`, and a report at the end. */
 import { parentPort, workerData } from 'node:worker_threads';
 import { native } from '../../addon/addon.ts';
+import { TorchError } from '../../base/errors.ts';
 import { packThrown } from '../../base/thrown.ts';
 import { destroyProcessGroup } from '../init.ts';
 import { setNumThreads } from './settings.ts';
@@ -10,6 +11,19 @@ const { module, data, threads } = workerData as ThreadStart;
 
 function report(message: ThreadReport): void {
   parentPort?.postMessage(message);
+}
+
+/** Not everything can be copied to another thread. */
+function reportResult(value: unknown): void {
+  try {
+    report({ kind: 'result', value });
+  } catch (cause) {
+    throw new TorchError(
+      'BAD_ARGUMENT',
+      `main returned what cannot be sent: ${(cause as Error).message}; return numbers, texts, arrays and plain objects`,
+      { cause },
+    );
+  }
 }
 
 async function run(): Promise<unknown> {
@@ -22,7 +36,7 @@ async function run(): Promise<unknown> {
 }
 
 try {
-  report({ kind: 'result', value: await run() });
+  reportResult(await run());
 } catch (thrown) {
   report({ kind: 'error', error: packThrown(thrown) });
   // Whatever the module left running would keep a failed rank alive.
