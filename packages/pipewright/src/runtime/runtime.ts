@@ -331,7 +331,8 @@ export class PipelineRuntime<
     } finally {
       this.steps++;
       if (!training) this.evaluations++;
-      rankStatus.set({ action: `${where} ended` });
+      // Where a step broke off stays told: the launcher may ask only now.
+      if (this.broken === null) rankStatus.set({ action: `${where} ended` });
     }
   }
 
