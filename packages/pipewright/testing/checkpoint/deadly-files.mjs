@@ -5,6 +5,7 @@
  */
 import * as fs from 'node:fs';
 import process from 'node:process';
+import { makeFolder } from '@pipewright/torch/files';
 
 const dieAt = Number(process.env['DIE_AT'] ?? 0);
 const after = process.env['DIE_AFTER'] ?? '';
@@ -12,11 +13,11 @@ let calls = 0;
 let isCounting = after === '';
 
 /** @type {Record<string, (...args: any[]) => any>} */
-const real = /** @type {any} */ (fs);
+const real = /** @type {any} */ ({ ...fs, makeFolder });
 
 export const fileSystem = Object.fromEntries(
   [
-    ...['openSync', 'writeSync', 'fsyncSync', 'closeSync', 'renameSync', 'mkdirSync', 'unlinkSync', 'rmdirSync'],
+    ...['openSync', 'writeSync', 'fsyncSync', 'closeSync', 'renameSync', 'makeFolder', 'unlinkSync', 'rmdirSync'],
     ...['readdirSync', 'readFileSync', 'existsSync'],
   ].map((name) => [
     name,
